@@ -28,7 +28,7 @@ impl TokenFile {
     pub(crate) fn read(&self) -> Result<Tokens, TokenKeyError> {
         let tokens = Tokens::from_file(&self.keys, &self.audience)?;
         Ok(match &self.issuer {
-            Some(issuer) => tokens.issued_by(issuer),
+            Some(issuer) => tokens.issuer(issuer),
             None => tokens,
         })
     }

@@ -265,7 +265,7 @@ impl Server {
             builder = builder.data(data);
         }
         if let Some(seconds) = self.recovery_timeout {
-            builder = builder.alone_after(Duration::from_secs(seconds.into()));
+            builder = builder.recovery_timeout(Duration::from_secs(seconds.into()));
         }
         // It may wait for others for long.
         let server = tokio::select! {
@@ -343,13 +343,13 @@ impl Server {
             builder = builder.mechanisms(mechanisms.clone());
         }
         if self.allow_cleartext {
-            builder = builder.allow_secrets_in_the_open();
+            builder = builder.allow_cleartext();
         }
         if self.allow_weaker_authentication {
             builder = builder.allow_weaker_authentication();
         }
         if self.open_metrics {
-            builder = builder.open_metrics();
+            builder = builder.public_metrics();
         }
         if let Some(file) = self.token_file() {
             builder = builder.tokens(file.read()?);

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use consort_client::ClientBuilder;
-use consort_server::{Users, foreign};
+use consort_server::{Users, fuzzing};
 use consort_tls::{ClientCertificates, Identity, Roots};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::Value as Json;
@@ -84,8 +84,8 @@ pub(crate) fn token(bytes: &[u8]) -> Seen {
     token.push('.');
     token.push_str(&URL_SAFE_NO_PAD.encode(signature.as_ref()));
     let ((owner, unsigned), peak) = bounded(64 * 1024 + token.len(), || {
-        let owner = foreign::token_owner(pem, &token);
-        (owner, foreign::token_owner(pem, &String::from_utf8_lossy(bytes)))
+        let owner = fuzzing::token_owner(pem, &token);
+        (owner, fuzzing::token_owner(pem, &String::from_utf8_lossy(bytes)))
     });
     match &owner {
         Ok(owner) => check_claims(owner, header, claims),
@@ -93,7 +93,7 @@ pub(crate) fn token(bytes: &[u8]) -> Seen {
     }
     assert!(unsigned.is_err(), "a token without a signature is {unsigned:?}'s");
     // Tokens with readable claims are refused for those claims.
-    let is_read = !matches!(&owner, Err(reason) if reason == "it is no token");
+    let is_read = !matches!(&owner, Err(reason) if reason == "it is not a valid token");
     Seen::one(is_read, peak)
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn pem(bytes: &[u8]) -> Seen {
         let identity = Identity::from_pem(bytes, bytes);
         let served =
             identity.and_then(|identity| consort_tls::server(identity, ClientCertificates::NotAsked));
-        (served.map(drop), Roots::from_pem(bytes).map(drop), foreign::token_owner(bytes, "a.b.c"))
+        (served.map(drop), Roots::from_pem(bytes).map(drop), fuzzing::token_owner(bytes, "a.b.c"))
     });
     for error in [identity.as_ref().err(), roots.as_ref().err()].into_iter().flatten() {
         assert!(!error.to_string().is_empty());
@@ -165,7 +165,7 @@ pub(crate) fn certificates() -> Vec<Vec<u8>> {
 
 /// A certificate names one user, or none.
 pub(crate) fn certificate(bytes: &[u8]) -> Seen {
-    let ((name, until), peak) = bounded(bytes.len(), || foreign::certificate(bytes));
+    let ((name, until), peak) = bounded(bytes.len(), || fuzzing::certificate(bytes));
     Seen::one(name.is_some() || until != 0, peak)
 }
 

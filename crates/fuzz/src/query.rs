@@ -1,7 +1,7 @@
 //! Queries as clients write them, and the messages of members about them.
 
 use bytes::Bytes;
-use consort_server::foreign;
+use consort_server::fuzzing;
 
 use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
@@ -41,12 +41,12 @@ const QUERY: (u64, u64) = (64 * 1024, 512);
 pub(crate) fn query(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     // The schema is compiled once, whatever the input is.
-    let _ = foreign::query("FROM s.M");
-    let ((is_read, read), peak) = bounded_by(QUERY.0 + QUERY.1 * text.len() as u64, || foreign::query(&text));
+    let _ = fuzzing::query("FROM s.M");
+    let ((is_read, read), peak) = bounded_by(QUERY.0 + QUERY.1 * text.len() as u64, || fuzzing::query(&text));
     match &read {
         Ok(plan) => {
             for entity in ENTITIES {
-                let (written, _) = foreign::plan(plan, entity).expect("owners know what they are told");
+                let (written, _) = fuzzing::plan(plan, entity).expect("owners know what they are told");
                 assert_eq!(&written, plan);
             }
         }
@@ -58,7 +58,7 @@ pub(crate) fn query(bytes: &[u8]) -> Seen {
 /// Returns the plans that owners receive for those queries, each behind an entity and its length; the requests of clients;
 /// and their responses.
 pub(crate) fn plans() -> Vec<Vec<u8>> {
-    let plans = QUERIES.iter().filter_map(|query| foreign::query(query).1.ok());
+    let plans = QUERIES.iter().filter_map(|query| fuzzing::query(query).1.ok());
     let of_each = |plan: Vec<u8>| ENTITIES.map(|entity| [&[entity.len() as u8], entity, &plan].concat());
     let mut all: Vec<Vec<u8>> = plans.flat_map(of_each).collect();
     all.push(
@@ -74,10 +74,10 @@ pub(crate) fn plan(bytes: &[u8]) -> Seen {
         bytes.split_first().map_or((0, bytes), |(length, rest)| (usize::from(*length), rest));
     let (entity, told) = rest.split_at(length.min(rest.len()));
     let exchanged = Bytes::copy_from_slice(told);
-    let (read, peak) = bounded(bytes.len(), || (foreign::plan(told, entity), foreign::exchange(&exchanged)));
+    let (read, peak) = bounded(bytes.len(), || (fuzzing::plan(told, entity), fuzzing::exchange(&exchanged)));
     let (plan, (is_request, is_response)) = read;
     if let Some((written, row)) = &plan {
-        assert_eq!(foreign::plan(written, entity).as_ref(), Some(&(written.clone(), row.clone())));
+        assert_eq!(fuzzing::plan(written, entity).as_ref(), Some(&(written.clone(), row.clone())));
     }
     Seen::one(plan.is_some() || is_request || is_response, peak)
 }

@@ -3,16 +3,16 @@
 use bytes::Bytes;
 use consort_hotrod::ops::listener::{Factory, KEY_PREFIX, VALUE_PREFIX};
 use consort_protostream::{QueryRequest, Wrapped};
-use consort_server::foreign;
+use consort_server::fuzzing;
 
 use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
 
 /// The first byte of an input is the kind of its record.
 const KINDS: [fn(&Bytes) -> Option<Bytes>; 3] = [
-    |bytes| foreign::counter(bytes),
-    foreign::transaction,
-    |bytes| foreign::transaction_key(bytes).map(Bytes::from),
+    |bytes| fuzzing::counter(bytes),
+    fuzzing::transaction,
+    |bytes| fuzzing::transaction_key(bytes).map(Bytes::from),
 ];
 
 /// Records as servers have written them: counters of each kind, a transaction in two caches, and a transaction's key.
@@ -104,13 +104,13 @@ pub(crate) fn filter(bytes: &[u8]) -> Seen {
     let name = FACTORIES[place % FACTORIES.len()];
     let factory = Factory { name: name.into(), params };
     // The schema is compiled once, whatever the input is.
-    let _ = foreign::query("FROM s.M");
+    let _ = fuzzing::query("FROM s.M");
     let is_query = name.contains("filter-converter");
     let (made, peak) = bounded_by(QUERY.0 + QUERY.1 * bytes.len() as u64, || {
         if is_query {
-            foreign::query_factory(&factory).map(|plan| foreign::plan(&plan, bytes).is_some())
+            fuzzing::query_factory(&factory).map(|plan| fuzzing::plan(&plan, bytes).is_some())
         } else {
-            foreign::filter(&factory, bytes, &bytes[bytes.len() / 2..])
+            fuzzing::filter(&factory, bytes, &bytes[bytes.len() / 2..])
         }
     });
     match &made {
@@ -118,10 +118,10 @@ pub(crate) fn filter(bytes: &[u8]) -> Seen {
         Err(reason) => assert!(!reason.is_empty()),
     }
     let input = Bytes::copy_from_slice(bytes);
-    if let Some(wanted) = foreign::wanted(bytes) {
-        assert_eq!(foreign::wanted(&wanted), Some(wanted));
+    if let Some(wanted) = fuzzing::wanted(bytes) {
+        assert_eq!(fuzzing::wanted(&wanted), Some(wanted));
     }
-    assert!(foreign::metadata(&input).is_none_or(|value| value < bytes.len()));
+    assert!(fuzzing::metadata(&input).is_none_or(|value| value < bytes.len()));
     Seen::one(made.is_ok(), peak)
 }
 

@@ -2,7 +2,7 @@
 //! caches, schemas, and HTTP.
 
 use bytes::Bytes;
-use consort_server::foreign;
+use consort_server::fuzzing;
 
 use crate::bounds::{bounded, bounded_by};
 use crate::target::Seen;
@@ -30,7 +30,7 @@ pub(crate) fn buckets() -> Vec<Vec<u8>> {
 /// A bucket is written as it was read.
 pub(crate) fn bucket(bytes: &[u8]) -> Seen {
     let input = Bytes::copy_from_slice(bytes);
-    let (read, peak) = bounded(bytes.len(), || foreign::bucket(&input));
+    let (read, peak) = bounded(bytes.len(), || fuzzing::bucket(&input));
     if let Some((values, written)) = &read {
         assert_eq!(written, &input);
         let length: usize = values.iter().map(|value| 4 + value.len()).sum();
@@ -56,8 +56,8 @@ pub(crate) fn requests() -> Vec<Vec<u8>> {
 
 /// A head is the same, however the input is cut.
 pub(crate) fn http(bytes: &[u8]) -> Seen {
-    let (read, peak) = bounded(bytes.len(), || foreign::http_head(bytes));
-    let half = foreign::http_head(&bytes[..bytes.len() / 2]);
+    let (read, peak) = bounded(bytes.len(), || fuzzing::http_head(bytes));
+    let half = fuzzing::http_head(&bytes[..bytes.len() / 2]);
     match (&half, &read) {
         (Ok(Some(_)), _) => assert_eq!(half, read, "what follows a head changes it"),
         (Err(_), Ok(_)) => panic!("{half:?} became {read:?}"),
@@ -65,7 +65,7 @@ pub(crate) fn http(bytes: &[u8]) -> Seen {
     }
     if let Ok(Some((_, length))) = read {
         assert!(length <= bytes.len());
-        assert_eq!(foreign::http_head(&bytes[..length]), read, "it is all that it says");
+        assert_eq!(fuzzing::http_head(&bytes[..length]), read, "it is all that it says");
     }
     Seen::one(matches!(read, Ok(Some(_))), peak)
 }
@@ -74,7 +74,7 @@ pub(crate) fn http(bytes: &[u8]) -> Seen {
 fn formats(bytes: &[u8]) -> (usize, usize, Bytes) {
     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let first = usize::from(*first);
-    (first / foreign::FORMATS % foreign::FORMATS, first % foreign::FORMATS, Bytes::copy_from_slice(rest))
+    (first / fuzzing::FORMATS % fuzzing::FORMATS, first % fuzzing::FORMATS, Bytes::copy_from_slice(rest))
 }
 
 /// Returns values of each format, which are to be converted to each other one.
@@ -96,7 +96,7 @@ pub(crate) fn media() -> Vec<Vec<u8>> {
         b"\x82\x01\x03s.N\x8a\x01\x0b\x0a\x00\x11\x01\0\0\0\0\0\0\0",
         b"\x82\x01\x03s.E\x90\x01\x01",
     ];
-    let all = foreign::FORMATS * foreign::FORMATS;
+    let all = fuzzing::FORMATS * fuzzing::FORMATS;
     let each = values.iter().flat_map(|value| (0..all).map(move |ways| [&[ways as u8], *value].concat()));
     each.collect()
 }
@@ -105,16 +105,16 @@ pub(crate) fn media() -> Vec<Vec<u8>> {
 pub(crate) fn convert(bytes: &[u8]) -> Seen {
     let (from, to, value) = formats(bytes);
     // The schema is compiled once, whatever the input is.
-    foreign::convert(&Bytes::new(), foreign::FORMATS - 1, foreign::FORMATS - 2);
-    let (converted, peak) = bounded(bytes.len(), || foreign::convert(&value, from, to));
-    let (json, wrapped) = (foreign::FORMATS - 2, foreign::FORMATS - 1);
+    fuzzing::convert(&Bytes::new(), fuzzing::FORMATS - 1, fuzzing::FORMATS - 2);
+    let (converted, peak) = bounded(bytes.len(), || fuzzing::convert(&value, from, to));
+    let (json, wrapped) = (fuzzing::FORMATS - 2, fuzzing::FORMATS - 1);
     if let Some(converted) = &converted
         && from == wrapped
         && to == json
         && !value.is_empty()
     {
-        let back = foreign::convert(converted, json, wrapped).expect("it is JSON that we have written");
-        assert_eq!(foreign::convert(&back, wrapped, json).as_ref(), Some(converted));
+        let back = fuzzing::convert(converted, json, wrapped).expect("it is JSON that we have written");
+        assert_eq!(fuzzing::convert(&back, wrapped, json).as_ref(), Some(converted));
     }
     Seen::one(converted.is_some(), peak)
 }
@@ -149,11 +149,11 @@ const YAML: (u64, u64) = (256 * 1024, 4 * 1024);
 pub(crate) fn definition(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = YAML.0 + YAML.1 * text.len() as u64;
-    let (read, one_peak) = bounded_by(limit, || foreign::definition("c", &text));
-    let (all, peak) = bounded_by(limit, || foreign::definitions(&text));
+    let (read, one_peak) = bounded_by(limit, || fuzzing::definition("c", &text));
+    let (all, peak) = bounded_by(limit, || fuzzing::definitions(&text));
     let named = all.iter().flatten().map(|(name, written)| (&name[..], written));
     for (name, written) in read.iter().map(|written| ("c", written)).chain(named) {
-        assert_eq!(foreign::definition(name, written).as_ref(), Some(written), "{name}");
+        assert_eq!(fuzzing::definition(name, written).as_ref(), Some(written), "{name}");
     }
     Seen::one(read.is_some() || all.is_some(), peak.max(one_peak))
 }
@@ -179,7 +179,7 @@ const COMPILER: (u64, u64) = (8 * 1024 * 1024, 8 * 1024);
 pub(crate) fn schema(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = COMPILER.0 + COMPILER.1 * text.len() as u64;
-    let (error, peak) = bounded_by(limit, || foreign::schema(&text));
+    let (error, peak) = bounded_by(limit, || fuzzing::schema(&text));
     assert!(error.as_ref().is_none_or(|error| error.starts_with(".proto")), "{error:?} names no file");
     Seen::one(error.is_none(), peak)
 }

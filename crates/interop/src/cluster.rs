@@ -1,4 +1,4 @@
-//! What a cluster of both kinds does in one test and in another: members join, agree on a view, and multicast.
+//! Steps that tests share on a cluster of both kinds of members: join, agree on a view, multicast.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub async fn two_and_two(setting: &Setting, java_first: bool) -> Vec<Member> {
     members
 }
 
-/// Waits until everybody has a view that contains this text, and compares the whole texts. A name may come after the
-/// view that it is in (MERGE3 tells them, too: facts 3.5), and nobody says so: they are asked again.
+/// Waits until every member has a view that contains this text, and compares the whole texts. A name may arrive after the
+/// view with its member (MERGE3 sends names, too: facts 3.5) without a notification, so the members are asked again.
 ///
 /// # Panics
 ///
@@ -41,10 +41,10 @@ pub async fn same_view(members: &mut [Member], wanted: &str) {
     assert!(outcome.is_ok(), "no view {wanted}: {texts:?}");
 }
 
-/// When members whose views do not change are asked whether they know all names now.
+/// The interval at which members with unchanged views are asked for the names again.
 const NAMES_ASKED_AGAIN: Duration = Duration::from_millis(500);
 
-/// Waits until one of them has another view than when it was asked last.
+/// Waits until a member has another view than at the last request.
 async fn any_view_changes(members: &mut [Member]) {
     let mut changes: Vec<_> = members.iter_mut().map(|member| Box::pin(member.view_changed())).collect();
     std::future::poll_fn(|cx| {
@@ -54,21 +54,21 @@ async fn any_view_changes(members: &mut [Member]) {
     .await;
 }
 
-/// All forget what they have received.
+/// Resets the received messages of all members.
 pub async fn reset(members: &mut [Member]) {
     for member in members {
         member.run("reset").await;
     }
 }
 
-/// How long members may take to send as much as tests let them.
+/// The timeout of the multicasts of a test.
 pub const MUCH: Duration = Duration::from_secs(300);
 
-/// Everybody multicasts; everybody receives all of it once and in order.
+/// Every member multicasts, and every member receives all messages once and in order.
 ///
 /// # Panics
 ///
-/// If not.
+/// If a member does not.
 pub async fn everybody_multicasts(members: &mut [Member], count: u32, size: usize) {
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     reset(members).await;
@@ -78,11 +78,11 @@ pub async fn everybody_multicasts(members: &mut [Member], count: u32, size: usiz
     everything_came(members, &names, count).await;
 }
 
-/// Everybody has received so many multicasts of each of these, once and in order.
+/// Checks that every member received this many multicasts of each sender, once and in order.
 ///
 /// # Panics
 ///
-/// If not.
+/// If a member does not.
 pub async fn everything_came(members: &mut [Member], senders: &[String], count: u32) {
     for member in members.iter_mut() {
         for name in senders {
@@ -93,7 +93,7 @@ pub async fn everything_came(members: &mut [Member], senders: &[String], count: 
     }
 }
 
-/// What these members have received since they were reset is in one order, and the same.
+/// Checks that these members received the same messages in the same order since they were reset.
 ///
 /// # Panics
 ///
@@ -133,7 +133,7 @@ pub async fn join_all<T>(futures: impl Iterator<Item = impl Future<Output = T>>)
     pinned.into_iter().filter_map(|(_, result)| result).collect()
 }
 
-/// Everybody leaves.
+/// All members leave.
 pub async fn exit(members: Vec<Member>) {
     for member in members {
         member.exit().await;

@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 
 use consort_testbed::{Jar, brief_jvm};
 
-/// Set for a test that runs again in its own network, which Maven could not reach out of.
+/// Set for a test that runs again in its own network, from which Maven cannot reach other hosts.
 pub(crate) const DIRECTORY_VARIABLE: &str = "CONSORT_INTEROP";
 
 /// # Panics
 ///
-/// If it cannot be made: the text names what is missing.
+/// If the jar cannot be fetched; the text names the missing tool.
 fn jar() -> &'static Jar {
     static JAR: OnceLock<Jar> = OnceLock::new();
     JAR.get_or_init(|| match std::env::var_os(DIRECTORY_VARIABLE) {
@@ -20,7 +20,7 @@ fn jar() -> &'static Jar {
     })
 }
 
-/// Where everything lies: the configurations themselves, `lib` and `classes`.
+/// The directory of the configurations, `lib` and `classes`.
 pub(crate) fn directory() -> PathBuf {
     jar().directory().to_owned()
 }

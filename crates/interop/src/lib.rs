@@ -1,8 +1,7 @@
-//! Java JGroups members beside Consort's, for tests (`cargo xtask test --only interop`).
+//! Java JGroups members next to Consort's, for tests (`cargo xtask test --only interop`).
 //!
-//! A [`Member`] is a process that takes commands on its standard input, a JVM (`interop/java`) or a Consort member
-//! (`consort-member` of this crate). Both answer to the same commands, so that a test says once what both kinds have
-//! to do.
+//! A [`Member`] is a process that takes commands on its standard input: a JVM (`interop/java`) or a Consort member
+//! (`consort-member` of this crate). Both take the same commands, so that a test describes the steps of both kinds once.
 
 #![forbid(unsafe_code)]
 
@@ -34,5 +33,5 @@ pub async fn eventually(condition: &str, mut holds: impl AsyncFnMut() -> bool) {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {condition}"));
 }
 
-/// How long a command may take unless it says otherwise.
+/// The timeout of a command by default.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);

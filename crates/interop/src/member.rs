@@ -1,4 +1,4 @@
-//! A member in a process of its own that takes commands: a JVM with a JGroups member, or a Consort one.
+//! A member in its own process that takes commands: a JVM with a JGroups member, or a Consort member.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use crate::jgroups::{classpath, directory};
 use crate::network::current_test;
 use crate::setting::Setting;
 
-/// Which implementation a member is of.
+/// The implementation of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// JGroups.
     Java,
-    /// Ours.
+    /// Consort.
     Consort,
 }
 
-/// A member. Dropped, it is killed.
+/// A member. The process is killed when this is dropped.
 pub struct Member {
     name: String,
     kind: Kind,
@@ -83,7 +83,7 @@ impl Member {
         &self.name
     }
 
-    /// Which implementation it is of.
+    /// The implementation of the member.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -92,16 +92,16 @@ impl Member {
     ///
     /// # Panics
     ///
-    /// If it fails: the test has.
+    /// If it fails, because then the test fails.
     pub async fn run(&mut self, command: &str) -> Value {
         self.run_within(command, PATIENCE).await
     }
 
-    /// The same with a command that may take this long.
+    /// Runs a command with this timeout, and returns its answer.
     ///
     /// # Panics
     ///
-    /// If it fails: the test has.
+    /// If it fails, because then the test fails.
     pub async fn run_within(&mut self, command: &str, patience: Duration) -> Value {
         writeln!(self.input, "{command}").unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let answer = match tokio::time::timeout(patience, self.answers.recv()).await {
@@ -117,7 +117,7 @@ impl Member {
     ///
     /// # Panics
     ///
-    /// If it does not say it.
+    /// If the member does not answer.
     pub async fn view(&mut self) -> String {
         self.views.borrow_and_update();
         self.run("view").await["view"].as_str().expect("a view").to_owned()

@@ -1,4 +1,4 @@
-//! The `consort` command and JGroups' own demos as processes that are talked to by lines.
+//! The `consort` command and JGroups' demos as processes, driven by lines.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ pub struct Tool {
     child: KillOnDrop,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Everything that it has said so far.
+    /// All lines of output so far.
     pub said: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Tool {
         Self::start(command)
     }
 
-    /// The same; what it logs is among its lines.
+    /// Starts the `consort` command with its log among the lines of output.
     ///
     /// # Panics
     ///
@@ -42,7 +42,7 @@ impl Tool {
         Self::consort_started_by(&[], arguments)
     }
 
-    /// The same, started by a command that takes a command and its arguments after its own, as `prlimit` does.
+    /// Starts the `consort` command by a wrapper that takes a command and its arguments after its own, like `prlimit`.
     ///
     /// # Panics
     ///
@@ -54,7 +54,7 @@ impl Tool {
         Self::start(command)
     }
 
-    /// The same with a table of hosts of its own, in the manner of `/etc/hosts`, which may change meanwhile.
+    /// Starts the `consort` command with its own table of hosts, in the format of `/etc/hosts`, which may change meanwhile.
     ///
     /// # Panics
     ///
@@ -78,7 +78,7 @@ impl Tool {
         run.unwrap_or_else(|error| panic!("consort {arguments:?}: {error}"))
     }
 
-    /// Runs the `consort` command to its end, with what it prints going elsewhere.
+    /// Runs the `consort` command to its end, with its output redirected.
     ///
     /// # Panics
     ///
@@ -140,7 +140,7 @@ impl Tool {
         self.child.0.id()
     }
 
-    /// Types a line.
+    /// Sends a line.
     ///
     /// # Panics
     ///
@@ -153,7 +153,7 @@ impl Tool {
     ///
     /// # Panics
     ///
-    /// If it goes on, or ends with a failure.
+    /// If it does not end, or ends with a failure.
     pub fn terminate(mut self) {
         let pid = self.child.0.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill (util-linux)");
@@ -210,11 +210,11 @@ impl Tool {
         }
     }
 
-    /// Waits until it is gone, however.
+    /// Waits until the process has ended, with any status.
     ///
     /// # Panics
     ///
-    /// If the system does not say so.
+    /// If the system does not report the end.
     pub fn wait_for_death(&mut self) {
         self.child.0.wait().expect("its end");
     }
@@ -223,7 +223,7 @@ impl Tool {
     ///
     /// # Panics
     ///
-    /// If it goes on, or ends with a failure.
+    /// If it does not end, or ends with a failure.
     pub fn wait_for_end(&mut self) {
         let until = Instant::now() + PATIENCE;
         // Its output ends with it.

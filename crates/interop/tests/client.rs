@@ -1,4 +1,5 @@
-//! Our client against Infinispan's server and against ours: the same list, so that it is right for others, too.
+//! Our client with Infinispan's server and with ours: the same list of checks, so that the client is not only tested with our
+//! server.
 
 #[path = "../../client/tests/it/certificates.rs"]
 #[expect(dead_code, reason = "others show certificates and tokens, too")]
@@ -32,7 +33,7 @@ fn infinispan(prepared: &InfinispanServer, name: &str, port: u16) -> Tool {
     server
 }
 
-/// Maven cannot be reached out of a network of the test's own: what it fetches is there before, and is found there then.
+/// Maven cannot be reached from a test's own network, so artifacts are fetched before and found there.
 fn prepared() -> InfinispanServer {
     InfinispanServer::prepare().unwrap_or_else(|why| panic!("Infinispan's server: {why}"))
 }

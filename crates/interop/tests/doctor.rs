@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use consort_interop::{Network, Tool, in_network, in_own_network};
 use serde_json::Value;
 
-/// What the doctor says, and its exit code.
+/// Returns the doctor's output and exit code.
 fn doctor(arguments: &[&str]) -> (String, i32) {
     let run = Tool::run_consort(&[&["doctor", "--timeout=1"], arguments].concat());
     let code = run.status.code().expect("an exit code");
@@ -115,8 +115,8 @@ fn tls_on_one_side_only_is_told() {
 }
 
 #[test]
-fn who_is_not_known_or_not_said_is_told() {
-    in_own_network("who_is_not_known_or_not_said_is_told", async {
+fn doctor_reports_missing_or_wrong_credentials() {
+    in_own_network("doctor_reports_missing_or_wrong_credentials", async {
         let users = std::env::temp_dir().join(format!("consort-doctor-users-{}", std::process::id()));
         std::fs::write(&users, "alice admin password:secret\n").expect("a file");
         let _server = server(&["--users", &users.display().to_string()]);

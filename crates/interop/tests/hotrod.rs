@@ -37,7 +37,7 @@ const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><MERGE3/>\
     <FD_ALL3 timeout=\"5000\" interval=\"500\"/><VERIFY_SUSPECT2 timeout=\"1000\"/><NAKACK2/><UNICAST3/>\
     <STABLE/><GMS join_timeout=\"200\"/><UFC/><MFC/><FRAG4/></config>";
 
-/// What the client calls the versions that it speaks.
+/// The client's names of its protocol versions.
 const VERSIONS: [&str; 4] =
     ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40", "PROTOCOL_VERSION_41"];
 
@@ -111,12 +111,12 @@ async fn command(program: &'static str, arguments: Vec<String>) -> Command {
     command
 }
 
-/// Runs a program of ours and shows what it said if it fails.
+/// Runs one of our programs, and shows its output if it fails.
 async fn java(program: &'static str, arguments: Vec<String>) {
     succeeds(program, command(program, arguments).await).await;
 }
 
-/// Runs a program of ours that ends by itself.
+/// Runs one of our programs that ends by itself.
 async fn succeeds(program: &str, mut command: Command) {
     command.stdin(Stdio::null());
     // Its requests have deadlines: it ends by itself.
@@ -126,11 +126,11 @@ async fn succeeds(program: &str, mut command: Command) {
     assert!(output.status.success() && said.contains("ok "), "{program}:\n{said}");
 }
 
-/// A program of ours that goes on while servers change.
+/// One of our programs that keeps running while servers change.
 struct Talking {
     running: Child,
     said: mpsc::Receiver<String>,
-    /// All that it has said and complained of, for people.
+    /// All output and errors, for people.
     told: Arc<Mutex<Vec<String>>>,
     complaining: JoinHandle<()>,
 }
@@ -161,7 +161,7 @@ impl Talking {
         Self { running, said, told, complaining }
     }
 
-    /// Waits until it says this, once more than it has been waited for.
+    /// Waits for one more line with this text than before.
     async fn says(&mut self, expected: &str) {
         self.line(expected, |line| line.starts_with(expected)).await;
     }
@@ -332,7 +332,7 @@ fn users() -> ServerBuilder {
     Server::builder().users(Users::parse("users", USERS).unwrap())
 }
 
-/// How a user of Java's is to fare: mechanism, name, password, and what is expected.
+/// A login of a Java user: mechanism, name, password and the expected result.
 type Fare<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 async fn java_user(at: &str, (mechanism, name, password, expected): Fare<'_>, files: [&str; 2]) {
@@ -343,7 +343,7 @@ async fn java_user(at: &str, (mechanism, name, password, expected): Fare<'_>, fi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_shows_who_it_is_by_passwords() {
-    let server = Running::secured("hotrod-users", "A", users().allow_secrets_in_the_open()).await;
+    let server = Running::secured("hotrod-users", "A", users().allow_cleartext()).await;
     for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] {
         java_user(&server.at, (mechanism, "admin", "secret", "works"), ["-", "-"]).await;
         java_user(&server.at, (mechanism, "admin", "wrong", "rejected"), ["-", "-"]).await;

@@ -132,7 +132,7 @@ const MERGED_SOON: [(&str, &str); 2] = [
 
 /// Failure detection and merging fast enough to wait for.
 fn fast(config: &str) -> Setting {
-    // What JGroups' udp.xml leaves to the defaults.
+    // Properties that JGroups' udp.xml leaves at their defaults.
     let detector = match config {
         "udp.xml" => "<FD_ALL3/>",
         _ => "<FD_ALL3 timeout=\"40s\" interval=\"5s\" />",
@@ -144,7 +144,7 @@ fn fast(config: &str) -> Setting {
 /// Two coordinators of different kinds, each with a member of the other kind, merge back.
 async fn partition(config: &str, java_first: bool) {
     let mut members = two_and_two(&fast(config), java_first).await;
-    // A and B are of different kinds, and so are each and who stays with it.
+    // A and B are of different kinds, and so are the members on their sides of the partition.
     members.swap(1, 3);
     for (member, ignored) in [(0, "B C"), (1, "B C"), (2, "A D"), (3, "A D")] {
         members[member].run(&format!("ignore {ignored}")).await;
@@ -170,7 +170,7 @@ for_each_stack! { partition:
     partition_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
-/// A tenth of what a Java member sends and receives is lost, and the rest is reordered.
+/// A tenth of a Java member's messages is dropped in both directions, and the rest is reordered.
 async fn loss(config: &str, java_first: bool) {
     // A lost last message is found by the announcement that follows it; if that is lost too, by stability.
     let setting = match config {
@@ -238,7 +238,7 @@ for_each_stack! { slow_receiver:
     slow_receivers_over_tcp_new_consort_first "tcp-new.xml" false,
 }
 
-/// With RSVP in the stack, a send returns when all have the message, whoever they are.
+/// With RSVP in the stack, a send returns when all members of both kinds have the message.
 async fn acknowledged_sends(config: &str, java_first: bool) {
     let above_frag = [("<pbcast.STATE_TRANSFER", "<RSVP/><pbcast.STATE_TRANSFER")];
     let setting = Setting::edited(config, &above_frag);
@@ -284,7 +284,7 @@ async fn files(config: &str, java_first: bool) {
     }
     same_view(&mut members, "(4) [").await;
     everybody_multicasts(&mut members, 100, 1_000).await;
-    // Who leads next writes files, too, and A removes its own.
+    // The next coordinator writes files, too, and A removes its own.
     members.remove(0).exit().await;
     same_view(&mut members, "(3) [").await;
     members.push(if java_first { setting.java("E").await } else { setting.consort("E").await });
@@ -299,7 +299,7 @@ for_each_stack! { files:
     files_with_a_consort_coordinator "tcp.xml" false,
 }
 
-/// The harness itself: JGroups with JGroups must pass what Consort is measured by.
+/// A check of the harness: JGroups with JGroups must pass the tests that Consort has to pass.
 async fn java_alone(config: &str, _: bool) {
     let setting = Setting::new(config);
     let mut members = vec![setting.java("A").await, setting.java("B").await];

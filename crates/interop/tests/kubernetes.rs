@@ -1,5 +1,5 @@
-//! The chart for Kubernetes (`charts/consort`): what Helm makes of it, read as Kubernetes' own types, and servers that are
-//! started as it says. There is no Kubernetes here: who runs where, and that pods get addresses and names, is its own affair.
+//! The Kubernetes chart (`charts/consort`): the manifests that Helm renders, parsed as Kubernetes' own types, and servers
+//! started as the manifests say. There is no Kubernetes here: scheduling, addresses and names of pods are not tested.
 
 #[path = "kubernetes/live.rs"]
 mod live;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 static HELM: LazyLock<Helm> = LazyLock::new(|| Helm::prepare().unwrap_or_else(|error| panic!("{error}")));
 
-/// What the chart makes of values in a release `grid` in the namespace `shop`.
+/// Renders the chart with values in a release `grid` in the namespace `shop`.
 struct Chart {
     objects: Vec<Value>,
 }
@@ -24,7 +24,7 @@ struct Chart {
 fn run(mut command: Command, input: &[u8]) -> Output {
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = pipes.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    // Who complains early does not read to the end.
+    // Helm may fail before it reads all input.
     let _ = child.stdin.take().expect("its input").write_all(input);
     child.wait_with_output().expect("its end")
 }
@@ -40,14 +40,14 @@ fn helm(subcommand: &[&str], values: &[&str]) -> Output {
     for value in values {
         command.args(["--set-json", value]);
     }
-    // Without users the chart is taken only if that is said, which tests of other things do here.
+    // Without users the chart has to be told explicitly, as tests of other features do here.
     if !values.iter().any(|value| value.starts_with("users")) {
         command.args(["--set-json", "users.noAuth=true"]);
     }
     run(command, b"")
 }
 
-/// Manifests as Kubernetes' own types, or what is wrong with them.
+/// Parses manifests as Kubernetes' own types, or returns the error.
 fn read_strictly(manifests: &[u8]) -> Result<Vec<Value>, String> {
     let mut command = HELM.manifests();
     command.arg("ServiceMonitor");

@@ -15,7 +15,7 @@ const QUICK: [&str; 8] = [
     "--events=kill,kill-coordinator,pause,cut,restart",
 ];
 
-/// Issue 3, live: 0 lost acknowledged writes, 0 hung calls, and every member that goes on reads what it has to.
+/// Issue 3, live: 0 lost acknowledged writes, 0 hung calls, and every remaining member reads the expected values.
 #[test]
 fn nothing_is_lost_when_members_are_killed_stopped_cut_off_and_restarted() {
     let test = "nothing_is_lost_when_members_are_killed_stopped_cut_off_and_restarted";
@@ -29,7 +29,7 @@ fn nothing_is_lost_when_members_are_killed_stopped_cut_off_and_restarted() {
         };
         assert_eq!(figures("lost writes"), ["0"; 5], "{said}");
         assert_eq!(figures("hung calls"), ["0"; 5], "{said}");
-        // What is done on purpose lets no call fail.
+        // Planned operations fail no call.
         assert_eq!(figures("failed calls").last(), Some(&"0"), "{said}");
     });
 }

@@ -32,7 +32,7 @@ async fn stock_stacks(host: &str) {
     }
 }
 
-/// Counts what comes.
+/// Counts received messages.
 #[derive(Default)]
 struct Count(watch::Sender<usize>);
 

@@ -17,7 +17,7 @@ fn with_menu(options: &[&str]) -> Tool {
 
 const QUICK: [&str; 4] = ["--keys=2000", "--threads=10", "--time=1", "--size=100"];
 
-/// What comes behind a text in a line, up to the next blank or bracket, without commas.
+/// Returns the text after a label in a line, up to the next blank or bracket, without commas.
 fn number(line: &str, before: &str) -> f64 {
     let (_, rest) = line.split_once(before).unwrap_or_else(|| panic!("`{before}` in `{line}`"));
     let digits: String =
@@ -69,7 +69,7 @@ fn a_member_begins_with_its_two_channels() {
     });
 }
 
-/// S000-27, S000-33, S000-36: what each key of the menu does, on this member, on others and on one that comes later.
+/// S000-27, S000-33, S000-36: the effect of each key of the menu, on this member, on others and on one that joins later.
 #[test]
 fn every_key_of_the_menu_does_what_it_says() {
     in_own_network("every_key_of_the_menu_does_what_it_says", async {
@@ -99,7 +99,7 @@ fn every_key_of_the_menu_does_what_it_says() {
         a.type_line("r 7");
         a.wait_for(&["Read percentage: `7` is not from 0 to 1"]);
         b.wait_for(&["created 2,000 keys: [1-2,000]"]);
-        // Later ones get it, too, whatever they were told.
+        // Members that join later get the setting, too.
         let mut c = with_menu(&["--name=C", "--threads=77", "--keys=5"]);
         c.wait_for(&["-- settings are those of"]);
         c.wait_for(&["created 2,000 keys: [1-2,000]"]);

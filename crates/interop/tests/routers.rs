@@ -40,7 +40,7 @@ fn setting() -> Setting {
     )
 }
 
-/// What `consort router --members` says, which is told for the errors of tests.
+/// Returns the output of `consort router --members`, which is shown with errors of tests.
 fn registered(setting: &Setting) -> Vec<String> {
     let output = Tool::run_consort(&["router", "--members", ROUTER]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -121,8 +121,8 @@ fn members_of_both_kinds_find_each_other_through_gossip_router() {
     });
 }
 
-/// Everything that JGroups' members with TUNNEL tell each other goes through our router. That it tells who is gone is seen
-/// in the captured session (`crates/router/src/routes.rs`).
+/// All messages between JGroups members with TUNNEL pass through our router. The captured session
+/// (`crates/router/src/routes.rs`) shows that the router reports members that have gone.
 #[test]
 fn members_with_tunnels_talk_through_our_router() {
     in_own_network("members_with_tunnels_talk_through_our_router", async {

@@ -34,7 +34,7 @@ fn server() -> Tool {
     server
 }
 
-/// What a `consort cache` command prints, what it complains of, and its exit code.
+/// Returns the output, the errors and the exit code of a `consort cache` command.
 fn cache(arguments: &[&str]) -> (String, String, i32) {
     let run = Tool::run_consort(&[&["cache"], arguments].concat());
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -113,8 +113,8 @@ fn keys_are_listed_and_changes_are_told_by_hand() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_named() {
-    in_own_network("who_cannot_be_reached_is_named", async {
+fn unreachable_server_is_named_in_the_error() {
+    in_own_network("unreachable_server_is_named_in_the_error", async {
         let (out, complaint, code) = cache(&["--at=127.0.0.1:11299", "ls"]);
         assert_eq!(out, "");
         assert!(code == 2 && complaint.contains("127.0.0.1:11299"), "{code}: {complaint}");
@@ -199,7 +199,7 @@ fn users_are_made_by_hand_and_held_to_their_roles() {
         std::fs::write(&file, "alice king\n").expect("a file");
         let run = Tool::run_consort(&["server", "--users", &users]);
         let complaint = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert!(!run.status.success() && complaint.contains(":1: there is no role \"king\""), "{complaint}");
+        assert!(!run.status.success() && complaint.contains(":1: unknown role \"king\""), "{complaint}");
         let _ = std::fs::remove_file(&file);
     });
 }
@@ -240,12 +240,12 @@ fn commands_end_without_a_word_when_nobody_reads_them() {
     });
 }
 
-/// Issue 4, line 7: three servers, the test through Hot Rod, a server that dies under load and is back afterwards, and they
-/// serve until they are told to end.
+/// Issue 4, line 7: three servers, the test through Hot Rod, a server that is killed under load and restarted, and a graceful
+/// end.
 #[test]
 fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
     in_own_network("the_demo_loses_nothing_and_serves_until_it_is_ended", async {
-        // Who has the default port does not disturb it.
+        // Another process on the default port does not disturb the server.
         let _other = server();
         let mut demo = Tool::consort(&["demo", "--time=1"]);
         let at = demo.wait_for(&["Hot Rod on 127.0.0.1:", ", cluster demo"]);
@@ -297,11 +297,11 @@ fn users_are_read_again_when_the_server_is_told_to() {
         server.wait_for(&["users read again"]);
         server.wait_for(&["keys for tokens read again"]);
         assert_eq!(ls("bob:b").2, 0);
-        // What is wrong is told with its place, and changes nothing.
+        // An invalid file is reported with its position, and changes nothing.
         write("carol admin password:c\nbob king password:b\n");
         server.signal("HUP");
         let told = server.wait_for(&["stay as they are"]);
-        assert!(told.contains(&format!("{path}:2: there is no role \"king\"")), "{told}");
+        assert!(told.contains(&format!("{path}:2: unknown role \"king\"")), "{told}");
         server.wait_for(&["keys for tokens read again"]);
         assert_eq!(ls("alice:a").2, 0);
         assert_eq!(ls("carol:c").2, 2);
@@ -309,7 +309,7 @@ fn users_are_read_again_when_the_server_is_told_to() {
         std::fs::write(&keys, "no key").unwrap();
         server.signal("HUP");
         server.wait_for(&["the users stay as they are", path]);
-        server.wait_for(&["the keys for tokens stay as they are", "there is no key in it"]);
+        server.wait_for(&["the keys for tokens stay as they are", "it has no key"]);
         std::fs::remove_file(&keys).unwrap();
         assert_eq!(ls("bob:b").2, 0);
         server.terminate();
@@ -327,20 +327,23 @@ fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again(
         };
         write("<distributed-cache name='a'/><replicated-cache name='b'/>");
         let mut server = Tool::consort_with_log(&["server", "--caches", path]);
-        server.wait_for(&["caches made that", path, "has: a, b"]);
+        server.wait_for(&["created caches of", path, ": a, b"]);
         server.wait_for(&["Hot Rod"]);
         assert_eq!(done(&["ls"]).0, "a\nb\n");
         write("<distributed-cache name='a'/><local-cache name='c'/>");
         server.signal("HUP");
         server.wait_for(&["definitions of caches read again; caches that are new: 1"]);
         assert_eq!(done(&["ls"]).0, "a\nb\nc\n");
-        // What is wrong is told with its place, and changes nothing.
+        // An invalid file is reported with its position, and changes nothing.
         for (wrong, told) in [
             (
                 "<local-cache name='d'/><local-cache name='e' owners='2'/>",
                 "cache 'e': cache configuration: owners of local-cache",
             ),
-            ("<local-cache name='d'/><local-cache name='a'/>", "caches that are there are different: a"),
+            (
+                "<local-cache name='d'/><local-cache name='a'/>",
+                "these caches exist with another configuration: a",
+            ),
         ] {
             write(wrong);
             server.signal("HUP");
@@ -348,7 +351,7 @@ fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again(
             assert_eq!(done(&["ls"]).0, "a\nb\nc\n");
         }
         server.terminate();
-        // Nobody joins with a file that says nothing.
+        // A server with an invalid file does not join.
         std::fs::write(&file, "<infinispan>").unwrap();
         let run = Tool::run_consort(&["server", "--caches", path]);
         let complaint = String::from_utf8_lossy(&run.stderr);
@@ -385,7 +388,7 @@ fn certificates_are_read_again_when_the_server_is_told_to() {
         assert!(code == 2 && complaint.contains("TLS"), "another certificate: {complaint}");
         std::fs::copy(&cert, &trusted).expect("a file");
         assert_eq!(ls().2, 0);
-        // What does not do is told, and changes nothing.
+        // An unusable key is reported, and changes nothing.
         std::fs::write(&key, "no key").expect("a file");
         server.signal("HUP");
         let told = server.wait_for(&["certificate and key stay as they are"]);
@@ -400,7 +403,7 @@ fn certificates_are_read_again_when_the_server_is_told_to() {
     });
 }
 
-/// Who would have to take over what it has does not answer: it waits, unless it is told twice.
+/// The server that would take over the entries does not respond: the leaving server waits, until a second signal.
 #[test]
 fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
     in_own_network("a_server_that_cannot_leave_in_order_ends_at_the_second_signal", async {
@@ -423,8 +426,7 @@ fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
     });
 }
 
-/// Two of three are killed at once: what is left may not write, and so takes nobody in until it is told to go on.
-/// What a server answers to who asks for this in HTTP.
+/// Returns a server's HTTP response to this path.
 async fn of_http(port: u16, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.unwrap();
@@ -433,6 +435,8 @@ async fn of_http(port: u16, path: &str) -> String {
     answer
 }
 
+/// Two of three servers are killed at once: the remaining one may not write, and so no server joins until an administrator
+/// makes the cache available.
 #[test]
 fn a_server_that_waits_says_for_what() {
     in_own_network("a_server_that_waits_says_for_what", async {
@@ -458,12 +462,12 @@ fn a_server_that_waits_says_for_what() {
         let told = late.wait_for(&["not serving yet, after 5 s"]);
         assert!(told.contains("Start the servers that are missing"), "{told}");
         assert!(told.contains("servers are away without which nothing may be written: "), "{told}");
-        // What watches it does not take it for dead, and a client waits.
+        // Probes do not take the server for dead, and clients wait.
         for (path, code) in [("live", 200), ("started", 503), ("ready", 503)] {
             let answer = of_http(11225, &format!("/health/{path}")).await;
             assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
         }
-        // Who serves on says who is missing, and what that means.
+        // A serving server logs the missing members and the consequences.
         first.wait_for(&["members [A|", "; gone: "]);
         let told = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
         assert!(told.contains("shop") && told.contains("consort cache make-available"), "{told}");
@@ -477,10 +481,10 @@ fn a_server_that_waits_says_for_what() {
         assert!(doctor.status.code() == Some(1) && found.contains("DEGRADED"), "{found}");
         assert!(found.contains("consort cache make-available goes on without them"), "{found}");
         late.wait_for(&["not serving yet, after 35 s"]);
-        // It can be ended all the same.
+        // The server can still be stopped.
         late.terminate();
 
-        // Nobody of them comes back: what is left is used, and others are taken in.
+        // The missing servers do not return: the remaining entries are used, and other servers join.
         let (_, complaint, code) = cache(&["make-available", "none"]);
         assert!(code == 2 && complaint.contains("there is no cache 'none'"), "{complaint}");
         let mut late = start("E", "11226");
@@ -498,7 +502,7 @@ fn a_server_that_waits_says_for_what() {
         assert!(code == 0 && losses.contains("shop: "), "{losses}");
         assert!(made.lines().any(|name| name == "shop"), "{made}");
         first.wait_for(&["available again"]);
-        // Who comes before it serves is served then.
+        // A client that connected before the server served is served then.
         assert_eq!(done(&["--at=127.0.0.1:11226", "ls"]).0, "shop\n");
         late.wait_for(&["Hot Rod on 127.0.0.1:11226"]);
         assert_eq!(done(&["put", "shop", "apples", "4"]).1, 0);

@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 const PASSWORD: &str = "changeit";
 
-/// What members show and believe: PEM for ours, a PKCS12 store of the same for Java's.
+/// The certificates and roots of members: PEM for ours, a PKCS12 store of the same for Java's.
 struct Certificates {
     directory: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -48,7 +48,7 @@ impl Certificates {
     }
 }
 
-/// The same cluster with this member's files.
+/// The setting of the cluster with this member's files.
 fn with(setting: &mut Setting, own: &Path, roots: &Path) {
     setting.properties.retain(|(name, _)| !name.starts_with("members."));
     for (name, path) in [("members.own", own), ("members.roots", roots)] {
@@ -80,7 +80,7 @@ async fn over_tls(java_first: bool) {
     for (count, size) in [(1_000, 1), (1_000, 1_000), (100, 100_000)] {
         everybody_multicasts(&mut members, count, size).await;
     }
-    // Who does not show a certificate of theirs is nobody to either kind.
+    // A member without a certificate of the authority is refused by both kinds.
     let stranger = Certificates::new(certificates.file("strangers"));
     with(&mut setting, &stranger.pem("X"), &stranger.file("ca.pem"));
     let mut alone = setting.consort("X").await;

@@ -27,11 +27,11 @@ fn chats(setting: &Setting) {
     ours.wait_for(&["Java: hello from there"]);
 }
 
-/// Who waits to join can be told to give up.
+/// A member that waits to join can be stopped.
 #[test]
 fn a_signal_ends_who_has_not_joined_yet() {
     in_own_network("a_signal_ends_who_has_not_joined_yet", async {
-        // Nobody is there, and it waits for somebody for an hour.
+        // There is no other member, and it waits for one for an hour.
         let setting = Setting::edited("tcp.xml", &[("join_timeout=\"2s\"", "join_timeout=\"1h\"")]);
         let stack = format!("--config={}", setting.config.display());
         let mut chat = Tool::consort_with_log(&["chat", &stack, "--bind=127.0.0.1"]);
@@ -97,7 +97,7 @@ async fn probe_java(config: &str, arguments: &[&str]) {
     drop(member);
 }
 
-/// S000-29: where nobody can multicast, one member is asked for everybody's address, and then each.
+/// S000-29: without multicast, the probe asks one member for all addresses, and then each member.
 #[test]
 fn without_multicast_probe_asks_one_member_for_all() {
     in_network(Network::WithoutMulticast, "without_multicast_probe_asks_one_member_for_all", async {

@@ -1,4 +1,4 @@
-//! SEQUENCER with members of both kinds: one order of all multicasts, whoever puts them into it.
+//! SEQUENCER with members of both kinds: all multicasts have one order, independent of the sender's kind.
 
 use consort_interop::cluster::{
     MUCH, everybody_multicasts, everything_came, exit, join_all, one_order, reset, same_view, two_and_two,
@@ -8,7 +8,7 @@ use consort_interop::{Kind, Member, Setting, in_own_network};
 /// Of each sender while a sequencer is killed.
 const UNDER_WAY: u32 = 3_000;
 
-/// Kills the coordinator while the others multicast. What they send comes to all of them once, in one order.
+/// Kills the coordinator while the others multicast. Their messages reach all of them once, in one order.
 async fn kill_the_sequencer(members: &mut Vec<Member>, view: &str) {
     reset(members).await;
     let mut sequencer = members.remove(0);

@@ -39,13 +39,13 @@ pub struct Usage {
 }
 
 impl Budget {
-    /// A budget of `limit` bytes that is part of no other. `name` appears in errors and metrics.
+    /// Creates a budget of `limit` bytes without a parent. `name` appears in errors and metrics.
     pub fn new(name: &'static str, limit: u64) -> Self {
         Self::create(name, limit, None)
     }
 
-    /// A budget of `limit` bytes within this one: its reservations count in both. The limits of all budgets within one
-    /// may add up to more than its own limit.
+    /// Creates a budget of `limit` bytes within this one: its reservations count in both. The limits of all budgets within
+    /// one may add up to more than its own limit.
     pub fn child(&self, name: &'static str, limit: u64) -> Self {
         Self::create(name, limit, Some(self.clone()))
     }
@@ -64,7 +64,7 @@ impl Budget {
         }))
     }
 
-    /// Whether both are handles to the same limit.
+    /// Returns whether both are handles to the same limit.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -101,7 +101,7 @@ impl Budget {
         }
     }
 
-    /// Reserves `bytes`, or says which limit is in the way. Nothing is reserved then.
+    /// Reserves `bytes`, or returns the limit that refuses. Nothing is reserved then.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation, Exceeded> {
         match self.add(bytes) {
             Ok(()) => Ok(Reservation::new(self.clone(), bytes)),
@@ -127,7 +127,7 @@ impl Budget {
             let released = refusing.0.released.notified();
             tokio::pin!(released);
             released.as_mut().enable();
-            // A release between the attempt and `enable` wakes nobody, and by now another limit can be in the way.
+            // A release between the attempt and `enable` wakes no waiter, and meanwhile another limit can refuse.
             match self.add(bytes) {
                 Ok(()) => return Ok(Reservation::new(self.clone(), bytes)),
                 Err(again) if !Arc::ptr_eq(&again.0, &refusing.0) => continue,
@@ -137,7 +137,7 @@ impl Budget {
         }
     }
 
-    /// Counts `bytes` here and in all budgets above without looking at limits: for what has already been taken.
+    /// Counts `bytes` in this budget and in all budgets above, without checking limits: for bytes that are already in use.
     pub fn reserve_forced(&self, bytes: u64) -> Reservation {
         for budget in self.path() {
             let used = budget.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -191,7 +191,7 @@ impl Budget {
     }
 
     fn subtract_here(&self, bytes: u64) {
-        // Sequential with the waiter's count: either the waiter sees these bytes, or they are seen to be waited for.
+        // Sequentially consistent with the waiter's count: either the waiter sees these bytes, or this call sees the waiter.
         let before = self.0.used.fetch_sub(bytes, Ordering::SeqCst);
         debug_assert!(before >= bytes, "{} returned more than was reserved", self.0.name);
         self.wake();

@@ -12,12 +12,12 @@
 //! # Ok::<(), consort_memory::Exceeded>(())
 //! ```
 //!
-//! A limit per item (a request, a connection) does not bound memory: the number of items is the peer's choice. A
-//! [`Budget`] bounds the sum. Each holder keeps a [`Reservation`] for the bytes that it holds; dropping the
-//! reservation returns them. Budgets form a tree: what a budget reserves counts in all budgets above it, so that a
-//! process has one total and each kind of buffer has its share.
+//! A limit per item (a request, a connection) does not bound memory, because the peer chooses the number of items. A
+//! [`Budget`] bounds the sum. Each holder keeps a [`Reservation`] for its bytes; dropping the reservation returns them.
+//! Budgets form a tree: bytes that a budget reserves count in all budgets above it. So a process has one total, and each kind
+//! of buffer has its share.
 //!
-//! [`ProcessMemory`] says whether writes may add entries, by what the process uses and what it may use.
+//! [`ProcessMemory`] decides whether writes may add entries, by the memory in use and its limit.
 
 #![forbid(unsafe_code)]
 

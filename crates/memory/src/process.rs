@@ -6,18 +6,18 @@ use thiserror::Error;
 
 use crate::Budget;
 
-/// The part of a limit between the high-water mark and the limit is one in so many.
+/// The fraction of a limit between the high-water mark and the limit: one in this many.
 const MARGIN_PART: u64 = 4;
 
-/// That part is no larger, whatever the limit is: 2 GiB hold all buffers of a member.
+/// The largest part between the high-water mark and the limit: 2 GiB hold all buffers of a member.
 const MARGIN_MAX: u64 = 2 << 30;
 
-/// After a shortage began, new entries use the memory of removed ones as soon as entries have fallen to this many
-/// sixteenths of what they were. Later, too: a measurement below the low-water mark does not say how much of that memory the
-/// allocator still has.
+/// After a shortage began, new entries reuse the memory of removed ones as soon as entries have fallen to this many
+/// sixteenths of their bytes at its begin. This also applies later, because a measurement below the low-water mark does not
+/// reveal how much of that memory the allocator still has.
 const REUSE_BEGINS: u64 = 14;
 
-/// They do so until entries are this many sixteenths again.
+/// Reuse ends when entries have grown to this many sixteenths again.
 const REUSE_ENDS: u64 = 15;
 
 /// A limit of a process's memory: its size and the setting that it comes from.
@@ -25,11 +25,11 @@ const REUSE_ENDS: u64 = 15;
 pub struct MemoryLimit {
     /// The most bytes that the process may use.
     pub bytes: u64,
-    /// What sets the limit, as errors name it: an option, or the path of a control group.
+    /// The source of the limit, as errors name it: an option, or the path of a control group.
     pub of: Arc<str>,
 }
 
-/// The memory of the process cannot take what a write adds. Nothing was written.
+/// The process has too little memory for a write. Nothing was written.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{used} bytes are in use of the {limit} bytes that {of} allows")]
 pub struct Shortage {
@@ -37,35 +37,35 @@ pub struct Shortage {
     pub used: u64,
     /// The limit in bytes.
     pub limit: u64,
-    /// What sets the limit.
+    /// The source of the limit.
     pub of: Arc<str>,
 }
 
 /// The figures of a process's memory at one moment, for metrics and health.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryUsage {
-    /// The limit that is nearest.
+    /// The nearest limit.
     pub limit: MemoryLimit,
     /// The use above which writes are refused.
     pub high_water_mark: u64,
     /// The bytes in use, as far as that limit counts them.
     pub used: u64,
-    /// The bytes that entries take of these.
+    /// The part of these bytes that entries use.
     pub entries: u64,
-    /// Whether writes that need more memory are refused now.
+    /// Writes that need more memory are refused now.
     pub is_short: bool,
-    /// How often a shortage has begun.
+    /// The number of shortages.
     pub shortages: u64,
-    /// How many writes were refused.
+    /// The number of refused writes.
     pub refused: u64,
 }
 
-/// What a process may use, what it uses, and whether writes may add to that.
+/// The memory of a process: its limits, its use, and whether writes may add entries.
 ///
-/// The edge measures the process now and then and says what it found ([`ProcessMemory::note_used`]). Containers of entries
-/// count what they add and free in between. While less is in use than the high-water mark, writes are admitted. Above it
-/// a shortage begins: writes that need more memory are refused until the use falls below the low-water mark, or until so
-/// many entries are removed that new ones fit into the memory that those leave in the allocator.
+/// The edge measures the process regularly and reports the use ([`ProcessMemory::note_used`]). Containers count the bytes
+/// that entries add and free in between. Below the high-water mark writes are admitted. Above it a shortage begins: writes
+/// that need more memory are refused. It ends when the use falls below the low-water mark, or when enough entries are removed
+/// that new ones fit into the memory that the allocator kept from them.
 ///
 /// Clones are handles to the same process.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ pub struct ProcessMemory(Arc<Inner>);
 
 struct Inner {
     limits: Vec<Marks>,
-    /// Which limit is nearest, by the last measurement.
+    /// The index of the nearest limit at the last measurement.
     nearest: AtomicUsize,
     /// The use by the last measurement, as that limit counts it.
     used: AtomicU64,
@@ -85,7 +85,7 @@ struct Inner {
     entries_full: AtomicU64,
     shortages: AtomicU64,
     refused: AtomicU64,
-    /// Bytes that were taken before they are needed.
+    /// Bytes that were allocated in advance.
     reserved: AtomicU64,
     /// Held while the state changes.
     changing: Mutex<()>,
@@ -99,15 +99,15 @@ struct Marks {
     low: u64,
     /// Above this a shortage begins.
     high: u64,
-    /// Above this nothing is taken that can wait, such as segments that are moved to this member.
+    /// Above this also transfers that can wait are delayed, such as segments that are moved to this member.
     critical: u64,
 }
 
 /// Writes are admitted up to the high-water mark.
 const AMPLE: u8 = 0;
-/// Writes are refused that need more memory.
+/// Writes that need more memory are refused.
 const SHORT: u8 = 1;
-/// Writes are admitted as long as they fit into what removed entries have left.
+/// Writes are admitted while they fit into the memory of removed entries.
 const REUSING: u8 = 2;
 
 impl Marks {
@@ -119,13 +119,13 @@ impl Marks {
 }
 
 impl ProcessMemory {
-    /// A process with these limits.
+    /// Creates the memory of a process with these limits.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there is no limit.
     pub fn new(limits: Vec<MemoryLimit>) -> Self {
-        assert!(!limits.is_empty(), "a process without a limit has no use for this");
+        assert!(!limits.is_empty(), "a process needs at least one limit");
         let limits: Vec<Marks> = limits.into_iter().map(Marks::new).collect();
         let margin = limits.iter().map(|marks| marks.limit.bytes - marks.high).min().unwrap_or_default();
         Self(Arc::new(Inner {
@@ -144,13 +144,13 @@ impl ProcessMemory {
         }))
     }
 
-    /// The budget of all buffers of the process: three quarters of what lies between the high-water mark and the limit,
-    /// so that entries and buffers together stay below the limit. Budgets of connections are children of it.
+    /// The budget of all buffers of the process: three quarters of the margin between the high-water mark and the limit, so
+    /// that entries and buffers together stay below the limit. Budgets of connections are its children.
     pub fn buffers(&self) -> &Budget {
         &self.0.buffers
     }
 
-    /// The process was measured: what it uses, as each of its limits counts it, in the limits' order.
+    /// Reports a measurement: the use as each limit counts it, in the order of the limits.
     pub fn note_used(&self, used: &[u64]) {
         let inner = &*self.0;
         let used: Vec<u64> = used.iter().map(|used| used.saturating_sub(self.unused_reserve())).collect();
@@ -165,18 +165,18 @@ impl ProcessMemory {
         self.update_state();
     }
 
-    /// The process has taken so many bytes before it needs them, and keeps them: what entries do not take of them yet counts
-    /// as free, though it is measured as used.
+    /// Reports memory that the process has allocated in advance and keeps. The part that entries do not use yet counts as
+    /// free, although it is measured as used.
     pub fn note_reserved(&self, bytes: u64) {
         self.0.reserved.store(bytes, Ordering::Relaxed);
     }
 
-    /// What is left of the reserve: entries take a quarter more than is counted, with what allocators add.
+    /// The unused part of the reserve. Entries use a quarter more than their counted bytes, with the allocator's overhead.
     fn unused_reserve(&self) -> u64 {
         self.0.reserved.load(Ordering::Relaxed).saturating_sub(self.entries() / 4 * 5)
     }
 
-    /// Entries take more bytes than before, or less.
+    /// Counts a change of the bytes of entries.
     #[inline]
     pub fn count_entries(&self, before: u64, after: u64) {
         if before != after {
@@ -184,7 +184,7 @@ impl ProcessMemory {
         }
     }
 
-    /// Whether a write may add so many bytes. One that adds none is refused only where memory is critical.
+    /// Checks whether a write may add this many bytes. A write that adds none is refused only if memory is critical.
     pub fn admit(&self, growth: u64) -> Result<(), Shortage> {
         if self.is_admitted(growth) {
             return Ok(());
@@ -208,13 +208,14 @@ impl ProcessMemory {
         }
     }
 
-    /// Whether so many bytes more are certainly admitted. Nothing is counted as refused.
+    /// Returns whether this many bytes are certainly admitted. Counts no refusal.
     #[inline]
     pub fn has_room(&self, growth: u64) -> bool {
         self.0.state.load(Ordering::Relaxed) == AMPLE && self.used_now() + growth <= self.marks().high
     }
 
-    /// Whether writes that need more memory are refused, by the last measurement and what entries have taken since.
+    /// Returns whether writes that need more memory are refused, by the last measurement and the bytes that entries added
+    /// since.
     pub fn is_short(&self) -> bool {
         match self.0.state.load(Ordering::Relaxed) {
             SHORT => true,
@@ -226,12 +227,12 @@ impl ProcessMemory {
         }
     }
 
-    /// Whether so much is in use that also those have to wait that fetch what others keep for them.
+    /// Returns whether memory is critical, so that also transfers to this member have to wait.
     pub fn is_critical(&self) -> bool {
         self.used_now() > self.marks().critical
     }
 
-    /// The limit that is nearest, and what is in use of it.
+    /// The nearest limit and its use.
     pub fn shortage(&self) -> Shortage {
         let MemoryLimit { bytes, of } = self.marks().limit.clone();
         Shortage { used: self.used_now(), limit: bytes, of }
@@ -258,7 +259,8 @@ impl ProcessMemory {
         self.0.entries.load(Ordering::Relaxed)
     }
 
-    /// The last measurement, and what entries have added since. What they have freed since, the allocator may still have.
+    /// The last measurement plus the bytes that entries added since. Bytes that they freed since may still be held by the
+    /// allocator.
     fn used_now(&self) -> u64 {
         let grown = self.entries().saturating_sub(self.0.entries_then.load(Ordering::Relaxed));
         self.0.used.load(Ordering::Relaxed) + grown
@@ -274,7 +276,7 @@ impl ProcessMemory {
         let full = self.0.entries_full.load(Ordering::Relaxed);
         let state = match self.0.state.load(Ordering::Relaxed) {
             AMPLE if used <= marks.low => AMPLE,
-            // A write is refused before the mark is passed: the next one would be, too.
+            // The state changes shortly before the mark, because a further write would be refused, too.
             AMPLE if used <= marks.high && marks.high - used > (marks.high - marks.low) / 4 => AMPLE,
             AMPLE if entries < full / 16 * REUSE_BEGINS && used <= marks.critical => REUSING,
             AMPLE => {

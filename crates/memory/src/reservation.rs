@@ -2,7 +2,7 @@ use thiserror::Error;
 
 use crate::Budget;
 
-/// Bytes that a holder has of a budget. Dropping it returns them.
+/// Bytes of a budget that a holder has reserved. Dropping the reservation returns them.
 #[derive(Debug)]
 #[must_use = "dropping a reservation returns its bytes at once"]
 pub struct Reservation {
@@ -10,17 +10,17 @@ pub struct Reservation {
     bytes: u64,
 }
 
-/// A budget has no room. Nothing was reserved.
+/// A budget's limit would be exceeded. Nothing was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("limit of memory exceeded: {name} has {used} of {limit} bytes in use, and {wanted} more are needed")]
 pub struct Exceeded {
-    /// The name of the budget whose limit is in the way.
+    /// The name of the budget that refuses.
     pub name: &'static str,
     /// Its limit in bytes.
     pub limit: u64,
     /// The bytes in use.
     pub used: u64,
-    /// The bytes that were asked for.
+    /// The requested bytes.
     pub wanted: u64,
 }
 
@@ -29,24 +29,24 @@ impl Reservation {
         Self { budget, bytes }
     }
 
-    /// How many bytes are reserved.
+    /// The reserved bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Reserves `more` bytes in addition, or says which limit is in the way; then the reservation is as before.
+    /// Reserves `more` bytes in addition, or returns the limit that refuses; the reservation is unchanged then.
     pub fn try_grow(&mut self, more: u64) -> Result<(), Exceeded> {
         self.budget.add(more).map_err(|refusing| refusing.refuse(more))?;
         self.bytes += more;
         Ok(())
     }
 
-    /// Counts `more` bytes in addition without looking at limits: for what has already been taken.
+    /// Adds `more` bytes without checking limits: for bytes that are already in use.
     pub fn grow_forced(&mut self, more: u64) {
         self.join(self.budget.clone().reserve_forced(more));
     }
 
-    /// Takes the bytes of another reservation of the same budget; one of another budget is returned.
+    /// Takes over the bytes of another reservation of the same budget. Returns a reservation of another budget unchanged.
     pub fn join(&mut self, mut other: Self) -> Option<Self> {
         if !self.budget.is(&other.budget) {
             return Some(other);

@@ -1,4 +1,5 @@
-//! The Hot Rod server over a [`consort_cache::CacheManager`]: what unmodified Hot Rod clients of 2.0 to 4.1 ask of caches.
+//! The Hot Rod server over a [`consort_cache::CacheManager`]. It serves unmodified Hot Rod clients of the protocol versions
+//! 2.0 to 4.1.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,99 +14,54 @@
 //! # }
 //! ```
 //!
-//! That is: operations on one key with all their conditions, flags and previous values, bulk operations, sizes and
-//! statistics, walks over the entries, queries, listeners and near caches, counters, multimaps, values in pieces, transactions,
-//! caches that are made and removed by administration, schemas of protobuf, and topologies for clients that go to the owners
-//! themselves. What is not there is answered with an error that says so, and PING does not name it.
+//! It executes operations on one key with all their conditions, flags and previous values, bulk operations, sizes and
+//! statistics, iterations over the entries, queries, listeners and near caches, counters, multimaps, values in pieces,
+//! transactions, the administration of caches, and protobuf schemas. Clients get topologies, with which they send requests
+//! to the owners themselves. An operation that the server lacks gets an error response that says so, and PING does not list
+//! it.
 //!
-//! A cache whose definition names media types converts what its clients take keys and values for. What is to outlive all
-//! servers is kept in a directory ([`ServerBuilder::data`]).
+//! If a cache's definition names media types, the server converts between the clients' types and the cache's. Data that
+//! outlive all servers are kept in a directory ([`ServerBuilder::data`]).
 //!
-//! With users every client has to show who it is ([`ServerBuilder::users`]), and is held to what its roles permit; with
-//! certificates everything is within TLS ([`ServerBuilder::tls`]).
+//! With users every client has to authenticate ([`ServerBuilder::users`]), and can do only what its roles permit. With a
+//! certificate the server accepts TLS only ([`ServerBuilder::tls`]).
 //!
-//! What begins with a word in capitals is HTTP: on the same port a server tells of its health, and its metrics in the form that
-//! Prometheus reads ([`ServerBuilder::open_metrics`]).
+//! A connection that begins with a word in capitals is HTTP: the same port serves the health, and the metrics in the text
+//! format of Prometheus ([`ServerBuilder::public_metrics`]).
 //!
-//! Each connection is one task. It reads what has come, begins every request at once, in their order, and writes what has
-//! been answered together, in the order in which it was. A read of a key that this member owns ends where it begins;
-//! what has to wait for other members waits beside the connection. A client that does not read is not read from. Until a
-//! client is known, it is served by threads that step back behind the others.
+//! Each connection is one task. It reads the bytes that have arrived, starts every request at once, in their order, and
+//! writes the completed responses together, in the order of their completion. A read of a key that this member owns
+//! completes in this task; a request that waits for other members waits in a task of its own. The server stops reading from
+//! a client that does not read its responses. Until a client is authenticated, low-priority threads serve it.
 
 #![forbid(unsafe_code)]
 
-pub mod bounds;
+pub mod limits;
 
-mod addresses;
-mod admin;
-mod admin_error;
-mod ahead;
-mod aliases;
-mod answer;
-mod answering;
-mod arrival;
-mod availability;
-mod bucket;
-mod bulk;
-mod caches;
-mod changes;
-mod compute;
-mod computing;
-mod connection;
-mod converter;
-mod counter;
-mod counter_listeners;
-mod counters;
-mod data;
-mod definition;
-mod departure;
-mod descriptors;
-mod door;
-mod failed_caches;
-mod filter;
 #[doc(hidden)]
-pub mod foreign;
-mod gathering;
-mod health_port;
+pub mod fuzzing;
+
+mod catalog;
+mod compute_pool;
+mod connection;
+mod events;
 mod http;
-mod iteration;
-mod latency;
-mod listeners;
-mod map;
 mod media;
 mod memory;
-mod multimap;
-mod of_key;
-mod pieces;
-mod places;
-mod predefined;
-mod query;
-mod receiving;
-mod register;
-mod room;
-mod schemas;
+mod metrics;
+mod names;
+mod ops;
+mod reply;
 mod security;
-mod served;
 mod server;
-mod session;
 mod shutdown;
-mod stats;
-mod strangers;
-mod stream;
-mod streams;
-mod telemetry;
-mod templates;
-mod topology;
 mod transactions;
-mod transfer;
-mod turn;
-mod unasked;
-mod waiting;
+mod transport;
 
-pub use data::DataError;
-pub use definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError, amount_of_bytes};
-pub use filter::{KEY_PREFIX, VALUE_PREFIX};
-pub use predefined::{CachesHandle, PredefinedError};
+pub use catalog::data_directory::DataError;
+pub use catalog::definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError, amount_of_bytes};
+pub use catalog::predefined::{CachesHandle, PredefinedError};
+pub use ops::filter::{KEY_PREFIX, VALUE_PREFIX};
 pub use security::{
     LineError, Permission, Role, SecurityError, TlsHandle, TokenKeyError, Tokens, TokensHandle, Users,
     UsersError, UsersHandle, VERIFIER_ITERATIONS, line_for,

@@ -14,22 +14,23 @@ use consort_tls::{ClientCertificates, Identity};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::addresses::Addresses;
-use crate::admin_error::AdminError;
-use crate::bounds::{CONNECTING_MAX, CONNECTIONS_PER_ADDRESS_MAX};
-use crate::caches::Caches;
-use crate::data::{Data, DataError};
-use crate::definition::CacheDefinitions;
-use crate::door::Door;
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::caches::Caches;
+use crate::catalog::cluster_log;
+use crate::catalog::data_directory::{Data, DataError};
+use crate::catalog::definition::CacheDefinitions;
+use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
+use crate::connection::acceptor::Acceptor;
+use crate::connection::handshake_pool::HandshakePool;
+use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::memory::Memory;
-use crate::predefined::{self, CachesHandle, PredefinedError};
+use crate::metrics::telemetry::Telemetry;
+use crate::ops::{register_transforms, transactions};
 use crate::security::tls::TlsSettings;
 use crate::security::{
-    Security, SecurityError, Settings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
+    Security, SecurityError, SecuritySettings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
 };
-use crate::strangers::Strangers;
-use crate::telemetry::Telemetry;
-use crate::{changes, transactions};
+use crate::transport::addresses::Addresses;
 
 /// The server cannot start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -74,10 +75,10 @@ pub struct ServerBuilder {
     connections_per_address: usize,
     advertised: Option<String>,
     data: Option<PathBuf>,
-    alone_after: Option<Duration>,
+    recovery_timeout: Option<Duration>,
     definitions: Option<CacheDefinitions>,
     memory: Memory,
-    security: Settings,
+    security: SecuritySettings,
 }
 
 impl Default for ServerBuilder {
@@ -89,10 +90,10 @@ impl Default for ServerBuilder {
             connections_per_address: CONNECTIONS_PER_ADDRESS_MAX,
             advertised: None,
             data: None,
-            alone_after: None,
+            recovery_timeout: None,
             definitions: None,
             memory: Memory::default(),
-            security: Settings::default(),
+            security: SecuritySettings::default(),
         }
     }
 }
@@ -176,8 +177,8 @@ impl ServerBuilder {
     /// The time after which the server starts without the missing servers of the last topology. By default it waits for them
     /// without limit.
     #[must_use]
-    pub const fn alone_after(mut self, patience: Duration) -> Self {
-        self.alone_after = Some(patience);
+    pub const fn recovery_timeout(mut self, timeout: Duration) -> Self {
+        self.recovery_timeout = Some(timeout);
         self
     }
 
@@ -218,16 +219,16 @@ impl ServerBuilder {
 
     /// Accepts passwords and tokens without TLS. Anyone on the network path can read them.
     #[must_use]
-    pub const fn allow_secrets_in_the_open(mut self) -> Self {
-        self.security.allows_secrets_in_the_open = true;
+    pub const fn allow_cleartext(mut self) -> Self {
+        self.security.allow_cleartext = true;
         self
     }
 
     /// Serves the metrics without authentication, as the health. By default, if there are users, metrics require the MONITOR
     /// permission.
     #[must_use]
-    pub const fn open_metrics(mut self) -> Self {
-        self.security.metrics_are_open = true;
+    pub const fn public_metrics(mut self) -> Self {
+        self.security.public_metrics = true;
         self
     }
 
@@ -242,8 +243,8 @@ impl ServerBuilder {
     /// The time from a client's connection to its first request, or until the client has authenticated. The default is 10 s,
     /// so that idle unauthenticated connections do not hold resources that clients need.
     #[must_use]
-    pub const fn patience(mut self, patience: Duration) -> Self {
-        self.security.patience = Some(patience);
+    pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.security.handshake_timeout = Some(timeout);
         self
     }
 
@@ -260,8 +261,8 @@ impl ServerBuilder {
                 return Err(error.into());
             }
         };
-        let strangers = match Strangers::new(self.memory.strangers.clone()) {
-            Ok(strangers) => strangers,
+        let handshake_pool = match HandshakePool::new(self.memory.handshakes.clone()) {
+            Ok(handshake_pool) => handshake_pool,
             Err(error) => {
                 manager.abort().await;
                 return Err(ServerError::Threads(error));
@@ -285,9 +286,9 @@ impl ServerBuilder {
         let (health_address, health) = health.unzip();
         let host = self.advertised.unwrap_or_else(|| address.ip().to_string());
         let endpoint = ServerAddress { host: host.into(), port: address.port() };
-        let alone_after = self.alone_after;
+        let recovery_timeout = self.recovery_timeout;
         let data = match self.data {
-            Some(directory) => match Data::in_directory(directory, alone_after).await {
+            Some(directory) => match Data::in_directory(directory, recovery_timeout).await {
                 Ok(data) => Some(data),
                 Err(error) => {
                     manager.abort().await;
@@ -298,21 +299,22 @@ impl ServerBuilder {
         };
         let telemetry = Arc::new(Telemetry::default());
         let addresses = Addresses::new(self.connections_per_address);
-        let mut door = Door::new(listener, health, security.clone(), telemetry.clone(), strangers, addresses);
+        let mut acceptor =
+            Acceptor::new(listener, health, security.clone(), telemetry.clone(), handshake_pool, addresses);
         let (memory, definitions) = (self.memory, self.definitions);
         let opening =
             open(manager, endpoint, security.clone(), data.as_ref(), telemetry, memory, definitions);
         let caches = tokio::select! {
             caches = opening => caches?,
             // New connections are accepted meanwhile, and clients wait.
-            never = door.attend() => match never {},
+            never = acceptor.run() => match never {},
         };
-        Ok(Server { address, health_address, caches: Arc::new(caches), security, door })
+        Ok(Server { address, health_address, caches: Arc::new(caches), security, acceptor })
     }
 }
 
 async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), ServerError> {
-    let listening = consort_net::listen(host, port, CONNECTING_MAX).await;
+    let listening = consort_net::listen(host, port, ACCEPT_BACKLOG).await;
     let listening = listening.and_then(|listener| Ok((listener.local_addr()?, listener)));
     listening.map_err(|error| ServerError::Listen { address: format!("{host}:{port}"), error })
 }
@@ -327,15 +329,15 @@ async fn open(
     memory: Memory,
     definitions: Option<CacheDefinitions>,
 ) -> Result<Caches, ServerError> {
-    let caches = Caches::open(manager, endpoint, security, data, telemetry, memory).await.map_err(
-        |error| match error {
+    let caches = Caches::open(manager, endpoint, security, data, telemetry, memory, register_transforms)
+        .await
+        .map_err(|error| match error {
             AdminError::Data(error) => error.into(),
             error => ServerError::Caches(error.to_string()),
-        },
-    )?;
+        })?;
     if caches.security().requirement.refuses() {
         if let Err(error) = caches.end().await {
-            tracing::warn!(%error, "a server that does not start leaves");
+            tracing::warn!(%error, "a server that cannot start has left with an error");
         }
         return Err(ServerError::WeakerAuthentication);
     }
@@ -344,7 +346,7 @@ async fn open(
     {
         // Other servers may already rely on this one.
         if let Err(error) = caches.end().await {
-            tracing::warn!(%error, "a server that does not start leaves");
+            tracing::warn!(%error, "a server that cannot start has left with an error");
         }
         return Err(error.into());
     }
@@ -357,7 +359,7 @@ pub struct Server {
     health_address: Option<SocketAddr>,
     caches: Arc<Caches>,
     security: Arc<Security>,
-    door: Door,
+    acceptor: Acceptor,
 }
 
 impl Server {
@@ -404,23 +406,25 @@ impl Server {
     ///
     /// [`HandoverTimeout`], if the other servers may not have all entries.
     pub async fn serve_until(self, end: impl Future<Output = ()>) -> Result<(), HandoverTimeout> {
-        let Self { caches, mut door, .. } = self;
+        let Self { caches, mut acceptor, .. } = self;
         // The task ends with this future, as the connections do, also if this future is dropped.
         let mut following = JoinSet::new();
         following.spawn({
             let caches = caches.clone();
-            async move { tokio::join!(caches.follow(), changes::tell(&caches), transactions::reap(&caches)) }
+            async move {
+                tokio::join!(caches.follow(), cluster_log::log_changes(&caches), transactions::reap(&caches))
+            }
         });
-        door.open(caches.clone());
+        acceptor.start_serving(caches.clone());
         tokio::select! {
             () = end => {}
-            never = door.attend() => match never {},
+            never = acceptor.run() => match never {},
         }
         let has_others = tokio::select! {
             has_others = caches.withdraw() => has_others,
-            never = door.attend() => match never {},
+            never = acceptor.run() => match never {},
         };
-        door.close(has_others).await;
+        acceptor.drain(has_others).await;
         following.shutdown().await;
         // Requests that were abandoned may use the caches for a moment more.
         caches.end().await

@@ -1,15 +1,15 @@
-//! How a server that ends parts with its clients, so that none of their requests fails or is left without a response.
+//! The end of a server: none of its clients' requests fails or stays without a response.
 //!
-//! A server that is asked to end first leaves the topology that clients are told ([`crate::topology`]): with the next response
-//! they learn which servers to go on with. It reads and performs requests meanwhile, and closes a connection only when every
-//! request that it has read there is answered and no other has come for a moment. After [`MOVE_TIME_MAX`], and at once where no
-//! other server is left, it begins no request any more: a request that still comes is answered with `IllegalLifecycle`, which
-//! says that nothing was done.
+//! A server that is asked to end first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next
+//! response they learn the servers with which to continue. Meanwhile it reads and executes requests. It closes a connection
+//! only when every request that it has read there is answered and no other has arrived for a short time. After
+//! [`MOVE_TIME_MAX`], and at once where no other server is left, it starts no more requests: a request that still arrives
+//! is answered with `IllegalLifecycle`, which means that it was not executed.
 //!
 //! A request that is on its way while the connection is closed is never read, but its client cannot know that: a connection
-//! that a crashed server leaves behind ends in the same way. So a client can say with a parameter of a request that it
-//! understands a close notice ([`consort_hotrod::CLOSE_NOTICE_PARAM`]): an unasked error response with the same status as the
-//! last message on the connection. The server has not begun the requests that have no response then.
+//! of a crashed server ends in the same way. So a client can say with a parameter of a request that it understands a close
+//! notice ([`consort_hotrod::CLOSE_NOTICE_PARAM`]): an unsolicited error response with the same status as the last message
+//! on the connection. The server has not started the requests that have no response then.
 
 use std::future::pending;
 
@@ -20,23 +20,23 @@ use consort_hotrod::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::bounds::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
+use crate::limits::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
 
-/// How far a server has come with its end.
+/// The stages of a server's end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stage {
-    /// It does not end.
+    /// The server does not end.
     Serving,
-    /// Clients go over to other servers. Requests are performed.
+    /// Clients move to other servers. Requests are executed.
     Draining,
-    /// No request is begun any more. Those that were begun are answered.
+    /// No more requests are started. Those that were started are answered.
     Closing,
 }
 
-/// The text of the response to a request that is not begun.
-const ENDS: &str = "this server ends; the request was not begun";
+/// The text of the response to a request that is not started.
+const ENDS: &str = "this server is ending; the request was not started";
 
-/// Until no request is begun any more.
+/// Waits until no more requests are started.
 pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
     // Without a sender there is no server.
     let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
@@ -46,9 +46,9 @@ pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
 pub(crate) struct Closure<'a> {
     watched: &'a mut watch::Receiver<Stage>,
     stage: Stage,
-    /// When the server came to this stage.
+    /// The time at which the server entered this stage.
     since: Instant,
-    /// When something last came from the client while the server ends.
+    /// The time of the last bytes from the client since the server began to end.
     heard_at: Instant,
     /// The client understands a close notice.
     takes_notice: bool,
@@ -60,35 +60,35 @@ impl<'a> Closure<'a> {
         Self { watched, stage: Stage::Serving, since: now, heard_at: now, takes_notice: false }
     }
 
-    /// Something has come from the client.
-    pub(crate) fn heard(&mut self) {
+    /// The client has sent bytes.
+    pub(crate) fn note_input(&mut self) {
         if self.stage > Stage::Serving {
             self.heard_at = Instant::now();
         }
     }
 
-    /// Notes what a request says of its client.
+    /// Notes the client's parameters in a request.
     pub(crate) fn note(&mut self, header: &RequestHeader) {
         self.takes_notice |= header.params.iter().any(|(name, _)| name.as_str() == CLOSE_NOTICE_PARAM);
     }
 
-    /// Whether requests are refused that are read from now on.
+    /// Whether requests that are read from now on are refused.
     pub(crate) fn refuses(&self) -> bool {
         self.stage == Stage::Closing
     }
 
-    /// Whether requests are not even read, because a notice tells the client that they were not begun.
+    /// Whether requests are not even read, because a notice tells the client that they were not started.
     pub(crate) fn reads_nothing(&self) -> bool {
         self.refuses() && self.takes_notice
     }
 
-    /// The response to a request that is not begun.
+    /// The response to a request that is not started.
     pub(crate) fn refusal(id: u64) -> Response {
         Response::error(id, Status::IllegalLifecycle, ENDS)
     }
 
-    /// When the connection can be closed if all its requests are answered and nothing more comes; never while the server does
-    /// not end.
+    /// The time at which the connection can be closed if all its requests are answered and no bytes arrive; `None` while
+    /// the server does not end.
     fn idle_at(&self) -> Option<Instant> {
         match self.stage {
             Stage::Serving => None,
@@ -100,8 +100,8 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Waits until the server comes to its next stage (false), or until the connection, all of whose requests are answered, can
-    /// be closed (true).
+    /// Waits until the server enters its next stage (false), or until the connection, all of whose requests are answered,
+    /// can be closed (true).
     pub(crate) async fn next(&mut self, is_answered: bool) -> bool {
         let idle_at = self.idle_at().filter(|_| is_answered);
         let idle = async {
@@ -129,7 +129,8 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Says that what has no response now was not begun, if the client understands that. Nothing may follow.
+    /// Writes the notice that requests without a response were not started, if the client understands that. No bytes may
+    /// follow.
     pub(crate) fn encode_notice(&self, output: &mut Output) {
         if self.takes_notice {
             let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_closed_once_its_client_has_been_silent_for_a_moment() {
+    async fn connection_closes_after_its_client_was_silent() {
         let stage = watch::Sender::new(Stage::Serving);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);
@@ -162,11 +163,11 @@ mod tests {
         assert!(!closure.next(true).await, "the stage");
         assert!(!closure.refuses());
         assert_eq!(closure.idle_at(), Some(closure.since + IDLE_BEFORE_CLOSE));
-        closure.heard();
+        closure.note_input();
         assert_eq!(closure.idle_at(), Some(closure.heard_at + IDLE_BEFORE_CLOSE));
         closure.heard_at -= IDLE_BEFORE_CLOSE;
         assert!(closure.next(true).await, "nothing has come");
-        // One that waits for a response is kept.
+        // A connection that waits for a response stays open.
         stage.send_replace(Stage::Closing);
         assert!(!closure.next(false).await, "the stage");
         assert!(closure.refuses() && !closure.reads_nothing());
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_goes_on_is_refused_for_a_bounded_time() {
+    async fn client_that_keeps_sending_is_refused_for_a_bounded_time() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_a_notice_is_told_at_once_that_the_rest_was_not_begun() {
+    async fn client_with_close_notices_gets_one_at_once() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
         let mut closure = Closure::new(&mut watched);

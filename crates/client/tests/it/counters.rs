@@ -10,7 +10,7 @@ use consort_client::{
 use consort_hotrod::ops::counter::{Action, Request};
 use consort_hotrod::ops::event;
 use consort_hotrod::{Output, RequestBody, Response, ResponseBody, Status};
-use consort_server::bounds::LISTENERS_MAX;
+use consort_server::limits::LISTENERS_MAX;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

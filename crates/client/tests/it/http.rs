@@ -99,7 +99,7 @@ async fn a_plain_http_request_to_a_tls_port_is_refused_with_a_hint() {
     let response = ask_plainly(server.at, "/health", "").await;
     assert!(
         response.starts_with("HTTP/1.1 400 ")
-            && response.ends_with("this server speaks TLS only: ask with https://\n"),
+            && response.ends_with("this server accepts TLS only; use https://\n"),
         "{response}"
     );
 }
@@ -113,7 +113,7 @@ async fn http_passwords_without_tls_are_refused_unless_allowed() {
     )
     .await;
     let response = ask_plainly(server.at, "/metrics", "").await;
-    assert!(response.starts_with("HTTP/1.1 403 ") && response.contains("that needs TLS"), "{response}");
+    assert!(response.starts_with("HTTP/1.1 403 ") && response.contains("without TLS"), "{response}");
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn the_health_port_has_no_tls_and_ignores_credentials() {
             .users(Users::parse("users", USERS).unwrap())
             .tls(identity.identity(), ClientCertificates::NotAsked)
             .health_port(0);
-        let builder = if has_open_metrics { builder.open_metrics() } else { builder };
+        let builder = if has_open_metrics { builder.public_metrics() } else { builder };
         let server = Running::secured(cluster, "A", builder).await;
         let at = server.health.expect("a port for health");
         for path in ["/health/live", "/health/started", "/health/ready", "/health"] {
@@ -167,7 +167,7 @@ async fn the_health_port_has_no_tls_and_ignores_credentials() {
                     response.starts_with(if is_open { "HTTP/1.1 200 " } else { "HTTP/1.1 403 " }),
                     "{response}"
                 );
-                let refusal = "this port answers requests for health only: ask on the port of clients\n";
+                let refusal = "this port serves health only; use the client port\n";
                 assert_eq!(response.ends_with(refusal), !is_open, "{path}: {response}");
             }
         }

@@ -77,7 +77,7 @@ async fn a_value_that_is_no_bucket_is_an_error_and_stays() {
         map.remove_entry("plain", &7).await.unwrap_err(),
         map.contains_entry("plain", &7).await.unwrap_err(),
     ] {
-        assert!(error.to_string().contains("not put by a multimap"), "{error}");
+        assert!(error.to_string().contains("is not of a multimap"), "{error}");
     }
     assert_eq!(cache.get("plain").await.unwrap(), Some(7));
     assert_eq!(map.size().await.unwrap(), 1, "plain values are not counted");

@@ -75,7 +75,7 @@ pub(crate) async fn works(client: &Client) {
 
 #[tokio::test]
 async fn a_user_is_known_by_every_mechanism_of_passwords() {
-    let server = Running::secured("passwords", "A", users().allow_secrets_in_the_open()).await;
+    let server = Running::secured("passwords", "A", users().allow_cleartext()).await;
     works(&to(&server).user("admin", "secret").connect().await.unwrap()).await;
     for mechanism in [Mechanism::Scram(Hash::Sha256), Mechanism::Scram(Hash::Sha512), Mechanism::Plain] {
         works(&to(&server).user("admin", "secret").mechanism(mechanism).connect().await.unwrap()).await;
@@ -92,7 +92,7 @@ async fn a_user_is_known_by_every_mechanism_of_passwords() {
 #[tokio::test]
 async fn names_and_passwords_are_the_same_in_all_forms_that_saslprep_makes_one() {
     let lines = "IX admin password:secret-IX\n\"no\u{ad}hyphen\" admin password:secret-\u{2168}\n";
-    let builder = Server::builder().users(Users::parse("users", lines).unwrap()).allow_secrets_in_the_open();
+    let builder = Server::builder().users(Users::parse("users", lines).unwrap()).allow_cleartext();
     let server = Running::secured("saslprep", "A", builder).await;
     for mechanism in [Mechanism::Scram(Hash::Sha256), Mechanism::Scram(Hash::Sha512), Mechanism::Plain] {
         for (name, password) in [
@@ -229,7 +229,7 @@ async fn a_new_certificate_is_served_to_new_connections_and_open_ones_continue()
     let renewed = || after.certify("renewed", &["127.0.0.1"]).identity();
     // The offered mechanisms are fixed at the start.
     let error = handle.replace(renewed(), ClientCertificates::NotAsked).unwrap_err().to_string();
-    assert!(error.contains("decided when the server starts"), "{error}");
+    assert!(error.contains("can only be changed by a restart"), "{error}");
     works(&trusting(&before).connect().await.unwrap()).await;
 
     handle.replace(renewed(), asked(&after)).unwrap();
@@ -366,8 +366,8 @@ async fn a_token_authenticates_its_user_until_it_expires() {
     let reader = with(&token("shop", "reader", MINUTE)).connect().await.unwrap();
     assert!(matches!(reader.raw("c").clear().await, Err(ClientError::Denied { .. })));
     for (token, told) in [
-        (token("bank", "admin", MINUTE), "it is for somebody else"),
-        (forged("shop", "admin", MINUTE), "its signature is not that of the key"),
+        (token("bank", "admin", MINUTE), "it is for another audience"),
+        (forged("shop", "admin", MINUTE), "its signature is invalid"),
         (token("shop", "nobody", MINUTE), "ISPN006024: Invalid credentials"),
         (token("shop", "admin", -MINUTE), "it has expired"),
     ] {
@@ -375,7 +375,7 @@ async fn a_token_authenticates_its_user_until_it_expires() {
         assert!(matches!(&error, LoginError::Rejected { message, .. } if message.ends_with(told)), "{error}");
     }
     // Without TLS the token is not sent.
-    let open = Server::builder().users(Users::parse("users", USERS).unwrap()).allow_secrets_in_the_open();
+    let open = Server::builder().users(Users::parse("users", USERS).unwrap()).allow_cleartext();
     let open = Running::secured("tokens-open", "A", open.mechanisms([Mechanism::Plain])).await;
     let error = login_error(to(&open).token("a.b.c")).await;
     assert!(matches!(error, LoginError::NoMechanism { .. }), "{error}");
@@ -431,13 +431,13 @@ async fn a_token_issuer_changes_its_key_while_both_keys_are_accepted() {
         }
         for token in bad {
             let error = login_error(with(token)).await;
-            assert!(error.to_string().contains("its signature is not that of the key"), "{error}");
+            assert!(error.to_string().contains("its signature is invalid"), "{error}");
         }
     }
     works(&lasts).await;
     std::fs::write(&both, std::fs::read_to_string(&key).unwrap().repeat(9)).unwrap();
     let error = Tokens::from_file(&both, "shop").unwrap_err().to_string();
-    assert!(error.contains("there are more than 8 keys in it"), "{error}");
+    assert!(error.contains("it has more than 8 keys"), "{error}");
 }
 
 /// An incomplete handshake costs the server little and other clients nothing.
@@ -445,7 +445,7 @@ async fn a_token_issuer_changes_its_key_while_both_keys_are_accepted() {
 async fn half_handshakes_are_not_waited_for() {
     let authority = Authority::new("half");
     let patience = Duration::from_millis(400);
-    let builder = within_tls(&authority, ClientCertificates::NotAsked).patience(patience);
+    let builder = within_tls(&authority, ClientCertificates::NotAsked).handshake_timeout(patience);
     let server = Running::secured("tls-half", "A", builder).await;
     let client = to(&server).tls(Tls::new(authority.roots())).connect().await.unwrap();
     works(&client).await;

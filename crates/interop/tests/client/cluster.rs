@@ -1,5 +1,5 @@
-//! Our client with three servers of a cluster, theirs or ours: the same list, however it chooses servers; and writes all the
-//! time while a server is killed and another one is added.
+//! Our client with a cluster of three servers, Infinispan's or ours: the same list with each way to choose servers; and
+//! continuous writes while a server is killed and another one is added.
 
 use consort_client::Client;
 use consort_interop::{PATIENCE, Tool, eventually, in_own_network};
@@ -12,7 +12,7 @@ use crate::{infinispan, prepared};
 async fn list(at: &str, kind: Kind) {
     let newest = Client::connect(&format!("hotrod://{at}")).await.expect("a connection");
     newest.administration().create("known", list::DISTRIBUTED).await.unwrap();
-    // Servers tell of each other when something is asked of a cache.
+    // Servers send the topology in responses to requests on a cache.
     eventually("all servers are known", async || {
         newest.raw("known").get(&b"key"[..]).await.unwrap();
         newest.servers().len() == 3
@@ -26,7 +26,7 @@ async fn list(at: &str, kind: Kind) {
     assert_eq!(basic.servers().len(), 1, "it does not follow");
 }
 
-/// Writes that are acknowledged are there whatever becomes of the servers.
+/// Acknowledged writes survive all changes of the servers.
 async fn lose_and_add(at: &str, lose: impl FnOnce(), add: impl FnOnce() -> Tool) {
     const CACHE: &str = "written";
     let client = Client::connect(&format!("hotrod://{at}")).await.expect("a connection");
@@ -65,7 +65,7 @@ pub(crate) fn consort(name: &str, port: u16) -> Tool {
     consort_with(name, port, &[])
 }
 
-/// The same with further arguments.
+/// Starts a server with further arguments.
 pub(crate) fn consort_with(name: &str, port: u16, further: &[&str]) -> Tool {
     let (name, port) = (format!("--name={name}"), format!("--port={port}"));
     let found = ["-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]", "-Djgroups.tcp.port_range=5"];

@@ -1,4 +1,4 @@
-//! Multimaps, and values in pieces, in the list of what our client does with servers.
+//! Multimaps and values in pieces, in the list of our client's checks.
 
 use consort_client::{Client, ClientError, Multimap, PIECE_BYTES};
 
@@ -84,7 +84,7 @@ pub(crate) async fn pieces(client: &Client, name: &str, version: Option<&str>) {
         writer.write(&large).await.unwrap();
         assert_eq!(writer.finish().await.unwrap(), is_first);
     }
-    // What is begun and not ended disturbs nobody.
+    // A stream that is begun and not ended has no effect on others.
     let mut writer = cache.writer(key).unwrap();
     writer.write(&vec![0; 2 * PIECE_BYTES]).await.unwrap();
     drop(writer);

@@ -1,4 +1,4 @@
-//! What our client does with servers, in each version that it speaks. Who it is it shows in `users`.
+//! The list of our client's checks with servers, in each version that it supports. Authentication is in `users`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) async fn all(at: &str, kind: Kind) {
     }
 }
 
-/// The whole list by a client that speaks this version; by another one what only newer versions have.
+/// Runs the whole list with a client of this version; a client of the newest version runs the parts that this version lacks.
 pub(crate) async fn by(client: &Client, newest: &Client, kind: Kind, version: Option<&str>) {
     if is_from(version, "2.1") {
         administration(client).await;
@@ -166,7 +166,7 @@ async fn versions(cache: &RawCache) {
     assert_eq!(cache.get_with_metadata(key).await.unwrap(), None);
 }
 
-/// In a cache of its own: that something has expired may be told later.
+/// In its own cache, because the event of an expiration may come later.
 async fn lifetimes(newest: &Client, client: &Client) {
     const LIFETIMES: &str = "lifetimes";
     newest.administration().create(LIFETIMES, DISTRIBUTED).await.unwrap();
@@ -180,7 +180,7 @@ async fn lifetimes(newest: &Client, client: &Client) {
     cache.put_with("idle", &2, idle).await.unwrap();
     let entry = cache.get_with_metadata("idle").await.unwrap().unwrap();
     assert_eq!((entry.lifetime, entry.created), (idle, None));
-    // Before 3.0 a span of more than 30 days is told as a point in time.
+    // Before 3.0 a duration of more than 30 days is sent as a point in time.
     let span = Duration::from_secs(40 * 24 * 60 * 60);
     cache.put_with("for long", &4, Lifetime::lifespan(span)).await.unwrap();
     let kept = cache.get_with_metadata("for long").await.unwrap().unwrap().lifetime.lifespan.unwrap();
@@ -263,7 +263,7 @@ async fn told(events: &mut Events<u32>) -> (EventKind, u32) {
     }
 }
 
-/// What was there, and that it has come: in any order.
+/// The existing entries and the end of the state, in any order.
 async fn state(events: &mut Events<u32>, count: usize) -> BTreeSet<u32> {
     let (mut found, mut is_complete) = (BTreeSet::new(), false);
     while found.len() < count || !is_complete {
@@ -286,7 +286,7 @@ async fn listeners(client: &Client) {
     cache.put(&100, &2).await.unwrap();
     cache.remove(&100).await.unwrap();
     cache.put_with(&101, &1, Lifetime::lifespan(Duration::from_millis(20))).await.unwrap();
-    // Infinispan finds what is over when it is asked for.
+    // Infinispan notices an expired entry when it is read.
     eventually("it expires", async || cache.get(&101).await.unwrap().is_none()).await;
     for expected in [
         (EventKind::Created, 100),
@@ -346,7 +346,7 @@ async fn near(client: &Client) {
             eventually("it is told", async || cache.get(&1).await.unwrap() == Some(13)).await;
             let told = cache.near_stats().unwrap().events - told;
             assert!(told < 200 || plain_listens(client).await, "{told} events of keys that are not kept");
-            // More than it has room for: the filter is made anew, and what is kept stays right.
+            // More keys than the filter has room for: the filter is rebuilt, and cached entries stay correct.
             for key in 1_000..2_000 {
                 assert_eq!(cache.get(&key).await.unwrap(), Some(0));
             }
@@ -362,7 +362,7 @@ async fn near(client: &Client) {
     }
 }
 
-/// Whether there are no filters in the version that is spoken: then a near cache is told everything.
+/// Returns whether the version has no filters: then a near cache receives all invalidations.
 async fn plain_listens(client: &Client) -> bool {
     matches!(
         client.counter("nobody-has-this").swap(1).await,
@@ -418,7 +418,7 @@ async fn counters(client: &Client, version: Option<&str>) {
     }
 }
 
-/// The counter's listener is told of this change next.
+/// The counter's listener receives this change next.
 async fn counted(events: &mut CounterEvents, before: i64, now: i64) {
     let value = |value| CounterValue { value, state: CounterState::Valid };
     let expected = CounterEvent::Changed { old: value(before), new: value(now) };
@@ -435,7 +435,7 @@ async fn statistics(client: &Client) {
     }
 }
 
-/// A walk, a listener and a near cache while the server is lost at which they were begun.
+/// An iteration, a listener and a near cache while the server at which they began is killed.
 pub(crate) async fn lose_a_server(client: &Client, lose: impl FnOnce()) {
     client.administration().create(CACHE, DISTRIBUTED).await.unwrap();
     let cache = client.cache::<u32, u32>(CACHE).with_timeout(PATIENCE);

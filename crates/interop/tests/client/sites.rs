@@ -44,7 +44,7 @@ fn clients_go_on_at_another_site_when_one_is_killed() {
                                 last = n;
                                 written.fetch_add(1, Ordering::Relaxed);
                             }
-                            // Whether the dead had it, nobody knows.
+                            // It is unknown whether the killed server applied the write.
                             Err(error) => assert!(error.is_outcome_unknown(), "{error}"),
                         }
                     }

@@ -1,4 +1,4 @@
-//! Our client shows servers who it is, Infinispan's and ours: by SCRAM, also in old versions, and within TLS.
+//! Authentication of our client by Infinispan's server and by ours: by SCRAM, also in old versions, and within TLS.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const USERS: [(&str, &str, &str); 2] = [("admin", "secret", "admin"), ("reader",
 const ADMIN: &str = "admin:secret";
 const READER: &str = "reader:p%40ss%20w%3Ard%2F";
 
-/// Roles are held against what is asked of it.
+/// Roles are checked for each operation.
 const SECURED: &str = r#"{"distributed-cache": {"mode": "SYNC", "owners": "2", "encoding": {"media-type": "application/octet-stream"}, "security": {"authorization": {}}}}"#;
 /// Ours does so with every cache.
 const OURS: &str = r#"{"distributed-cache": {"mode": "SYNC", "owners": "2", "encoding": {"media-type": "application/octet-stream"}}}"#;
@@ -51,7 +51,7 @@ async fn known(plain: &str, tls: &str, roots: [&Path; 2], definition: &str) {
         assert!(wrong.contains(&format!("authentication failed ({mechanism})")), "{wrong}");
         assert!(wrong.contains("ISPN006024"), "{wrong}");
     }
-    // The strongest of what both sides can, in the newest version and in older ones.
+    // The strongest common mechanism, in the newest version and in older ones.
     works(&format!("hotrod://{ADMIN}@{plain}"), definition).await;
     for version in ["2.1", "2.5", "2.9", "3.0", "3.1", "4.0", "4.1"] {
         works(&format!("hotrod://{ADMIN}@{plain}?protocol_version={version}"), definition).await;
@@ -59,7 +59,7 @@ async fn known(plain: &str, tls: &str, roots: [&Path; 2], definition: &str) {
     let nobody = refused(&format!("hotrod://nobody:secret@{plain}")).await;
     assert!(nobody.contains("authentication failed"), "{nobody}");
 
-    // What somebody may not do is denied, and what follows goes on.
+    // An operation without permission is denied, and later requests work.
     let reader = connected(&format!("hotrod://{READER}@{plain}")).await;
     let cache = reader.raw("secured");
     assert_eq!(cache.get(&b"k"[..]).await.unwrap().unwrap(), "v");

@@ -1,4 +1,4 @@
-//! Aliases and templates by the unmodified Java client: what becomes of them is what becomes of them with Infinispan's own server.
+//! Aliases and templates with the unmodified Java client, with the same results as with Infinispan's server.
 
 use consort_interop::{Tool, in_own_network};
 use consort_testbed::{HotRodClient, InfinispanServer};

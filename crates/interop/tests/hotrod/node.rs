@@ -5,7 +5,7 @@ use consort_server::ClientCertificates;
 
 use super::{Running, certificates, succeeds, users};
 
-/// What it calls the versions that it speaks.
+/// The client's names of its protocol versions.
 const VERSIONS: [&str; 8] = ["2.2", "2.5", "2.9", "3.0", "3.1", "4.0", "4.1", "auto"];
 
 pub(super) async fn prepared() -> HotRodJsClient {

@@ -1,5 +1,4 @@
-//! Queries of the unmodified Java client: what we answer to them is what Infinispan's own server answers, and where it is not
-//! that, it is what is written down.
+//! Queries of the unmodified Java client: responses equal those of Infinispan's server, except for documented differences.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,7 +13,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/hotrod").join(name)
 }
 
-/// What a program of ours says to its end.
+/// Returns the whole output of one of our programs.
 pub(super) async fn said(program: &'static str, arguments: &[&str]) -> String {
     let mut command = command(program, arguments.iter().map(|one| (*one).to_owned()).collect()).await;
     command.stdin(Stdio::null());
@@ -26,30 +25,30 @@ pub(super) async fn said(program: &'static str, arguments: &[&str]) -> String {
     said
 }
 
-/// What the program says that asks a server all queries of a file.
+/// Returns the output of the program that sends all queries of a file to a server.
 async fn answers(at: &str, intelligence: &str, version: &str, queries: &str, cache: &str) -> String {
     let queries = file(queries).display().to_string();
     said("Queries", &[at, intelligence, version, &queries, cache]).await
 }
 
-/// What the program says that watches what queries find.
+/// Returns the output of the program with listeners for query results.
 async fn watched(at: &str, cache: &str) -> String {
     said("Watches", &[at, "BASIC", "PROTOCOL_VERSION_AUTO", cache]).await
 }
 
-/// What the program says that walks over what queries find, wrong ones among them on demand: of several servers' refusals the
-/// client throws all but one at nobody.
+/// Returns the output of the program that iterates over query results, on demand with invalid queries. If several servers
+/// refuse a query, the client reports one refusal and drops the others.
 async fn found(at: &str, intelligence: &str, version: &str, cache: &str, wrong: Option<&str>) -> String {
     let arguments: Vec<&str> = [at, intelligence, version, cache].into_iter().chain(wrong).collect();
     said("Found", &arguments).await
 }
 
-/// What the program says whose listener is told the values before, too.
+/// Returns the output of the program whose listener also receives previous values.
 async fn previous(at: &str) -> String {
     said("Before", &[at, "BASIC", "PROTOCOL_VERSION_AUTO"]).await
 }
 
-/// The first thing that is not the same, with the query that it is of.
+/// Returns the first difference, with its query.
 pub(super) fn assert_same(ours: &str, theirs: &str) {
     let mut query = "";
     for (our, their) in ours.lines().zip(theirs.lines()) {

@@ -1,10 +1,10 @@
-//! Older and newer releases of the Java client, unmodified: what the others' tests do in full, in short.
+//! Older and newer releases of the unmodified Java client: a short form of the other tests.
 
 use consort_testbed::{HotRodClient, HotRodRelease};
 
 use super::{Running, arguments, succeeds};
 
-/// What the last release with the old protocol calls the versions that it speaks.
+/// The names of the protocol versions in the last release with the old protocol.
 const VERSIONS: [&str; 13] = [
     "PROTOCOL_VERSION_20",
     "PROTOCOL_VERSION_21",
@@ -32,7 +32,7 @@ async fn java(client: &HotRodClient, program: &str, arguments: Vec<String>) {
     succeeds(program, command).await;
 }
 
-/// Everything with one server, and with three what depends on who owns what.
+/// All checks with one server, and with three servers those that depend on owners.
 async fn all(release: HotRodRelease, name: &str, cluster: &str) {
     let client = prepared(release).await;
     let server = Running::start(name, "A").await;

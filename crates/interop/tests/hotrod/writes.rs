@@ -1,5 +1,5 @@
-//! Unmodified clients that write all the time while a server is killed and another one is added: whatever was acknowledged
-//! is read, and clients that follow the topology know the servers that there are.
+//! Unmodified clients that write continuously while a server is killed and another one is added: acknowledged writes are
+//! read, and clients that follow the topology know the current servers.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use consort_testbed::HotRodRelease;
 
 use super::{Running, Talking, node, releases};
 
-/// What a client's program says of itself while it writes.
+/// Returns the output of a client's program while it writes.
 fn of(servers: usize, follows: bool) -> String {
     if follows { format!("written {servers}") } else { "written".to_owned() }
 }
@@ -16,7 +16,7 @@ fn of(servers: usize, follows: bool) -> String {
 /// as its argument.
 async fn lose_and_add_a_server(cluster: &str, follows: bool, program: impl FnOnce(&str) -> Command) {
     let [a, b, c] = Running::three(cluster).await;
-    // Who does not follow needs to know others than the one that is killed.
+    // A client that does not follow the topology has to know other servers than the killed one.
     let known = if follows { b.at.clone() } else { [&*a.at, &b.at, &c.at].join(";") };
     let mut writing = Talking::begin(program(&known));
     writing.says(&of(3, follows)).await;

@@ -1,5 +1,5 @@
-//! Servers as the chart starts them: its arguments, its variables and its stack. What one machine forces is replaced: paths of
-//! what is mounted, addresses of pods, and the table of hosts is the service's DNS.
+//! Servers as the chart starts them, with its arguments, variables and stack. Parts that one machine requires are replaced:
+//! paths of mounts, addresses of pods, and a table of hosts as the service's DNS.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,15 +43,15 @@ impl Pods {
         format!("{}-{nth}", self.chart.only("StatefulSet")["metadata"]["name"].as_str().expect("a name"))
     }
 
-    /// The headless service's DNS: what its name stands for.
+    /// Sets the addresses of the headless service's name.
     fn list(&self, all: &[IpAddr]) {
         let service = self.chart.only("StatefulSet")["spec"]["serviceName"].as_str().expect("a service");
         let lines: String = all.iter().map(|ip| format!("{ip} {service}.shop.svc\n")).collect();
-        // In its place, because that is what the pods have mounted.
+        // Written in place, because the pods have mounted this file.
         fs::write(self.directory.join("hosts"), format!("127.0.0.1 localhost\n{lines}")).expect("written");
     }
 
-    /// What a variable of the container is for a pod.
+    /// Returns the value of a container's variable for a pod.
     fn variable(&self, variable: &Value, name: &str, ip: IpAddr, node: &str) -> String {
         match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
             Some("metadata.name") => name.to_owned(),
@@ -63,8 +63,8 @@ impl Pods {
         }
     }
 
-    /// Starts a pod of these on a node. `own` says whether its address is to be the only one that it listens on, because
-    /// others have the same port.
+    /// Starts a pod on a node. `own` says whether the server listens only on the pod's address, because others have the same
+    /// port.
     fn start(&self, nth: usize, ip: &str, node: &str, own: bool) -> Pod {
         let (name, ip) = (self.of_set(nth), ip.parse().expect("an address"));
         let variables: BTreeMap<String, String> = self.chart.container()["env"]
@@ -101,7 +101,7 @@ impl Drop for Pods {
 }
 
 impl Pod {
-    /// What it answers in HTTP, if it does: the code and the content.
+    /// Returns the HTTP status and content, if the server responds.
     async fn ask(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = tokio::net::TcpStream::connect((self.ip, 11222)).await.ok()?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
@@ -221,7 +221,8 @@ fn members_of_the_chart_find_each_other_hand_over_and_keep_owners_apart() {
     });
 }
 
-/// What the chart adds for users, caches and data: the server takes it, listens on all addresses, and has its definitions again.
+/// The chart's values for users, caches and data: the server accepts them, listens on all addresses, and has its definitions
+/// after a restart.
 #[test]
 fn a_member_of_the_chart_serves_users_over_ipv6_and_keeps_its_definitions() {
     let values = [
@@ -258,7 +259,7 @@ fn a_member_of_the_chart_serves_users_over_ipv6_and_keeps_its_definitions() {
     });
 }
 
-/// With certificates for names: what clients are told to connect to is a name within the service.
+/// With certificates for names: clients are sent names within the service.
 #[test]
 fn a_member_of_the_chart_speaks_tls() {
     let pods = Pods::new("tls", &["replicas=1", r#"tls={"secretName": "grid-tls"}"#]);
@@ -282,7 +283,7 @@ fn a_member_of_the_chart_speaks_tls() {
         );
         let listed = Tool::run_consort(&["cache", &at, "ls"]);
         assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
-        // Whoever asks in the open is told that this is wrong.
+        // A client without TLS gets an error that says so.
         assert_eq!(pod.ask("/health/live").await.map(|(code, _)| code), Some(400));
         pod.server.terminate();
     });

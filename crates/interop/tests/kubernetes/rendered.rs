@@ -1,9 +1,9 @@
-//! What the chart says, with the values that people give it.
+//! The rendered chart with common values.
 
 use std::fs;
 
 use consort_cache::LEAVE_TIMEOUT;
-use consort_server::bounds::{DRAIN_TIME_MAX, MOVE_TIME_MAX, WITHDRAW_TIME_MAX};
+use consort_server::limits::{DRAIN_TIME_MAX, MOVE_TIME_MAX, WITHDRAW_TIME_MAX};
 use serde_json::{Value, json};
 
 use super::{Chart, HELM, helm, read_strictly, run, text};
@@ -132,7 +132,7 @@ fn members_are_kept_apart_by_default() {
     assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
     assert!(selects(&term["labelSelector"]["matchLabels"], &chart.pod()["metadata"]["labels"]), "{term}");
 
-    // Where they share one all the same, owners of a key do not.
+    // Where servers share a zone, the owners of a key still do not.
     let chart = Chart::of(&[r#"antiAffinity="none""#]);
     assert!(chart.pod()["spec"]["affinity"].is_null());
     assert!(chart.arguments().contains(&"--machine=$(NODE_NAME)"), "{:?}", chart.arguments());
@@ -174,7 +174,8 @@ fn a_member_has_the_time_to_hand_over() {
     assert_eq!(chart.only("StatefulSet")["spec"]["updateStrategy"]["type"], "RollingUpdate");
 }
 
-/// What `helm install` prints at its end. Without a cluster Helm does not print it: a copy of the chart has it in a manifest.
+/// Returns the notes that `helm install` prints. Without a cluster Helm does not print them, so a copy of the chart has them
+/// in a manifest.
 fn notes(name: &str, value: &str) -> String {
     let copy = std::env::temp_dir().join(format!("consort-notes-{name}-{}", std::process::id()));
     let templates = copy.join("templates");
@@ -249,7 +250,7 @@ fn probes_ask_in_the_way_that_is_answered() {
     for (values, scheme) in [(&[] as &[&str], json!("HTTP")), (&[TLS], json!("HTTPS"))] {
         let asks = probes(values).map(|probe| probe["httpGet"].clone());
         assert!(asks.iter().all(|ask| ask["scheme"] == scheme), "{asks:?}");
-        // Who waits for others is alive, and is not ended for it.
+        // A server that waits for others is alive, and its probe does not restart it.
         let paths = asks.map(|ask| ask["path"].clone());
         assert_eq!(paths, ["/health/live", "/health/live", "/health/ready"].map(Value::from));
     }

@@ -36,7 +36,7 @@ fn key(number: usize) -> Vec<u8> {
     format!("key {number}").into_bytes()
 }
 
-/// Puts values from this number on until one is refused: its number, and what the server says.
+/// Puts values from this number on until one is refused. Returns its number and the server's error.
 async fn fill(client: &Client, from: usize) -> (usize, String) {
     let cache = client.raw("shop");
     for number in from..from + 1_000 {

@@ -1,4 +1,4 @@
-//! What servers say of their health while a cluster rebalances, and while one that was restarted waits for a missing server.
+//! The health that servers report while a cluster rebalances, and while a restarted server waits for a missing one.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -65,7 +65,7 @@ fn a_server_is_healthy_rebalancing_and_ready_while_entries_go_to_a_new_one() {
         }
         eventually("the first server is healthy", async || health(first.1).await == "HEALTHY").await;
 
-        // All that the first server says from now on, asked without a pause.
+        // All health responses of the first server, requested without a pause.
         let seen = Arc::new(Mutex::new(BTreeSet::new()));
         let asking = tokio::spawn({
             let seen = seen.clone();

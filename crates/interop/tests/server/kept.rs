@@ -1,4 +1,4 @@
-//! What servers have when all of them have ended and begun again: processes that end in order or are killed.
+//! Persistence: caches after all servers have ended, gracefully or by a kill, and restarted.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ async fn client(port: u16) -> Client {
     Client::connect(&format!("127.0.0.1:{port}")).await.expect("a connection")
 }
 
-/// What a start that has to fail complains of.
+/// Returns the error of a server that must not start.
 fn complaint(directory: &str) -> String {
     let run = Tool::run_consort(&["server", "--data", directory]);
     assert!(!run.status.success() && run.stdout.is_empty(), "{run:?}");
@@ -134,7 +134,7 @@ fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
         asking.close().await;
         drop(servers);
 
-        // Whoever comes first waits for the others.
+        // The first server waits for the others.
         let begin = |(name, port)| member(&directory, name, port, &[]);
         let mut servers: Vec<Tool> = [names[1], names[2], names[0]].map(begin).into();
         for server in &mut servers {
@@ -165,7 +165,7 @@ fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
     });
 }
 
-/// A cache of which each server keeps what it owns.
+/// A cache of which each server stores the entries that it owns.
 const STORED: &str = r#"{"distributed-cache": {"owners": 2, "persistence": {"file-store": {}}}}"#;
 
 /// How many keys it has.
@@ -175,7 +175,7 @@ fn key(n: usize) -> String {
     format!("key{n}")
 }
 
-/// What a key has at last, unless it was removed.
+/// The last value of a key, unless it was removed.
 fn last_value(n: usize) -> Option<&'static str> {
     match n {
         0..100 => Some("second"),
@@ -197,8 +197,8 @@ async fn compare(ports: &[u16]) {
     }
 }
 
-/// A server that was away has files of then: what was written and removed meanwhile counts. And when all have been killed,
-/// each key is there as it was last, or is not.
+/// A server that was stopped has old files: writes and removals in the meantime take precedence. After all servers were
+/// killed, each key has its last value or is removed.
 #[test]
 fn entries_in_files_are_those_of_last_whoever_was_away() {
     in_own_network("kept::entries_in_files_are_those_of_last_whoever_was_away", async {
@@ -228,7 +228,7 @@ fn entries_in_files_are_those_of_last_whoever_was_away() {
         servers.push(begin(names[1]));
         servers[2].wait_for(&["Hot Rod"]);
         compare(&[11322, 11222, 11422]).await;
-        // What it has now is what it keeps.
+        // The merged state is the persistent one.
         drop(servers);
         let mut servers = [names[1], names[2], names[0]].map(begin);
         for server in &mut servers {
@@ -236,7 +236,7 @@ fn entries_in_files_are_those_of_last_whoever_was_away() {
         }
         compare(&[11222, 11322, 11422]).await;
 
-        // One without a directory does not serve it, and says so.
+        // A server without a data directory does not serve the cache, and logs that.
         let found = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7810]";
         let own = ["server", "--cluster=kept", "--name=D", "--port=11522", "--bind=127.0.0.1", found];
         let more = ["-Djgroups.bind_port=7810", "-Djgroups.tcp.port_range=5"];

@@ -6,7 +6,7 @@ use consort_interop::{Tool, built, in_own_network};
 
 use super::{SERVER, user};
 
-/// What a command prints with this password in its environment, and its exit code.
+/// Returns the output and the exit code of a command with this password in its environment.
 fn run(password: Option<&str>, arguments: &[&str]) -> (String, i32) {
     let mut command = Command::new(built("consort"));
     command.args(arguments).stdin(Stdio::null()).env_remove("CONSORT_PASSWORD");

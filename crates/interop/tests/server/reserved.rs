@@ -5,10 +5,10 @@ use consort_measure::process::memory_mb_of;
 
 use super::SERVER;
 
-/// What it is to take, in megabytes.
+/// The reserved memory, in megabytes.
 const RESERVED: f64 = 600.0;
 
-/// It may take so much more with 300 MB of values: half of these, so that it shows if they come into other memory.
+/// The most additional memory with 300 MB of values: half of these, so that the test shows whether entries use other memory.
 const OTHER_MAX: f64 = 150.0;
 
 #[test]
@@ -35,7 +35,7 @@ fn entries_come_into_memory_that_is_there() {
 }
 
 #[test]
-fn what_cannot_be_reserved_is_refused_with_what_there_is() {
+fn reservation_above_the_available_memory_is_refused_with_the_available_amount() {
     let refused = |size: &str| {
         let run = Tool::run_consort(&["server", &format!("--reserve={size}")]);
         (run.status.code(), String::from_utf8(run.stderr).expect("text"))

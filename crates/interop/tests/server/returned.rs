@@ -1,5 +1,5 @@
-//! What servers have when they are idle: memory that large values took goes back, and caches with stores share threads and
-//! descriptors.
+//! The resources of idle servers: the memory of large values is returned to the system, and caches with stores share threads
+//! and descriptors.
 
 use std::fmt::Write as _;
 use std::fs::{create_dir_all, read_dir, read_to_string, remove_dir_all, write};
@@ -20,8 +20,7 @@ const LARGE: usize = 40_000_000;
 /// more, and one that gave nothing back 300.
 const KEPT_MAX: f64 = 64.0;
 
-/// How long it may take until free memory has gone back: what the help of `--reserve` says, and as much again for a machine
-/// that is busy.
+/// The timeout for the return of free memory: the time in the help of `--reserve`, and as much again for a busy machine.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// The `max-size` of a cache whose values change their sizes, in megabytes.
@@ -30,7 +29,7 @@ const CACHE_MAX: f64 = 50.0;
 /// Bytes of a value, by phase. In each phase clients write more than the cache holds.
 const PHASES: [usize; 8] = [400, 1_500, 6_000, 25_000, 100_000, 400_000, 300, 2_000];
 
-/// Clients that write at the same time: each has a connection, and all threads of the server serve some.
+/// Clients that write concurrently: each has a connection, so that all threads of the server serve some.
 const WRITERS: usize = 8;
 
 const STORES: usize = 300;

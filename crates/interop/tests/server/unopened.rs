@@ -76,7 +76,7 @@ fn a_cache_whose_files_may_not_be_read_is_named_until_they_may() {
         );
         assert_eq!(done(&["get", "stock", "key"]), ("stock".to_owned(), 0), "other caches are served");
         set_mode(&files, 0o700);
-        server.wait_for(&["a cache that could not be opened before", "orders"]);
+        server.wait_for(&["a cache that could not be opened earlier", "orders"]);
         has_all();
         assert!(of_http(11222, "/health").await.ends_with("HEALTHY"));
         server.terminate();

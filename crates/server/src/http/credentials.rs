@@ -1,35 +1,36 @@
-//! Who asks in HTTP: what a client shows is what it shows in a mechanism of Hot Rod's, and is looked at in the same place.
+//! Authentication in HTTP. Credentials are translated into the message of a SASL mechanism and verified like those of Hot Rod
+//! clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use consort_sasl::Mechanism;
 
-/// What a client shows: the mechanism in which that is shown, and the message that it would send in it.
+/// A client's credentials: the SASL mechanism, and the message that a Hot Rod client would send in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct Credentials {
     pub(crate) mechanism: Mechanism,
     pub(crate) message: Vec<u8>,
 }
 
-/// What the field Authorization shows; nothing if that is no name with a password (RFC 7617) and no token (RFC 6750).
-pub(crate) fn shown(authorization: &str) -> Option<Shown> {
+/// Parses the Authorization field. `None` if it has neither a name with a password (RFC 7617) nor a token (RFC 6750).
+pub(crate) fn parse_authorization(authorization: &str) -> Option<Credentials> {
     let (scheme, rest) = authorization.split_once(' ')?;
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("basic") {
         let pair = STANDARD.decode(rest).ok()?;
         let colon = pair.iter().position(|byte| *byte == b':')?;
         let message = [b"\0", &pair[..colon], b"\0", &pair[colon + 1..]].concat();
-        return Some(Shown { mechanism: Mechanism::Plain, message });
+        return Some(Credentials { mechanism: Mechanism::Plain, message });
     }
-    // What belongs into a token is no control character, with which the message would have other parts.
+    // A token has no control characters, which could add parts to the message.
     let is_token = !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'%');
-    (scheme.eq_ignore_ascii_case("bearer") && is_token).then(|| Shown {
+    (scheme.eq_ignore_ascii_case("bearer") && is_token).then(|| Credentials {
         mechanism: Mechanism::OauthBearer,
         message: format!("n,,\u{1}auth=Bearer {rest}\u{1}\u{1}").into_bytes(),
     })
 }
 
-/// How a client may show who it is, for the field WWW-Authenticate; nothing if it cannot here.
+/// Returns the WWW-Authenticate field for the offered mechanisms. `None` if none of them can be used in HTTP.
 pub(crate) fn challenge(offered: &[Mechanism]) -> Option<String> {
     let scheme = |mechanism: &Mechanism| match mechanism {
         Mechanism::Plain => Some("Basic realm=\"consort\", charset=\"UTF-8\""),
@@ -45,24 +46,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_passwords_and_tokens_are_those_of_mechanisms() {
+    fn basic_and_bearer_credentials_become_messages_of_mechanisms() {
         // RFC 7617, section 2.
-        let basic = shown("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap();
+        let basic = parse_authorization("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap();
         assert_eq!((basic.mechanism, &basic.message[..]), (Mechanism::Plain, &b"\0Aladdin\0open sesame"[..]));
-        let with_colon = shown(&format!("basic {}", STANDARD.encode("a:b:c"))).unwrap();
+        let with_colon = parse_authorization(&format!("basic {}", STANDARD.encode("a:b:c"))).unwrap();
         assert_eq!(with_colon.message, b"\0a\0b:c");
-        let bearer = shown("Bearer abc.def").unwrap();
+        let bearer = parse_authorization("Bearer abc.def").unwrap();
         assert_eq!(bearer.mechanism, Mechanism::OauthBearer);
         assert_eq!(consort_sasl::bearer::Bearer::read(&bearer.message).unwrap().token, "abc.def");
         for nothing in
             ["", "Basic", "Basic !", "Basic YQ==", "Digest a", "Bearer ", "Bearer a\u{1}b", "Bearer %x01"]
         {
-            assert_eq!(shown(nothing), None, "{nothing:?}");
+            assert_eq!(parse_authorization(nothing), None, "{nothing:?}");
         }
     }
 
     #[test]
-    fn only_what_is_offered_is_asked_for() {
+    fn only_offered_mechanisms_are_in_the_challenge() {
         let scram = Mechanism::Scram(consort_sasl::scram::Hash::Sha256);
         assert_eq!(challenge(&[scram, Mechanism::External]), None);
         let both = challenge(&[scram, Mechanism::OauthBearer, Mechanism::Plain]).unwrap();

@@ -1,46 +1,46 @@
-//! Metrics as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0.
+//! Metrics in Prometheus' text format 0.0.4 and in OpenMetrics 1.0.
 //!
-//! What is told here is collected when it is asked for, in both forms, of which the libraries for it write the second only.
+//! Values are collected for each request, in the requested format. The libraries for this write OpenMetrics only.
 
 use std::fmt::{Display, Write};
 
 pub(crate) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How the values of a family are to be read.
+/// The type of a family of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Only grows while the process lives. Its name has no suffix: the format decides about `_total`.
+    /// Only grows while the process runs. The family's name has no suffix: the format adds `_total`.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Counts by how large something was, each with those of all smaller bounds.
+    /// Counts of observations up to each bound, cumulative.
     Histogram,
 }
 
-/// Labels of a value, in their order.
+/// The labels of a value, in their order.
 pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// A text that grows.
+/// The text of the metrics, appended value by value.
 pub(crate) struct Exposition {
     text: String,
-    is_open: bool,
+    is_open_metrics: bool,
     kind: Kind,
     family: &'static str,
 }
 
 impl Exposition {
-    /// In the form that a client with this field `Accept` wants.
+    /// Returns an empty text in the format that a client with this `Accept` field wants.
     pub(crate) fn for_client(accept: &str) -> Self {
-        let is_open = accept.contains("application/openmetrics-text");
-        Self { text: String::new(), is_open, kind: Kind::Gauge, family: "" }
+        let is_open_metrics = accept.contains("application/openmetrics-text");
+        Self { text: String::new(), is_open_metrics, kind: Kind::Gauge, family: "" }
     }
 
     pub(crate) const fn content_type(&self) -> &'static str {
-        if self.is_open { OPEN_METRICS } else { PROMETHEUS }
+        if self.is_open_metrics { OPEN_METRICS } else { PROMETHEUS }
     }
 
-    /// Values that follow are of this family. Each is begun once.
+    /// Begins a family; the values that follow belong to it. Each family begins once.
     pub(crate) fn family(&mut self, kind: Kind, name: &'static str, help: &str) -> &mut Self {
         (self.kind, self.family) = (kind, name);
         let kind = match kind {
@@ -48,8 +48,8 @@ impl Exposition {
             Kind::Gauge => "gauge",
             Kind::Histogram => "histogram",
         };
-        // OpenMetrics names a counter's family without what its values' names end with.
-        let suffix = if self.is_open { "" } else { self.suffix() };
+        // In OpenMetrics a counter's family has no suffix.
+        let suffix = if self.is_open_metrics { "" } else { self.suffix() };
         let _ = writeln!(self.text, "# HELP {name}{suffix} {help}");
         let _ = writeln!(self.text, "# TYPE {name}{suffix} {kind}");
         self
@@ -62,13 +62,13 @@ impl Exposition {
         }
     }
 
-    /// A value of the family.
+    /// Appends a value of the family.
     pub(crate) fn value(&mut self, labels: Labels<'_>, value: impl Display) -> &mut Self {
         self.value_of(self.suffix(), labels, value)
     }
 
-    /// What a histogram has for a label: counts within bounds, each count without those of smaller bounds; how many are beyond
-    /// the last; and the sum of all that was counted.
+    /// Appends a histogram for a label: the count within each bound (not cumulative), the count beyond the last bound, and
+    /// the sum of all observations.
     pub(crate) fn histogram<'a>(
         &mut self,
         label: (&'static str, &str),
@@ -105,9 +105,9 @@ impl Exposition {
         self
     }
 
-    /// All of it.
+    /// Returns the finished text.
     pub(crate) fn finish(mut self) -> String {
-        if self.is_open {
+        if self.is_open_metrics {
             self.text += "# EOF\n";
         }
         self.text
@@ -118,23 +118,23 @@ impl Exposition {
 mod tests {
     use super::*;
 
-    fn told(accept: &str) -> String {
-        let mut told = Exposition::for_client(accept);
-        told.family(Kind::Counter, "consort_hits", "Reads that found something.")
+    fn exposition(accept: &str) -> String {
+        let mut out = Exposition::for_client(accept);
+        out.family(Kind::Counter, "consort_hits", "Reads that found something.")
             .value(&[("cache", "a\"b\\c\nd"), ("way", "x")], 7)
             .value(&[], 8);
-        told.family(Kind::Gauge, "consort_open", "Open.").value(&[], 1.5);
-        told.family(Kind::Histogram, "consort_took", "Took.").histogram(
+        out.family(Kind::Gauge, "consort_open", "Open.").value(&[], 1.5);
+        out.family(Kind::Histogram, "consort_took", "Took.").histogram(
             ("of", "all"),
             [("0.1", 2), ("1.0", 3)].into_iter(),
             4,
             "7.25",
         );
-        told.finish()
+        out.finish()
     }
 
     #[test]
-    fn both_forms_have_their_names_and_ends() {
+    fn families_are_written_in_both_formats() {
         let values = "consort_hits_total{cache=\"a\\\"b\\\\c\\nd\",way=\"x\"} 7\nconsort_hits_total 8\n";
         let open = "# HELP consort_open Open.\n# TYPE consort_open gauge\nconsort_open 1.5\n\
             # HELP consort_took Took.\n# TYPE consort_took histogram\n\
@@ -142,13 +142,13 @@ mod tests {
             consort_took_bucket{of=\"all\",le=\"+Inf\"} 9\nconsort_took_sum{of=\"all\"} 7.25\n\
             consort_took_count{of=\"all\"} 9\n";
         assert_eq!(
-            told("*/*"),
+            exposition("*/*"),
             format!(
                 "# HELP consort_hits_total Reads that found something.\n# TYPE consort_hits_total counter\n{values}{open}"
             )
         );
         assert_eq!(
-            told("application/openmetrics-text;version=1.0.0,text/plain;q=0.5"),
+            exposition("application/openmetrics-text;version=1.0.0,text/plain;q=0.5"),
             format!(
                 "# HELP consort_hits Reads that found something.\n# TYPE consort_hits counter\n{values}{open}# EOF\n"
             )

@@ -1,39 +1,39 @@
-//! The head of a request in HTTP/1.0 or 1.1 (RFC 9112), as far as this server looks at it.
+//! The head of a request in HTTP/1.0 or 1.1 (RFC 9112), with the fields that this server uses.
 
 use httparse::{EMPTY_HEADER, Error, Header, Request, Status};
 
-use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_HEADERS_MAX};
+use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_HEADERS_MAX};
 
-/// What is asked for.
+/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
-    /// Something.
+    /// A response with its content.
     Get,
-    /// How something would be answered.
+    /// A response without its content.
     Head,
-    /// What nothing here has.
+    /// Another method, which no resource supports.
     Other,
 }
 
-/// Nothing that can be answered as it is meant.
+/// A request that cannot be answered as it was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
-    /// It is not HTTP's.
-    #[error("the request cannot be read: {0}")]
+pub(crate) enum HeadError {
+    /// The request is not valid HTTP.
+    #[error("malformed request: {0}")]
     Malformed(Error),
-    /// It is longer than anybody needs.
+    /// The head is longer, or has more fields, than any client needs.
     #[error(
         "the request's head is larger than {CREDENTIALS_BYTES_MAX} bytes or has more than {HTTP_HEADERS_MAX} fields"
     )]
     TooLarge,
-    /// It is of another version.
-    #[error("only HTTP/1.0 and HTTP/1.1 are spoken here")]
+    /// The request has another version.
+    #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
-    /// HTTP/1.1 wants to know for whom it is.
-    #[error("the request does not say for which host it is")]
+    /// HTTP/1.1 requires the Host field.
+    #[error("the request has no Host field")]
     NoHost,
-    /// A proxy in between may read it as another request than this server does.
-    #[error("the request can be read in more than one way: {0}")]
+    /// A proxy may parse the request differently than this server.
+    #[error("the request is ambiguous: {0}")]
     Ambiguous(&'static str),
 }
 
@@ -41,34 +41,34 @@ pub(crate) enum Unreadable {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) method: Method,
-    /// Without what follows a question mark.
+    /// The path without the query.
     pub(crate) path: String,
-    /// Who asks, as it says.
+    /// The Authorization field.
     pub(crate) authorization: Option<String>,
-    /// The media types that its client reads.
+    /// The media types that the client accepts.
     pub(crate) accept: String,
-    /// Its client wants nothing more after it, or sends something behind it that nobody reads.
+    /// The connection closes after the response: the client asked for that, or the request has a body, which is not read.
     pub(crate) is_last: bool,
 }
 
 impl Head {
-    /// Reads the head that these bytes begin with, and says how many of them it is; nothing if it goes on behind them.
+    /// Parses a head at the beginning of these bytes. Returns it with its length, or `None` if it is incomplete.
     ///
     /// # Errors
     ///
-    /// [`Unreadable`]. The connection cannot be used any more.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Unreadable> {
+    /// [`HeadError`]. The connection cannot be used any more.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, HeadError> {
         let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
         let mut request = Request::new(&mut headers);
         let length = match request.parse(bytes) {
             Ok(Status::Complete(length)) if length <= CREDENTIALS_BYTES_MAX => length,
             Ok(Status::Partial) if bytes.len() < CREDENTIALS_BYTES_MAX => return Ok(None),
-            Ok(_) | Err(Error::TooManyHeaders) => return Err(Unreadable::TooLarge),
-            Err(Error::Version) => return Err(Unreadable::Version),
-            Err(error) => return Err(Unreadable::Malformed(error)),
+            Ok(_) | Err(Error::TooManyHeaders) => return Err(HeadError::TooLarge),
+            Err(Error::Version) => return Err(HeadError::Version),
+            Err(error) => return Err(HeadError::Malformed(error)),
         };
         if let Some(why) = ambiguity(&bytes[..length], request.headers) {
-            return Err(Unreadable::Ambiguous(why));
+            return Err(HeadError::Ambiguous(why));
         }
         let method = match request.method {
             Some("GET") => Method::Get,
@@ -77,7 +77,7 @@ impl Head {
         };
         let is_newer = request.version == Some(1);
         if is_newer && value(request.headers, "host").is_none() {
-            return Err(Unreadable::NoHost);
+            return Err(HeadError::NoHost);
         }
         let has_body = value(request.headers, "content-length").is_some_and(|length| length != "0")
             || value(request.headers, "transfer-encoding").is_some();
@@ -95,8 +95,8 @@ impl Head {
     }
 }
 
-/// What a proxy may read in another way (RFC 9112, sections 2.2, 3.2 and 6.3), if anything is: whoever sends that may want to
-/// have a part of the request taken for another one.
+/// Returns a reason why a proxy may parse the request differently (RFC 9112, sections 2.2, 3.2 and 6.3), if there is one.
+/// Such a request may be an attempt at request smuggling.
 fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     let of = |name: &'static str| headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     let is_bare = |at: usize| head[at] == b'\n' && (at == 0 || head[at - 1] != b'\r');
@@ -113,7 +113,7 @@ fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     }
     if let Some(length) = length {
         if length.value.is_empty() || !length.value.iter().all(u8::is_ascii_digit) {
-            return Some("its Content-Length is no number");
+            return Some("its Content-Length is not a number");
         }
         if of("transfer-encoding").next().is_some() {
             return Some("it has Content-Length and Transfer-Encoding");
@@ -122,7 +122,7 @@ fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     None
 }
 
-/// The values of fields of this name, as far as they are texts.
+/// Returns the values of fields of this name that are valid UTF-8.
 fn all<'a>(headers: &'a [Header<'_>], name: &'static str) -> impl Iterator<Item = &'a str> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     named.filter_map(|header| std::str::from_utf8(header.value).ok()).map(str::trim)
@@ -132,7 +132,7 @@ fn value<'a>(headers: &'a [Header<'_>], name: &'static str) -> Option<&'a str> {
     all(headers, name).next()
 }
 
-/// The path in a request's target, which may name the host as well.
+/// Returns the path of a request's target, which may also have the host.
 fn path(target: &str) -> &str {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     match target.split_once("://") {
@@ -145,12 +145,12 @@ fn path(target: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn head(text: &str) -> Result<Head, Unreadable> {
+    fn head(text: &str) -> Result<Head, HeadError> {
         Head::read(text.as_bytes()).map(|read| read.expect("a whole head").0)
     }
 
     #[test]
-    fn a_head_is_read_from_any_split_and_what_follows_it_is_left() {
+    fn head_is_read_from_any_split_and_the_rest_is_left() {
         let text =
             b"GET /metrics?name=a HTTP/1.1\r\nHost: a\r\naccept: text/plain\r\nAccept: */*\r\n\r\nGET /";
         let end = text.len() - 5;
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn connections_end_as_their_clients_want_it() {
+    fn connection_closes_on_request_of_the_client() {
         let is_last = |text| head(text).unwrap().is_last;
         assert!(!is_last("HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"));
         assert!(is_last("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Close\r\n\r\n"));
         assert!(is_last("GET / HTTP/1.0\r\n\r\n"));
-        // What they send besides is not read.
+        // The body is not read.
         assert!(is_last("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n"));
         assert!(is_last("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"));
         assert!(is_last("POST / HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -187,15 +187,18 @@ mod tests {
                 "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
                 "it has two Content-Length fields",
             ),
-            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0, 0\r\n\r\n", "its Content-Length is no number"),
-            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", "its Content-Length is no number"),
-            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n", "its Content-Length is no number"),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 0, 0\r\n\r\n",
+                "its Content-Length is not a number",
+            ),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\n", "its Content-Length is not a number"),
+            ("GET / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n", "its Content-Length is not a number"),
             (
                 "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
                 "it has Content-Length and Transfer-Encoding",
             ),
         ] {
-            assert_eq!(head(text), Err(Unreadable::Ambiguous(why)), "{text:?}");
+            assert_eq!(head(text), Err(HeadError::Ambiguous(why)), "{text:?}");
         }
     }
 
@@ -209,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_apart() {
-        assert_eq!(head("GET / HTTP/1.1\r\n\r\n"), Err(Unreadable::NoHost));
-        assert_eq!(head("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Err(Unreadable::Version));
-        assert!(matches!(head("GET\r\n\r\n"), Err(Unreadable::Malformed(_))));
+    fn each_kind_of_unreadable_request_has_its_own_error() {
+        assert_eq!(head("GET / HTTP/1.1\r\n\r\n"), Err(HeadError::NoHost));
+        assert_eq!(head("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Err(HeadError::Version));
+        assert!(matches!(head("GET\r\n\r\n"), Err(HeadError::Malformed(_))));
         let many = "a: b\r\n".repeat(HTTP_HEADERS_MAX + 1);
-        assert_eq!(head(&format!("GET / HTTP/1.1\r\n{many}\r\n")), Err(Unreadable::TooLarge));
+        assert_eq!(head(&format!("GET / HTTP/1.1\r\n{many}\r\n")), Err(HeadError::TooLarge));
         let long = format!("GET /{}", "a".repeat(CREDENTIALS_BYTES_MAX));
-        assert_eq!(Head::read(long.as_bytes()), Err(Unreadable::TooLarge));
+        assert_eq!(Head::read(long.as_bytes()), Err(HeadError::TooLarge));
         assert_eq!(Head::read(&long.as_bytes()[..CREDENTIALS_BYTES_MAX - 1]), Ok(None));
     }
 }

@@ -1,31 +1,31 @@
-//! How a server and its caches are, in Infinispan's words.
+//! The health of a server and its caches, in Infinispan's terms.
 
 use std::sync::Arc;
 
 use consort_cache::{Availability, Phase, ProcessMemory, Topology};
 use serde_json::json;
 
-use crate::caches::Caches;
-use crate::served::Served;
+use crate::catalog::caches::Caches;
+use crate::catalog::served_cache::ServedCache;
 
-/// How something is, the best first.
+/// The health of a cache, a server or a cluster, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Health {
-    /// All owners of everything are there.
+    /// All owners are present.
     Healthy,
-    /// It can be used, and entries are on their way to new owners.
+    /// All entries are available, and are being transferred to new owners.
     Rebalancing,
-    /// Nothing can be said of it yet.
+    /// The state is not known yet.
     Initializing,
-    /// Too many owners are away, or a defined cache could not be opened here, so that some of it cannot be used; or memory is
-    /// short, so that writes are refused.
+    /// Part of the data is unavailable because too many owners are unreachable, or because a defined cache could not be
+    /// opened on this server; or writes are refused because memory is short.
     Degraded,
-    /// The cache is defined and could not be opened here. A server is not, it is degraded then.
+    /// The cache is defined and could not be opened on this server. Only caches have this state; the server is degraded then.
     Failed,
 }
 
 impl Health {
-    /// As Infinispan has it.
+    /// Returns Infinispan's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Healthy => "HEALTHY",
@@ -36,15 +36,15 @@ impl Health {
         }
     }
 
-    /// That of a cache.
-    pub(crate) fn of(served: &Served) -> Self {
+    /// Returns the health of a cache.
+    pub(crate) fn of_cache(served: &ServedCache) -> Self {
         let of = |topology: &Topology| Self::of_owners(&topology.availability, topology.phase);
-        // A cache of this server alone has no owners elsewhere.
+        // A local cache has no owners on other servers.
         let without = if served.is_local() { Self::Healthy } else { Self::Initializing };
-        served.look(of).unwrap_or(without)
+        served.with_topology(of).unwrap_or(without)
     }
 
-    /// That of a cache by the state of its owners.
+    /// Returns the health of a cache by the state of its owners.
     const fn of_owners(availability: &Availability, phase: Phase) -> Self {
         match (availability, phase) {
             (Availability::Degraded { .. }, _) => Self::Degraded,
@@ -54,32 +54,33 @@ impl Health {
         }
     }
 
-    /// That of the cluster. With a member that has missed heartbeats it is degraded: writes of the member's keys wait until
-    /// something comes from it or it is taken out.
-    pub(crate) fn of_all(caches: &Caches) -> Self {
+    /// Returns the health of the cluster. It is degraded while a member misses heartbeats: writes of the member's keys wait
+    /// until a message of the member arrives or the member is removed.
+    pub(crate) fn of_cluster(caches: &Caches) -> Self {
         let silent = if caches.manager().silent().is_empty() { Self::Healthy } else { Self::Degraded };
         Self::of_caches(caches).max(silent)
     }
 
-    /// That of all caches together, those of the servers' own included.
+    /// Returns the worst health of all caches, internal ones included.
     pub(crate) fn of_caches(caches: &Caches) -> Self {
         let all = caches.all();
-        let worst = all.iter().map(|(_, served)| Self::of(served)).max();
-        let is_failing = caches.failed.len() > 0 || !caches.with_failing_stores().is_empty();
+        let worst = all.iter().map(|(_, served)| Self::of_cache(served)).max();
+        let is_failing = caches.failed.len() > 0 || !caches.failing_stores().is_empty();
         let is_degraded = is_failing || is_memory_short(caches);
         let degraded = if is_degraded { Self::Degraded } else { Self::Healthy };
-        worst.unwrap_or(Self::Healthy).max(Self::of(&caches.counters.served)).max(degraded)
+        worst.unwrap_or(Self::Healthy).max(Self::of_cache(&caches.counters.served)).max(degraded)
     }
 }
 
-/// Whether this server, or another one that keeps copies of the same entries, refuses writes for lack of memory.
+/// Returns whether this server, or another owner of the same entries, refuses writes for lack of memory.
 fn is_memory_short(caches: &Caches) -> bool {
     let manager = caches.manager();
     manager.process_memory().is_some_and(ProcessMemory::is_short) || !manager.short_members().is_empty()
 }
 
-/// How much of its memory this server uses, and whether writes are refused: for everybody, so without sizes.
-pub(crate) fn memory_in_short(caches: &Caches) -> Option<String> {
+/// Returns the used share of this server's memory, and whether writes are refused. Readable without authentication, so
+/// without sizes.
+pub(crate) fn memory_summary(caches: &Caches) -> Option<String> {
     let usage = caches.manager().process_memory()?.usage();
     let percent = usage.used as f64 / usage.limit.bytes as f64 * 100.0;
     let short = caches.manager().short_members();
@@ -90,7 +91,7 @@ pub(crate) fn memory_in_short(caches: &Caches) -> Option<String> {
     })
 }
 
-fn memory_in_detail(caches: &Caches) -> serde_json::Value {
+fn memory_detail(caches: &Caches) -> serde_json::Value {
     let manager = caches.manager();
     let short: Vec<String> = manager.short_members().iter().map(|member| manager.name_of(member)).collect();
     let usage = manager.process_memory().map(ProcessMemory::usage);
@@ -108,33 +109,33 @@ fn memory_in_detail(caches: &Caches) -> serde_json::Value {
     json!({"server": own, "short_members": short})
 }
 
-/// The same in detail, as a client of Infinispan's reads it.
-pub(crate) fn in_detail(caches: &Caches) -> String {
+/// Returns the health in detail, in Infinispan's JSON.
+pub(crate) fn detail(caches: &Caches) -> String {
     let manager = caches.manager();
     let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();
     let names: Vec<String> = members.iter().map(|member| manager.name_of(member)).collect();
     let silent: Vec<String> = manager.silent().iter().map(|member| manager.name_of(member)).collect();
-    let mut failing = caches.with_failing_stores();
-    let mut of = |(name, served): &(String, Arc<Served>)| match failing.remove(name) {
+    let mut failing = caches.failing_stores();
+    let mut cache_health = |(name, served): &(String, Arc<ServedCache>)| match failing.remove(name) {
         Some(error) => json!({"status": Health::Degraded.name(), "cache_name": name, "error": error}),
-        None => json!({"status": Health::of(served).name(), "cache_name": name}),
+        None => json!({"status": Health::of_cache(served).name(), "cache_name": name}),
     };
     let failed = |(name, error): (String, String)| json!({"status": Health::Failed.name(), "cache_name": name, "error": error});
     let failed = caches.failed.all().into_iter().map(failed);
-    let mut each: Vec<serde_json::Value> = caches.all().iter().map(&mut of).collect();
-    // What is left are caches of the servers' own.
+    let mut each: Vec<serde_json::Value> = caches.all().iter().map(&mut cache_health).collect();
+    // The remaining failing stores belong to internal caches.
     let own = |(name, error)| json!({"status": Health::Degraded.name(), "cache_name": name, "error": error});
     each.extend(failing.into_iter().map(own).chain(failed));
     json!({
         "cluster_health": {
             "cluster_name": manager.cluster(),
-            "health_status": Health::of_all(caches).name(),
+            "health_status": Health::of_cluster(caches).name(),
             "number_of_nodes": names.len(),
             "node_names": names,
             "silent_node_names": silent,
         },
         "cache_health": each,
-        "memory": memory_in_detail(caches),
+        "memory": memory_detail(caches),
     })
     .to_string()
 }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_cache_decides_how_a_server_is() {
+    fn worst_cache_decides_the_health_of_a_server() {
         let worst = [Health::Rebalancing, Health::Healthy].into_iter().max();
         assert_eq!(worst, Some(Health::Rebalancing));
         let all = [Health::Healthy, Health::Rebalancing, Health::Initializing, Health::Degraded];

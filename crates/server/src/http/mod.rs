@@ -1,14 +1,16 @@
-//! Health and metrics in HTTP, on the port of Hot Rod's clients.
+//! Health and metrics in HTTP, on the port of Hot Rod clients.
 //!
-//! Health is for everybody, as in Infinispan: what watches a server has no password. Metrics and health in detail are for who
-//! may see how things are, unless the server's owner has it otherwise.
+//! Health needs no authentication, as in Infinispan, because probes have no password. Health in detail needs the MONITOR
+//! permission. So do metrics, unless the server is configured to serve them without authentication.
+
+pub(crate) mod health_port;
 
 mod credentials;
-mod early;
 mod exposition;
 mod head;
 mod health;
 mod metrics;
+mod not_ready;
 mod process;
 mod reply;
 
@@ -22,66 +24,69 @@ use consort_sasl::Mechanism;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::credentials::Shown;
-use self::head::{Head, Method, Unreadable};
+use self::credentials::Credentials;
+use self::head::{Head, HeadError, Method};
 use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
-use crate::bounds::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNTAKEN_TIME_MAX};
-use crate::caches::Caches;
-use crate::gathering::{Held, Responses};
+use crate::catalog::caches::Caches;
+use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNREAD_EVENT_TIMEOUT};
+use crate::memory::responses::Responses;
+use crate::reply::ResponseBytes;
 use crate::security::authenticator::{Origin, Step};
 use crate::security::requirement::Requirement;
 use crate::security::{Permission, Security};
 use crate::shutdown::{Stage, closing};
-use crate::stream::{Incoming, Outgoing};
+use crate::transport::socket::{Incoming, Outgoing};
 
-/// Whether what begins with this byte is HTTP: methods are words in capitals, and requests of Hot Rod begin with 0xA0.
+/// Returns whether a request that begins with this byte is HTTP: methods are words in capitals, and Hot Rod requests begin
+/// with 0xA0.
 pub(crate) const fn begins_with(byte: u8) -> bool {
     byte.is_ascii_uppercase()
 }
 
-/// Everything that is read of a request, as a text, and its head's length.
+/// Returns a parsed request as a text, and the length of its head; for fuzz targets.
 pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
-    let Some((head, length)) = Head::read(bytes).map_err(|unreadable| unreadable.to_string())? else {
+    let Some((head, length)) = Head::read(bytes).map_err(|head_error| head_error.to_string())? else {
         return Ok(None);
     };
-    let shown = head.authorization.as_deref().map(credentials::shown);
+    let shown = head.authorization.as_deref().map(credentials::parse_authorization);
     let resource = Resource::at(&head.path);
     Ok(Some((format!("{head:?} {shown:?} {resource:?}"), length)))
 }
 
-/// What a client that speaks HTTP is told where only TLS is spoken.
+/// Returns the response to HTTP without TLS on a port with TLS.
 pub(crate) fn only_tls() -> bytes::Bytes {
-    Reply::text(Code::BadRequest, "this server speaks TLS only: ask with https://").into_bytes(true, true)
+    Reply::text(Code::BadRequest, "this server accepts TLS only; use https://").into_bytes(true, true)
 }
 
-fn unreadable(wrong: Unreadable) -> Reply {
+fn refusal_of_head(wrong: HeadError) -> Reply {
     let code = match wrong {
-        Unreadable::Malformed(_) | Unreadable::NoHost | Unreadable::Ambiguous(_) => Code::BadRequest,
-        Unreadable::TooLarge => Code::HeadTooLarge,
-        Unreadable::Version => Code::OtherVersion,
+        HeadError::Malformed(_) | HeadError::NoHost | HeadError::Ambiguous(_) => Code::BadRequest,
+        HeadError::TooLarge => Code::HeadTooLarge,
+        HeadError::Version => Code::OtherVersion,
     };
     Reply::text(code, wrong)
 }
 
-fn unknown() -> Reply {
+fn not_found() -> Reply {
     Reply::text(
         Code::NotFound,
-        "there are /health, /health/live, /health/ready, /health/started and /metrics",
+        "unknown path; use /health, /health/live, /health/ready, /health/started or /metrics",
     )
 }
 
-fn only_read() -> Reply {
-    Reply::text(Code::MethodNotAllowed, "this can only be read").with("Allow", "GET, HEAD")
+fn method_not_allowed() -> Reply {
+    Reply::text(Code::MethodNotAllowed, "only GET and HEAD are supported").with("Allow", "GET, HEAD")
 }
 
-/// Whether a server that serves is ready, by the health of its caches and the number of those that it could not open.
-fn ready(health: Health, failed: usize) -> Reply {
+/// Returns the response to a readiness probe of a serving server, by the health of its caches and the number of caches that
+/// it could not open.
+fn readiness(health: Health, failed: usize) -> Reply {
     match health {
         health if failed > 0 => {
             let text = format!(
-                "{}: {failed} defined caches could not be opened on this server; the log and /rest/v2/container/health name \
-                 them",
+                "{}: {failed} defined caches could not be opened on this server; see the log or \
+                 /rest/v2/container/health",
                 health.name(),
             );
             Reply::text(Code::Unavailable, text)
@@ -91,75 +96,75 @@ fn ready(health: Health, failed: usize) -> Reply {
     }
 }
 
-/// Bytes of a reply with metrics or health in detail while it is made and written, without caches, and for each cache.
+/// Bytes that are reserved for a response with metrics or health in detail, without caches, and for each cache.
 const REPLY_BYTES: usize = 48 * 1024;
 const REPLY_BYTES_OF_CACHE: usize = 16 * 1024;
 
-/// How long metrics wait for the stack of protocols. A stack that is busy for longer is left out.
+/// How long metrics wait for the protocol stack. The metrics of a stack that is busy for longer are left out.
 const STACK_ASKED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the layers of the stack count; nothing if the stack does not answer in time.
-async fn stack_counts(caches: &Caches) -> Vec<metrics::OfStack> {
+/// Returns the counts of the stack's layers; none if the stack does not respond in time.
+async fn stack_counts(caches: &Caches) -> Vec<metrics::StackMetric> {
     let counts = timeout(STACK_ASKED_WITHIN, caches.manager().stack_counts()).await;
     counts.ok().flatten().unwrap_or_default()
 }
 
-/// A client that speaks HTTP.
-pub(crate) struct Visitor<'a> {
-    /// Nothing before the server serves.
+/// A connection of an HTTP client.
+pub(crate) struct HttpConnection<'a> {
+    /// `None` before the server serves.
     pub(crate) caches: Option<&'a Caches>,
     pub(crate) security: &'a Security,
     pub(crate) peer: Option<SocketAddr>,
-    /// The name in the certificate that it has shown.
+    /// The name in the client's certificate.
     pub(crate) certificate: Option<Arc<str>>,
     pub(crate) from: Incoming<'a>,
     pub(crate) to: Outgoing<'a>,
-    /// What has come and was not looked at.
+    /// Received bytes that are not parsed yet.
     pub(crate) input: BytesMut,
-    /// It has shown who it is.
-    pub(crate) is_known: bool,
-    /// It has come by the port for health, where nobody can show who it is.
+    /// The client has authenticated.
+    pub(crate) is_authenticated: bool,
+    /// The connection is on the health port, which has no authentication.
     pub(crate) is_health_port: bool,
 }
 
-impl Visitor<'_> {
-    /// Answers until its client goes, has to go, or takes longer than it may.
+impl HttpConnection<'_> {
+    /// Serves requests until the client disconnects or a timeout ends.
     pub(crate) async fn serve(
         mut self,
-        known_by: Instant,
+        authentication_deadline: Instant,
         ending: &mut watch::Receiver<Stage>,
     ) -> io::Result<()> {
-        let mut until = known_by;
+        let mut until = authentication_deadline;
         loop {
-            let visited = tokio::select! {
-                visited = timeout_at(until, self.visit()) => visited,
+            let responded = tokio::select! {
+                responded = timeout_at(until, self.next_request()) => responded,
                 () = closing(ending) => return self.to.shutdown().await,
             };
-            let Ok(Some((mut output, held, is_last))) = visited.unwrap_or(Ok(None)) else { return Ok(()) };
+            let Ok(Some((mut output, held, is_last))) = responded.unwrap_or(Ok(None)) else { return Ok(()) };
             let writing = async {
                 while self.to.has_to_write(&output) {
                     self.to.write(&mut output).await?;
                 }
                 io::Result::Ok(())
             };
-            timeout(UNTAKEN_TIME_MAX, writing).await.map_err(io::Error::from)??;
+            timeout(UNREAD_EVENT_TIMEOUT, writing).await.map_err(io::Error::from)??;
             drop((output, held));
             if is_last {
                 self.to.shutdown().await?;
-                // With something unread the connection would be reset, and the answer might not arrive.
-                let _ = timeout(HTTP_LINGER_MAX, self.rest()).await;
+                // Unread input would reset the connection, and the client might not receive the response.
+                let _ = timeout(HTTP_LINGER_MAX, self.discard_input()).await;
                 return Ok(());
             }
-            // Strangers stay no longer for asking again.
-            if self.is_known || self.security.authenticator.is_none() {
+            // Requests of unauthenticated clients do not extend their time.
+            if self.is_authenticated || self.security.authenticator.is_none() {
                 until = Instant::now() + HTTP_IDLE_MAX;
             }
         }
     }
 
-    /// Waits for the next request. Returns its answer, the bytes that are reserved for that, and whether it is the last one;
-    /// nothing if none comes.
-    async fn visit(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<Held>>, bool)>> {
+    /// Waits for the next request. Returns its response, the bytes that are reserved for it, and whether the connection
+    /// closes after it. `None` if no request comes.
+    async fn next_request(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<ResponseBytes>>, bool)>> {
         let head = loop {
             match Head::read(&self.input) {
                 Ok(Some((head, length))) => {
@@ -171,7 +176,7 @@ impl Visitor<'_> {
                         return Ok(None);
                     }
                 }
-                Err(wrong) => return Ok(Some((unreadable(wrong).into_bytes(true, true), None, true))),
+                Err(wrong) => return Ok(Some((refusal_of_head(wrong).into_bytes(true, true), None, true))),
             }
         };
         if self.input.is_empty() {
@@ -181,25 +186,25 @@ impl Visitor<'_> {
             Some(caches) => {
                 caches.telemetry.http_requests.one();
                 let (reply, held) = self.answer(caches, &head).await;
-                // Who guesses has to connect again for each guess.
+                // A failed authentication closes the connection, so that each guess of a password needs a new one.
                 let is_guess = reply.code == Code::Unauthorized && head.authorization.is_some();
                 (reply, held, head.is_last || is_guess)
             }
-            // The next one may be told more.
-            None => (early::reply(&head), None, true),
+            // The connection closes, because the server may serve by the next request.
+            None => (not_ready::reply(&head), None, true),
         };
         Ok(Some((reply.into_bytes(head.method != Method::Head, is_last), held, is_last)))
     }
 
-    async fn answer(&mut self, caches: &Caches, head: &Head) -> (Reply, Option<Box<Held>>) {
-        let Some(resource) = Resource::at(&head.path) else { return (unknown(), None) };
+    async fn answer(&mut self, caches: &Caches, head: &Head) -> (Reply, Option<Box<ResponseBytes>>) {
+        let Some(resource) = Resource::at(&head.path) else { return (not_found(), None) };
         if head.method == Method::Other {
-            return (only_read(), None);
+            return (method_not_allowed(), None);
         }
         let is_open = match resource {
             Resource::Live | Resource::Started | Resource::Ready | Resource::Status => true,
             Resource::Detail => false,
-            Resource::Metrics => self.security.metrics_are_open,
+            Resource::Metrics => self.security.public_metrics,
         };
         if !is_open && let Err(refusal) = self.permit(caches, head).await {
             return (refusal, None);
@@ -215,38 +220,38 @@ impl Visitor<'_> {
             _ => None,
         };
         let reply = match resource {
-            // A server that serves has started.
+            // A serving server has started.
             Resource::Live | Resource::Started => Reply::text(Code::Ok, "live"),
             Resource::Ready if self.security.requirement.refuses() => {
                 Reply::text(Code::Unavailable, Requirement::REFUSAL)
             }
-            Resource::Ready => ready(Health::of_caches(caches), caches.failed.len()),
+            Resource::Ready => readiness(Health::of_caches(caches), caches.failed.len()),
             Resource::Status => {
-                let reply = Reply::new(Code::Ok, TEXT, Health::of_all(caches).name());
-                match health::memory_in_short(caches) {
+                let reply = Reply::new(Code::Ok, TEXT, Health::of_cluster(caches).name());
+                match health::memory_summary(caches) {
                     Some(memory) => reply.with("Consort-Memory", memory),
                     None => reply,
                 }
             }
-            Resource::Detail => Reply::new(Code::Ok, JSON, health::in_detail(caches)),
+            Resource::Detail => Reply::new(Code::Ok, JSON, health::detail(caches)),
             Resource::Metrics => {
                 let (counters, stack) = tokio::join!(caches.counters.defined(), stack_counts(caches));
-                let (content_type, told) =
-                    metrics::told(caches, self.security, counters, &stack, &head.accept);
-                Reply::new(Code::Ok, content_type, told)
+                let (content_type, text) =
+                    metrics::render(caches, self.security, counters, &stack, &head.accept);
+                Reply::new(Code::Ok, content_type, text)
             }
         };
         (reply, held)
     }
 
-    /// Whether its client may see how things are, or else what it is told.
+    /// Returns the response that refuses the client, unless it has the MONITOR permission.
     async fn permit(&mut self, caches: &Caches, head: &Head) -> Result<(), Reply> {
         let Some(authenticator) = &self.security.authenticator else {
             let refuses = self.security.requirement.refuses();
             return if refuses { Err(Reply::text(Code::Forbidden, Requirement::REFUSAL)) } else { Ok(()) };
         };
         if self.is_health_port {
-            let text = "this port answers requests for health only: ask on the port of clients";
+            let text = "this port serves health only; use the client port";
             return Err(Reply::text(Code::Forbidden, text));
         }
         let offered = authenticator.mechanisms();
@@ -254,33 +259,33 @@ impl Visitor<'_> {
             Some(schemes) => Reply::text(Code::Unauthorized, text).with("WWW-Authenticate", schemes),
             None => Reply::text(
                 Code::Forbidden,
-                "a user has to ask for this, and passwords and tokens are not taken here: that needs TLS",
+                "authentication is required, and passwords and tokens are not accepted without TLS",
             ),
         };
         let shown = match (&head.authorization, &self.certificate) {
-            (Some(authorization), _) => credentials::shown(authorization),
+            (Some(authorization), _) => credentials::parse_authorization(authorization),
             (None, Some(_)) if offered.contains(&Mechanism::External) => {
-                Some(Shown { mechanism: Mechanism::External, message: Vec::new() })
+                Some(Credentials { mechanism: Mechanism::External, message: Vec::new() })
             }
             (None, _) => None,
         };
-        let Some(Shown { mechanism, message }) = shown else {
-            return Err(unauthorized("who asks for this has to say who it is"));
+        let Some(Credentials { mechanism, message }) = shown else {
+            return Err(unauthorized("authentication is required"));
         };
         let origin = Origin { peer: self.peer, certificate: self.certificate.as_deref() };
         match authenticator.step(&mut None, mechanism.name(), &message, origin).await {
-            Ok(Step::Admitted(user, _)) if user.permissions.contain(Permission::Monitor) => {
-                self.is_known = true;
+            Ok(Step::Authenticated(user, _)) if user.permissions.contain(Permission::Monitor) => {
+                self.is_authenticated = true;
                 Ok(())
             }
-            Ok(Step::Admitted(user, _)) => {
+            Ok(Step::Authenticated(user, _)) => {
                 let text = format!(
                     "ISPN000287: Unauthorized access: user '{}' lacks 'MONITOR' permission",
                     user.name
                 );
                 Err(Reply::text(Code::Forbidden, text))
             }
-            Ok(Step::Challenge(_)) => Err(unauthorized("this cannot be shown in HTTP")),
+            Ok(Step::Challenge(_)) => Err(unauthorized("this mechanism cannot be used in HTTP")),
             Err(rejection) => {
                 caches.telemetry.rejections.one();
                 authenticator.note(&rejection, self.peer);
@@ -289,8 +294,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// What its client still sends, which nobody reads.
-    async fn rest(&mut self) -> io::Result<()> {
+    /// Reads and discards the client's remaining input.
+    async fn discard_input(&mut self) -> io::Result<()> {
         while self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await? {
             self.input.clear();
         }
@@ -298,24 +303,25 @@ impl Visitor<'_> {
     }
 }
 
-/// What there is.
+/// The resources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resource {
-    /// That the process answers; nothing is looked at.
+    /// Liveness: the process responds. Nothing is checked.
     Live,
-    /// That it serves clients.
+    /// Startup: the server serves clients.
     Started,
-    /// Whether clients are well served here.
+    /// Readiness: clients can be served.
     Ready,
-    /// How the cluster is, in a word.
+    /// The health of the cluster in one word.
     Status,
-    /// The same with members and caches.
+    /// The health with members and caches.
     Detail,
     Metrics,
 }
 
 impl Resource {
-    /// By our paths and by those of Infinispan 16, where all caches are in a container, which had a name before.
+    /// Returns the resource of a path: one of this server's paths, or of Infinispan 16's, where all caches are in a
+    /// container. Before 16 the container had a name.
     fn at(path: &str) -> Option<Self> {
         let container = path.strip_prefix("/rest/v2/container");
         let in_container = container.or_else(|| {
@@ -339,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_ours_and_those_of_infinispan() {
+    fn paths_of_this_server_and_of_infinispan_are_known() {
         for (path, resource) in [
             ("/health", Some(Resource::Status)),
             ("/rest/v2/container/health/status", Some(Resource::Status)),
@@ -366,16 +372,16 @@ mod tests {
             (Health::Healthy, Code::Ok),
             (Health::Rebalancing, Code::Ok),
             (Health::Initializing, Code::Unavailable),
-            // Clients are served with what can be used.
+            // Clients are served with the available entries.
             (Health::Degraded, Code::Ok),
         ] {
-            assert_eq!(ready(health, 0), Reply::text(code, health.name()));
-            assert_eq!(ready(health, 1).code, Code::Unavailable, "{health:?}");
+            assert_eq!(readiness(health, 0), Reply::text(code, health.name()));
+            assert_eq!(readiness(health, 1).code, Code::Unavailable, "{health:?}");
         }
     }
 
     #[test]
-    fn hot_rod_is_not_taken_for_http() {
+    fn hot_rod_and_tls_are_not_taken_for_http() {
         assert!(begins_with(b'G') && begins_with(b'H') && !begins_with(consort_hotrod::REQUEST_MAGIC));
         assert!(!begins_with(0x16), "a handshake of TLS");
     }

@@ -1,46 +1,46 @@
-//! What this process uses, by the names that Prometheus' own clients have for it, from Linux' /proc.
+//! Resource use of this process from Linux' /proc, with the metric names of Prometheus' client libraries.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::http::exposition::{Exposition, Kind};
 
-/// Tells what the system does.
-pub(crate) fn tell(told: &mut Exposition) {
-    told.family(Kind::Counter, "process_cpu_seconds", "CPU time of this process, user and system.")
+/// Appends the metrics of the process.
+pub(crate) fn append(out: &mut Exposition) {
+    out.family(Kind::Counter, "process_cpu_seconds", "CPU time of this process, user and system.")
         .value(&[], consort_measure::process::cpu().as_secs_f64());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(kilobytes) = field(&status, "VmRSS:") {
-        told.family(Kind::Gauge, "process_resident_memory_bytes", "Resident memory.")
+        out.family(Kind::Gauge, "process_resident_memory_bytes", "Resident memory.")
             .value(&[], kilobytes * 1024);
     }
     if let Some(kilobytes) = field(&status, "VmSize:") {
-        told.family(Kind::Gauge, "process_virtual_memory_bytes", "Virtual memory.")
+        out.family(Kind::Gauge, "process_virtual_memory_bytes", "Virtual memory.")
             .value(&[], kilobytes * 1024);
     }
     if let Some(threads) = field(&status, "Threads:") {
-        told.family(Kind::Gauge, "process_threads", "Threads.").value(&[], threads);
+        out.family(Kind::Gauge, "process_threads", "Threads.").value(&[], threads);
     }
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
-        // One of them is that of the folder itself.
-        told.family(Kind::Gauge, "process_open_fds", "Open descriptors.")
+        // One of the descriptors is that of the directory itself.
+        out.family(Kind::Gauge, "process_open_fds", "Open descriptors.")
             .value(&[], open.count().saturating_sub(1));
     }
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     if let Some(most) = field(&limits, "Max open files") {
-        told.family(Kind::Gauge, "process_max_fds", "Descriptors that may be open.").value(&[], most);
+        out.family(Kind::Gauge, "process_max_fds", "Descriptors that may be open.").value(&[], most);
     }
-    told.family(Kind::Gauge, "process_start_time_seconds", "When it was started, since 1970.")
+    out.family(Kind::Gauge, "process_start_time_seconds", "When it was started, since 1970.")
         .value(&[], started().as_secs_f64());
 }
 
-/// The first number behind a name at the beginning of a line.
+/// Returns the first number after a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// When this process was started: the clock does not tell that again once it is set otherwise, and so it is asked once.
+/// Returns when this process started. It is computed once, because the result changes if the clock is set.
 fn started() -> Duration {
     static STARTED: OnceLock<Duration> = OnceLock::new();
     *STARTED.get_or_init(|| {
@@ -62,15 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_what_processes_have() {
-        let mut told = Exposition::for_client("");
-        tell(&mut told);
-        let told = told.finish();
+    fn metrics_of_this_process_are_plausible() {
+        let mut out = Exposition::for_client("");
+        append(&mut out);
+        let out = out.finish();
         let value = |name: &str| -> f64 {
-            let line = told
+            let line = out
                 .lines()
                 .find_map(|line| line.strip_prefix(name))
-                .unwrap_or_else(|| panic!("{name}: {told}"));
+                .unwrap_or_else(|| panic!("{name}: {out}"));
             line.trim().parse().unwrap()
         };
         assert!(value("process_resident_memory_bytes ") > 1e6);

@@ -1,4 +1,4 @@
-//! Answers in HTTP.
+//! HTTP responses.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 pub(crate) const JSON: &str = "application/json";
 
-/// An answer's status.
+/// The status of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Code {
     Ok = 200,
@@ -38,12 +38,12 @@ impl Code {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
     pub(crate) code: Code,
     content_type: &'static str,
-    /// Fields besides those that every answer has.
+    /// Fields besides those of every response.
     fields: Vec<(&'static str, String)>,
     pub(crate) content: String,
 }
@@ -53,7 +53,7 @@ impl Reply {
         Self { code, content_type, fields: Vec::new(), content: content.into() }
     }
 
-    /// A line of text.
+    /// Returns a response with a line of text.
     pub(crate) fn text(code: Code, text: impl std::fmt::Display) -> Self {
         Self::new(code, TEXT, format!("{text}\n"))
     }
@@ -63,7 +63,7 @@ impl Reply {
         self
     }
 
-    /// As it is written: without its content if only the head was asked for, and with what becomes of the connection.
+    /// Returns the response's bytes: without the content for HEAD, and with `Connection: close` if the connection closes.
     pub(crate) fn into_bytes(self, with_content: bool, is_last: bool) -> Bytes {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n",
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_tells_how_long_its_content_is_also_without_it() {
+    fn response_to_head_has_the_length_of_its_content() {
         let reply = Reply::text(Code::MethodNotAllowed, "no").with("Allow", "GET, HEAD");
         let whole = reply.clone().into_bytes(true, false);
         let whole = std::str::from_utf8(&whole).unwrap();

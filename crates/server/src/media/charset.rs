@@ -1,19 +1,19 @@
-//! The charsets of texts: those that every Java knows.
+//! The charsets that every Java runtime supports.
 //!
-//! As in Java, what is no text in the one becomes a replacement character, and what the other lacks becomes `?`.
+//! As in Java, invalid bytes decode to the replacement character, and characters that the charset lacks encode as `?`.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// How characters are bytes.
+/// A charset.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Charset {
     #[default]
     Utf8,
     Ascii,
     Latin1,
-    /// Big-endian unless a mark says otherwise, and written with a mark.
+    /// Big-endian unless a byte order mark says otherwise. Written big-endian with a mark.
     Utf16,
     Utf16Be,
     Utf16Le,
@@ -35,7 +35,7 @@ const NAMES: &[(&str, Charset)] = &[
 const MARK: char = '\u{feff}';
 
 impl Charset {
-    /// The one with this name, in whatever case.
+    /// Returns the charset of this name, in any case.
     pub(crate) fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, charset)| *charset)
     }
@@ -77,7 +77,7 @@ impl Charset {
         }
     }
 
-    /// Bytes of this charset as those of another; the same ones where it is the same.
+    /// Converts bytes to another charset. Returns them unchanged if the charsets are the same.
     pub(crate) fn recode(self, bytes: Bytes, to: Self) -> Bytes {
         if self == to { bytes } else { to.encode(&self.decode(&bytes)) }
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_the_same_in_other_bytes() {
+    fn texts_are_encoded_and_decoded_in_each_charset() {
         for (charset, bytes) in [
             (Charset::Utf8, &b"a\xc3\xa9"[..]),
             (Charset::Latin1, b"a\xe9"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_charset_lacks_is_a_question_mark_and_what_is_no_text_is_replaced() {
+    fn unmappable_characters_become_question_marks_and_invalid_bytes_are_replaced() {
         assert_eq!(Charset::Ascii.encode("aé€"), "a??");
         assert_eq!(&Charset::Latin1.encode("é€")[..], b"\xe9?");
         assert_eq!(Charset::Ascii.decode(b"a\xe9"), "a\u{fffd}");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn charsets_are_known_in_whatever_case() {
+    fn charset_names_are_matched_in_any_case() {
         assert_eq!(Charset::named("utf-8"), Some(Charset::Utf8));
         assert_eq!(Charset::named("iso-8859-1"), Some(Charset::Latin1));
         assert_eq!(Charset::named("klingon"), None);

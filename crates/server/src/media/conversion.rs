@@ -1,4 +1,4 @@
-//! Requests and answers in the client's types and in the cache's.
+//! Conversion of requests and responses between the client's media types and the cache's.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use tokio::task::coop::consume_budget;
 
 use super::format::{ConversionError, Format};
 use super::types::Types;
-use crate::answer::Answer;
-use crate::bounds::COMPUTED_HERE_BYTES_MAX;
-use crate::computing::computed;
-use crate::of_key::{Shown, of_key};
+use crate::compute_pool::offload_if_large;
+use crate::limits::COMPUTE_INLINE_BYTES_MAX;
+use crate::reply::Answer;
+use crate::reply::key_error::{DisplayKey, describe_key};
 
-/// The bytes of what a request has to convert.
+/// Returns the bytes that a request has to convert.
 fn request_len(body: &RequestBody) -> usize {
     match body {
         RequestBody::Map(
@@ -35,7 +35,7 @@ fn request_len(body: &RequestBody) -> usize {
     }
 }
 
-/// The bytes of what an answer has to convert.
+/// Returns the bytes that a response has to convert.
 fn answer_len(answer: &Answer) -> usize {
     let of_previous = |previous: &Option<Previous>| previous.as_ref().map_or(0, |one| one.value.len());
     match &answer.body {
@@ -52,135 +52,138 @@ fn answer_len(answer: &Answer) -> usize {
 
 type Result<T> = std::result::Result<T, ConversionError>;
 
-/// What a client takes keys or values for, and what they are kept as, if that is something else.
-type Way = Option<(Format, Format)>;
+/// The formats of the client and of the cache, if they differ.
+type FormatPair = Option<(Format, Format)>;
 
-/// How a client's keys and values become the cache's, and back.
+/// The conversion of a client's keys and values to the cache's formats, and back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Conversion {
-    key: Way,
-    value: Way,
-    /// By which entities become JSON.
+    key: FormatPair,
+    value: FormatPair,
+    /// The types by which entities are converted to JSON and back.
     types: Arc<Types>,
 }
 
-fn into_cache(way: &Way, bytes: Bytes, types: &Types) -> Result<Bytes> {
-    match way {
+fn into_cache(formats: &FormatPair, bytes: Bytes, types: &Types) -> Result<Bytes> {
+    match formats {
         None => Ok(bytes),
-        Some((asked, kept)) => asked.convert(bytes, kept, types),
+        Some((client, stored)) => client.convert(bytes, stored, types),
     }
 }
 
-fn out_of_cache(way: &Way, bytes: Bytes, types: &Types) -> Result<Bytes> {
-    match way {
+fn out_of_cache(formats: &FormatPair, bytes: Bytes, types: &Types) -> Result<Bytes> {
+    match formats {
         None => Ok(bytes),
-        Some((asked, kept)) => kept.convert(bytes, asked, types),
+        Some((client, stored)) => stored.convert(bytes, client, types),
     }
 }
 
-fn of_request(nth: usize, key: &[u8], error: &ConversionError) -> ConversionError {
-    ConversionError::OfKey(of_key(nth, key, error))
+fn key_error(nth: usize, key: &[u8], error: &ConversionError) -> ConversionError {
+    ConversionError::Key(describe_key(nth, key, error))
 }
 
 impl Conversion {
-    pub(super) fn new(key: Way, value: Way) -> Self {
+    pub(super) fn new(key: FormatPair, value: FormatPair) -> Self {
         Self { key, value, types: Arc::default() }
     }
 
-    /// Whether types of schemas may be needed.
+    /// Returns whether a conversion may need the types of schemas.
     pub(crate) fn needs_types(&self) -> bool {
-        let needs = |way: &Way| {
-            let needs = |(asked, kept): &(Format, Format)| asked.needs_types(kept) || kept.needs_types(asked);
-            way.as_ref().is_some_and(needs)
+        let needs = |formats: &FormatPair| {
+            let needs = |(client, stored): &(Format, Format)| {
+                client.needs_types(stored) || stored.needs_types(client)
+            };
+            formats.as_ref().is_some_and(needs)
         };
         needs(&self.key) || needs(&self.value)
     }
 
-    /// The same with the types of now.
-    pub(crate) fn with(self, types: Arc<Types>) -> Self {
+    /// Returns the conversion with these types.
+    pub(crate) fn with_types(self, types: Arc<Types>) -> Self {
         Self { types, ..self }
     }
 
-    /// Whether keys are something else to the client.
+    /// Returns whether keys are converted.
     pub(crate) const fn changes_keys(&self) -> bool {
         self.key.is_some()
     }
 
-    /// A client's key as the cache has it.
+    /// Converts a client's key to the cache's format.
     pub(crate) fn key_in(&self, key: Bytes) -> Result<Bytes> {
         into_cache(&self.key, key, &self.types)
     }
 
-    /// A client's value as the cache has it.
+    /// Converts a client's value to the cache's format.
     pub(crate) fn value_in(&self, value: Bytes) -> Result<Bytes> {
         into_cache(&self.value, value, &self.types)
     }
 
-    /// A key of the cache as the client wants it.
+    /// Converts a key of the cache to the client's format.
     pub(crate) fn key_out(&self, key: Bytes) -> Result<Bytes> {
         out_of_cache(&self.key, key, &self.types)
     }
 
-    /// A value of the cache as the client wants it.
+    /// Converts a value of the cache to the client's format.
     pub(crate) fn value_out(&self, value: Bytes) -> Result<Bytes> {
         out_of_cache(&self.value, value, &self.types)
     }
 
-    /// The same. A large one is converted by another thread.
-    pub(crate) async fn value_out_apart(&self, value: Bytes) -> Result<Bytes> {
-        if self.value.is_none() || value.len() <= COMPUTED_HERE_BYTES_MAX {
+    /// Converts a value of the cache to the client's format. Another thread converts a large value.
+    pub(crate) async fn value_out_offloaded(&self, value: Bytes) -> Result<Bytes> {
+        if self.value.is_none() || value.len() <= COMPUTE_INLINE_BYTES_MAX {
             return self.value_out(value);
         }
         let (bytes, conversion) = (value.len(), self.clone());
-        computed(bytes, move || conversion.value_out(value)).await
+        offload_if_large(bytes, move || conversion.value_out(value)).await
     }
 
-    /// A request as the cache is asked: [`Conversion::request`]. A large one is converted by another thread.
-    pub(crate) async fn request_apart(&self, body: RequestBody) -> Result<RequestBody> {
+    /// Converts a request with [`Conversion::request`]. Another thread converts a large request.
+    pub(crate) async fn request_offloaded(&self, body: RequestBody) -> Result<RequestBody> {
         let bytes = request_len(&body);
-        if bytes <= COMPUTED_HERE_BYTES_MAX {
+        if bytes <= COMPUTE_INLINE_BYTES_MAX {
             return self.request(body);
         }
         let conversion = self.clone();
-        computed(bytes, move || conversion.request(body)).await
+        offload_if_large(bytes, move || conversion.request(body)).await
     }
 
-    /// An answer as the client wants it: [`Conversion::answer`]. A large one is converted by another thread.
-    pub(crate) async fn answer_apart(&self, answer: Answer) -> Result<Answer> {
+    /// Converts a response with [`Conversion::answer`]. Another thread converts a large response.
+    pub(crate) async fn answer_offloaded(&self, answer: Answer) -> Result<Answer> {
         let bytes = answer_len(&answer);
-        if bytes <= COMPUTED_HERE_BYTES_MAX {
+        if bytes <= COMPUTE_INLINE_BYTES_MAX {
             return self.answer(answer);
         }
         let conversion = self.clone();
-        computed(bytes, move || conversion.answer(answer)).await
+        offload_if_large(bytes, move || conversion.answer(answer)).await
     }
 
-    /// An entry of the cache as the client wants it. A large one is converted by another thread.
+    /// Converts an entry of the cache to the client's formats. Another thread converts a large value.
     pub(crate) async fn entry_out(&self, key: Bytes, value: Bytes) -> Result<(Bytes, Bytes)> {
-        // Where there are many, others have their turn.
+        // With many entries, other tasks get their turn.
         consume_budget().await;
         let key = self.key_out(key)?;
-        let of_key = |error| ConversionError::OfKey(format!("{}: {error}", Shown(&key)));
-        let value = self.value_out_apart(value).await.map_err(of_key)?;
+        let of_key = |error| ConversionError::Key(format!("{}: {error}", DisplayKey(&key)));
+        let value = self.value_out_offloaded(value).await.map_err(of_key)?;
         Ok((key, value))
     }
 
-    /// A request as the cache is asked. What comes in pieces is converted when it is whole, and multimaps keep what they
-    /// are given, as in Infinispan.
+    /// Converts a request to the cache's formats. A value in pieces is converted when it is complete. Multimaps store keys
+    /// and values unconverted, as in Infinispan.
     pub(crate) fn request(&self, body: RequestBody) -> Result<RequestBody> {
         Ok(match body {
             RequestBody::Map(request) => RequestBody::Map(self.map(request)?),
             RequestBody::Bulk(bulk::Request::PutAll(expiration, entries)) => {
                 let entries = entries.into_iter().enumerate().map(|(nth, (key, value))| {
                     let converted = |key| Ok((self.key_in(key)?, self.value_in(value)?));
-                    converted(key.clone()).map_err(|error| of_request(nth, &key, &error))
+                    converted(key.clone()).map_err(|error| key_error(nth, &key, &error))
                 });
                 RequestBody::Bulk(bulk::Request::PutAll(expiration, entries.collect::<Result<_>>()?))
             }
             RequestBody::Bulk(bulk::Request::GetAll(keys)) => {
-                let keys = keys.into_iter().enumerate().map(|(nth, key)| {
-                    self.key_in(key.clone()).map_err(|error| of_request(nth, &key, &error))
-                });
+                let keys = keys
+                    .into_iter()
+                    .enumerate()
+                    .map(|(nth, key)| self.key_in(key.clone()).map_err(|error| key_error(nth, &key, &error)));
                 let keys = keys.collect::<Result<_>>()?;
                 RequestBody::Bulk(bulk::Request::GetAll(keys))
             }
@@ -232,7 +235,7 @@ impl Conversion {
         })
     }
 
-    /// An answer of the cache as the client wants it. Those with many entries are converted entry by entry.
+    /// Converts a response to the client's formats. Responses with many entries are converted entry by entry.
     pub(crate) fn answer(&self, answer: Answer) -> Result<Answer> {
         let body = match answer.body {
             ResponseBody::Map(response) => ResponseBody::Map(match response {

@@ -1,15 +1,16 @@
-//! Entities: messages of protobuf in the form in which Java's clients wrap them (`application/x-protostream`, facts section
-//! 6.1), and the JSON that Infinispan has for them.
+//! Conversion between JSON and entities: protobuf messages in the form in which Java's clients wrap them
+//! (`application/x-protostream`, facts section 6.1). The JSON is Infinispan's.
 //!
-//! A wrapped entity is a type, by a number or a name, and a message or an enum's number. Its JSON is an object that says the
-//! type in `_type`, and has fields by the names that they have in the schema. What protostream 6.0.7 does, tried with it:
+//! A wrapped entity is a type, by number or by name, and a message or an enum's number. Its JSON is an object with the type
+//! in `_type` and the fields by their names in the schema. Behaviour of protostream 6.0.7, verified with it:
 //!
-//! * Fields that are written are told, also if they have what they have without that; here in the order of their numbers.
-//! * Messages within others say their type where they are repeated, or where the type has a number.
-//! * An entity is written with its type's number if it has one (`@TypeId` in the comment before it), else with its name.
-//!   Repeated numbers are not packed: its generated readers do not all know that.
+//! * A field that is written is in the JSON, also with its default value. Here fields are in the order of their numbers.
+//! * A nested message has its type in the JSON if the field is repeated, or if the type has a number.
+//! * An entity is written with its type's number if the type has one (`@TypeId` in the comment before it), else with its
+//!   name.
+//! * Repeated numbers are not packed, because not all of its generated readers accept packed numbers.
 //!
-//! Beyond that, packed numbers and maps of messages are read, too.
+//! Unlike protostream, this reader also accepts packed numbers and maps of messages.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,53 +27,53 @@ use protox::prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescri
 use serde_json::{Map, Value};
 
 use super::types::Types;
-use crate::bounds::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
+use crate::limits::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
 
-const BROKEN: &str = "it is no message";
+const MALFORMED: &str = "it is not a protobuf message";
 
-/// What a wrapped entity is in JSON; else why it cannot be that.
+/// Converts a wrapped entity to JSON. The error is the reason why it cannot be converted.
 pub(crate) fn to_json(mut wrapped: &[u8], types: &Types) -> Result<String, String> {
     if wrapped.len() > ENTITY_BYTES_MAX {
-        return Err(format!("an entity of more than {ENTITY_BYTES_MAX} bytes does not become JSON"));
+        return Err(format!("an entity of more than {ENTITY_BYTES_MAX} bytes cannot be converted to JSON"));
     }
     let (mut name, mut out) = (None, String::new());
     while !wrapped.is_empty() {
-        match field(&mut wrapped).ok_or(BROKEN)? {
+        match field(&mut wrapped).ok_or(MALFORMED)? {
             (TYPE_NAME, Raw::Length(text)) => {
-                name = Some(std::str::from_utf8(text).map_err(|_| BROKEN)?.to_owned());
+                name = Some(std::str::from_utf8(text).map_err(|_| MALFORMED)?.to_owned());
             }
             (TYPE_ID, Raw::Varint(id)) => {
                 let known = u32::try_from(id).ok().and_then(|id| types.name_of(id));
                 name = Some(known.ok_or_else(|| format!("there is no schema with TypeId {id}"))?.to_owned());
             }
             (MESSAGE, Raw::Length(message)) if out.is_empty() => {
-                let name = name.as_ref().ok_or(BROKEN)?;
-                let descriptor = types.message(name).ok_or_else(|| unknown(name))?;
-                tell_message(message, &descriptor, true, types, ENTITY_NESTING_MAX, &mut out)?;
+                let name = name.as_ref().ok_or(MALFORMED)?;
+                let descriptor = types.message(name).ok_or_else(|| unknown_type(name))?;
+                write_message_json(message, &descriptor, true, types, ENTITY_NESTING_MAX, &mut out)?;
             }
             (ENUM, Raw::Varint(number)) if out.is_empty() => {
-                let name = name.as_ref().ok_or(BROKEN)?;
-                let descriptor = types.enumeration(name).ok_or_else(|| unknown(name))?;
-                out = format!("{{\"_type\":{},\"_value\":", text(name));
-                tell_enum(number as i32, &descriptor, &mut out);
+                let name = name.as_ref().ok_or(MALFORMED)?;
+                let descriptor = types.enumeration(name).ok_or_else(|| unknown_type(name))?;
+                out = format!("{{\"_type\":{},\"_value\":", json_string(name));
+                write_enum_json(number as i32, &descriptor, &mut out);
                 out.push('}');
             }
-            _ => return Err("it is neither a number, a text nor an entity".to_owned()),
+            _ => return Err("it is not a number, a text or an entity".to_owned()),
         }
     }
-    if out.is_empty() { Err(BROKEN.to_owned()) } else { Ok(out) }
+    if out.is_empty() { Err(MALFORMED.to_owned()) } else { Ok(out) }
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_type(name: &str) -> String {
     format!("there is no schema for _type '{name}'")
 }
 
-/// A text as JSON has it.
-fn text(text: &str) -> String {
+/// Returns a text as a JSON string.
+fn json_string(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-fn tell_message(
+fn write_message_json(
     mut message: &[u8],
     descriptor: &MessageDescriptor,
     with_type: bool,
@@ -82,11 +83,11 @@ fn tell_message(
 ) -> Result<(), String> {
     let deeper =
         depth.checked_sub(1).ok_or_else(|| format!("it is nested deeper than {ENTITY_NESTING_MAX}"))?;
-    // All values of a field together.
+    // The values of each field.
     let mut fields: BTreeMap<u32, Vec<Raw<'_>>> = BTreeMap::new();
     while !message.is_empty() {
-        let (number, raw) = field(&mut message).ok_or(BROKEN)?;
-        // What a newer schema has is left out.
+        let (number, raw) = field(&mut message).ok_or(MALFORMED)?;
+        // Fields of a newer schema are left out.
         if descriptor.get_field(number).is_some() {
             fields.entry(number).or_default().push(raw);
         }
@@ -95,33 +96,33 @@ fn tell_message(
     let mut separator = "";
     if with_type {
         out.push_str("\"_type\":");
-        out.push_str(&text(descriptor.full_name()));
+        out.push_str(&json_string(descriptor.full_name()));
         separator = ",";
     }
     for (number, all) in fields {
         let Some(descriptor) = descriptor.get_field(number) else { continue };
-        let _ = write!(out, "{separator}{}:", text(descriptor.name()));
+        let _ = write!(out, "{separator}{}:", json_string(descriptor.name()));
         separator = ",";
         if descriptor.is_map() {
-            tell_map(&all, &descriptor, types, deeper, out)?;
+            write_map_json(&all, &descriptor, types, deeper, out)?;
         } else if descriptor.is_list() {
             out.push('[');
             let mut separator = "";
             for raw in unpacked(all, &descriptor.kind())? {
                 out.push_str(separator);
                 separator = ",";
-                tell_value(raw, &descriptor.kind(), true, types, deeper, out)?;
+                write_value_json(raw, &descriptor.kind(), true, types, deeper, out)?;
             }
             out.push(']');
         } else if let Some(last) = all.into_iter().next_back() {
-            tell_value(last, &descriptor.kind(), false, types, deeper, out)?;
+            write_value_json(last, &descriptor.kind(), false, types, deeper, out)?;
         }
     }
     out.push('}');
     Ok(())
 }
 
-/// Values of a repeated field, also those that are written behind each other.
+/// Returns the values of a repeated field, unpacked if they are packed.
 fn unpacked<'a>(all: Vec<Raw<'a>>, kind: &Kind) -> Result<Vec<Raw<'a>>, String> {
     if matches!(kind, Kind::String | Kind::Bytes | Kind::Message(_)) {
         return Ok(all);
@@ -138,35 +139,35 @@ fn unpacked<'a>(all: Vec<Raw<'a>>, kind: &Kind) -> Result<Vec<Raw<'a>>, String> 
                 Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => FOUR,
                 _ => VARINT,
             };
-            each.push(packed(&mut bytes, wire).ok_or(BROKEN)?);
+            each.push(packed(&mut bytes, wire).ok_or(MALFORMED)?);
         }
     }
     Ok(each)
 }
 
-fn tell_map(
+fn write_map_json(
     all: &[Raw<'_>],
     descriptor: &FieldDescriptor,
     types: &Types,
     depth: usize,
     out: &mut String,
 ) -> Result<(), String> {
-    let Kind::Message(entry) = descriptor.kind() else { return Err(BROKEN.to_owned()) };
+    let Kind::Message(entry) = descriptor.kind() else { return Err(MALFORMED.to_owned()) };
     let (key_kind, value_kind) = (entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind());
-    // The last one with a key counts.
+    // The last entry with a key counts.
     let mut entries: BTreeMap<String, Raw<'_>> = BTreeMap::new();
     for raw in all {
-        let Raw::Length(mut entry) = *raw else { return Err(BROKEN.to_owned()) };
-        let (mut key, mut value) = (absent(&key_kind), absent(&value_kind));
+        let Raw::Length(mut entry) = *raw else { return Err(MALFORMED.to_owned()) };
+        let (mut key, mut value) = (default_of(&key_kind), default_of(&value_kind));
         while !entry.is_empty() {
-            match field(&mut entry).ok_or(BROKEN)? {
+            match field(&mut entry).ok_or(MALFORMED)? {
                 (1, raw) => key = raw,
                 (2, raw) => value = raw,
                 _ => {}
             }
         }
         let mut name = String::new();
-        tell_value(key, &key_kind, false, types, depth, &mut name)?;
+        write_value_json(key, &key_kind, false, types, depth, &mut name)?;
         entries.insert(if name.starts_with('"') { name } else { format!("\"{name}\"") }, value);
     }
     out.push('{');
@@ -174,14 +175,14 @@ fn tell_map(
     for (name, value) in entries {
         let _ = write!(out, "{separator}{name}:");
         separator = ",";
-        tell_value(value, &value_kind, false, types, depth, out)?;
+        write_value_json(value, &value_kind, false, types, depth, out)?;
     }
     out.push('}');
     Ok(())
 }
 
-/// What a map's entry has that is not written.
-fn absent(kind: &Kind) -> Raw<'static> {
+/// Returns the default of a key or value that a map's entry does not have.
+fn default_of(kind: &Kind) -> Raw<'static> {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Raw::Eight(0),
         Kind::Float | Kind::Fixed32 | Kind::Sfixed32 => Raw::Four(0),
@@ -190,7 +191,7 @@ fn absent(kind: &Kind) -> Raw<'static> {
     }
 }
 
-fn tell_value(
+fn write_value_json(
     raw: Raw<'_>,
     kind: &Kind,
     is_repeated: bool,
@@ -202,8 +203,8 @@ fn tell_value(
         return Err(format!("it would be more than {ENTITY_JSON_MAX} bytes of JSON"));
     }
     let _ = match (kind, raw) {
-        (Kind::Double, Raw::Eight(bits)) => write!(out, "{}", number(java_double(f64::from_bits(bits)))),
-        (Kind::Float, Raw::Four(bits)) => write!(out, "{}", number(java_float(f32::from_bits(bits)))),
+        (Kind::Double, Raw::Eight(bits)) => write!(out, "{}", json_number(java_double(f64::from_bits(bits)))),
+        (Kind::Float, Raw::Four(bits)) => write!(out, "{}", json_number(java_float(f32::from_bits(bits)))),
         (Kind::Int32, Raw::Varint(number)) => write!(out, "{}", number as i32),
         (Kind::Int64, Raw::Varint(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Uint32, Raw::Varint(number)) => write!(out, "{}", number as u32),
@@ -215,36 +216,36 @@ fn tell_value(
         (Kind::Sfixed32, Raw::Four(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Sfixed64, Raw::Eight(number)) => write!(out, "{}", number.cast_signed()),
         (Kind::Bool, Raw::Varint(number)) => write!(out, "{}", number != 0),
-        (Kind::String, Raw::Length(bytes)) => write!(out, "{}", text(&String::from_utf8_lossy(bytes))),
+        (Kind::String, Raw::Length(bytes)) => write!(out, "{}", json_string(&String::from_utf8_lossy(bytes))),
         (Kind::Bytes, Raw::Length(bytes)) => write!(out, "\"{}\"", STANDARD.encode(bytes)),
         (Kind::Enum(descriptor), Raw::Varint(number)) => {
-            tell_enum(number as i32, descriptor, out);
+            write_enum_json(number as i32, descriptor, out);
             Ok(())
         }
         (Kind::Message(descriptor), Raw::Length(message)) => {
             let with_type = is_repeated || types.id_of(descriptor.full_name()).is_some();
-            tell_message(message, descriptor, with_type, types, depth, out)?;
+            write_message_json(message, descriptor, with_type, types, depth, out)?;
             Ok(())
         }
-        _ => return Err(format!("a value is not written as the schema's {kind:?} is")),
+        _ => return Err(format!("a value does not have the schema's type {kind:?}")),
     };
     Ok(())
 }
 
-/// A number as it is in JSON, which has no names for those that are none.
-fn number(java: String) -> String {
+/// Returns a number as JSON. NaN and infinities become strings, because JSON has no such numbers.
+fn json_number(java: String) -> String {
     if java.ends_with(|last: char| last.is_ascii_digit()) { java } else { format!("\"{java}\"") }
 }
 
-/// An enum's value by its name, or by its number where the schema has none.
-fn tell_enum(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
+/// Appends an enum's value: its name, or its number if the schema has no name for it.
+fn write_enum_json(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
     let _ = match descriptor.get_value(number) {
-        Some(value) => write!(out, "{}", text(value.name())),
+        Some(value) => write!(out, "{}", json_string(value.name())),
         None => write!(out, "{number}"),
     };
 }
 
-/// The entity that JSON says, wrapped; else why there is none.
+/// Converts JSON to a wrapped entity. The error is the reason why it cannot be converted.
 pub(crate) fn from_json(object: &Map<String, Value>, name: &str, types: &Types) -> Result<Bytes, String> {
     let mut out = BytesMut::new();
     match types.id_of(name) {
@@ -263,7 +264,7 @@ pub(crate) fn from_json(object: &Map<String, Value>, name: &str, types: &Types) 
         put_varint(&mut out, i64::from(enum_number(value, &descriptor)?).cast_unsigned());
         return Ok(out.freeze());
     }
-    let descriptor = types.message(name).ok_or_else(|| unknown(name))?;
+    let descriptor = types.message(name).ok_or_else(|| unknown_type(name))?;
     let mut body = BytesMut::new();
     put_message(object, &descriptor, &mut body)?;
     put_tag(&mut out, MESSAGE, LENGTH);
@@ -277,14 +278,15 @@ fn put_message(
     out: &mut BytesMut,
 ) -> Result<(), String> {
     let named = |name: &String| descriptor.get_field_by_name(name);
-    if let Some((unknown, _)) = object.iter().find(|(name, _)| *name != "_type" && named(name).is_none()) {
-        return Err(format!("{} has no field '{unknown}' in its schema", descriptor.full_name()));
+    if let Some((unknown_type, _)) = object.iter().find(|(name, _)| *name != "_type" && named(name).is_none())
+    {
+        return Err(format!("{} has no field '{unknown_type}' in its schema", descriptor.full_name()));
     }
     for field in descriptor.fields() {
         match object.get(field.name()).unwrap_or(&Value::Null) {
             Value::Null if field.is_required() => {
                 return Err(format!(
-                    "{} has no '{}', which its schema wants",
+                    "{} has no '{}', which its schema requires",
                     descriptor.full_name(),
                     field.name()
                 ));
@@ -303,11 +305,13 @@ fn put_message(
 }
 
 fn put_map(entries: &Map<String, Value>, field: &FieldDescriptor, out: &mut BytesMut) -> Result<(), String> {
-    let Kind::Message(descriptor) = field.kind() else { return Err(wrong(&Value::Null, field)) };
+    let Kind::Message(descriptor) = field.kind() else { return Err(type_error(&Value::Null, field)) };
     for (name, value) in entries {
         let mut entry = BytesMut::new();
         let key = match descriptor.map_entry_key_field().kind() {
-            Kind::Bool => Value::Bool(name.parse().map_err(|_| wrong(&Value::from(name.as_str()), field))?),
+            Kind::Bool => {
+                Value::Bool(name.parse().map_err(|_| type_error(&Value::from(name.as_str()), field))?)
+            }
             _ => Value::from(name.as_str()),
         };
         put_value(&key, &descriptor.map_entry_key_field(), &mut entry)?;
@@ -318,20 +322,20 @@ fn put_map(entries: &Map<String, Value>, field: &FieldDescriptor, out: &mut Byte
     Ok(())
 }
 
-fn wrong(value: &Value, field: &FieldDescriptor) -> String {
+fn type_error(value: &Value, field: &FieldDescriptor) -> String {
     const SHOWN_MAX: usize = 60;
     let mut shown: String = value.to_string().chars().take(SHOWN_MAX).collect();
     if value.to_string().chars().nth(SHOWN_MAX).is_some() {
         shown.push('…');
     }
-    format!("{shown} is nothing for '{}', which is {:?}", field.name(), field.kind())
+    format!("{shown} is not a value of '{}', which is {:?}", field.name(), field.kind())
 }
 
-/// A value of a field, or of one of its repetitions.
+/// Appends a value of a field, or of one repetition of it.
 fn put_value(value: &Value, field: &FieldDescriptor, out: &mut BytesMut) -> Result<(), String> {
     let (kind, number) = (field.kind(), field.number());
-    let refused = || wrong(value, field);
-    // Numbers may be given as texts, and the other way round.
+    let refused = || type_error(value, field);
+    // Numbers may be written as strings, and strings as numbers.
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(_) | Value::Bool(_) => value.to_string(),
@@ -402,13 +406,13 @@ fn enum_number(value: &Value, descriptor: &EnumDescriptor) -> Result<i32, String
         Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
         _ => None,
     };
-    known.ok_or_else(|| format!("{value} is no value of {}", descriptor.full_name()))
+    known.ok_or_else(|| format!("{value} is not a value of {}", descriptor.full_name()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schemas;
+    use crate::catalog::schemas;
 
     const SCHEMA: &str = "syntax = \"proto3\";\npackage shop;\n\
         /**\n * A colour.\n * @TypeId(1000050)\n */\nenum Color { RED = 0; GREEN = 5; }\n\
@@ -436,9 +440,9 @@ mod tests {
         from_json(value.as_object().unwrap(), &name, &types())
     }
 
-    /// Bytes and JSON as protostream 6.0.7 makes them of each other.
+    /// Bytes and JSON that protostream 6.0.7 converts to each other.
     #[test]
-    fn entities_are_read_and_written_as_protostream_does_it() {
+    fn entities_are_converted_as_by_protostream() {
         for (hex, json) in [
             (
                 "82010973686f702e426f6f6b8a01090a04456d6d6110da03",
@@ -467,13 +471,13 @@ mod tests {
             assert_eq!(wrapped, bytes(hex), "{json}");
             assert_eq!(to_json(&wrapped, &types()).as_deref(), Ok(json));
         }
-        // What is written though it has nothing is told, too.
+        // Fields with default values that are written are in the JSON.
         let defaults = bytes("82010973686f702e426f6f6b8a01040a001000");
         assert_eq!(to_json(&defaults, &types()).unwrap(), r#"{"_type":"shop.Book","title":"","pages":0}"#);
     }
 
     #[test]
-    fn what_is_json_comes_back_as_it_was() {
+    fn json_of_an_entity_is_read_back() {
         for json in [
             r#"{"_type":"shop.Book","colors":["RED","GREEN",7],"camelCase":"c","snake_case":"s"}"#,
             r#"{"_type":"shop.Book","by":{"-1":{"_type":"shop.Author","name":"n"}}}"#,
@@ -484,7 +488,7 @@ mod tests {
         ] {
             assert_eq!(to_json(&read(json).unwrap(), &types()).as_deref(), Ok(json));
         }
-        // Other ways to say the same.
+        // Other JSON for the same entities.
         for (json, same) in [
             (r#"{"title":"x","_type":"shop.Book"}"#, r#"{"_type":"shop.Book","title":"x"}"#),
             (
@@ -500,29 +504,29 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_does_not_have_is_refused_by_name() {
+    fn json_that_does_not_match_the_schema_is_refused_by_name() {
         for (json, why) in [
             (r#"{"_type":"shop.Nope"}"#, "there is no schema for _type 'shop.Nope'"),
             (r#"{"_type":"shop.Book","nope":1}"#, "shop.Book has no field 'nope' in its schema"),
             (r#"{"_type":"shop.Book","author":{"x":1}}"#, "shop.Author has no field 'x' in its schema"),
-            (r#"{"_type":"shop.Book","pages":"x"}"#, "\"x\" is nothing for 'pages', which is int32"),
-            (r#"{"_type":"shop.Book","pages":1.5}"#, "1.5 is nothing for 'pages', which is int32"),
-            (r#"{"_type":"shop.Book","pages":2147483648}"#, "2147483648 is nothing for 'pages'"),
-            (r#"{"_type":"shop.Book","pages":[7]}"#, "[7] is nothing for 'pages'"),
-            (r#"{"_type":"shop.Book","author":7}"#, "7 is nothing for 'author', which is shop.Author"),
-            (r#"{"_type":"shop.Book","color":"BLUE"}"#, "\"BLUE\" is no value of shop.Color"),
-            (r#"{"_type":"shop.Book","sold":"true"}"#, "\"true\" is nothing for 'sold', which is bool"),
-            (r#"{"_type":"shop.Book","cover":"?"}"#, "\"?\" is nothing for 'cover', which is bytes"),
-            (r#"{"_type":"shop.Book","counts":7}"#, "7 is nothing for 'counts'"),
+            (r#"{"_type":"shop.Book","pages":"x"}"#, "\"x\" is not a value of 'pages', which is int32"),
+            (r#"{"_type":"shop.Book","pages":1.5}"#, "1.5 is not a value of 'pages', which is int32"),
+            (r#"{"_type":"shop.Book","pages":2147483648}"#, "2147483648 is not a value of 'pages'"),
+            (r#"{"_type":"shop.Book","pages":[7]}"#, "[7] is not a value of 'pages'"),
+            (r#"{"_type":"shop.Book","author":7}"#, "7 is not a value of 'author', which is shop.Author"),
+            (r#"{"_type":"shop.Book","color":"BLUE"}"#, "\"BLUE\" is not a value of shop.Color"),
+            (r#"{"_type":"shop.Book","sold":"true"}"#, "\"true\" is not a value of 'sold', which is bool"),
+            (r#"{"_type":"shop.Book","cover":"?"}"#, "\"?\" is not a value of 'cover', which is bytes"),
+            (r#"{"_type":"shop.Book","counts":7}"#, "7 is not a value of 'counts'"),
             (r#"{"_type":"shop.Color"}"#, "it has no _value"),
         ] {
-            let told = read(json).unwrap_err();
-            assert!(told.starts_with(why), "{json}: {told}");
+            let error = read(json).unwrap_err();
+            assert!(error.starts_with(why), "{json}: {error}");
         }
     }
 
     #[test]
-    fn bytes_that_are_no_entity_are_refused() {
+    fn invalid_entities_are_refused() {
         let whole = bytes("82010973686f702e426f6f6b8a01090a04456d6d6110da03");
         let type_alone = 12;
         for length in (1..whole.len()).filter(|length| *length != type_alone) {
@@ -532,7 +536,7 @@ mod tests {
         {
             assert!(to_json(&bytes(hex), &types()).is_err(), "{hex}");
         }
-        // A message within a message, without end.
+        // A deeply nested message.
         let mut nested = BytesMut::new();
         for _ in 0..1_000 {
             let inner = nested.split().freeze();
@@ -542,7 +546,7 @@ mod tests {
         let mut wrapped = BytesMut::from(&bytes("82010973686f702e426f6f6b")[..]);
         put_tag(&mut wrapped, MESSAGE, LENGTH);
         put_bytes(&mut wrapped, &nested);
-        let told = to_json(&wrapped, &types()).unwrap_err();
-        assert!(told.contains("nested deeper"), "{told}");
+        let error = to_json(&wrapped, &types()).unwrap_err();
+        assert!(error.contains("nested deeper"), "{error}");
     }
 }

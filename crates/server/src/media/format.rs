@@ -1,5 +1,4 @@
-//! What bytes are, by their media type, and how they become what another media type has of them: as Infinispan's
-//! transcoders do it.
+//! The formats of keys and values by media type, and conversion between them as by Infinispan's transcoders.
 
 use bytes::Bytes;
 use consort_hotrod::MediaType;
@@ -10,12 +9,13 @@ use serde_json::Value;
 use super::charset::Charset;
 use super::entity;
 use super::types::Types;
-use crate::bounds::ENTITY_JSON_MAX;
+use crate::limits::ENTITY_JSON_MAX;
+use crate::reply::{Answer, Refusal};
 
-/// What keys or values are.
+/// A format of keys or values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
-    /// `application/octet-stream`: where it is taken for text, in UTF-8.
+    /// `application/octet-stream`: UTF-8 where it is converted to text.
     Octets,
     /// `text/plain`.
     Text(Charset),
@@ -23,37 +23,37 @@ pub(crate) enum Format {
     Json(Charset),
     /// `application/x-protostream`.
     Protostream,
-    /// Something that becomes nothing else.
+    /// A media type without conversions.
     Other(Box<str>),
 }
 
-/// Bytes cannot become what is wanted. Nothing was changed. The texts begin as Infinispan's do.
+/// Bytes cannot be converted. Nothing was changed. The texts begin with Infinispan's exception.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ConversionError {
     #[error(
         "org.infinispan.commons.dataconversion.EncodingException: ISPN000492: Cannot find transcoder between \
          '{from}' to '{to}'"
     )]
-    NoWay { from: String, to: String },
+    NoTranscoder { from: String, to: String },
     #[error(
         "org.infinispan.commons.dataconversion.EncodingException: cannot convert from '{from}' to '{to}': {why}"
     )]
     Content { from: String, to: String, why: String },
-    #[error("org.infinispan.commons.dataconversion.EncodingException: there is no charset '{0}'")]
+    #[error("org.infinispan.commons.dataconversion.EncodingException: unknown charset '{0}'")]
     Charset(String),
-    /// It is so with one of many keys, which is named.
+    /// The key of a request with several keys that could not be converted.
     #[error("{0}")]
-    OfKey(String),
+    Key(String),
 }
 
 impl Format {
-    /// Texts as they are written here.
+    /// Text in UTF-8.
     pub(crate) const TEXT: Self = Self::Text(Charset::Utf8);
 
-    /// JSON in the same way.
+    /// JSON in UTF-8.
     pub(crate) const JSON: Self = Self::Json(Charset::Utf8);
 
-    /// All that become each other.
+    /// Formats that can be converted to each other.
     pub(crate) const ALL: [Self; 8] = [
         Self::Octets,
         Self::Text(Charset::Utf8),
@@ -65,8 +65,8 @@ impl Format {
         Self::Protostream,
     ];
 
-    /// What a media type stands for; nothing for those that leave bytes as they are.
-    pub(crate) fn of(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
+    /// Returns the format of a media type. `None` for media types that leave bytes unconverted.
+    pub(crate) fn from_media_type(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
         let (id, params) = match media_type {
             MediaType::Unspecified => return Ok(None),
             MediaType::Known { id, params } => (*id, params),
@@ -100,21 +100,24 @@ impl Format {
         }
     }
 
-    /// Whether there is a way from the one to the other.
+    /// Checks that this format can be converted to another.
     pub(crate) fn check(&self, to: &Self) -> Result<(), ConversionError> {
         let is_other = matches!(self, Self::Other(_)) || matches!(to, Self::Other(_));
         if is_other && self != to {
-            return Err(ConversionError::NoWay { from: self.name().to_owned(), to: to.name().to_owned() });
+            return Err(ConversionError::NoTranscoder {
+                from: self.name().to_owned(),
+                to: to.name().to_owned(),
+            });
         }
         Ok(())
     }
 
-    /// Whether what becomes the other one may be an entity, of which a schema says what it is.
+    /// Returns whether a value may be an entity, which is converted by its schema.
     pub(crate) const fn needs_types(&self, to: &Self) -> bool {
         matches!((self, to), (Self::Protostream, Self::Json(_)) | (Self::Json(_), Self::Protostream))
     }
 
-    /// Bytes of this format as those of another.
+    /// Converts bytes to another format.
     pub(crate) fn convert(&self, bytes: Bytes, to: &Self, types: &Types) -> Result<Bytes, ConversionError> {
         self.check(to)?;
         if self == to {
@@ -137,7 +140,7 @@ impl Format {
                 let text = own.decode(&bytes);
                 if !text.is_empty() {
                     let checked: Result<IgnoredAny, _> = serde_json::from_str(&text);
-                    checked.map_err(|error| failed(format!("no JSON: {error}")))?;
+                    checked.map_err(|error| failed(format!("invalid JSON: {error}")))?;
                 }
                 own.recode(bytes, *charset)
             }
@@ -150,16 +153,16 @@ impl Format {
     }
 }
 
-/// What JSON says, as clients wrap it.
+/// Converts JSON to a wrapped value.
 fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     if text.is_empty() {
         return Ok(Bytes::new());
     }
     if text.len() > ENTITY_JSON_MAX {
-        return Err(format!("JSON of more than {ENTITY_JSON_MAX} bytes does not become an entity"));
+        return Err(format!("JSON of more than {ENTITY_JSON_MAX} bytes cannot be converted to an entity"));
     }
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let object = value.as_object().ok_or("it is no object with a _type")?;
+    let object = value.as_object().ok_or("it is not an object with a _type")?;
     let name = object.get("_type").and_then(Value::as_str).ok_or("it has no _type")?;
     if Wrapped::is_known(name) {
         Wrapped::from_json(object, name).map(|wrapped| wrapped.write())
@@ -168,10 +171,11 @@ fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// What is in a wrapped number, text, array of bytes, or entity. Clients that ask for bytes get what is no such array as it is.
+/// Converts a wrapped number, text, byte array or entity. A client that asks for bytes gets the content of a byte array, and
+/// other values still wrapped.
 fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
-    const UNKNOWN: &str = "it is neither a number nor a text";
-    // That is how nothing is wrapped.
+    const UNKNOWN: &str = "it is not a number or a text";
+    // An empty array is a wrapped null.
     if bytes.is_empty() {
         return Ok(bytes);
     }
@@ -179,11 +183,11 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     match (to, read) {
         (Format::Octets, Some(Wrapped::Bytes(bytes))) => Ok(bytes),
         (Format::Text(charset), Some(wrapped)) => {
-            let text = wrapped.to_text().ok_or("bytes have no text of their own")?;
+            let text = wrapped.to_text().ok_or("bytes cannot be converted to text")?;
             Ok(charset.encode(&text))
         }
         (Format::Json(charset), Some(wrapped)) => {
-            let text = wrapped.to_json().ok_or("JSON has no such number")?;
+            let text = wrapped.to_json().ok_or("JSON cannot represent this number")?;
             Ok(charset.encode(&text))
         }
         (Format::Json(charset), None) => Ok(charset.encode(&entity::to_json(&bytes, types)?)),
@@ -192,13 +196,25 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// The charset in a media type's name, as `text/plain; charset=UTF-8`.
+/// Returns the charset in a media type's name, as in `text/plain; charset=UTF-8`.
 fn charset_in(media_type: &MediaType) -> Option<&str> {
     let MediaType::Named { name, .. } = media_type else { return None };
     name.as_str().split(';').skip(1).find_map(|param| {
         let (name, value) = param.split_once('=')?;
         name.trim().eq_ignore_ascii_case("charset").then_some(value)
     })
+}
+
+impl From<ConversionError> for Refusal {
+    fn from(error: ConversionError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<ConversionError> for Answer {
+    fn from(error: ConversionError) -> Self {
+        Refusal::from(error).into()
+    }
 }
 
 #[cfg(test)]
@@ -208,35 +224,35 @@ mod tests {
     const TEXT: Format = Format::Text(Charset::Utf8);
     const JSON: Format = Format::Json(Charset::Utf8);
 
-    fn of(name: &str) -> Result<Option<Format>, ConversionError> {
-        Format::of(&MediaType::Named { name: name.into(), params: Vec::new() })
+    fn format(name: &str) -> Result<Option<Format>, ConversionError> {
+        Format::from_media_type(&MediaType::Named { name: name.into(), params: Vec::new() })
     }
 
     #[test]
     fn media_types_are_known_with_and_without_parameters() {
-        assert_eq!(of("text/plain; charset=ISO-8859-1"), Ok(Some(Format::Text(Charset::Latin1))));
-        assert_eq!(of("TEXT/plain"), Ok(Some(TEXT)));
-        assert_eq!(of("text/plain;charset=nothing"), Err(ConversionError::Charset("nothing".to_owned())));
+        assert_eq!(format("text/plain; charset=ISO-8859-1"), Ok(Some(Format::Text(Charset::Latin1))));
+        assert_eq!(format("TEXT/plain"), Ok(Some(TEXT)));
+        assert_eq!(format("text/plain;charset=nothing"), Err(ConversionError::Charset("nothing".to_owned())));
         let param = vec![("charset".into(), "utf-16".into())];
         let known = MediaType::Known { id: 2, params: param };
-        assert_eq!(Format::of(&known), Ok(Some(Format::Json(Charset::Utf16))));
+        assert_eq!(Format::from_media_type(&known), Ok(Some(Format::Json(Charset::Utf16))));
         for none in ["application/unknown", "*/*"] {
-            assert_eq!(of(none), Ok(None));
+            assert_eq!(format(none), Ok(None));
         }
-        assert_eq!(Format::of(&MediaType::Unspecified), Ok(None));
+        assert_eq!(Format::from_media_type(&MediaType::Unspecified), Ok(None));
         assert_eq!(
-            of("application/x-java-object"),
+            format("application/x-java-object"),
             Ok(Some(Format::Other("application/x-java-object".into())))
         );
         assert_eq!(
-            Format::of(&MediaType::Known { id: 16, params: Vec::new() }),
+            Format::from_media_type(&MediaType::Known { id: 16, params: Vec::new() }),
             Ok(Some(Format::Other("16".into())))
         );
     }
 
-    /// From, what, to, and what it becomes there.
+    /// The source format, the bytes, the target format and the converted bytes.
     #[test]
-    fn what_is_the_same_is_converted() {
+    fn equivalent_values_are_converted() {
         let latin = Format::Text(Charset::Latin1);
         for (from, bytes, to, converted) in [
             (&TEXT, &b"\xc3\xa9"[..], &Format::Octets, &b"\xc3\xa9"[..]),
@@ -265,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_is_converted_or_refused() {
+    fn arbitrary_bytes_are_converted_or_refused() {
         let formats = Format::ALL;
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for length in (0..24).cycle().take(20_000) {
             let mut bytes = Vec::new();
             for _ in 0..length {
-                // Half of them are bytes that mean something to one of the formats.
+                // Half of the bytes have a meaning in one of the formats.
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let byte = (state >> 56) as u8;
                 let meaning = b"\x4a\x52\x28\x09\x15\x98\x01{}[]\"_type:,\xff\x80";
@@ -284,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_converted_is_told_with_both_types() {
+    fn conversion_error_names_both_types() {
         let message = b"\x98\x01\xea\x84\x3d\x8a\x01\x02\x08\x01";
         let image = Format::Other("image/png".into());
         for (from, bytes, to) in [

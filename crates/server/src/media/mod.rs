@@ -1,8 +1,8 @@
-//! What the keys and values of a cache are, and what its clients take them for.
+//! Media types of the keys and values of caches, and conversion from and to the media types of clients.
 //!
-//! A cache whose definition says nothing keeps bytes as they come. Where it names media types, requests are converted before
-//! anything is done with them and answers before they are written, unless the client's types are the cache's: that is a
-//! comparison, and nothing is copied. Entities that clients wrap become JSON and back by the schemas that are registered
+//! A cache without media types in its definition stores bytes unconverted. In a cache with media types, requests are
+//! converted before they are executed, and responses before they are written. If the client's types are the cache's, the
+//! server only compares the types and copies nothing. Entities are converted to JSON and back by the registered schemas
 //! ([`Types`]).
 
 mod charset;
@@ -17,89 +17,89 @@ pub(crate) use types::Types;
 
 use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader};
 
-/// What keys or values are kept as.
+/// The media type in which keys or values are stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Kept {
+struct StoredType {
     media_type: MediaType,
     format: Format,
 }
 
-/// What a cache's keys and values are kept as, where it is said.
+/// The media types in which a cache stores keys and values, if its definition has them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Encoding {
-    key: Option<Kept>,
-    value: Option<Kept>,
-    /// What requests without types have, before they could have any.
+    key: Option<StoredType>,
+    value: Option<StoredType>,
+    /// The format of requests without types from clients of versions before 2.8, which cannot send types.
     old_clients: Option<Format>,
 }
 
-fn kept(media_type: &MediaType) -> Result<Option<Kept>, ConversionError> {
+fn stored_type(media_type: &MediaType) -> Result<Option<StoredType>, ConversionError> {
     let plain = media_type.name().map(MediaType::named).unwrap_or_default();
     let media_type = match plain.name() {
-        // What Java keeps as objects is here what clients send of them.
+        // Objects of Java are stored in the form in which clients send them.
         Some("application/x-java-object") => MediaType::PROTOSTREAM,
-        // Parameters that change nothing would make clients without them look different.
-        Some(_) if Format::of(&plain)? == Format::of(media_type)? => plain,
+        // Parameters without effect are dropped, because otherwise clients without them would seem to use another type.
+        Some(_) if Format::from_media_type(&plain)? == Format::from_media_type(media_type)? => plain,
         _ => media_type.clone(),
     };
-    let format = Format::of(&media_type)?;
-    Ok(format.map(|format| Kept { media_type, format }))
+    let format = Format::from_media_type(&media_type)?;
+    Ok(format.map(|format| StoredType { media_type, format }))
 }
 
-/// Whether it has to be looked at closer what a client takes them for.
-fn may_differ(kept: Option<&Kept>, asked: &MediaType) -> bool {
-    kept.is_some_and(|kept| kept.media_type != *asked)
+/// Returns whether the client's type may differ from the stored one, so that the formats have to be compared.
+fn may_differ(stored: Option<&StoredType>, client: &MediaType) -> bool {
+    stored.is_some_and(|stored| stored.media_type != *client)
 }
 
 impl Encoding {
-    /// Keys are of this type. `application/unknown` leaves them as they come.
+    /// Sets the media type of keys. `application/unknown` leaves keys unconverted.
     ///
     /// # Errors
     ///
-    /// [`ConversionError`] for a charset that nobody knows.
-    pub(crate) fn keep_keys(&mut self, media_type: &MediaType) -> Result<(), ConversionError> {
-        self.key = kept(media_type)?;
+    /// [`ConversionError`] for an unknown charset.
+    pub(crate) fn set_key_type(&mut self, media_type: &MediaType) -> Result<(), ConversionError> {
+        self.key = stored_type(media_type)?;
         Ok(())
     }
 
-    /// Values are, in the same way.
-    pub(crate) fn keep_values(&mut self, media_type: &MediaType) -> Result<(), ConversionError> {
-        self.value = kept(media_type)?;
+    /// Sets the media type of values, like [`Encoding::set_key_type`].
+    pub(crate) fn set_value_type(&mut self, media_type: &MediaType) -> Result<(), ConversionError> {
+        self.value = stored_type(media_type)?;
         Ok(())
     }
 
-    /// Texts, which clients that say nothing wrap.
+    /// Returns the encoding of texts, which clients without types wrap.
     pub(crate) fn texts() -> Self {
-        let text = Kept { media_type: MediaType::TEXT, format: Format::Text(charset::Charset::Utf8) };
+        let text = StoredType { media_type: MediaType::TEXT, format: Format::Text(charset::Charset::Utf8) };
         Self { key: Some(text.clone()), value: Some(text), old_clients: Some(Format::Protostream) }
     }
 
-    /// Whether values are what queries look into, or may be.
+    /// Returns whether queries can read the values.
     pub(crate) fn is_queried(&self) -> bool {
-        self.value.as_ref().is_none_or(|kept| kept.format == Format::Protostream)
+        self.value.as_ref().is_none_or(|stored| stored.format == Format::Protostream)
     }
 
-    /// What clients are told that keys and values are.
-    pub(crate) fn told(&self) -> (MediaType, MediaType) {
-        let told = |kept: &Option<Kept>| match kept {
+    /// Returns the media types of keys and values that clients are sent.
+    pub(crate) fn client_media_types(&self) -> (MediaType, MediaType) {
+        let media_type = |stored: &Option<StoredType>| match stored {
             None => MediaType::Unspecified,
-            // Clients of such a cache wrap texts, and are not to hash them otherwise.
+            // Clients of such a cache wrap texts, and have to hash the wrapped keys.
             Some(_) if self.old_clients.is_some() => MediaType::PROTOSTREAM,
-            Some(kept) => kept.media_type.clone(),
+            Some(stored) => stored.media_type.clone(),
         };
-        (told(&self.key), told(&self.value))
+        (media_type(&self.key), media_type(&self.value))
     }
 
-    /// The same, where something is said.
+    /// Returns the media types of keys and values that the definition has.
     pub(crate) fn media_types(&self) -> [Option<&MediaType>; 2] {
-        [&self.key, &self.value].map(|kept| kept.as_ref().map(|kept| &kept.media_type))
+        [&self.key, &self.value].map(|stored| stored.as_ref().map(|stored| &stored.media_type))
     }
 
-    /// How a client's requests are converted; nothing if they are not.
+    /// Returns the conversion for a client's requests, or `None` if nothing is converted.
     ///
     /// # Errors
     ///
-    /// [`ConversionError`] if there is no way from its types to the cache's.
+    /// [`ConversionError`] if the client's types cannot be converted to the cache's.
     pub(crate) fn conversion(
         &self,
         header: &RequestHeader,
@@ -109,17 +109,17 @@ impl Encoding {
         if !may_differ {
             return Ok(None);
         }
-        let way = |kept: &Option<Kept>, asked: &MediaType| {
-            let Some(kept) = kept else { return Ok(None) };
-            let asked = match Format::of(asked)? {
+        let formats = |stored: &Option<StoredType>, client: &MediaType| {
+            let Some(stored) = stored else { return Ok(None) };
+            let client = match Format::from_media_type(client)? {
                 None if header.version < ProtocolVersion::V2_8 => self.old_clients.clone(),
-                asked => asked,
+                client => client,
             };
-            let Some(asked) = asked.filter(|asked| *asked != kept.format) else { return Ok(None) };
-            asked.check(&kept.format)?;
-            Ok(Some((asked, kept.format.clone())))
+            let Some(client) = client.filter(|client| *client != stored.format) else { return Ok(None) };
+            client.check(&stored.format)?;
+            Ok(Some((client, stored.format.clone())))
         };
-        let (key, value) = (way(&self.key, &header.key_type)?, way(&self.value, &header.value_type)?);
+        let (key, value) = (formats(&self.key, &header.key_type)?, formats(&self.value, &header.value_type)?);
         Ok((key.is_some() || value.is_some()).then(|| Box::new(Conversion::new(key, value))))
     }
 }
@@ -133,11 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_as_it_comes_or_is_of_the_same_type_is_not_converted() {
+    fn unspecified_or_equal_types_are_not_converted() {
         let (mut wrapped, mut unknown) = (Encoding::default(), Encoding::default());
-        wrapped.keep_keys(&MediaType::PROTOSTREAM).unwrap();
-        wrapped.keep_values(&MediaType::PROTOSTREAM).unwrap();
-        unknown.keep_values(&MediaType::named("application/unknown")).unwrap();
+        wrapped.set_key_type(&MediaType::PROTOSTREAM).unwrap();
+        wrapped.set_value_type(&MediaType::PROTOSTREAM).unwrap();
+        unknown.set_value_type(&MediaType::named("application/unknown")).unwrap();
         assert_eq!(unknown, Encoding::default());
         let new = |key, value| header(ProtocolVersion::V4_1, key, value);
         let unspecified = || MediaType::Unspecified;
@@ -155,20 +155,20 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_kept_as_clients_wrap_them_and_parameters_that_say_nothing_are_left_out() {
-        let mut kept = Encoding::default();
-        kept.keep_values(&MediaType::named("application/x-java-object")).unwrap();
-        assert_eq!(kept.told(), (MediaType::Unspecified, MediaType::PROTOSTREAM));
-        kept.keep_values(&MediaType::named("text/plain; charset=UTF-8")).unwrap();
-        assert_eq!(kept.told().1, MediaType::TEXT);
+    fn java_objects_are_stored_wrapped_and_parameters_without_effect_are_dropped() {
+        let mut encoding = Encoding::default();
+        encoding.set_value_type(&MediaType::named("application/x-java-object")).unwrap();
+        assert_eq!(encoding.client_media_types(), (MediaType::Unspecified, MediaType::PROTOSTREAM));
+        encoding.set_value_type(&MediaType::named("text/plain; charset=UTF-8")).unwrap();
+        assert_eq!(encoding.client_media_types().1, MediaType::TEXT);
         let latin = MediaType::named("text/plain; charset=ISO-8859-1");
-        kept.keep_values(&latin).unwrap();
-        assert_eq!(kept.told().1, latin);
-        assert!(kept.keep_values(&MediaType::named("text/plain; charset=klingon")).is_err());
+        encoding.set_value_type(&latin).unwrap();
+        assert_eq!(encoding.client_media_types().1, latin);
+        assert!(encoding.set_value_type(&MediaType::named("text/plain; charset=klingon")).is_err());
     }
 
     #[test]
-    fn old_clients_of_texts_wrap_them() {
+    fn texts_of_old_clients_are_wrapped() {
         let texts = Encoding::texts();
         let old = header(ProtocolVersion::V2_5, MediaType::Unspecified, MediaType::Unspecified);
         let conversion = texts.conversion(&old).unwrap().unwrap();

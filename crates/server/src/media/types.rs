@@ -1,11 +1,11 @@
-//! The types that schemas define, by which entities become JSON and back.
+//! The types of schemas, by which entities are converted to JSON and back.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use protox::prost_reflect::{DescriptorPool, EnumDescriptor, MessageDescriptor};
 
-/// Messages and enums by their names, and the numbers that stand for these in what clients write.
+/// Messages and enums by their names, and the numbers (TypeIds) that stand for them in wrapped entities.
 #[derive(Default)]
 pub(crate) struct Types {
     pool: DescriptorPool,
@@ -13,10 +13,10 @@ pub(crate) struct Types {
     ids: BTreeMap<String, u32>,
 }
 
-/// What makes a number of it in the comment before a type.
+/// The annotation with a type's number in the comment before the type.
 const TYPE_ID: &str = "@TypeId";
 
-/// The number that a comment gives a type.
+/// Returns the number in a type's comment.
 fn type_id(comment: &str) -> Option<u32> {
     let (_, rest) = comment.split_once(TYPE_ID)?;
     let (number, _) = rest.trim_start().strip_prefix('(')?.split_once(')')?;
@@ -24,8 +24,8 @@ fn type_id(comment: &str) -> Option<u32> {
 }
 
 impl Types {
-    /// Those of compiled schemas. Where two have the same number it stands for one of them.
-    pub(crate) fn of(pool: DescriptorPool) -> Self {
+    /// Returns the types of compiled schemas. If two types have the same number, the number stands for one of them.
+    pub(crate) fn new(pool: DescriptorPool) -> Self {
         let mut types = Self { pool: pool.clone(), ..Self::default() };
         for file in pool.files() {
             let proto = file.file_descriptor_proto();
@@ -61,12 +61,12 @@ impl Types {
         self.pool.get_enum_by_name(name)
     }
 
-    /// The type for which a number stands.
+    /// Returns the name of the type with this number.
     pub(crate) fn name_of(&self, id: u32) -> Option<&str> {
         self.names.get(&id).map(String::as_str)
     }
 
-    /// The number of a type, if it has one.
+    /// Returns the number of a type, if it has one.
     pub(crate) fn id_of(&self, name: &str) -> Option<u32> {
         self.ids.get(name).copied()
     }
@@ -92,7 +92,7 @@ impl fmt::Debug for Types {
     }
 }
 
-/// Those of the same schemas are the same ones.
+/// Types are compared by identity.
 impl PartialEq for Types {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

@@ -1,4 +1,4 @@
-//! What a request needs, and whether its user may.
+//! Authorization: the permission that each request needs, and the check that its user has it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,52 +6,54 @@ use consort_hotrod::ops::{auth, task};
 use consort_hotrod::{Opcode, RequestBody, RequestHead, ResponseBody, Status, Text};
 use tokio::sync::Notify;
 
-use crate::answer::Answer;
-use crate::schemas::SCHEMAS;
+use crate::names::SCHEMAS;
+use crate::reply::Answer;
 use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::requirement::Requirement;
 use crate::security::role::{Permission, Permissions};
-use crate::security::roll::Admitted;
+use crate::security::sessions::AuthenticatedSession;
 
-/// Characters of a task's name in a refusal; those of the server's own have fewer.
-const TASK_NAME_TOLD: usize = 64;
+/// The limit of a task's name in a refusal, in characters; names of the server's own tasks are shorter.
+const TASK_NAME_SHOWN_MAX: usize = 64;
 
-/// Who has shown who it is.
+/// An authenticated user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct User {
     pub(crate) name: Arc<str>,
     pub(crate) permissions: Permissions,
 }
 
-/// What a connection's client may do.
-pub(crate) struct Access {
-    /// Without it everybody may do everything, unless other servers require more.
+/// The authorization of a connection's client.
+pub(crate) struct Authorization {
+    /// Without an authenticator every client may do everything, unless other servers require authentication.
     authenticator: Option<Arc<Authenticator>>,
     requirement: Arc<Requirement>,
-    user: OnceLock<Arc<Admitted>>,
+    user: OnceLock<Arc<AuthenticatedSession>>,
 }
 
-impl Access {
+impl Authorization {
     pub(crate) fn new(security: &Security) -> Self {
         let (authenticator, requirement) = (security.authenticator.clone(), security.requirement.clone());
         Self { authenticator, requirement, user: OnceLock::new() }
     }
 
-    /// Its client is this user, from now on until its end, or until that is no user any more, of which `end` is told.
+    /// Sets the client's user, for the rest of the connection or until the user is removed. `end` is notified when the user
+    /// is removed.
     pub(crate) fn grant(&self, user: &User, end: Arc<Notify>) -> Result<(), Rejection> {
-        let admitted = self.authenticator.as_ref().and_then(|them| them.admit(&user.name, end));
-        // A connection is admitted once.
-        let _ = self.user.set(admitted.ok_or(Rejection::Credentials)?);
+        let session =
+            self.authenticator.as_ref().and_then(|authenticator| authenticator.register(&user.name, end));
+        // A connection authenticates once.
+        let _ = self.user.set(session.ok_or(Rejection::Credentials)?);
         Ok(())
     }
 
-    /// Whether its client was a user that is none any more.
+    /// Returns whether the client's user was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.user.get().is_some_and(|user| user.is_removed())
     }
 
-    /// Why this is not done, if it is not.
+    /// Returns the response that refuses a request, if the user lacks the permission.
     pub(crate) fn refusal(&self, cache: &str, body: &RequestBody) -> Option<Answer> {
         let task = match body {
             RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
@@ -60,8 +62,8 @@ impl Access {
         self.refusal_of_operation(cache, body.opcode(), task)
     }
 
-    /// Why a request of which only the beginning is here will not be done, if it will not. What the rest of it says decides
-    /// nothing.
+    /// Returns the response that refuses a request of which only the beginning was received. The rest of the request does not
+    /// influence the decision.
     pub(crate) fn refusal_of_head(&self, head: &RequestHead) -> Option<Answer> {
         let task = head.task.as_ref().map(Text::as_str);
         self.refusal_of_operation(head.header.cache.as_str(), head.opcode, task)
@@ -72,27 +74,27 @@ impl Access {
             return self.requirement.refusal();
         }
         let needed = match needed(opcode, task)? {
-            // As by the tasks for them: schemas are everybody's.
+            // As with the tasks for schemas: schemas are shared by all users.
             Permission::Write | Permission::BulkWrite if cache == SCHEMAS => Permission::Create,
             needed => needed,
         };
         match task {
             Some(task) if self.user.get().is_some() => {
-                let task: String = task.chars().take(TASK_NAME_TOLD).collect();
+                let task: String = task.chars().take(TASK_NAME_SHOWN_MAX).collect();
                 self.refusal_of(needed, &format!("EXEC of {task}"))
             }
             _ => self.refusal_of(needed, opcode.name()),
         }
     }
 
-    /// Why an operation is not done that needs this, if it is not.
+    /// Returns the response that refuses an operation with this permission, if the user lacks it.
     pub(crate) fn refusal_of(&self, needed: Permission, operation: &str) -> Option<Answer> {
         self.authenticator.as_ref()?;
-        let Some(user) = self.user.get() else { return Some(stranger(operation)) };
+        let Some(user) = self.user.get() else { return Some(not_authenticated(operation)) };
         if user.may(needed) {
             return None;
         }
-        // With the exception's name and number, by which clients and their users know it.
+        // With the name and number of the exception, by which clients recognise it.
         let text = format!(
             "java.lang.SecurityException: ISPN000287: Unauthorized access: user '{}' lacks '{}' permission, \
              which {operation} needs",
@@ -102,7 +104,7 @@ impl Access {
         Some(Answer::error(Status::ServerError, text))
     }
 
-    /// The answer to who wants to show who it is where nobody has to, or again.
+    /// Returns the response to an authentication without an authenticator, or of an authenticated client.
     pub(crate) fn answer(&self, request: &auth::Request) -> Answer {
         let refused = |why: &str| {
             Answer::error(
@@ -110,25 +112,27 @@ impl Access {
                 format!("ISPN006007: The requested operation is invalid: {why}"),
             )
         };
-        let Some(authenticator) = &self.authenticator else { return refused("there is no authentication") };
+        let Some(authenticator) = &self.authenticator else {
+            return refused("authentication is not enabled");
+        };
         let response = match request {
             auth::Request::Mechanisms => auth::Response::Mechanisms(authenticator.names(None)),
-            // Some clients answer to what a mechanism says with its end.
+            // Some clients respond to the mechanism's last message.
             auth::Request::Step(_, message) if message.is_empty() => auth::Response::Done,
-            auth::Request::Step(..) => return refused("it is known already who asks"),
+            auth::Request::Step(..) => return refused("the client is already authenticated"),
         };
         Answer::success(ResponseBody::Auth(response))
     }
 }
 
-/// Nobody knows who asks that (facts section 2.1).
-pub(crate) fn stranger(operation: &str) -> Answer {
+/// Returns the response to a request that needs authentication (facts section 2.1).
+pub(crate) fn not_authenticated(operation: &str) -> Answer {
     let text =
         format!("java.lang.SecurityException: ISPN006017: Operation '{operation}' requires authentication");
     Answer::error(Status::ServerError, text)
 }
 
-/// The permission that a request needs, if it needs one.
+/// Returns the permission that a request needs, if it needs one.
 fn needed(opcode: Opcode, task: Option<&str>) -> Option<Permission> {
     if let Some(name) = task {
         return Some(needed_by_task(name));
@@ -199,7 +203,7 @@ fn needed(opcode: Opcode, task: Option<&str>) -> Option<Permission> {
     })
 }
 
-/// Tasks whose names begin so are the server's own. Those that are not known need what only administrators have.
+/// Returns the permission that a task needs. Names with the prefix `@@` are tasks of the server; unknown ones need ADMIN.
 fn needed_by_task(name: &str) -> Permission {
     match name {
         "@@cache@names" | "@@cache@templates" => Permission::Monitor,

@@ -1,13 +1,14 @@
-//! How long the answer to a login waits, by the failures before it.
+//! The delay of login responses after failures.
 //!
-//! Failures are counted for the name that is tried, for the address from which it is tried, and for both together where both
-//! have succeeded before. From a few failures on an answer waits, twice as long with each further one, up to a limit: also the
-//! answer to a right password, because a client that knew at once that a password is right would not wait for the others.
-//! No login is refused for failures of before. A user that has logged in from an address before waits only for failures of
-//! that name from that address, so that an attack from elsewhere does not slow it.
+//! Failures are counted for the user's name, for the client's address, and for the pair of both if that pair has logged in
+//! before. After a few failures the response is delayed. Each further failure doubles the delay, up to a limit. The response
+//! to a correct password is delayed, too. Otherwise a client that guesses passwords could stop waiting for delayed responses,
+//! because it would get the response to a success at once. No login is refused because of earlier failures. A user that has
+//! logged in from an address before is only delayed by failures of that pair, so that an attack from another address does not
+//! slow the user.
 //!
-//! The tables have a fixed size. A new name or address takes the place of the one with the fewest failures among the eight
-//! where it may stand, so that many names with one failure each do not push out the one that is attacked.
+//! The tables have a fixed size. A new name or address replaces the one with the fewest failures among the eight slots of its
+//! hash. So many names with one failure each do not displace the one under attack.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -16,15 +17,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::addresses::Origin;
-use crate::bounds::{
+use crate::limits::{
     LOGIN_DELAY_FIRST, LOGIN_DELAY_MAX, LOGIN_FAILURES_FREE, LOGIN_FAILURES_HALVED_AFTER, LOGINS_TRACKED,
 };
+use crate::transport::addresses::Origin;
 
-/// Places among which a key has one.
+/// The slots in which a key can be.
 const WAYS: usize = 8;
 
-/// One name, one address, or both together.
+/// The failures of a name, an address, or a pair of both.
 #[derive(Clone, Copy)]
 struct Count {
     key: u64,
@@ -33,7 +34,7 @@ struct Count {
 }
 
 impl Count {
-    /// Failures of before count for less as time passes.
+    /// Returns the failures, halved with the time that has passed.
     fn now(&self, now: Instant) -> u32 {
         let halvings =
             now.saturating_duration_since(self.at).as_secs() / LOGIN_FAILURES_HALVED_AFTER.as_secs();
@@ -49,26 +50,26 @@ impl Table {
         Self(vec![[None; WAYS]; LOGINS_TRACKED / WAYS])
     }
 
-    fn places(&mut self, key: u64) -> &mut [Option<Count>; WAYS] {
+    fn slots(&mut self, key: u64) -> &mut [Option<Count>; WAYS] {
         let sets = self.0.len() as u64;
         &mut self.0[(key % sets) as usize]
     }
 
     fn failures(&mut self, key: u64, now: Instant) -> Option<u32> {
-        self.places(key).iter().flatten().find(|count| count.key == key).map(|count| count.now(now))
+        self.slots(key).iter().flatten().find(|count| count.key == key).map(|count| count.now(now))
     }
 
-    /// Sets a count, in the place of the one with the fewest failures if there is no other place.
+    /// Sets a count. A new key takes a free slot, or replaces the key with the fewest failures.
     fn set(&mut self, key: u64, failures: u32, now: Instant) {
-        let places = self.places(key);
-        let of_key = places.iter().position(|place| place.is_some_and(|count| count.key == key));
+        let slots = self.slots(key);
+        let of_key = slots.iter().position(|slot| slot.is_some_and(|count| count.key == key));
         let at = of_key.unwrap_or_else(|| {
             let weight =
-                |place: &Option<Count>| place.map_or((0, None), |one| (one.now(now) + 1, Some(one.at)));
-            let fewest = places.iter().enumerate().min_by_key(|(_, place)| weight(place));
+                |slot: &Option<Count>| slot.map_or((0, None), |one| (one.now(now) + 1, Some(one.at)));
+            let fewest = slots.iter().enumerate().min_by_key(|(_, slot)| weight(slot));
             fewest.map_or(0, |(at, _)| at)
         });
-        places[at] = Some(Count { key, failures, at: now });
+        slots[at] = Some(Count { key, failures, at: now });
     }
 
     fn add_failure(&mut self, key: u64, now: Instant) {
@@ -80,32 +81,32 @@ impl Table {
 struct Tables {
     names: Table,
     addresses: Table,
-    /// Names with the addresses from which they have logged in.
+    /// Pairs of names and addresses that have logged in.
     known: Table,
 }
 
 /// The failures of logins.
 pub(crate) struct Attempts {
     tables: Mutex<Tables>,
-    /// Seeded at random, so that nobody chooses which names share a place.
+    /// Seeded at random, so that clients cannot choose names that share a slot.
     hasher: RandomState,
     delay_max: Duration,
 }
 
 impl Attempts {
-    /// Answers wait for half of the time at most that a client has for its login.
-    pub(crate) fn new(patience: Duration) -> Self {
+    /// Responses are delayed by at most half of the handshake timeout.
+    pub(crate) fn new(handshake_timeout: Duration) -> Self {
         let tables = Tables { names: Table::new(), addresses: Table::new(), known: Table::new() };
-        let delay_max = LOGIN_DELAY_MAX.min(patience / 2);
+        let delay_max = LOGIN_DELAY_MAX.min(handshake_timeout / 2);
         Self { tables: Mutex::new(tables), hasher: RandomState::new(), delay_max }
     }
 
-    /// Counts a login that has ended. Returns how long its answer waits.
+    /// Counts a completed login. Returns the delay of its response.
     pub(crate) fn count(
         &self,
         name: Option<&str>,
         peer: Option<SocketAddr>,
-        is_right: bool,
+        is_success: bool,
         now: Instant,
     ) -> Duration {
         let address = peer.map(|peer| Origin::of(peer.ip()));
@@ -119,12 +120,12 @@ impl Attempts {
             tables.addresses.failures(address_key, now).unwrap_or(0).max(of_name)
         };
         let failures = of_pair.unwrap_or_else(of_both);
-        match (is_right, of_pair, pair_key) {
+        match (is_success, of_pair, pair_key) {
             (true, _, Some(key)) => tables.known.set(key, of_pair.unwrap_or(0), now),
             (false, Some(_), Some(key)) => tables.known.add_failure(key, now),
             _ => {}
         }
-        if !is_right {
+        if !is_success {
             tables.addresses.add_failure(address_key, now);
             if let Some(key) = name_key {
                 tables.names.add_failure(key, now);
@@ -135,7 +136,7 @@ impl Attempts {
     }
 }
 
-/// How long an answer waits after so many failures.
+/// Returns the delay after this many failures.
 fn delay(failures: u32) -> Duration {
     match failures.checked_sub(LOGIN_FAILURES_FREE) {
         None => Duration::ZERO,
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_logins_of_a_name_or_an_address_wait_longer_and_longer_up_to_a_limit() {
+    fn delay_grows_with_failures_of_a_name_or_an_address_up_to_a_limit() {
         for is_by_name in [true, false] {
             let (attempts, now) = attempts();
             let fail = |nth: u32| {
@@ -173,7 +174,7 @@ mod tests {
             assert!(delays[..free].iter().all(Duration::is_zero));
             assert_eq!(delays[free..free + 3], [1, 2, 4].map(|times| LOGIN_DELAY_FIRST * times));
             assert!(delays.is_sorted() && delays.last() == Some(&LOGIN_DELAY_MAX));
-            // Without failures meanwhile less is counted.
+            // Counts of failures halve with time.
             let later = now + LOGIN_FAILURES_HALVED_AFTER * 7;
             let (name, from) = if is_by_name { ("alice", peer(200)) } else { ("bob", peer(1)) };
             assert_eq!(attempts.count(Some(name), from, false, later), Duration::ZERO);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_waits_as_long_for_a_right_password_as_for_a_wrong_one() {
+    fn response_to_a_correct_password_is_delayed_like_one_to_a_wrong_password() {
         let (attempts, now) = attempts();
         for _ in 0..LOGIN_FAILURES_FREE + 2 {
             attempts.count(Some("alice"), peer(1), false, now);
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_has_logged_in_from_an_address_waits_for_failures_from_there_only() {
+    fn user_with_a_known_address_is_delayed_by_failures_from_there_only() {
         let (attempts, now) = attempts();
         attempts.count(Some("alice"), peer(1), true, now);
         for _ in 0..1_000 {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn many_names_do_not_push_out_the_one_that_is_attacked() {
+    fn many_names_do_not_displace_the_one_under_attack() {
         let (attempts, now) = attempts();
         for _ in 0..100 {
             attempts.count(Some("alice"), peer(1), false, now);
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_never_waits_beyond_half_of_the_time_for_a_login() {
+    fn delay_is_at_most_half_of_the_handshake_timeout() {
         let attempts = Attempts::new(Duration::from_secs(1));
         let now = Instant::now();
         let delays = (0..100).map(|_| attempts.count(None, None, false, now));

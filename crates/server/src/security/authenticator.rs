@@ -3,7 +3,7 @@
 //! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong
 //! password. SCRAM costs a server a few hashes, PLAIN as many as the password's iterations. These hashes run off the
 //! runtime's threads, few at a time and in short slices. A password that was verified a short time ago is not hashed again
-//! ([`VerifiedPasswords`]).
+//! ([`PasswordCache`]).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -18,16 +18,16 @@ use consort_sasl::{Malformed, Mechanism, prepare};
 use ring::rand::SystemRandom;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::bounds::PASSWORDS_SHARE;
+use crate::limits::PASSWORD_THREADS_SHARE;
 use crate::security::access::User;
 use crate::security::attempts::Attempts;
-use crate::security::failed::FailedLogins;
-use crate::security::roll::{Admitted, Offer, Roll};
+use crate::security::failed_logins::FailedLogins;
+use crate::security::password_cache::PasswordCache;
 use crate::security::secret::Secret;
+use crate::security::sessions::{ActiveSessions, AuthSettings, AuthenticatedSession};
 use crate::security::tokens::Tokens;
-use crate::security::users::{Known, Users};
-use crate::security::verified::VerifiedPasswords;
-use crate::security::{Choice, SecurityError};
+use crate::security::users::{UserEntry, Users};
+use crate::security::{MechanismChoice, SecurityError};
 
 /// A failed authentication of a client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,8 +39,8 @@ pub(crate) enum Rejection {
     #[error("ISPN006025: Invalid mech '{0}'")]
     Mechanism(String),
     /// The client wants to act as another user.
-    #[error("ISPN006024: Invalid credentials: nobody acts as another user here")]
-    Another,
+    #[error("ISPN006024: Invalid credentials: acting as another user is not supported")]
+    ActAs,
     /// The message is not one of the mechanism.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Malformed(#[from] Malformed),
@@ -48,7 +48,7 @@ pub(crate) enum Rejection {
     #[error("ISPN006024: Invalid credentials: {0}")]
     Scram(ScramError),
     /// The token is invalid.
-    #[error("ISPN006024: Invalid credentials: the token is not good: {0}")]
+    #[error("ISPN006024: Invalid credentials: invalid token: {0}")]
     Token(String),
     /// A failure of the system.
     #[error("ISPN006024: {0}")]
@@ -87,7 +87,7 @@ pub(crate) enum Step {
     /// A challenge, to which the client responds.
     Challenge(Bytes),
     /// The authenticated user, and the last message to the client, if there is one.
-    Admitted(User, Option<Bytes>),
+    Authenticated(User, Option<Bytes>),
 }
 
 /// The time for which a password is hashed before the thread pauses for as long. Even a low-priority thread is not preempted
@@ -102,16 +102,16 @@ const NAME_MAX: usize = 20;
 
 /// The users, and the mechanisms by which they authenticate.
 pub(crate) struct Authenticator {
-    roll: Roll,
+    sessions: ActiveSessions,
     /// The mechanisms that can be offered.
-    choice: Choice,
+    choice: MechanismChoice,
     /// The accepted tokens.
     tokens: Option<RwLock<Tokens>>,
     random: SystemRandom,
     /// Permits for passwords that are hashed at the same time.
     hashing: Arc<Semaphore>,
     /// Passwords that need not be hashed again.
-    verified: VerifiedPasswords,
+    verified: PasswordCache,
     attempts: Attempts,
     failed: FailedLogins,
     /// The secret that the servers share, once it is known. Locked while the users change.
@@ -124,22 +124,22 @@ impl Authenticator {
     /// If the users cannot authenticate with the configured mechanisms.
     pub(crate) fn new(
         users: Users,
-        choice: Choice,
+        choice: MechanismChoice,
         tokens: Option<Tokens>,
-        patience: Duration,
+        handshake_timeout: Duration,
     ) -> Result<Self, SecurityError> {
-        let offer = Offer { mechanisms: choice.for_users(&users)?, users };
+        let settings = AuthSettings { mechanisms: choice.for_users(&users)?, users };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let hashing = Arc::new(Semaphore::new((cores / PASSWORDS_SHARE).max(1)));
+        let hashing = Arc::new(Semaphore::new((cores / PASSWORD_THREADS_SHARE).max(1)));
         let random = SystemRandom::new();
         Ok(Self {
-            roll: Roll::new(offer),
+            sessions: ActiveSessions::new(settings),
             choice,
             tokens: tokens.map(RwLock::new),
-            verified: VerifiedPasswords::new(&random),
+            verified: PasswordCache::new(&random),
             random,
             hashing,
-            attempts: Attempts::new(patience),
+            attempts: Attempts::new(handshake_timeout),
             failed: FailedLogins::default(),
             secret: Mutex::default(),
         })
@@ -157,26 +157,26 @@ impl Authenticator {
             Some(secret) => users.with_secret(secret),
             None => users,
         };
-        let ended = self.roll.replace(Offer { mechanisms, users });
+        let ended = self.sessions.replace(AuthSettings { mechanisms, users });
         self.verified.clear();
         Ok(ended)
     }
 
     /// Returns the secret from which decoys for unknown names follow.
     pub(crate) fn secret(&self) -> Secret {
-        self.roll.offer().users.secret().clone()
+        self.sessions.settings().users.secret().clone()
     }
 
     /// Replaces the secret by the one that all servers share.
-    pub(crate) fn take_secret(&self, secret: &Secret) {
+    pub(crate) fn set_secret(&self, secret: &Secret) {
         let mut known = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref() == Some(secret) {
             return;
         }
         *known = Some(secret.clone());
-        let offer = self.roll.offer();
-        let (users, mechanisms) = (offer.users.clone().with_secret(secret), offer.mechanisms.clone());
-        self.roll.replace(Offer { users, mechanisms });
+        let settings = self.sessions.settings();
+        let (users, mechanisms) = (settings.users.clone().with_secret(secret), settings.mechanisms.clone());
+        self.sessions.replace(AuthSettings { users, mechanisms });
     }
 
     /// Returns whether tokens are accepted at all.
@@ -191,30 +191,30 @@ impl Authenticator {
         }
     }
 
-    /// Admits a client authenticated as this user, as in [`Roll::admit`].
-    pub(crate) fn admit(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<Admitted>> {
-        self.roll.admit(name, end)
+    /// Registers the session of a client authenticated as this user, as in [`ActiveSessions::register`].
+    pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
+        self.sessions.register(name, end)
     }
 
     /// Logs a failed authentication, at once or together with the next ones.
     pub(crate) fn note(&self, rejection: &Rejection, peer: Option<SocketAddr>) {
         if let Some(failed) = self.failed.count(peer, Instant::now()) {
             let (attempts, from) = (failed.attempts, failed.addresses());
-            tracing::warn!(attempts, %from, last = %rejection, "logins have failed");
+            tracing::warn!(attempts, %from, last = %rejection, "logins failed");
         }
     }
 
     /// Returns the offered mechanisms, the strongest first.
     pub(crate) fn mechanisms(&self) -> Vec<Mechanism> {
-        self.roll.offer().mechanisms.clone()
+        self.sessions.settings().mechanisms.clone()
     }
 
     /// Returns the names of the mechanisms that a client can use, with a certificate or without.
     pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
         let can_be_used =
             |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
-        let offer = self.roll.offer();
-        let usable = offer.mechanisms.iter().filter(can_be_used);
+        let settings = self.sessions.settings();
+        let usable = settings.mechanisms.iter().filter(can_be_used);
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
@@ -231,7 +231,7 @@ impl Authenticator {
         let step = self.decide(exchange, mechanism, message, origin.certificate, &mut name).await;
         let is_right = match &step {
             Ok(Step::Challenge(_)) | Err(Rejection::System(_)) => return step,
-            Ok(Step::Admitted(user, _)) => {
+            Ok(Step::Authenticated(user, _)) => {
                 name = Some(user.name.to_string());
                 true
             }
@@ -260,36 +260,36 @@ impl Authenticator {
             *name = Some(begun.name);
             let last = begun.waiting.check(message)?;
             let user = begun.user.ok_or(Rejection::Credentials)?;
-            return Ok(Step::Admitted(user, Some(last.into())));
+            return Ok(Step::Authenticated(user, Some(last.into())));
         }
         let offered =
-            Mechanism::from_name(mechanism).filter(|one| self.roll.offer().mechanisms.contains(one));
+            Mechanism::from_name(mechanism).filter(|one| self.sessions.settings().mechanisms.contains(one));
         match offered {
             Some(Mechanism::Scram(hash)) => {
                 let (begun, challenge) = self.challenge(hash, message)?;
                 *exchange = Some(begun);
                 Ok(Step::Challenge(challenge))
             }
-            Some(Mechanism::Plain) => Ok(Step::Admitted(self.password(message, name).await?, None)),
+            Some(Mechanism::Plain) => Ok(Step::Authenticated(self.password(message, name).await?, None)),
             Some(Mechanism::External) => {
                 let shown = certificate.ok_or(Rejection::Credentials)?;
                 *name = Some(shown.to_owned());
-                check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::Another)?, shown)?;
-                Ok(Step::Admitted(self.shown(shown)?, None))
+                check_act_as(std::str::from_utf8(message).map_err(|_| Rejection::ActAs)?, shown)?;
+                Ok(Step::Authenticated(self.verified_user(shown)?, None))
             }
             // Java's client waits for a last message, which is empty on success: facts section 5.1 have it otherwise.
-            Some(Mechanism::OauthBearer) => Ok(Step::Admitted(self.token(message)?, Some(Bytes::new()))),
+            Some(Mechanism::OauthBearer) => Ok(Step::Authenticated(self.token(message)?, Some(Bytes::new()))),
             None => Err(Rejection::Mechanism(mechanism.chars().take(NAME_MAX).collect())),
         }
     }
 
     /// Returns the user of this name and its verifier; without one, no user and a decoy that no password matches.
-    fn known(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
+    fn user_and_verifier(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
         let name = &*prepared(name);
         // The decoy is made in any case, so that the time is the same.
-        let offer = self.roll.offer();
-        let decoy = offer.users.decoy(hash, name)?;
-        let found = offer.users.get(name).and_then(|known| Some((known, known.verifier(hash)?)));
+        let settings = self.sessions.settings();
+        let decoy = settings.users.decoy(hash, name)?;
+        let found = settings.users.get(name).and_then(|known| Some((known, known.verifier(hash)?)));
         Some(match found {
             Some((known, verifier)) => (Some(user(name, known)), verifier.clone()),
             None => (None, decoy),
@@ -297,10 +297,10 @@ impl Authenticator {
     }
 
     /// Returns the user of a name that a trusted party has verified.
-    fn shown(&self, name: &str) -> Result<User, Rejection> {
+    fn verified_user(&self, name: &str) -> Result<User, Rejection> {
         let prepared = prepare(name).map_err(|_| Rejection::Credentials)?;
-        let offer = self.roll.offer();
-        let known = offer.users.get(&prepared).ok_or(Rejection::Credentials)?;
+        let settings = self.sessions.settings();
+        let known = settings.users.get(&prepared).ok_or(Rejection::Credentials)?;
         Ok(user(&prepared, known))
     }
 
@@ -311,15 +311,16 @@ impl Authenticator {
         let name = tokens.read().unwrap_or_else(PoisonError::into_inner).owner(token);
         let name = name.map_err(Rejection::Token)?;
         check_act_as(act_as, &name)?;
-        self.shown(&name)
+        self.verified_user(&name)
     }
 
     fn challenge(&self, hash: Hash, message: &[u8]) -> Result<(Exchange, Bytes), Rejection> {
         let first = scram::server::First::read(message)?;
         check_act_as(first.act_as(), first.name())?;
-        let (user, verifier) = self.known(Some(hash), first.name()).ok_or(Rejection::Credentials)?;
+        let (user, verifier) =
+            self.user_and_verifier(Some(hash), first.name()).ok_or(Rejection::Credentials)?;
         let random = ring::rand::generate::<[u8; 18]>(&self.random);
-        let random = random.map_err(|_| Rejection::System("there are no random numbers"))?;
+        let random = random.map_err(|_| Rejection::System("no random numbers are available"))?;
         let name = prepared(first.name());
         let (waiting, challenge) = first.challenge(&verifier, &scram::nonce(random.expose()));
         Ok((Exchange { hash, waiting, user, name }, challenge.into()))
@@ -330,21 +331,21 @@ impl Authenticator {
         let Plain { act_as, name, password } = Plain::read(message)?;
         *claimed = Some(prepared(name));
         check_act_as(act_as, name)?;
-        let (user, verifier) = self.known(None, name).ok_or(Rejection::Credentials)?;
+        let (user, verifier) = self.user_and_verifier(None, name).ok_or(Rejection::Credentials)?;
         let password = prepare(password).map_or_else(|_| password.to_owned(), std::borrow::Cow::into_owned);
         // The search also runs without such a user, so that the time is the same.
         let called = user.as_ref().map_or(name, |user| &user.name);
-        if self.verified.has(called, &verifier, &password, Instant::now())
+        if self.verified.contains(called, &verifier, &password, Instant::now())
             && let Some(user) = user
         {
             return Ok(user);
         }
-        let turn = self.hashing.clone().acquire_owned().await;
-        let turn = turn.map_err(|_| Rejection::System("it ends"))?;
+        let permit = self.hashing.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| Rejection::System("the server is shutting down"))?;
         // The permit moves into the task: it is not released before the task ends, even if the client disconnects.
         let hashing = tokio::task::spawn_blocking(move || {
-            let is_right = fits(&verifier, &password);
-            drop(turn);
+            let is_right = matches_password(&verifier, &password);
+            drop(permit);
             is_right.then_some((verifier, password))
         });
         let right = hashing.await.map_err(|_| Rejection::System("a password could not be hashed"))?;
@@ -357,7 +358,7 @@ impl Authenticator {
 }
 
 /// Returns whether the password matches, with half of a thread's time.
-fn fits(verifier: &Verifier, password: &str) -> bool {
+fn matches_password(verifier: &Verifier, password: &str) -> bool {
     let mut derivation = verifier.derivation(password);
     let mut begun = Instant::now();
     loop {
@@ -377,12 +378,12 @@ fn prepared(name: &str) -> String {
     prepare(name).map_or_else(|_| name.to_owned(), std::borrow::Cow::into_owned)
 }
 
-fn user(name: &str, known: &Known) -> User {
+fn user(name: &str, known: &UserEntry) -> User {
     User { name: name.into(), permissions: known.permissions }
 }
 
 fn check_act_as(act_as: &str, name: &str) -> Result<(), Rejection> {
-    if act_as.is_empty() || act_as == name { Ok(()) } else { Err(Rejection::Another) }
+    if act_as.is_empty() || act_as == name { Ok(()) } else { Err(Rejection::ActAs) }
 }
 
 #[cfg(test)]
@@ -392,14 +393,19 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::bounds::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
+    use crate::limits::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
 
     /// As many responses wait as an address has connections. With a lower limit a failing client would keep other clients of
     /// its address from logging in.
     #[tokio::test]
-    async fn an_answer_does_not_wait_for_others_of_its_address() {
+    async fn response_is_not_delayed_by_other_clients_of_its_address() {
         let users = Users::parse("users", "alice admin").unwrap();
-        let choice = Choice { named: None, has_certificates: true, has_tokens: false, hides_secrets: true };
+        let choice = MechanismChoice {
+            configured: None,
+            has_certificates: true,
+            has_tokens: false,
+            is_confidential: true,
+        };
         let authenticator = Authenticator::new(users, choice, None, Duration::from_secs(60)).unwrap();
         let peer = Some(([10, 0, 0, 1], 1_000).into());
         let login = async |certificate| {

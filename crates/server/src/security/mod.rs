@@ -1,29 +1,29 @@
 //! Authentication and authorization of clients.
 //!
 //! Without users every client may do everything. With users a connection begins unauthenticated: the server answers only
-//! PING and authentication, in little memory and for a short time ([`admission`]). The [`authenticator`] authenticates
+//! PING and authentication, in little memory and for a short time ([`pre_auth`]). The [`authenticator`] authenticates
 //! clients by the file of [`users`]. From then on every request is checked against the permissions of the user's [`role`]s
-//! ([`access`]), as long as the user exists ([`roll`]).
+//! ([`access`]), as long as the user exists ([`sessions`]).
 
 pub(crate) mod access;
-pub(crate) mod admission;
 mod attempts;
 pub(crate) mod authenticator;
-pub(crate) mod complaint;
-mod failed;
+mod failed_logins;
+mod password_cache;
+pub(crate) mod rate_limited_log;
 pub(crate) mod requirement;
 mod role;
-mod roll;
-mod secret;
+pub(crate) mod secret;
+mod sessions;
 pub(crate) mod tls;
 mod tokens;
 mod users;
-mod verified;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_sasl::Mechanism;
 use consort_tls::{ClientCertificates, Identity, TlsError};
 use tokio::net::TcpStream;
@@ -35,32 +35,32 @@ pub use users::{LineError, Users, UsersError, VERIFIER_ITERATIONS, line_for};
 use self::authenticator::Authenticator;
 use self::requirement::Requirement;
 use self::tls::{Tls, TlsSettings};
-use crate::bounds::STRANGER_TIME_MAX;
-use crate::stream::Stream;
+use crate::limits::HANDSHAKE_TIMEOUT;
+use crate::transport::socket::Stream;
 
-/// Settings of security that contradict each other. The server does not listen.
+/// SecuritySettings of security that contradict each other. The server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecurityError {
     /// Mechanisms or a key for tokens were configured, but there are no users.
-    #[error("mechanisms and tokens are for users, and there are none: name a file with users")]
+    #[error("mechanisms and tokens need users; configure a file of users")]
     MechanismsWithoutUsers,
     /// Passwords or tokens would be sent in cleartext.
     #[error(
-        "{0} sends a secret as it is, and this server has no TLS; \
-         allow that in so many words if nobody can read along"
+        "{0} sends a password or token in cleartext, and this server has no TLS; \
+         configure TLS, or allow cleartext on a trusted network"
     )]
-    SecretInTheOpen(Mechanism),
+    CleartextSecret(Mechanism),
     /// A requirement of a mechanism is missing.
     #[error("{mechanism} cannot be offered: {reason}")]
-    Impossible {
+    Unavailable {
         /// The mechanism.
         mechanism: Mechanism,
         /// The missing requirement.
         reason: &'static str,
     },
     /// No user can authenticate.
-    #[error("no user can show who it is with what is offered")]
+    #[error("no user can authenticate with the offered mechanisms")]
     NoMechanism,
     /// Certificates or keys cannot be used.
     #[error(transparent)]
@@ -69,20 +69,20 @@ pub enum SecurityError {
 
 /// The configuration of a server's users and mechanisms.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct SecuritySettings {
     pub(crate) tls: Option<TlsSettings>,
     pub(crate) users: Option<Users>,
     pub(crate) tokens: Option<Tokens>,
     /// The mechanisms to offer; by default all that are possible without risk.
     pub(crate) mechanisms: Option<Vec<Mechanism>>,
     /// Accepts passwords and tokens without TLS.
-    pub(crate) allows_secrets_in_the_open: bool,
+    pub(crate) allow_cleartext: bool,
     /// Serves metrics without authentication.
-    pub(crate) metrics_are_open: bool,
+    pub(crate) public_metrics: bool,
     /// Serves every client even if other servers of the cluster have users.
     pub(crate) allows_weaker: bool,
     /// The time within which a client must authenticate.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) handshake_timeout: Option<Duration>,
 }
 
 /// The authentication and authorization of a server. Absent if every client may do everything.
@@ -90,87 +90,92 @@ pub(crate) struct Security {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
     pub(crate) requirement: Arc<Requirement>,
-    pub(crate) metrics_are_open: bool,
-    pub(crate) patience: Duration,
+    pub(crate) public_metrics: bool,
+    pub(crate) handshake_timeout: Duration,
 }
 
 impl Security {
-    pub(crate) fn new(settings: Settings) -> Result<Self, SecurityError> {
-        let Settings {
+    pub(crate) fn new(settings: SecuritySettings) -> Result<Self, SecurityError> {
+        let SecuritySettings {
             tls,
             users,
             tokens,
             mechanisms,
-            allows_secrets_in_the_open,
-            metrics_are_open,
+            allow_cleartext,
+            public_metrics,
             allows_weaker,
-            patience,
+            handshake_timeout,
         } = settings;
         let requirement = Arc::new(Requirement::new(users.is_some(), allows_weaker));
-        let patience = patience.unwrap_or(STRANGER_TIME_MAX);
+        let handshake_timeout = handshake_timeout.unwrap_or(HANDSHAKE_TIMEOUT);
         let tls = tls.map(Tls::new).transpose()?.map(Arc::new);
         let Some(users) = users else {
             return match (mechanisms, tokens) {
                 (Some(_), _) | (_, Some(_)) => Err(SecurityError::MechanismsWithoutUsers),
                 (None, None) => {
-                    Ok(Self { tls, authenticator: None, requirement, metrics_are_open, patience })
+                    Ok(Self { tls, authenticator: None, requirement, public_metrics, handshake_timeout })
                 }
             };
         };
-        let choice = Choice {
-            named: mechanisms,
-            has_certificates: tls.as_ref().is_some_and(|tls| tls.asks_clients),
+        let choice = MechanismChoice {
+            configured: mechanisms,
+            has_certificates: tls.as_ref().is_some_and(|tls| tls.requests_certificates),
             has_tokens: tokens.is_some(),
-            hides_secrets: tls.is_some() || allows_secrets_in_the_open,
+            is_confidential: tls.is_some() || allow_cleartext,
         };
-        let authenticator = Some(Arc::new(Authenticator::new(users, choice, tokens, patience)?));
-        Ok(Self { tls, authenticator, requirement, metrics_are_open, patience })
+        let authenticator = Some(Arc::new(Authenticator::new(users, choice, tokens, handshake_timeout)?));
+        Ok(Self { tls, authenticator, requirement, public_metrics, handshake_timeout })
     }
 
     /// Returns the expiry of the server's certificate in seconds since 1970, if the server has one.
-    pub(crate) fn certificate_good_until(&self) -> Option<i64> {
-        self.tls.as_ref().map(|tls| tls.good_until())
+    pub(crate) fn certificate_expiry(&self) -> Option<i64> {
+        self.tls.as_ref().map(|tls| tls.expiry())
     }
 
-    /// Returns a client's stream, and the name in the client's certificate.
-    pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
+    /// Returns a client's stream, and the name in the client's certificate. On a port with TLS a client without TLS, whose
+    /// first byte has a `response_without_tls`, gets that response.
+    pub(crate) async fn open(
+        &self,
+        stream: TcpStream,
+        response_without_tls: fn(u8) -> Option<Bytes>,
+    ) -> io::Result<(Stream, Option<Arc<str>>)> {
         match &self.tls {
-            Some(tls) => tls.accept(stream).await,
+            Some(tls) => tls.accept(stream, response_without_tls).await,
             None => Ok((Stream::Plain(stream), None)),
         }
     }
 }
 
 /// The choice of mechanisms, independent of the users.
-pub(crate) struct Choice {
+pub(crate) struct MechanismChoice {
     /// The mechanisms to offer; by default all that are possible without risk.
-    named: Option<Vec<Mechanism>>,
+    configured: Option<Vec<Mechanism>>,
     has_certificates: bool,
     has_tokens: bool,
-    /// The connection hides secrets, or secrets in cleartext are allowed.
-    hides_secrets: bool,
+    /// The connection is encrypted, or secrets in cleartext are allowed.
+    is_confidential: bool,
 }
 
-impl Choice {
+impl MechanismChoice {
     /// Returns the mechanisms for these users, the strongest first.
     pub(crate) fn for_users(&self, users: &Users) -> Result<Vec<Mechanism>, SecurityError> {
         let missing = |mechanism| missing(users, self.has_certificates, self.has_tokens, mechanism);
-        let is_in_the_open = |mechanism: Mechanism| mechanism.tells_secret() && !self.hides_secrets;
-        let offered: Vec<Mechanism> = match &self.named {
+        let is_cleartext = |mechanism: Mechanism| mechanism.tells_secret() && !self.is_confidential;
+        let offered: Vec<Mechanism> = match &self.configured {
             None => Mechanism::ALL
                 .into_iter()
-                .filter(|&mechanism| !is_in_the_open(mechanism) && missing(mechanism).is_none())
+                .filter(|&mechanism| !is_cleartext(mechanism) && missing(mechanism).is_none())
                 .collect(),
-            Some(named) => {
-                for &mechanism in named {
+            Some(configured) => {
+                for &mechanism in configured {
                     if let Some(reason) = missing(mechanism) {
-                        return Err(SecurityError::Impossible { mechanism, reason });
+                        return Err(SecurityError::Unavailable { mechanism, reason });
                     }
-                    if is_in_the_open(mechanism) {
-                        return Err(SecurityError::SecretInTheOpen(mechanism));
+                    if is_cleartext(mechanism) {
+                        return Err(SecurityError::CleartextSecret(mechanism));
                     }
                 }
-                Mechanism::ALL.into_iter().filter(|mechanism| named.contains(mechanism)).collect()
+                Mechanism::ALL.into_iter().filter(|mechanism| configured.contains(mechanism)).collect()
             }
         };
         if offered.is_empty() { Err(SecurityError::NoMechanism) } else { Ok(offered) }
@@ -198,9 +203,8 @@ impl UsersHandle {
     ///
     /// # Errors
     ///
-    /// If no new user can authenticate with the server's mechanisms, or a configured mechanism has no
-    /// user any more. The previous users stay.
-    /// any more. The users of before stay.
+    /// If no new user can authenticate with the server's mechanisms, or a configured mechanism has no user any more. The
+    /// previous users stay.
     pub fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         self.0.replace(users)
     }
@@ -262,7 +266,7 @@ fn missing(
     mechanism: Mechanism,
 ) -> Option<&'static str> {
     match mechanism {
-        Mechanism::Scram(hash) if !users.have_verifier(Some(hash)) => Some("no user has a verifier of it"),
+        Mechanism::Scram(hash) if !users.have_verifier(Some(hash)) => Some("no user has a verifier for it"),
         Mechanism::Plain if !users.have_verifier(None) => Some("no user has a password"),
         Mechanism::External if !has_certificates => Some("there are no client certificates"),
         Mechanism::OauthBearer if !has_tokens => Some("there is no key for tokens"),
@@ -280,10 +284,15 @@ mod tests {
         open: bool,
     ) -> Result<Vec<&'static str>, String> {
         let users = Some(Users::parse("users", users).unwrap());
-        offered_by(Settings { users, mechanisms, allows_secrets_in_the_open: open, ..Settings::default() })
+        offered_by(SecuritySettings {
+            users,
+            mechanisms,
+            allow_cleartext: open,
+            ..SecuritySettings::default()
+        })
     }
 
-    fn offered_by(settings: Settings) -> Result<Vec<&'static str>, String> {
+    fn offered_by(settings: SecuritySettings) -> Result<Vec<&'static str>, String> {
         let security = Security::new(settings).map_err(|error| error.to_string())?;
         Ok(security.authenticator.unwrap().mechanisms().iter().map(|one| one.name()).collect())
     }
@@ -291,40 +300,42 @@ mod tests {
     const ALICE: &str = "alice admin password:wonderland";
 
     #[test]
-    fn what_tells_secrets_is_not_offered_in_the_open_unless_that_is_allowed() {
+    fn cleartext_mechanism_is_refused_without_tls_unless_allowed() {
         assert_eq!(offered(ALICE, None, false).unwrap(), ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256"]);
         let all = ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256", "PLAIN"];
         assert_eq!(offered(ALICE, None, true).unwrap(), all);
         let plain = Some(vec![Mechanism::Plain]);
         let refused = offered(ALICE, plain.clone(), false).unwrap_err();
-        assert!(refused.starts_with("PLAIN sends a secret as it is"), "{refused}");
+        assert!(refused.starts_with("PLAIN sends a password or token in cleartext"), "{refused}");
         assert_eq!(offered(ALICE, plain, true).unwrap(), ["PLAIN"]);
     }
 
     #[test]
-    fn tokens_are_not_taken_without_tls_unless_cleartext_is_allowed() {
+    fn tokens_are_refused_without_tls_unless_cleartext_is_allowed() {
         let key = rcgen::KeyPair::generate().unwrap().public_key_pem();
         let offered = |mechanisms, open| {
-            offered_by(Settings {
+            offered_by(SecuritySettings {
                 users: Some(Users::parse("users", "alice admin").unwrap()),
                 tokens: Some(Tokens::from_pem("keys".to_owned(), key.as_bytes(), "shop").unwrap()),
                 mechanisms,
-                allows_secrets_in_the_open: open,
-                ..Settings::default()
+                allow_cleartext: open,
+                ..SecuritySettings::default()
             })
         };
         let tokens = || Some(vec![Mechanism::OauthBearer]);
         let refused = offered(tokens(), false).unwrap_err();
-        assert!(refused.starts_with("OAUTHBEARER sends a secret as it is"), "{refused}");
+        assert!(refused.starts_with("OAUTHBEARER sends a password or token in cleartext"), "{refused}");
         assert_eq!(offered(None, false).unwrap_err(), SecurityError::NoMechanism.to_string());
         assert_eq!(offered(tokens(), true).unwrap(), ["OAUTHBEARER"]);
         assert_eq!(offered(None, true).unwrap(), ["OAUTHBEARER"]);
     }
 
     #[test]
-    fn mechanisms_without_anybody_to_use_them_are_refused() {
-        let none =
-            Security::new(Settings { mechanisms: Some(vec![Mechanism::Plain]), ..Settings::default() });
+    fn mechanism_that_no_user_can_use_is_refused() {
+        let none = Security::new(SecuritySettings {
+            mechanisms: Some(vec![Mechanism::Plain]),
+            ..SecuritySettings::default()
+        });
         assert_eq!(none.err(), Some(SecurityError::MechanismsWithoutUsers));
         let external = offered(ALICE, Some(vec![Mechanism::External]), false).unwrap_err();
         assert_eq!(external, "EXTERNAL cannot be offered: there are no client certificates");

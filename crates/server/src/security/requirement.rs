@@ -1,59 +1,50 @@
-//! What the servers of a cluster require of their clients: that each is a user, or nothing.
+//! The authentication that servers of a cluster require of their clients: of every client, or none.
 //!
-//! A server without users that shares its caches with servers that have users would serve to everyone what the others protect.
-//! So a server with users says so in the cache of servers, under a name of its own beside its address, which servers that do
-//! not know of it pass over. A server that requires less than another one does not start, or refuses its clients from the
-//! moment it learns of the other one until that has gone, unless its owner allows the difference.
+//! A server without users would serve the caches of its cluster to every client, although other servers protect them. So a
+//! server with users publishes its requirement in the cache of servers, under its own key beside its address. Servers of
+//! versions without this feature skip the key. A server that requires less than another one does not start, or refuses its
+//! clients while the other one is a member, unless it is configured to allow the difference.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use consort_cache::CacheError;
 use consort_hotrod::Status;
 use tokio::sync::Notify;
 
-use crate::answer::Answer;
-use crate::caches::Caches;
+use crate::reply::Answer;
 
-/// What the names begin with under which servers say what they require.
-const KEY: &str = "requires ";
+/// The number of connections from which closed ones are swept out.
+const SWEEP_MIN: usize = 64;
 
-/// What stands there.
-const AUTHENTICATION: &[u8] = b"authentication";
-
-/// From so many connections on it is looked which of them have gone.
-const SWEPT_FROM: usize = 64;
-
-/// What a server requires, beside what others do.
+/// The requirement of a server, compared with those of other servers.
 pub(crate) struct Requirement {
-    /// Its clients have to be users.
-    requires_users: bool,
-    /// Its owner allows that others require more.
+    /// The server requires authentication.
+    pub(crate) requires_users: bool,
+    /// The server may require less than other servers.
     is_weaker_allowed: bool,
-    /// Others require more.
+    /// Other servers require more.
     is_weaker: AtomicBool,
-    connected: Mutex<Connected>,
+    connections: Mutex<OpenConnections>,
 }
 
-/// What ends the connections that are there.
-struct Connected {
+/// Open connections, with the signal that ends each.
+struct OpenConnections {
     all: Vec<Weak<Notify>>,
-    swept_from: usize,
+    sweep_at: usize,
 }
 
 impl Requirement {
     pub(crate) const fn new(requires_users: bool, is_weaker_allowed: bool) -> Self {
-        let connected = Mutex::new(Connected { all: Vec::new(), swept_from: SWEPT_FROM });
-        Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connected }
+        let connections = Mutex::new(OpenConnections { all: Vec::new(), sweep_at: SWEEP_MIN });
+        Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connections }
     }
 
-    /// Whether clients are refused because other servers require that they are users.
+    /// Returns whether clients are refused because other servers require authentication.
     pub(crate) fn refuses(&self) -> bool {
         !self.is_weaker_allowed && self.is_weaker.load(Ordering::Relaxed)
     }
 
-    /// The answer to every request of every client, if it is one.
+    /// Returns the response to every request while clients are refused.
     pub(crate) fn refusal(&self) -> Option<Answer> {
         self.refuses().then(|| {
             let text = format!("java.lang.SecurityException: ISPN006017: {}", Self::REFUSAL);
@@ -61,25 +52,25 @@ impl Requirement {
         })
     }
 
-    /// Why clients are refused.
+    /// The reason why clients are refused.
     pub(crate) const REFUSAL: &str =
         "this server has no users, and other servers of its cluster require authentication";
 
-    /// A connection, which ends when clients are refused from some moment on.
-    pub(crate) fn connect(&self, end: &Arc<Notify>) {
+    /// Registers a connection, which ends when clients are refused.
+    pub(crate) fn register_connection(&self, end: &Arc<Notify>) {
         if self.requires_users || self.is_weaker_allowed {
             return;
         }
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if connected.all.len() >= connected.swept_from {
-            connected.all.retain(|one| one.strong_count() > 0);
-            connected.swept_from = (connected.all.len() * 2).max(SWEPT_FROM);
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if connections.all.len() >= connections.sweep_at {
+            connections.all.retain(|one| one.strong_count() > 0);
+            connections.sweep_at = (connections.all.len() * 2).max(SWEEP_MIN);
         }
-        connected.all.push(Arc::downgrade(end));
+        connections.all.push(Arc::downgrade(end));
     }
 
-    /// These other servers have users.
-    fn compare(&self, others: &[String]) {
+    /// Compares the requirement with those of other servers: these have users.
+    pub(crate) fn compare(&self, others: &[String]) {
         if self.requires_users {
             return;
         }
@@ -92,7 +83,7 @@ impl Requirement {
             if is_weaker {
                 tracing::warn!(
                     %others,
-                    "this server has no users and serves everyone, as its owner allows; others require authentication"
+                    "this server has no users and serves every client as configured; other servers require authentication"
                 );
             }
             return;
@@ -100,50 +91,13 @@ impl Requirement {
         if is_weaker {
             tracing::error!(
                 %others,
-                "all clients are refused: this server has no users, and others of its cluster require authentication; \
-                 restart it with their users (--users), or with --allow-weaker-authentication to serve everyone"
+                "refusing all clients: this server has no users, and other servers require authentication; \
+                 restart it with their users (--users), or with --allow-weaker-authentication to serve every client"
             );
-            let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-            connected.all.drain(..).filter_map(|end| end.upgrade()).for_each(|end| end.notify_one());
+            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.all.drain(..).filter_map(|end| end.upgrade()).for_each(|end| end.notify_one());
         } else {
-            tracing::warn!("clients are served again: no other server requires authentication any more");
-        }
-    }
-}
-
-impl Caches {
-    /// Says what this server requires, and looks what the others do.
-    pub(crate) async fn compare_requirements(&self) -> Result<(), CacheError> {
-        let own = self.manager().address().to_string();
-        let mut requiring = BTreeSet::new();
-        let mut walk = self.servers.keys();
-        while let Some(key) = walk.next().await.transpose()? {
-            requiring.extend(String::from_utf8_lossy(&key).strip_prefix(KEY).map(str::to_owned));
-        }
-        let requirement = &self.security().requirement;
-        if requirement.requires_users && !requiring.contains(&own) {
-            self.servers.put(format!("{KEY}{own}").as_bytes(), AUTHENTICATION).await?;
-        }
-        if let Some(members) = self.members_if_first() {
-            for gone in requiring.iter().filter(|member| !members.contains(member)) {
-                self.servers.remove(format!("{KEY}{gone}").as_bytes()).await?;
-            }
-        }
-        let view = self.manager().view();
-        let members = view.iter().flat_map(|view| view.members());
-        let others = members.filter(|member| *member != self.manager().address());
-        let others = others.filter(|member| requiring.contains(&member.to_string()));
-        let others: Vec<String> = others.map(|member| self.manager().name_of(member)).collect();
-        requirement.compare(&others);
-        Ok(())
-    }
-
-    /// This server requires nothing any more.
-    pub(crate) async fn withdraw_requirement(&self) {
-        let own = self.manager().address().to_string();
-        if self.security().requirement.requires_users {
-            // Where it cannot be written, the first of the others takes it away.
-            let _ = self.servers.remove(format!("{KEY}{own}").as_bytes()).await;
+            tracing::warn!("serving clients again: no other server requires authentication any more");
         }
     }
 }

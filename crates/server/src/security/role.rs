@@ -1,33 +1,33 @@
-//! Roles, and what they permit: those of Infinispan (its security guide, "user roles and permissions").
+//! Roles and their permissions: those of Infinispan (its security guide, "user roles and permissions").
 
 use std::fmt;
 
-/// What a request needs.
+/// A permission that requests need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 pub enum Permission {
-    /// To read entries by their keys.
+    /// Read entries by key.
     Read = 1 << 0,
-    /// To write them.
+    /// Write entries by key.
     Write = 1 << 1,
-    /// To read whatever there is.
+    /// Read all entries.
     BulkRead = 1 << 2,
-    /// To write whatever there is.
+    /// Write all entries.
     BulkWrite = 1 << 3,
-    /// To hear of changes.
+    /// Listen to changes.
     Listen = 1 << 4,
-    /// To run tasks.
+    /// Run tasks.
     Exec = 1 << 5,
-    /// To see how things are.
+    /// Read statistics and health.
     Monitor = 1 << 6,
-    /// To make and remove caches, counters and schemas.
+    /// Create and remove caches, counters and schemas.
     Create = 1 << 7,
-    /// To do what nobody else may.
+    /// Administer the cluster.
     Admin = 1 << 8,
 }
 
 impl Permission {
-    /// As clients know it.
+    /// Returns the name that clients know.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "READ",
@@ -43,12 +43,12 @@ impl Permission {
     }
 }
 
-/// A set of them.
+/// A set of permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Permissions(u16);
 
 impl Permissions {
-    const fn of(permissions: &[Permission]) -> Self {
+    const fn new(permissions: &[Permission]) -> Self {
         let (mut set, mut at) = (0, 0);
         while at < permissions.len() {
             set |= permissions[at] as u16;
@@ -61,7 +61,7 @@ impl Permissions {
         self.0
     }
 
-    /// Those that [`Permissions::bits`] has told.
+    /// Restores a set from its [`Permissions::bits`].
     pub(crate) const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
@@ -70,32 +70,32 @@ impl Permissions {
         self.0 & permission as u16 != 0
     }
 
-    pub(crate) const fn and(self, others: Self) -> Self {
+    pub(crate) const fn union(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 }
 
-/// What a user is to the servers.
+/// A role of users.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// May do everything.
+    /// All permissions.
     Admin,
-    /// An application that makes and removes caches, too.
+    /// The permissions of [`Role::Application`], and creates and removes caches.
     Deployer,
-    /// Reads, writes, listens.
+    /// Reads, writes, listens and runs tasks.
     Application,
-    /// Reads.
+    /// Reads entries.
     Observer,
-    /// Sees statistics.
+    /// Reads statistics.
     Monitor,
 }
 
 impl Role {
-    /// All of them, those that may do most first.
+    /// All roles, those with the most permissions first.
     pub const ALL: [Self; 5] =
         [Self::Admin, Self::Deployer, Self::Application, Self::Observer, Self::Monitor];
 
-    /// What it is called.
+    /// Returns the role's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -106,19 +106,19 @@ impl Role {
         }
     }
 
-    /// The one that is called so.
+    /// Returns the role of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
     pub(crate) const fn permissions(self) -> Permissions {
         use Permission::{Admin, BulkRead, BulkWrite, Create, Exec, Listen, Monitor, Read, Write};
-        const MONITOR: Permissions = Permissions::of(&[Monitor]);
-        const OBSERVER: Permissions = MONITOR.and(Permissions::of(&[Read, BulkRead]));
-        const APPLICATION: Permissions = OBSERVER.and(Permissions::of(&[Write, BulkWrite, Listen, Exec]));
-        const DEPLOYER: Permissions = APPLICATION.and(Permissions::of(&[Create]));
+        const MONITOR: Permissions = Permissions::new(&[Monitor]);
+        const OBSERVER: Permissions = MONITOR.union(Permissions::new(&[Read, BulkRead]));
+        const APPLICATION: Permissions = OBSERVER.union(Permissions::new(&[Write, BulkWrite, Listen, Exec]));
+        const DEPLOYER: Permissions = APPLICATION.union(Permissions::new(&[Create]));
         match self {
-            Self::Admin => DEPLOYER.and(Permissions::of(&[Admin])),
+            Self::Admin => DEPLOYER.union(Permissions::new(&[Admin])),
             Self::Deployer => DEPLOYER,
             Self::Application => APPLICATION,
             Self::Observer => OBSERVER,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_permit_what_they_do_in_infinispan() {
+    fn roles_have_the_permissions_of_infinispan() {
         use Permission::{Admin, BulkRead, BulkWrite, Create, Exec, Listen, Monitor, Read, Write};
         let all = [Read, Write, BulkRead, BulkWrite, Listen, Exec, Monitor, Create, Admin];
         for (role, permitted) in [

@@ -1,114 +1,100 @@
-//! TLS on the server's port, and who a client's certificate says it is.
+//! TLS on the server's port, and the names in client certificates.
 
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
-use consort_hotrod::{
-    Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, RequestContext, Response, Status,
-};
 use consort_tls::{ClientCertificates, Identity, TlsError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::parse_x509_certificate;
 
-use crate::http;
-use crate::stream::Stream;
+use crate::transport::socket::Stream;
 
-/// What a server shows, and what it asks its clients for.
+/// The server's certificate and key, and the roots of client certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsSettings {
     pub(crate) identity: Identity,
     pub(crate) clients: ClientCertificates,
 }
 
-/// Shakes hands.
+/// The TLS acceptor.
 pub(crate) struct Tls {
-    /// With the certificate, key and roots of now.
+    /// The acceptor with the current certificate, key and roots.
     acceptor: RwLock<TlsAcceptor>,
-    /// Whether clients may show certificates.
-    pub(crate) asks_clients: bool,
-    /// Until when the certificate is good, in seconds since 1970.
-    good_until: AtomicI64,
+    /// Clients may present certificates.
+    pub(crate) requests_certificates: bool,
+    /// The certificate's expiry in seconds since 1970.
+    expiry: AtomicI64,
 }
 
 impl Tls {
     pub(crate) fn new(TlsSettings { identity, clients }: TlsSettings) -> Result<Self, TlsError> {
-        let asks_clients = !matches!(clients, ClientCertificates::NotAsked);
-        let good_until = AtomicI64::new(good_until(identity.certificate()));
+        let requests_certificates = !matches!(clients, ClientCertificates::NotAsked);
+        let expiry = AtomicI64::new(expiry(identity.certificate()));
         let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
-        Ok(Self { acceptor: RwLock::new(acceptor), asks_clients, good_until })
+        Ok(Self { acceptor: RwLock::new(acceptor), requests_certificates, expiry })
     }
 
-    /// Until when the certificate is good, in seconds since 1970.
-    pub(crate) fn good_until(&self) -> i64 {
-        self.good_until.load(Ordering::Relaxed)
+    /// Returns the certificate's expiry in seconds since 1970.
+    pub(crate) fn expiry(&self) -> i64 {
+        self.expiry.load(Ordering::Relaxed)
     }
 
-    /// Handshakes that begin from now on are with these.
+    /// Uses these settings for new handshakes.
     ///
     /// # Errors
     ///
-    /// If certificate and key do not fit each other, or clients are asked for certificates now and were not, or the other way
-    /// round: how users may show who they are follows from that. What was there stays.
+    /// If certificate and key do not match, or if client certificates are requested now and were not, or vice versa, because
+    /// the mechanisms of users depend on that. The previous settings stay.
     pub(crate) fn replace(&self, TlsSettings { identity, clients }: TlsSettings) -> Result<(), TlsError> {
-        if self.asks_clients == matches!(clients, ClientCertificates::NotAsked) {
-            let why = "whether clients are asked for certificates is decided when the server starts";
+        if self.requests_certificates == matches!(clients, ClientCertificates::NotAsked) {
+            let why = "requesting client certificates can only be changed by a restart of the server";
             return Err(TlsError::Unfit(why.to_owned()));
         }
-        let good_until = good_until(identity.certificate());
+        let expiry = expiry(identity.certificate());
         let acceptor = TlsAcceptor::from(consort_tls::server(identity, clients)?);
-        self.good_until.store(good_until, Ordering::Relaxed);
+        self.expiry.store(expiry, Ordering::Relaxed);
         *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = acceptor;
         Ok(())
     }
 
-    /// The stream within TLS, and the name in the certificate that the client has shown.
-    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
+    /// Returns the TLS stream, and the name in the client's certificate. A client without TLS, whose first byte has a
+    /// `response_without_tls`, gets that response.
+    pub(crate) async fn accept(
+        &self,
+        mut stream: TcpStream,
+        response_without_tls: fn(u8) -> Option<Bytes>,
+    ) -> io::Result<(Stream, Option<Arc<str>>)> {
         let mut first = [0];
-        if stream.peek(&mut first).await? == 1 {
-            if first == [REQUEST_MAGIC] {
-                return Err(refuse(&mut stream, &hot_rod_only_tls()).await);
-            }
-            if http::begins_with(first[0]) {
-                return Err(refuse(&mut stream, &http::only_tls()).await);
-            }
+        if stream.peek(&mut first).await? == 1
+            && let Some(response) = response_without_tls(first[0])
+        {
+            return Err(refuse(&mut stream, &response).await);
         }
         let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
         let stream = acceptor.accept(stream).await?;
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let name = shown.and_then(|certificate| common_name(certificate));
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let name = certificate.and_then(|certificate| common_name(certificate));
         Ok((Stream::Tls(Box::new(Mutex::new(stream))), name))
     }
 }
 
-/// A client that does not know of TLS is told so in a way that it understands.
+/// Sends a response that a client without TLS understands, and closes the connection.
 async fn refuse(stream: &mut TcpStream, answer: &[u8]) -> io::Error {
     let _ = stream.write_all(answer).await;
     let _ = stream.shutdown().await;
     io::Error::new(io::ErrorKind::InvalidData, "a client without TLS")
 }
 
-fn hot_rod_only_tls() -> Bytes {
-    let asked = RequestContext {
-        version: ProtocolVersion::NEWEST,
-        opcode: Opcode::Ping,
-        intelligence: Intelligence::Basic,
-    };
-    let mut output = Output::new();
-    let text = "this server speaks TLS only: connect with hotrods:// or use_ssl";
-    Response::error(0, Status::InvalidMagic, text).encode(asked, &mut output);
-    output.into_bytes()
-}
-
-/// Until when a certificate is good, in seconds since 1970; 0 if it does not say.
-pub(crate) fn good_until(certificate: &[u8]) -> i64 {
+/// Returns a certificate's expiry in seconds since 1970, or 0 if it has none.
+pub(crate) fn expiry(certificate: &[u8]) -> i64 {
     parse_x509_certificate(certificate).map_or(0, |(_, read)| read.validity().not_after.timestamp())
 }
 
-/// The common name of a certificate's subject, if it has just one.
+/// Returns the common name of a certificate's subject, if it has exactly one.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<Arc<str>> {
     let (_, certificate) = parse_x509_certificate(certificate).ok()?;
     let mut names = certificate.subject().iter_common_name();

@@ -1,5 +1,5 @@
-//! Tokens that somebody else has signed: JSON Web Tokens (RFC 7519), by a public key. `jsonwebtoken` reads them and looks at
-//! their claims; the signatures are ring's.
+//! JSON Web Tokens (RFC 7519) of an identity provider, verified by public keys. `jsonwebtoken` parses tokens and checks
+//! claims; ring verifies signatures.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,52 +17,52 @@ use serde::Deserialize;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// Seconds by which the clocks of servers and of who signs may differ.
+/// The difference that is tolerated between the clocks of servers and issuers, in seconds.
 const LEEWAY: u64 = 30;
 
-/// A key for tokens that cannot be used. Nothing was started.
+/// A file of token keys that cannot be used. Nothing was started.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{file}: {reason}; a PEM file with a PUBLIC KEY of RSA, of P-256 or P-384, or of Ed25519 is expected, or with a few"
+    "{file}: {reason}; a PEM file with one or more PUBLIC KEYs of RSA, P-256, P-384 or Ed25519 is expected"
 )]
 pub struct TokenKeyError {
     /// The file.
     pub file: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: String,
 }
 
-/// Keys in one file: each may have to be tried on a token of somebody who is not known yet. Whoever signs has one, and one
-/// more while it changes from one to the next.
+/// The most keys in a file. Each key may have to be tried on a token of an unauthenticated client. An issuer has one key, and
+/// two while it rotates keys.
 const KEYS_MAX: usize = 8;
 
-/// Whose tokens are believed, and which of them.
+/// The accepted tokens: the keys, the audience and the issuer.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     keys: Vec<Key>,
     validation: Validation,
 }
 
-/// A public key, and the ways in which it signs.
+/// A public key, and its signature algorithms.
 #[derive(Clone, Debug)]
 struct Key {
     key: DecodingKey,
     algorithms: Vec<Algorithm>,
 }
 
-/// What is read of a token: the rest is looked at by the library.
+/// The claims that are read here; the library checks the others.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
 }
 
 impl Tokens {
-    /// Believes tokens that are signed by the key in this PEM file, or by one of up to eight in it, and made for this
-    /// audience. They have to say for how long they are good (`exp`) and whose they are (`sub`): that is the user's name.
+    /// Accepts tokens that are signed by a key in this PEM file, with up to eight keys, and issued for this audience. Tokens
+    /// must have an expiry (`exp`) and a subject (`sub`), the user's name.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, has no such key, or one of another kind, or more of them.
+    /// If the file cannot be read, has no key, has a key of an unsupported kind, or more than eight keys.
     pub fn from_file(keys: impl AsRef<Path>, audience: &str) -> Result<Self, TokenKeyError> {
         let file = keys.as_ref().display().to_string();
         match std::fs::read(keys.as_ref()) {
@@ -71,27 +71,23 @@ impl Tokens {
         }
     }
 
-    /// Reads the keys in a PEM text, which errors call by this name.
+    /// Parses the keys in a PEM text; errors contain this file name.
     pub(crate) fn from_pem(file: String, pem: &[u8], audience: &str) -> Result<Self, TokenKeyError> {
         let wrong = |reason: String| TokenKeyError { file: file.clone(), reason };
         let unread = |error: pem::Error| wrong(error.to_string());
         let mut read = Vec::new();
         for (at, info) in SubjectPublicKeyInfoDer::pem_slice_iter(pem).enumerate() {
             if at == KEYS_MAX {
-                return Err(wrong(format!("there are more than {KEYS_MAX} keys in it")));
+                return Err(wrong(format!("it has more than {KEYS_MAX} keys")));
             }
             let key = Key::from_der(&info.map_err(unread)?);
-            read.push(key.ok_or_else(|| wrong(format!("its key {} is of another kind", at + 1)))?);
+            read.push(key.ok_or_else(|| wrong(format!("the kind of key {} is not supported", at + 1)))?);
         }
-        if read.is_empty() {
-            Err(wrong("there is no key in it".to_owned()))
-        } else {
-            Ok(Self::new(read, audience))
-        }
+        if read.is_empty() { Err(wrong("it has no key".to_owned())) } else { Ok(Self::new(read, audience)) }
     }
 
     fn new(keys: Vec<Key>, audience: &str) -> Self {
-        // Another library of the process may have installed one, which then does the same.
+        // Another library of the process may have installed a provider already; it does the same.
         let _ = CRYPTO.install_default();
         let mut validation = Validation { leeway: LEEWAY, validate_nbf: true, ..Validation::default() };
         validation.set_audience(&[audience]);
@@ -99,19 +95,19 @@ impl Tokens {
         Self { keys, validation }
     }
 
-    /// Only those that this issuer has made (`iss`).
+    /// Accepts only tokens of this issuer (`iss`).
     #[must_use]
-    pub fn issued_by(mut self, issuer: &str) -> Self {
+    pub fn issuer(mut self, issuer: &str) -> Self {
         self.validation.iss = Some(HashSet::from([issuer.to_owned()]));
         self.validation.required_spec_claims.insert("iss".to_owned());
         self
     }
 
-    /// Whose token it is, if it is good.
+    /// Returns the user's name in a token, if the token is valid.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The reason why the token is refused.
     pub(crate) fn owner(&self, token: &str) -> Result<String, String> {
         check_header(token)?;
         let mut wrong = ErrorKind::InvalidAlgorithm;
@@ -119,18 +115,18 @@ impl Tokens {
             let validation = Validation { algorithms: algorithms.clone(), ..self.validation.clone() };
             match jsonwebtoken::decode::<Claims>(token, key, &validation).map_err(Error::into_kind) {
                 Ok(token) => return Ok(token.claims.sub),
-                // Another one may have signed it.
+                // Another key may have signed the token.
                 Err(ErrorKind::InvalidAlgorithm) => {}
                 Err(ErrorKind::InvalidSignature) => wrong = ErrorKind::InvalidSignature,
-                Err(other) => return Err(told(&other)),
+                Err(other) => return Err(refusal(&other)),
             }
         }
-        Err(told(&wrong))
+        Err(refusal(&wrong))
     }
 }
 
 impl Key {
-    /// One in DER; nothing if it is of another kind.
+    /// Parses a key in DER. `None` if its kind is not supported.
     fn from_der(info: &[u8]) -> Option<Self> {
         let (_, info) = SubjectPublicKeyInfo::from_der(info).ok()?;
         let key = &info.subject_public_key.data;
@@ -154,26 +150,27 @@ impl Key {
     }
 }
 
-/// What of a token's header is looked at beside the library. It is not signed yet: it can only have the token refused.
+/// The fields of a token's header that are checked here, besides the library's checks. The header's signature is not verified
+/// yet, so it can only cause a refusal.
 #[derive(Deserialize)]
 struct TokenHeader {
-    /// What kind of token it is (RFC 7519, section 5.1; RFC 9068, section 2.1).
+    /// The type of the token (RFC 7519, section 5.1; RFC 9068, section 2.1).
     typ: Option<serde_json::Value>,
-    /// Extensions that have to be understood (RFC 7515, section 4.1.11). None is.
+    /// Extensions that must be understood (RFC 7515, section 4.1.11). None is supported.
     crit: Option<serde_json::Value>,
 }
 
-/// Kinds of tokens that say who a user is. Others of the same signer, such as logout tokens, do not.
+/// Types of tokens that authenticate a user. Others of the same issuer, such as logout tokens, do not.
 const TYPES: [&str; 2] = ["jwt", "at+jwt"];
 
-/// Refuses a token whose header wants something to be understood that is not, or that is of another kind.
+/// Refuses a token with critical extensions or of another type.
 fn check_header(token: &str) -> Result<(), String> {
-    let no_token = || "it is no token".to_owned();
+    let malformed = || "it is not a valid token".to_owned();
     let header = token.split('.').next().unwrap_or_default();
-    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| no_token())?;
-    let header: TokenHeader = serde_json::from_slice(&header).map_err(|_| no_token())?;
+    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| malformed())?;
+    let header: TokenHeader = serde_json::from_slice(&header).map_err(|_| malformed())?;
     if header.crit.is_some() {
-        return Err("it has extensions that have to be understood (crit), and none is".to_owned());
+        return Err("it has critical extensions (crit), which are not supported".to_owned());
     }
     let Some(kind) = header.typ else { return Ok(()) };
     let kind = kind.as_str().unwrap_or_default().to_ascii_lowercase();
@@ -181,23 +178,23 @@ fn check_header(token: &str) -> Result<(), String> {
     if TYPES.contains(&kind) { Ok(()) } else { Err("it is a token of another type (typ)".to_owned()) }
 }
 
-/// What is wrong with a token, in words that say nothing of what is in it.
-fn told(wrong: &ErrorKind) -> String {
-    let told = match wrong {
+/// Returns the reason of a refusal, without contents of the token.
+fn refusal(wrong: &ErrorKind) -> String {
+    let text = match wrong {
         ErrorKind::ExpiredSignature => "it has expired",
-        ErrorKind::ImmatureSignature => "it is not good yet",
-        ErrorKind::InvalidSignature => "its signature is not that of the key",
-        ErrorKind::InvalidAlgorithm => "it is signed in another way than the key signs",
-        ErrorKind::InvalidAudience => "it is for somebody else",
-        ErrorKind::InvalidIssuer => "it is of another issuer",
-        ErrorKind::MissingRequiredClaim(claim) => return format!("it does not say {claim}"),
-        ErrorKind::InvalidClaimFormat(claim) => return format!("its {claim} is none"),
-        _ => "it is no token",
+        ErrorKind::ImmatureSignature => "it is not valid yet",
+        ErrorKind::InvalidSignature => "its signature is invalid",
+        ErrorKind::InvalidAlgorithm => "its algorithm does not match the keys",
+        ErrorKind::InvalidAudience => "it is for another audience",
+        ErrorKind::InvalidIssuer => "it is from another issuer",
+        ErrorKind::MissingRequiredClaim(claim) => return format!("it has no claim {claim}"),
+        ErrorKind::InvalidClaimFormat(claim) => return format!("its claim {claim} is malformed"),
+        _ => "it is not a valid token",
     };
-    told.to_owned()
+    text.to_owned()
 }
 
-/// What the library takes signatures from. It only reads tokens here, and has its keys as they are.
+/// The library's provider of signatures, which only verifies and uses the keys unchanged.
 static CRYPTO: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(ErrorKind::UnsupportedAlgorithm.into()),
     verifier_factory: |algorithm, key| {
@@ -217,24 +214,24 @@ static CRYPTO: CryptoProvider = CryptoProvider {
             return Err(ErrorKind::InvalidKeyFormat.into());
         }
         let key = UnparsedPublicKey::new(with, key.try_get_as_bytes()?.to_vec());
-        Ok(Box::new(Signed { algorithm: *algorithm, key }))
+        Ok(Box::new(KeyVerifier { algorithm: *algorithm, key }))
     },
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// A key, and how it signs.
-struct Signed {
+/// A key with its algorithm.
+struct KeyVerifier {
     algorithm: Algorithm,
     key: UnparsedPublicKey<Vec<u8>>,
 }
 
-impl Verifier<Vec<u8>> for Signed {
+impl Verifier<Vec<u8>> for KeyVerifier {
     fn verify(&self, message: &[u8], signed: &Vec<u8>) -> Result<(), jsonwebtoken::signature::Error> {
         self.key.verify(message, signed).map_err(|_| jsonwebtoken::signature::Error::new())
     }
 }
 
-impl JwtVerifier for Signed {
+impl JwtVerifier for KeyVerifier {
     fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -271,22 +268,22 @@ mod tests {
         Tokens::new(vec![Key::from_der(&key_of_the_rfc()).unwrap()], "shop")
     }
 
-    /// RFC 7515, appendix A.3: it is signed, but names nobody, and has expired.
+    /// The token of RFC 7515, appendix A.3: it is signed, has no subject, and has expired.
     const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.\
         eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
         DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q";
 
     #[test]
-    fn the_signature_of_the_rfc_is_right_and_another_is_not() {
+    fn signature_of_the_rfc_is_valid_and_another_is_not() {
         let mut tokens = of_the_rfc();
         tokens.validation.required_spec_claims.clear();
-        assert_eq!(tokens.owner(TOKEN).unwrap_err(), "it is no token", "it has no sub");
+        assert_eq!(tokens.owner(TOKEN).unwrap_err(), "it is not a valid token", "it has no subject");
         let other = TOKEN.replace(".DtEh", ".EtEh");
-        assert_eq!(tokens.owner(&other).unwrap_err(), "its signature is not that of the key");
+        assert_eq!(tokens.owner(&other).unwrap_err(), "its signature is invalid");
     }
 
     #[test]
-    fn nothing_but_the_keys_own_way_to_sign_is_believed() {
+    fn token_with_another_algorithm_than_the_keys_is_refused() {
         let tokens = of_the_rfc();
         let with_header = |header: &str| {
             let (_, rest) = TOKEN.split_once('.').unwrap();
@@ -294,18 +291,18 @@ mod tests {
         };
         for header in [r#"{"alg":"HS256"}"#, r#"{"alg":"RS256"}"#, r#"{"alg":"ES384"}"#, r#"{"alg":"EdDSA"}"#]
         {
-            assert_eq!(with_header(header), "it is signed in another way than the key signs");
+            assert_eq!(with_header(header), "its algorithm does not match the keys");
         }
         for header in [r#"{"alg":"none"}"#, "{}", "nonsense"] {
-            assert_eq!(with_header(header), "it is no token", "{header}");
+            assert_eq!(with_header(header), "it is not a valid token", "{header}");
         }
         for nonsense in ["", ".", "..", "a.b.c", "a.b.c.d"] {
-            assert_eq!(tokens.owner(nonsense).unwrap_err(), "it is no token");
+            assert_eq!(tokens.owner(nonsense).unwrap_err(), "it is not a valid token");
         }
     }
 
     #[test]
-    fn a_token_with_extensions_that_have_to_be_understood_or_of_another_type_is_refused() {
+    fn token_with_critical_extensions_or_of_another_type_is_refused() {
         let mut tokens = of_the_rfc();
         tokens.validation.required_spec_claims.clear();
         let with_header = |header: &str| {
@@ -313,21 +310,21 @@ mod tests {
             tokens.owner(&format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header))).unwrap_err()
         };
         for crit in [r#"["b64"]"#, r#"["exp"]"#, "[]", "true", r#""exp""#] {
-            let told = with_header(&format!(r#"{{"alg":"ES256","crit":{crit}}}"#));
-            assert_eq!(told, "it has extensions that have to be understood (crit), and none is");
+            let text = with_header(&format!(r#"{{"alg":"ES256","crit":{crit}}}"#));
+            assert_eq!(text, "it has critical extensions (crit), which are not supported");
         }
         for kind in [r#""logout+jwt""#, r#""JOSE""#, r#""""#, "1", r#""application/""#, r#"["JWT"]"#] {
-            let told = with_header(&format!(r#"{{"alg":"ES256","typ":{kind}}}"#));
-            assert_eq!(told, "it is a token of another type (typ)", "{kind}");
+            let text = with_header(&format!(r#"{{"alg":"ES256","typ":{kind}}}"#));
+            assert_eq!(text, "it is a token of another type (typ)", "{kind}");
         }
-        // These go on to the signature, which is over the header, too.
+        // These are refused by their signature, which covers the header.
         for kind in ["JWT", "jwt", "at+jwt", "application/at+JWT"] {
-            let told = with_header(&format!(r#"{{"alg":"ES256","typ":"{kind}"}}"#));
-            assert_eq!(told, "its signature is not that of the key", "{kind}");
+            let text = with_header(&format!(r#"{{"alg":"ES256","typ":"{kind}"}}"#));
+            assert_eq!(text, "its signature is invalid", "{kind}");
         }
     }
 
-    /// An issuer with a key of its own.
+    /// An issuer with its own key.
     struct Issuer {
         key: EcdsaKeyPair,
         random: SystemRandom,
@@ -341,7 +338,7 @@ mod tests {
             Self { key, random }
         }
 
-        /// What a server believes that knows its key.
+        /// Returns the tokens that a server with the issuer's key accepts.
         fn tokens(&self) -> Tokens {
             let (mut der, public) = (key_of_the_rfc(), self.key.public_key().as_ref());
             let begin = der.len() - public.len();
@@ -358,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_in_its_time_for_its_audience_and_from_its_issuer() {
+    fn token_is_accepted_in_its_time_for_its_audience_and_from_its_issuer() {
         let issuer = Issuer::new();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let with = |name: &str, value: Value| {
@@ -375,28 +372,28 @@ mod tests {
         let owner = |claims: Value| tokens.owner(&issuer.sign(&claims));
         let alice = Ok("alice".to_owned());
         let refused = |why: &str| Err(why.to_owned());
-        // Ten seconds are for a slow test.
+        // Ten seconds of tolerance for a slow test.
         assert_eq!(owner(with("exp", (now - LEEWAY + 10).into())), alice, "clocks may differ");
         assert_eq!(owner(with("exp", (now - LEEWAY - 10).into())), refused("it has expired"));
         assert_eq!(owner(with("nbf", (now + LEEWAY - 10).into())), alice);
-        assert_eq!(owner(with("nbf", (now + LEEWAY + 600).into())), refused("it is not good yet"));
-        assert_eq!(owner(with("aud", "stock".into())), refused("it is for somebody else"));
+        assert_eq!(owner(with("nbf", (now + LEEWAY + 600).into())), refused("it is not valid yet"));
+        assert_eq!(owner(with("aud", "stock".into())), refused("it is for another audience"));
         assert_eq!(owner(with("aud", json!(["stock", "shop"]))), alice);
-        assert_eq!(owner(without("exp")), refused("it does not say exp"));
-        assert_eq!(owner(without("aud")), refused("it does not say aud"));
+        assert_eq!(owner(without("exp")), refused("it has no claim exp"));
+        assert_eq!(owner(without("aud")), refused("it has no claim aud"));
         assert!(owner(without("sub")).is_err());
         assert_eq!(owner(without("iss")), alice, "no issuer is expected");
 
-        let tokens = issuer.tokens().issued_by("idp");
+        let tokens = issuer.tokens().issuer("idp");
         let owner = |claims: Value| tokens.owner(&issuer.sign(&claims));
         assert_eq!(owner(with("sub", "alice".into())), alice);
-        assert_eq!(owner(with("iss", "other".into())), refused("it is of another issuer"));
-        assert_eq!(owner(without("iss")), refused("it does not say iss"));
+        assert_eq!(owner(with("iss", "other".into())), refused("it is from another issuer"));
+        assert_eq!(owner(without("iss")), refused("it has no claim iss"));
     }
 
     /// RFC 7515, appendix A.2: the claims of [`TOKEN`], signed by an RSA key of 2,048 bits.
     #[test]
-    fn the_rsa_signature_of_the_rfc_is_right_and_another_is_not() {
+    fn rsa_signature_of_the_rfc_is_valid_and_another_is_not() {
         let modulus = "ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL\
                        -yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUs\
                        LA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmou\
@@ -416,20 +413,20 @@ mod tests {
         let with = |header: &str, signature: &str| {
             tokens.owner(&format!("{}.{claims}.{signature}", URL_SAFE_NO_PAD.encode(header))).unwrap_err()
         };
-        assert_eq!(with(r#"{"alg":"RS256"}"#, signature), "it is no token", "it has no sub");
+        assert_eq!(with(r#"{"alg":"RS256"}"#, signature), "it is not a valid token", "it has no subject");
         for algorithm in ["RS384", "RS512", "PS256", "PS384", "PS512"] {
-            let told = with(&format!(r#"{{"alg":"{algorithm}"}}"#), signature);
-            assert_eq!(told, "its signature is not that of the key", "{algorithm}");
+            let text = with(&format!(r#"{{"alg":"{algorithm}"}}"#), signature);
+            assert_eq!(text, "its signature is invalid", "{algorithm}");
         }
-        let told = with(r#"{"alg":"RS256"}"#, &signature.replace("cC4h", "cC4i"));
-        assert_eq!(told, "its signature is not that of the key");
-        assert_eq!(with(r#"{"alg":"ES256"}"#, signature), "it is signed in another way than the key signs");
+        let text = with(r#"{"alg":"RS256"}"#, &signature.replace("cC4h", "cC4i"));
+        assert_eq!(text, "its signature is invalid");
+        assert_eq!(with(r#"{"alg":"ES256"}"#, signature), "its algorithm does not match the keys");
     }
 
     #[test]
-    fn tokens_are_believed_that_keys_of_p256_p384_and_ed25519_have_signed() {
+    fn tokens_signed_by_p256_p384_and_ed25519_keys_are_accepted() {
         let random = SystemRandom::new();
-        // Good until the year 2100.
+        // Valid until the year 2100.
         let claims = json!({"sub": "alice", "aud": "shop", "exp": 4_102_444_800_u64}).to_string();
         let owner = |algorithm: &str, key: &[u8], sign: &dyn Fn(&[u8]) -> Vec<u8>| {
             let pem = rcgen::KeyPair::try_from(key).unwrap().public_key_pem();
@@ -456,7 +453,7 @@ mod tests {
     #[test]
     fn a_file_without_a_key_is_named() {
         let error = Tokens::from_file("Cargo.toml", "shop").unwrap_err().to_string();
-        assert!(error.starts_with("Cargo.toml: there is no key in it; a PEM file"), "{error}");
+        assert!(error.starts_with("Cargo.toml: it has no key; a PEM file"), "{error}");
         assert!(Key::from_der(b"\x30\x00").is_none());
     }
 }

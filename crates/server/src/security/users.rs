@@ -52,7 +52,7 @@ pub enum UsersError {
         error: LineError,
     },
     /// The file has no users.
-    #[error("{file}: it has no users; a line is NAME ROLE[,ROLE…] [SECRET…]")]
+    #[error("{file}: the file has no users; a line is NAME ROLE[,ROLE…] [SECRET…]")]
     Empty {
         /// The file.
         file: String,
@@ -70,25 +70,25 @@ pub enum LineError {
     #[error("user {0} has no role; a line is NAME ROLE[,ROLE…] [SECRET…]")]
     NoRole(String),
     /// The role does not exist.
-    #[error("there is no role {0:?}; roles are admin, deployer, application, observer and monitor")]
+    #[error("unknown role {0:?}; roles are admin, deployer, application, observer and monitor")]
     Role(String),
     /// The name is empty or has characters that names must not have.
-    #[error("{0:?} is no name: it is empty, or has characters that names must not have")]
+    #[error("{0:?} is not a valid name: it is empty or has invalid characters")]
     Name(String),
     /// The user is in the file twice.
     #[error("user {0} is also in line {1}")]
     Twice(String, usize),
     /// The word is not a secret.
     #[error(
-        "word {0} is no secret; one is SCRAM-SHA-256$…, SCRAM-SHA-384$… or SCRAM-SHA-512$… (see consort user --help), \
+        "word {0} is not a secret; a secret is SCRAM-SHA-256$…, SCRAM-SHA-384$… or SCRAM-SHA-512$… (see consort user --help), \
          or password:TEXT"
     )]
     Secret(usize),
     /// The verifier is invalid.
-    #[error("word {0} is no verifier: {1}")]
+    #[error("word {0} is not a valid verifier: {1}")]
     Verifier(usize, VerifierError),
     /// The password is empty or has characters that passwords must not have.
-    #[error("word {0} is no password: it is empty, or has characters that passwords must not have")]
+    #[error("word {0} is not a valid password: it is empty or has invalid characters")]
     Password(usize),
     /// The user has a second secret of the same kind.
     #[error("word {0} is a second secret for {1}")]
@@ -97,7 +97,7 @@ pub enum LineError {
 
 /// A user's verifiers, password and roles.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct UserEntry {
     pub(crate) permissions: Permissions,
     /// Verifiers, indexed by hash.
     verifiers: [Option<Verifier>; Hash::ALL.len()],
@@ -105,11 +105,11 @@ pub(crate) struct Known {
     password: Option<String>,
 }
 
-impl Known {
+impl UserEntry {
     /// Returns the user's verifier of this hash or, with `None`, of any hash.
     pub(crate) fn verifier(&self, hash: Option<Hash>) -> Option<&Verifier> {
         match hash {
-            Some(hash) => self.verifiers[place(Some(hash))].as_ref(),
+            Some(hash) => self.verifiers[index_of(Some(hash))].as_ref(),
             None => self.verifiers.iter().flatten().next(),
         }
     }
@@ -119,7 +119,7 @@ impl Known {
     fn derive(&mut self, name: &str, secret: &Secret) {
         let Some(password) = &self.password else { return };
         self.verifiers = Hash::ALL.map(|hash| {
-            let salt = secret.follows(&format!("salt {}", hash.mechanism()), name)[..SALT_LEN].to_vec();
+            let salt = secret.derive(&format!("salt {}", hash.mechanism()), name)[..SALT_LEN].to_vec();
             Some(Verifier::derive(hash, password, salt, OPEN_ITERATIONS))
         });
     }
@@ -128,19 +128,19 @@ impl Known {
 /// A server's users.
 #[derive(Clone)]
 pub struct Users {
-    known: BTreeMap<String, Known>,
+    entries: BTreeMap<String, UserEntry>,
     /// The secret from which decoys for names that do not exist follow, and the salts of passwords in cleartext. It follows
     /// from the file until the cluster has one secret for all servers.
     secret: Secret,
     /// The kinds of the users' verifiers, for each mechanism and for the verifiers against which PLAIN passwords are
     /// checked.
-    alike: [BTreeSet<Alike>; Hash::ALL.len() + 1],
+    verifier_kinds: [BTreeSet<VerifierKind>; Hash::ALL.len() + 1],
 }
 
 /// The properties of a verifier that a client sees: its mechanism, its salt's length and its iterations.
-type Alike = (Hash, usize, u32);
+type VerifierKind = (Hash, usize, u32);
 
-const fn place(hash: Option<Hash>) -> usize {
+const fn index_of(hash: Option<Hash>) -> usize {
     match hash {
         Some(Hash::Sha256) => 0,
         Some(Hash::Sha384) => 1,
@@ -151,7 +151,7 @@ const fn place(hash: Option<Hash>) -> usize {
 
 impl std::fmt::Debug for Users {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.known.keys()).finish()
+        f.debug_list().entries(self.entries.keys()).finish()
     }
 }
 
@@ -172,7 +172,7 @@ impl Users {
 
     /// Returns the number of users.
     pub(crate) fn count(&self) -> usize {
-        self.known.len()
+        self.entries.len()
     }
 
     /// Parses the text of a file of this name.
@@ -181,8 +181,8 @@ impl Users {
     ///
     /// [`UsersError`] with the file, the line and the reason.
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
-        let secret = Secret::of_file(text);
-        let mut users = Self { known: BTreeMap::new(), secret, alike: Default::default() };
+        let secret = Secret::from_file_text(text);
+        let mut users = Self { entries: BTreeMap::new(), secret, verifier_kinds: Default::default() };
         let mut lines = BTreeMap::new();
         for (line, text) in text.lines().enumerate().map(|(at, text)| (at + 1, text.trim())) {
             if text.is_empty() || text.starts_with('#') {
@@ -194,15 +194,15 @@ impl Users {
                 return Err(wrong(LineError::Twice(name, earlier)));
             }
             for hash in Hash::ALL.map(Some).into_iter().chain([None]) {
-                let alike = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
-                users.alike[place(hash)].extend(known.verifier(hash).map(alike));
+                let kind = |own: &Verifier| (own.hash(), own.salt().len(), own.iterations());
+                users.verifier_kinds[index_of(hash)].extend(known.verifier(hash).map(kind));
             }
-            users.known.insert(name, known);
+            users.entries.insert(name, known);
         }
-        if users.known.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
+        if users.entries.is_empty() { Err(UsersError::Empty { file: file.to_owned() }) } else { Ok(users) }
     }
 
-    fn read_line(&self, text: &str) -> Result<(String, Known), LineError> {
+    fn read_line(&self, text: &str) -> Result<(String, UserEntry), LineError> {
         let mut words = words(text)?.into_iter();
         let name = words.next().unwrap_or_default();
         let name = prepare(&name).map_err(|_| LineError::Name(name.clone()))?.into_owned();
@@ -210,9 +210,9 @@ impl Users {
         let mut permissions = Permissions::default();
         for role in roles.split(',') {
             let role = Role::from_name(role).ok_or_else(|| LineError::Role(role.to_owned()))?;
-            permissions = permissions.and(role.permissions());
+            permissions = permissions.union(role.permissions());
         }
-        let mut known = Known { permissions, verifiers: Default::default(), password: None };
+        let mut known = UserEntry { permissions, verifiers: Default::default(), password: None };
         for (at, word) in words.enumerate().map(|(at, word)| (at + 3, word)) {
             if let Some(password) = word.strip_prefix("password:") {
                 let password = prepare(password).map_err(|_| LineError::Password(at))?.into_owned();
@@ -224,7 +224,7 @@ impl Users {
             } else if word.starts_with("SCRAM-") {
                 let verifier: Verifier = word.parse().map_err(|error| LineError::Verifier(at, error))?;
                 let hash = verifier.hash();
-                if known.verifiers[place(Some(hash))].replace(verifier).is_some() {
+                if known.verifiers[index_of(Some(hash))].replace(verifier).is_some() {
                     return Err(LineError::SecondSecret(at, hash.mechanism()));
                 }
             } else {
@@ -244,19 +244,19 @@ impl Users {
     pub(crate) fn with_secret(mut self, secret: &Secret) -> Self {
         if self.secret != *secret {
             self.secret = secret.clone();
-            self.known.iter_mut().for_each(|(name, known)| known.derive(name, secret));
+            self.entries.iter_mut().for_each(|(name, known)| known.derive(name, secret));
         }
         self
     }
 
     /// Returns the user of this name.
-    pub(crate) fn get(&self, name: &str) -> Option<&Known> {
-        self.known.get(name)
+    pub(crate) fn get(&self, name: &str) -> Option<&UserEntry> {
+        self.entries.get(name)
     }
 
     /// Returns whether any user has a verifier of this hash or, with `None`, of any hash.
     pub(crate) fn have_verifier(&self, hash: Option<Hash>) -> bool {
-        !self.alike[place(hash)].is_empty()
+        !self.verifier_kinds[index_of(hash)].is_empty()
     }
 
     /// Returns a decoy: the verifier for a user that does not exist or has no verifier of this hash. It has the kind of an
@@ -265,11 +265,11 @@ impl Users {
     /// The decoy follows from the secret, the name and the kinds of existing verifiers. Other users of the same kinds do not
     /// change it. A further kind changes only the decoys of the names that get this kind.
     pub(crate) fn decoy(&self, hash: Option<Hash>, name: &str) -> Option<Verifier> {
-        let weight = |(_, salt_len, iterations): &&Alike| {
-            self.secret.follows(&format!("which {salt_len} {iterations}"), name)
+        let weight = |(_, salt_len, iterations): &&VerifierKind| {
+            self.secret.derive(&format!("which {salt_len} {iterations}"), name)
         };
-        let &(hash, salt_len, iterations) = self.alike[place(hash)].iter().max_by_key(weight)?;
-        Some(Verifier::decoy(hash, &self.secret.follows("decoy", name), name, salt_len, iterations))
+        let &(hash, salt_len, iterations) = self.verifier_kinds[index_of(hash)].iter().max_by_key(weight)?;
+        Some(Verifier::decoy(hash, &self.secret.derive("decoy", name), name, salt_len, iterations))
     }
 }
 
@@ -325,15 +325,15 @@ fn quoted(word: &str) -> String {
 ///
 /// If the name or the password is not allowed, or the system has no random numbers.
 pub fn line_for(name: &str, roles: &[Role], password: Option<&str>) -> Result<String, String> {
-    let told = |what: &str| format!("the {what} is empty, or has characters that it must not have");
-    let name = prepare(name).map_err(|_| told("name"))?;
+    let invalid = |part: &str| format!("the {part} is empty or has invalid characters");
+    let name = prepare(name).map_err(|_| invalid("name"))?;
     if roles.is_empty() {
         return Err("a user needs a role".to_owned());
     }
     let roles: Vec<&str> = roles.iter().map(|role| role.name()).collect();
     let mut line = format!("{} {}", quoted(&name), roles.join(","));
     if let Some(password) = password {
-        let password = prepare(password).map_err(|_| told("password"))?;
+        let password = prepare(password).map_err(|_| invalid("password"))?;
         for hash in Hash::ALL {
             let salt: ring::rand::Random<[u8; SALT_LEN]> =
                 ring::rand::generate(&ring::rand::SystemRandom::new())
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
     use crate::security::role::Permission;
 
-    fn told(text: &str) -> String {
+    fn parse_error(text: &str) -> String {
         Users::parse("users", text).unwrap_err().to_string()
     }
 
@@ -374,41 +374,43 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_told_with_its_number_and_what_is_expected() {
+    fn invalid_line_is_refused_with_its_number_and_the_expected_form() {
         for (text, error) in [
-            ("", "users: it has no users; a line is NAME ROLE[,ROLE…] [SECRET…]"),
+            ("", "users: the file has no users; a line is NAME ROLE[,ROLE…] [SECRET…]"),
             ("# none\n\nalice", "users:3: user alice has no role; a line is NAME ROLE[,ROLE…] [SECRET…]"),
             (
                 "alice king",
-                "users:1: there is no role \"king\"; roles are admin, deployer, application, observer and monitor",
+                "users:1: unknown role \"king\"; roles are admin, deployer, application, observer and monitor",
             ),
             ("alice \"admin", "users:1: a quotation mark is not closed"),
             ("a admin\nb admin\na monitor", "users:3: user a is also in line 1"),
             (
                 "a admin password:",
-                "users:1: word 3 is no password: it is empty, or has characters that passwords must not have",
+                "users:1: word 3 is not a valid password: it is empty or has invalid characters",
             ),
             ("a admin password:x password:y", "users:1: word 4 is a second secret for SCRAM-SHA-256"),
             (
                 "a admin secret",
-                "users:1: word 3 is no secret; one is SCRAM-SHA-256$…, SCRAM-SHA-384$… or SCRAM-SHA-512$… \
+                "users:1: word 3 is not a secret; a secret is SCRAM-SHA-256$…, SCRAM-SHA-384$… or SCRAM-SHA-512$… \
                  (see consort user --help), or password:TEXT",
             ),
         ] {
-            assert_eq!(told(text), error);
+            assert_eq!(parse_error(text), error);
         }
         let line = line_for("a", &[Role::Admin], Some("pencil")).unwrap();
         for (at, hash) in ["SCRAM-SHA-256", "SCRAM-SHA-384", "SCRAM-SHA-512"].into_iter().enumerate() {
             let again = line.split(' ').find(|word| word.starts_with(&format!("{hash}$"))).unwrap();
-            let told = told(&format!("{line} {again}"));
-            assert_eq!(told, format!("users:1: word 6 is a second secret for {hash}"), "{at}");
+            let error = parse_error(&format!("{line} {again}"));
+            assert_eq!(error, format!("users:1: word 6 is a second secret for {hash}"), "{at}");
         }
-        assert!(told("a admin SCRAM-SHA-256$x").starts_with("users:1: word 3 is no verifier: "));
+        assert!(
+            parse_error("a admin SCRAM-SHA-256$x").starts_with("users:1: word 3 is not a valid verifier: ")
+        );
         assert!(Users::read("not-there").unwrap_err().to_string().starts_with("not-there: "));
     }
 
     #[test]
-    fn a_name_that_does_not_exist_looks_like_one_that_does() {
+    fn challenge_of_an_unknown_name_looks_like_one_of_a_user() {
         let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
         let text = format!("alice admin password:wonderland\n{line}\ncarol admin");
         let users = Users::parse("users", &text).unwrap();
@@ -428,7 +430,7 @@ mod tests {
     }
 
     /// The salt and the iterations that a client gets for a name before its login, by each mechanism.
-    fn shown(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
+    fn challenge_parameters(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
         let of = |hash: Hash| {
             let known = users.get(name).and_then(|known| known.verifier(Some(hash)).cloned());
             let verifier = known.or_else(|| users.decoy(Some(hash), name)).unwrap();
@@ -442,19 +444,21 @@ mod tests {
         let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
         let users = Users::parse("users", &format!("alice admin password:wonderland\n{line}")).unwrap();
         for name in ["alice", "bob", "nobody"] {
-            let mut salts: Vec<Vec<u8>> = shown(&users, name).into_iter().map(|(salt, _)| salt).collect();
+            let mut salts: Vec<Vec<u8>> =
+                challenge_parameters(&users, name).into_iter().map(|(salt, _)| salt).collect();
             salts.sort();
             salts.dedup();
             assert_eq!(salts.len(), Hash::ALL.len(), "{name}");
-            let iterations: BTreeSet<u32> = shown(&users, name).into_iter().map(|(_, count)| count).collect();
+            let iterations: BTreeSet<u32> =
+                challenge_parameters(&users, name).into_iter().map(|(_, count)| count).collect();
             assert_eq!(iterations.len(), 1, "{name}");
         }
     }
 
     #[test]
-    fn a_change_of_the_file_changes_nothing_that_is_told_of_any_name() {
+    fn change_of_the_file_changes_no_challenge_of_any_name() {
         let line = line_for("bob", &[Role::Admin], Some("builder")).unwrap();
-        let secret = Secret::of_bytes(b"of all servers");
+        let secret = Secret::from_bytes(b"of all servers");
         let read = |text: &str| Users::parse("users", text).unwrap().with_secret(&secret);
         let before = read(&format!("alice admin password:wonderland\n{line}"));
         let after =
@@ -462,12 +466,12 @@ mod tests {
         for name in
             ["alice", "bob"].map(str::to_owned).into_iter().chain((0..64).map(|n| format!("nobody-{n}")))
         {
-            assert_eq!(shown(&before, &name), shown(&after, &name), "{name}");
+            assert_eq!(challenge_parameters(&before, &name), challenge_parameters(&after, &name), "{name}");
         }
         assert!(after.get("alice").unwrap().verifier(None).unwrap().fits("wonderland"));
         // With the file's secret this would reveal which names exist.
         let of_file = Users::parse("users", &line).unwrap();
         let of_other = Users::parse("users", &format!("{line}\n")).unwrap();
-        assert_ne!(shown(&of_file, "nobody"), shown(&of_other, "nobody"));
+        assert_ne!(challenge_parameters(&of_file, "nobody"), challenge_parameters(&of_other, "nobody"));
     }
 }

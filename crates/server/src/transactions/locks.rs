@@ -1,4 +1,4 @@
-//! Locks of keys: entries of a cache that all servers have, with who holds them.
+//! Locks of keys: entries of a replicated cache, with the holder as value.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use consort_cache::{CacheError, Change, Condition, Lifetime, RawCache, Write};
 use tokio::time::{Instant, sleep};
 
-use crate::bounds::LOCK_TIME_MAX;
+use crate::limits::LOCK_TIME_MAX;
 
-/// The first pause before a lock is tried again. It doubles from time to time, to [`PAUSE_MAX`].
+/// The first pause before a lock is tried again. The pause doubles each time, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 
 const PAUSE_MAX: Duration = Duration::from_millis(32);
@@ -18,7 +18,7 @@ pub(crate) struct Locks {
     cache: RawCache,
 }
 
-/// The lock of a key of a cache.
+/// Returns the name of the lock of a cache's key.
 fn lock(cache: &str, key: &[u8]) -> Bytes {
     let mut name = BytesMut::with_capacity(2 + cache.len() + key.len());
     name.put_u16(cache.len() as u16);
@@ -32,8 +32,9 @@ impl Locks {
         Self { cache }
     }
 
-    /// Takes a key's lock for this holder, who may have it already. False if others have it for [`LOCK_TIME_MAX`].
-    pub(crate) async fn take(
+    /// Acquires a key's lock for a holder, which may hold it already. Returns false if another holder keeps it for
+    /// [`LOCK_TIME_MAX`].
+    pub(crate) async fn acquire(
         &self,
         cache: &str,
         key: &[u8],
@@ -57,7 +58,7 @@ impl Locks {
         }
     }
 
-    /// Frees a key, if this holder has it.
+    /// Releases a key's lock, if this holder has it.
     pub(crate) async fn release(&self, cache: &str, key: &[u8], holder: &Bytes) -> Result<(), CacheError> {
         let condition = Condition::Value(holder.clone());
         let write = Write { condition, change: Change::Remove, wants_previous: false };

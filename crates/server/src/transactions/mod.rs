@@ -33,23 +33,19 @@ use consort_cache::{
     Cache, CacheConfig, CacheError, CacheManager, CacheMode, Condition, Lifetime, OpenError, OperationError,
     RawCache, ReadFrom, Write, Written,
 };
-use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Request, Response, Seen, Xid, xa};
-use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody, Status};
+use consort_hotrod::Expiration;
+use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Seen, Xid, xa};
 
-use crate::answer::{Answer, Refusal};
-use crate::bounds::{
-    DECISION_TIME_MAX, LOCK_KEPT, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
+use crate::limits::{
+    DECISION_TIME_MAX, LOCK_LEASE, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
     TRANSACTIONS_MAX,
 };
-use crate::caches::Caches;
-use crate::gathering::Gathering;
-use crate::served::Served;
-use crate::session::Session;
-use crate::stats::Count;
+use crate::memory::responses::ResponseReservation;
+use crate::metrics::cache_stats::Count;
+use crate::reply::Refusal;
 use locks::Locks;
-pub(crate) use reaper::reap;
 use record::{Branch, Intent, State, Value};
-pub(crate) use record::{Record, key_of, xid_of};
+pub(crate) use record::{Record, record_key, xid_from_key};
 
 /// The cache of records.
 const RECORDS: &str = "___consort_transactions";
@@ -59,9 +55,6 @@ const LOCKS: &str = "___consort_locks";
 
 /// The caches of transactions.
 pub(crate) const CACHES: [&str; 2] = [RECORDS, LOCKS];
-
-/// The recovery settings of PREPARE_TX, the form before 2.9, which has no fields for them.
-const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
 /// How long a server delays its response to a client whose transaction is still being prepared, before the client repeats
 /// its request.
@@ -89,16 +82,16 @@ struct Limits {
 /// Counts of the outcomes of transactions for clients of this server.
 #[derive(Default)]
 pub(crate) struct Counts {
-    prepared: Count,
-    committed: Count,
-    rolled_back: Count,
+    pub(crate) prepared: Count,
+    pub(crate) committed: Count,
+    pub(crate) rolled_back: Count,
 }
 
 impl Counts {
     /// Counts the outcome of a request whose response has this code.
-    fn note(&self, asked: &Count, code: i32) {
+    pub(crate) fn note(&self, requested: &Count, code: i32) {
         match code {
-            xa::OK => asked.one(),
+            xa::OK => requested.one(),
             xa::ROLLBACK | xa::HEURISTIC_ROLLBACK => self.rolled_back.one(),
             _ => {}
         }
@@ -114,11 +107,17 @@ impl Counts {
     }
 }
 
+/// Finds the caches of a transaction's branches.
+pub(crate) trait FindCache: Sync {
+    /// Returns a cache by its name; `None` if it was removed.
+    fn find_cache(&self, name: &str) -> impl Future<Output = Result<Option<RawCache>, Refusal>> + Send;
+}
+
 /// The caches of a transaction by their names; `None` for a cache that was removed.
-type Involved = BTreeMap<String, Option<RawCache>>;
+pub(crate) type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
 /// Runs work to its end even if the client disconnects, because the server that begins a step also ends it.
-async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
@@ -129,96 +128,27 @@ async fn detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'sta
     }
 }
 
-fn code(code: i32) -> Answer {
-    Answer::success(ResponseBody::Transaction(Response::Code(code)))
-}
-
-/// Executes a request of a transaction.
-pub(crate) async fn answer(
-    session: &Session,
-    served: Option<&Arc<Served>>,
-    request: Request,
-    header: &RequestHeader,
-) -> Result<Answer, Refusal> {
-    let caches = &*session.caches;
-    let failed = |error: crate::admin_error::AdminError| Refusal::new(error.to_string());
-    if let Request::Prepare(prepare, recovery) = request {
-        let transactions = served.and_then(|served| served.transactions.clone());
-        let (Some(served), Some(transactions)) = (served, transactions) else {
-            let name = header.cache.as_str();
-            let text =
-                format!("ISPN006020: Cache '{name}' is not transactional to execute a client transaction");
-            return Err(Refusal::new(text));
-        };
-        let mut involved = transactions.involved(caches, &prepare.xid).await?;
-        involved.insert(served.cache.name().to_owned(), Some(served.cache.clone()));
-        let (cache, version) = (served.cache.clone(), header.version);
-        let recovery = recovery.unwrap_or(OLD_RECOVERY);
-        let is_one_phase = prepare.is_one_phase;
-        let prepared = async move {
-            let code = transactions.prepare(&cache, &involved, prepare, recovery, version).await?;
-            let counts = &transactions.counts;
-            let asked = if is_one_phase { &counts.committed } else { &counts.prepared };
-            code.iter().for_each(|code| counts.note(asked, *code));
-            Ok::<_, Refusal>(code)
-        };
-        // Without a code of its own the client repeats the request.
-        return Ok(detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code));
-    }
-    let transactions = caches.transactions().await.map_err(failed)?.clone();
-    Ok(match request {
-        Request::Commit(xid) => {
-            let involved = transactions.involved(caches, &xid).await?;
-            let committed = async move {
-                let code = transactions.commit(&xid, &involved).await?;
-                transactions.counts.note(&transactions.counts.committed, code);
-                Ok::<_, Refusal>(code)
-            };
-            code(detached(committed).await?)
-        }
-        Request::Rollback(xid) => {
-            let rolled_back = async move {
-                let code = transactions.roll_back(&key_of(&xid)).await?;
-                transactions.counts.note(&transactions.counts.rolled_back, code);
-                Ok::<_, Refusal>(code)
-            };
-            code(detached(rolled_back).await?)
-        }
-        Request::Forget(xid) => {
-            transactions.forget(&key_of(&xid)).await?;
-            Answer::of(Status::Success)
-        }
-        Request::FetchRecovery | Request::Prepare(..) => {
-            let mut gathering = session.responses.begin().await?;
-            let in_doubt = transactions.in_doubt(&mut gathering).await?;
-            let body = ResponseBody::Transaction(Response::Prepared(in_doubt));
-            Answer::success(body).holding(gathering.finish())
-        }
-    })
-}
-
 /// Returns the branch of a client's request with the versions that the client has read, both in the order of the keys.
-fn branch_of(
+fn new_branch(
     cache: &str,
     server: &str,
     modifications: Vec<Modification>,
     recovery: Recovery,
-    version: ProtocolVersion,
-    default: Lifetime,
+    lifetime: impl Fn(&Expiration) -> Lifetime,
 ) -> Result<(Branch, Vec<Seen>), Refusal> {
     let bytes = |one: &Modification| one.key.len() + one.change.as_ref().map_or(0, |(_, value)| value.len());
     if modifications.iter().map(bytes).sum::<usize>() > TRANSACTION_BYTES_MAX {
-        return Err(Refusal::new(format!("a transaction changes {TRANSACTION_BYTES_MAX} bytes at most")));
+        return Err(Refusal::new(format!("a transaction can change at most {TRANSACTION_BYTES_MAX} bytes")));
     }
     let mut by_key = BTreeMap::new();
     for Modification { key, seen, change } in modifications {
         let value = change.map(|(expiration, value)| {
-            let Lifetime { lifespan, max_idle } = crate::map::lifetime(&expiration, version, default);
+            let Lifetime { lifespan, max_idle } = lifetime(&expiration);
             Value { bytes: value.to_vec(), lifespan, max_idle }
         });
         let intent = Intent { key: key.to_vec(), had: None, value };
         if by_key.insert(key, (intent, seen)).is_some() {
-            return Err(Refusal::new("a transaction changes a key twice"));
+            return Err(Refusal::new("a transaction cannot change a key twice"));
         }
     }
     let (intents, seen) = by_key.into_values().unzip();
@@ -235,17 +165,17 @@ fn branch_of(
 }
 
 /// Returns the holder of a transaction's locks.
-fn holder_of(key: &[u8]) -> Bytes {
+fn lock_holder(key: &[u8]) -> Bytes {
     [&b"x"[..], key].concat().into()
 }
 
 impl Transactions {
     /// Opens the caches of records and locks.
     pub(crate) async fn open(manager: &CacheManager) -> Result<Self, OpenError> {
-        let everywhere =
+        let replicated =
             |name| CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) };
-        let records = manager.open(everywhere(RECORDS)).cache().await?;
-        let locks = Locks::new(manager.open(everywhere(LOCKS)).essential().raw().await?);
+        let records = manager.open(replicated(RECORDS)).cache().await?;
+        let locks = Locks::new(manager.open(replicated(LOCKS)).essential().raw().await?);
         let (server, counts) = (manager.address().to_string(), Counts::default());
         let limits = Limits { transactions: TRANSACTIONS_MAX, bytes: TRANSACTIONS_BYTES_MAX };
         Ok(Self { records, locks, server, counts, limits })
@@ -267,21 +197,21 @@ impl Transactions {
         key: Bytes,
         write: Write,
     ) -> Result<Written, CacheError> {
-        detached(async move {
+        run_detached(async move {
             let holder = Bytes::from(format!("w{:x}", RandomState::new().build_hasher().finish()));
-            let kept = Lifetime { lifespan: Some(LOCK_KEPT), max_idle: None };
-            if !self.locks.take(cache.name(), &key, &holder, kept).await? {
+            let kept = Lifetime { lifespan: Some(LOCK_LEASE), max_idle: None };
+            if !self.locks.acquire(cache.name(), &key, &holder, kept).await? {
                 return Err(OperationError::TimedOut(LOCK_TIME_MAX).into());
             }
             let written = cache.write(key.clone(), write).await;
             // While the write may still be applied, it keeps its lock.
-            let may_be_done = |error: &CacheError| {
+            let may_have_been_applied = |error: &CacheError| {
                 matches!(
                     error,
                     CacheError::Operation(OperationError::TimedOut(_) | OperationError::Uncertain)
                 )
             };
-            if !written.as_ref().is_err_and(may_be_done) {
+            if !written.as_ref().is_err_and(may_have_been_applied) {
                 // Otherwise the lock expires within a minute.
                 let _ = self.locks.release(cache.name(), &key, &holder).await;
             }
@@ -295,32 +225,34 @@ impl Transactions {
     }
 
     /// Returns the caches of the transaction's branches so far.
-    async fn involved(&self, caches: &Caches, xid: &Xid) -> Result<Involved, Refusal> {
-        let mut involved = Involved::new();
-        for branch in self.record(&key_of(xid)).await?.unwrap_or_default().branches {
-            let found = caches.find(&branch.cache).await.map_err(|error| Refusal::new(error.to_string()))?;
-            involved.insert(branch.cache, found.map(|served| served.handle()));
+    pub(crate) async fn involved(
+        &self,
+        caches: &impl FindCache,
+        xid: &Xid,
+    ) -> Result<InvolvedCaches, Refusal> {
+        let mut involved = InvolvedCaches::new();
+        for branch in self.record(&record_key(xid)).await?.unwrap_or_default().branches {
+            let found = caches.find_cache(&branch.cache).await?;
+            involved.insert(branch.cache, found);
         }
         Ok(involved)
     }
 
     /// Prepares a transaction in a cache, and commits it if it has one phase. `None` if another request is executing it.
-    async fn prepare(
+    pub(crate) async fn prepare(
         &self,
         cache: &RawCache,
-        involved: &Involved,
+        involved: &InvolvedCaches,
         prepare: Prepare,
         recovery: Recovery,
-        version: ProtocolVersion,
+        lifetime: impl Fn(&Expiration) -> Lifetime,
     ) -> Result<Option<i32>, Refusal> {
         let Prepare { xid, is_one_phase, modifications } = prepare;
         if modifications.is_empty() {
             return Ok(Some(xa::READ_ONLY));
         }
-        let default = cache.options().lifetime;
-        let (mut branch, seen) =
-            branch_of(cache.name(), &self.server, modifications, recovery, version, default)?;
-        let key = key_of(&xid);
+        let (mut branch, seen) = new_branch(cache.name(), &self.server, modifications, recovery, lifetime)?;
+        let key = record_key(&xid);
         if let Some(state) = self.begin(&key, &branch).await? {
             return Ok(match state {
                 State::Preparing => {
@@ -331,21 +263,21 @@ impl Transactions {
                 State::RolledBack => Some(xa::ROLLBACK),
             });
         }
-        let is_sound = self.lock_and_look(cache, &holder_of(&key), &mut branch, &seen).await;
+        let is_sound = self.lock_and_validate(cache, &lock_holder(&key), &mut branch, &seen).await;
         let is_prepared = match is_sound {
             Ok(true) => self.set_prepared(&key, &branch, is_one_phase).await,
             other => other,
         };
         if let Err(error) = &is_prepared {
-            tracing::debug!(%error, "a transaction cannot be prepared");
+            tracing::debug!(%error, "cannot prepare a transaction");
         }
         if let (Ok(true), false) = (&is_prepared, is_one_phase) {
             return Ok(Some(xa::OK));
         }
         // After an error it is unknown whether the record was written.
-        let is_decided = matches!(is_prepared, Ok(true)) || !self.take_back(&key, &branch).await?;
+        let is_decided = matches!(is_prepared, Ok(true)) || !self.roll_back_branch(&key, &branch).await?;
         if is_decided {
-            return self.finish_in_time(&key, involved).await.map(Some);
+            return self.finish_with_retries(&key, involved).await.map(Some);
         }
         // Also locks that were taken after another server had decided the rollback.
         self.release(&key, &branch).await?;
@@ -358,7 +290,7 @@ impl Transactions {
         let Limits { transactions, bytes } = self.limits;
         if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
             return Err(Refusal::new(format!(
-                "there are {transactions} transactions, or {bytes} bytes of them"
+                "the limit of {transactions} transactions or {bytes} bytes is reached"
             )));
         }
         let mut known = None;
@@ -375,7 +307,7 @@ impl Transactions {
     }
 
     /// Locks a branch's keys and validates their versions. Returns whether the branch can commit.
-    async fn lock_and_look(
+    async fn lock_and_validate(
         &self,
         cache: &RawCache,
         holder: &Bytes,
@@ -383,7 +315,7 @@ impl Transactions {
         seen: &[Seen],
     ) -> Result<bool, CacheError> {
         for intent in &branch.intents {
-            if !self.locks.take(cache.name(), &intent.key, holder, Lifetime::FOREVER).await? {
+            if !self.locks.acquire(cache.name(), &intent.key, holder, Lifetime::FOREVER).await? {
                 return Ok(false);
             }
         }
@@ -430,26 +362,26 @@ impl Transactions {
 
     /// Rolls back a prepared branch; other branches of the transaction belong to their own requests. Returns false if the
     /// commit is decided.
-    async fn take_back(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
-        let mut is_back = true;
+    async fn roll_back_branch(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
+        let mut is_rolled_back = true;
         let rolled_back = |record: Option<&Record>| {
-            is_back = true;
+            is_rolled_back = true;
             let mut record = record?.clone();
             if let Some(own) = record.branch(&branch.cache) {
                 match own.state {
                     State::Preparing | State::Prepared => own.state = State::RolledBack,
-                    State::Committing | State::Committed => is_back = false,
+                    State::Committing | State::Committed => is_rolled_back = false,
                     State::RolledBack => {}
                 }
             }
             Some(record)
         };
         self.records.compute(key, rolled_back).await?;
-        Ok(is_back)
+        Ok(is_rolled_back)
     }
 
-    async fn commit(&self, xid: &Xid, involved: &Involved) -> Result<i32, Refusal> {
-        let key = key_of(xid);
+    pub(crate) async fn commit(&self, xid: &Xid, involved: &InvolvedCaches) -> Result<i32, Refusal> {
+        let key = record_key(xid);
         let mut decided = xa::UNKNOWN;
         let decide = |record: Option<&Record>| {
             decided = xa::UNKNOWN;
@@ -459,16 +391,16 @@ impl Transactions {
         };
         self.records.compute(&key[..], decide).await?;
         match decided {
-            xa::OK => self.finish_in_time(&key, involved).await,
+            xa::OK => self.finish_with_retries(&key, involved).await,
             xa::UNKNOWN => Ok(decided),
             _ => {
-                self.release_over(&key).await?;
+                self.release_completed(&key).await?;
                 Ok(decided)
             }
         }
     }
 
-    async fn roll_back(&self, key: &[u8]) -> Result<i32, Refusal> {
+    pub(crate) async fn roll_back(&self, key: &[u8]) -> Result<i32, Refusal> {
         let mut decided = xa::UNKNOWN;
         let decide = |record: Option<&Record>| {
             decided = xa::UNKNOWN;
@@ -478,17 +410,19 @@ impl Transactions {
         };
         self.records.compute(key, decide).await?;
         if decided != xa::UNKNOWN {
-            self.release_over(key).await?;
+            self.release_completed(key).await?;
         }
         Ok(decided)
     }
 
     /// Completes a decided transaction. Returns the code of the response.
-    async fn finish_in_time(&self, key: &[u8], involved: &Involved) -> Result<i32, Refusal> {
+    async fn finish_with_retries(&self, key: &[u8], involved: &InvolvedCaches) -> Result<i32, Refusal> {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {
                 Ok(()) => return Ok(xa::OK),
-                Err(error) => tracing::warn!(%error, "what a transaction has decided is not written yet"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot complete the writes of a decided transaction; trying again")
+                }
             }
         }
         // The decision stands, and the writes will still be made.
@@ -496,7 +430,7 @@ impl Transactions {
     }
 
     /// Makes the writes of a decided transaction, and unlocks the keys.
-    async fn finish(&self, key: &[u8], involved: &Involved) -> Result<(), CacheError> {
+    async fn finish(&self, key: &[u8], involved: &InvolvedCaches) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let mut written = Vec::new();
         for branch in record.branches.iter().filter(|branch| branch.state == State::Committing) {
@@ -520,11 +454,11 @@ impl Transactions {
             Some(now)
         };
         self.records.compute(key, done).await?;
-        self.release_over(key).await
+        self.release_completed(key).await
     }
 
     /// Unlocks the keys of all completed branches.
-    async fn release_over(&self, key: &[u8]) -> Result<(), CacheError> {
+    async fn release_completed(&self, key: &[u8]) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let is_over = |branch: &&Branch| matches!(branch.state, State::Committed | State::RolledBack);
         for branch in record.branches.iter().filter(is_over) {
@@ -534,7 +468,7 @@ impl Transactions {
     }
 
     async fn release(&self, key: &[u8], branch: &Branch) -> Result<(), CacheError> {
-        let holder = holder_of(key);
+        let holder = lock_holder(key);
         for intent in &branch.intents {
             self.locks.release(&branch.cache, &intent.key, &holder).await?;
         }
@@ -557,7 +491,7 @@ impl Transactions {
 
     /// Removes the record, because no further request for it follows. The record of a transaction that is not completed
     /// stays.
-    async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
+    pub(crate) async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
         let kept = |record: Option<&Record>| {
             record.filter(|record| record.branches.iter().any(|branch| !branch.intents.is_empty())).cloned()
         };
@@ -565,15 +499,15 @@ impl Transactions {
     }
 
     /// Returns the transactions that wait for recovery.
-    async fn in_doubt(&self, gathering: &mut Gathering) -> Result<Vec<Xid>, Refusal> {
-        let (mut walk, mut keys) = (self.records.keys(), Vec::new());
-        while let Some(key) = walk.next().await.transpose()? {
+    pub(crate) async fn in_doubt(&self, gathering: &mut ResponseReservation) -> Result<Vec<Xid>, Refusal> {
+        let (mut all, mut keys) = (self.records.keys(), Vec::new());
+        while let Some(key) = all.next().await.transpose()? {
             if let Some(entry) = self.records.get_with_metadata(&key[..]).await?
                 && entry.value.is_in_doubt(entry.age)
             {
                 // The id is held here, and then copied for the response.
                 gathering.add(size_of::<Xid>() + 2 * key.len()).await?;
-                keys.extend(xid_of(&key));
+                keys.extend(xid_from_key(&key));
             }
         }
         Ok(keys)

@@ -1,46 +1,33 @@
-//! What becomes of transactions that nobody asks for any more: the first member looks after them.
+//! Completion of abandoned transactions: the first member commits, rolls back or removes transactions without further
+//! requests.
 
 use consort_cache::CacheError;
 
-use super::record::Due;
-use super::{Involved, Transactions};
-use crate::bounds::REAP_EVERY;
-use crate::caches::Caches;
-
-/// Looks after them until it is dropped.
-pub(crate) async fn reap(caches: &Caches) {
-    loop {
-        tokio::time::sleep(REAP_EVERY).await;
-        let Some(transactions) = caches.transactions_if_open() else { continue };
-        let Some(members) = caches.members_if_first() else { continue };
-        if let Err(error) = transactions.reap(caches, &members).await {
-            tracing::debug!(%error, "transactions that nobody asks for are looked after later");
-        }
-    }
-}
+use super::record::TimeoutAction;
+use super::{FindCache, InvolvedCaches, Transactions};
 
 impl Transactions {
-    async fn reap(&self, caches: &Caches, members: &[String]) -> Result<(), CacheError> {
-        let mut walk = self.records.keys();
-        while let Some(key) = walk.next().await.transpose()? {
+    pub(crate) async fn reap(&self, caches: &impl FindCache, members: &[String]) -> Result<(), CacheError> {
+        let mut keys = self.records.keys();
+        while let Some(key) = keys.next().await.transpose()? {
             let Some(entry) = self.records.get_with_metadata(&key[..]).await? else { continue };
             let is_member = |server: &str| members.iter().any(|member| member == server);
-            match entry.value.due(entry.age, is_member) {
-                Due::Nothing => {}
-                Due::Forget => {
+            match entry.value.timeout_action(entry.age, is_member) {
+                TimeoutAction::Nothing => {}
+                TimeoutAction::Forget => {
                     self.records.remove_if_version(&key[..], entry.version).await?;
                 }
-                Due::Release => self.release_over(&key).await?,
-                Due::RollBack => {
-                    tracing::info!("a transaction is rolled back that nobody has decided");
+                TimeoutAction::Release => self.release_completed(&key).await?,
+                TimeoutAction::RollBack => {
+                    tracing::info!("rolling back an undecided transaction after its timeout");
                     let _ = self.roll_back(&key).await;
                 }
-                Due::Finish => {
-                    tracing::info!("a transaction is committed for the member that had begun it");
-                    let mut involved = Involved::new();
+                TimeoutAction::Finish => {
+                    tracing::info!("completing the commit of a transaction for the member that began it");
+                    let mut involved = InvolvedCaches::new();
                     for branch in &entry.value.branches {
-                        if let Ok(found) = caches.find(&branch.cache).await {
-                            involved.insert(branch.cache.clone(), found.map(|served| served.cache.clone()));
+                        if let Ok(found) = caches.find_cache(&branch.cache).await {
+                            involved.insert(branch.cache.clone(), found);
                         }
                     }
                     self.finish(&key, &involved).await?;

@@ -1,4 +1,4 @@
-//! What the servers know of a transaction: an entry of a cache that all of them have, under its id.
+//! The record of a transaction: an entry of a cache on all servers, under the transaction's id.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use consort_cache::{Change, Condition, Lifetime, Version};
 use consort_hotrod::ops::transaction::{Xid, xa};
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{COMPLETED_KEPT, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
+use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
 
-/// How far a transaction is in one cache.
+/// The state of a transaction in one cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
-    /// Its keys are being locked and looked at.
+    /// The keys are being locked and validated.
     Preparing,
-    /// It can be done, and waits for the decision.
+    /// The transaction can commit, and waits for the decision.
     Prepared,
-    /// It is decided that it is done. From here on there is no way back.
+    /// The commit is decided and cannot be undone.
     Committing,
     Committed,
     RolledBack,
 }
 
-/// A value that is to be put.
+/// A value to put.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Value {
     pub(crate) bytes: Vec<u8>,
@@ -30,14 +30,14 @@ pub(crate) struct Value {
     pub(crate) max_idle: Option<Duration>,
 }
 
-/// What a transaction does to a key.
+/// The write of a key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Intent {
     pub(crate) key: Vec<u8>,
-    /// The version that the key had when it was locked, if it had anything. Only that one is replaced, so that it makes no
-    /// difference whether it is done once or by two servers.
+    /// The key's version when it was locked; `None` if it had no entry. Only this version is replaced, so that the write has
+    /// the same effect if two servers make it.
     pub(crate) had: Option<u64>,
-    /// What it is to have; nothing if it is to be removed.
+    /// The new value; `None` to remove the key.
     pub(crate) value: Option<Value>,
 }
 
@@ -65,13 +65,13 @@ impl Intent {
 pub(crate) struct Branch {
     pub(crate) cache: String,
     pub(crate) state: State,
-    /// The member that prepares or commits it.
+    /// The member that prepares or commits the branch.
     pub(crate) server: String,
-    /// Whether it waits for its client's recovery instead of being rolled back.
+    /// The branch waits for its client's recovery instead of being rolled back.
     pub(crate) is_recoverable: bool,
-    /// How long it waits for the decision.
+    /// How long the branch waits for the decision.
     pub(crate) timeout: Duration,
-    /// In the order of their keys. Empty once it is over and its keys are free.
+    /// The writes in the order of their keys. Empty once the branch is completed and its keys are unlocked.
     pub(crate) intents: Vec<Intent>,
 }
 
@@ -81,9 +81,9 @@ pub(crate) struct Record {
     pub(crate) branches: Vec<Branch>,
 }
 
-/// What is to be done about a transaction that nobody asks for.
+/// The action for a transaction without further requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Due {
+pub(crate) enum TimeoutAction {
     Nothing,
     RollBack,
     Finish,
@@ -100,8 +100,8 @@ impl Record {
         self.branches.iter().any(|branch| branch.state == state)
     }
 
-    /// Decides that it is done, by this member, if that is possible: else that it is not. The answer to the client, which
-    /// holds for the former once all is done.
+    /// Decides the commit by this member if it is possible, else the rollback. Returns the response's code. `OK` is valid
+    /// once all writes are made.
     pub(crate) fn commit(&mut self, server: &str) -> i32 {
         let is_lost = self.any(State::RolledBack) || self.any(State::Preparing);
         if is_lost {
@@ -116,11 +116,11 @@ impl Record {
         xa::OK
     }
 
-    /// Decides that it is not done, as far as that is still possible. The answer to the client.
+    /// Decides the rollback of all branches where it is still possible. Returns the response's code.
     pub(crate) fn roll_back(&mut self) -> i32 {
         self.roll_back_open();
-        let is_done = self.any(State::Committing) || self.any(State::Committed);
-        match (is_done, self.any(State::RolledBack)) {
+        let is_committed = self.any(State::Committing) || self.any(State::Committed);
+        match (is_committed, self.any(State::RolledBack)) {
             (true, true) => xa::HEURISTIC_MIXED,
             (true, false) => xa::HEURISTIC_COMMIT,
             (false, _) => xa::OK,
@@ -132,43 +132,45 @@ impl Record {
         self.branches.iter_mut().filter(is_open).for_each(|branch| branch.state = State::RolledBack);
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_completed(&self) -> bool {
         self.branches.iter().all(|branch| matches!(branch.state, State::Committed | State::RolledBack))
     }
 
-    /// Whether it waits for recovery, so long after it was last changed.
+    /// Returns whether the transaction waits for recovery, this long after its last change.
     pub(crate) fn is_in_doubt(&self, age: Duration) -> bool {
         let waits = |branch: &Branch| branch.state == State::Prepared && branch.is_recoverable;
         self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)
     }
 
-    /// What is due so long after it was last changed, with these members.
-    pub(crate) fn due(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> Due {
+    /// Returns the action that is timeout_action this long after the last change, with these members.
+    pub(crate) fn timeout_action(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> TimeoutAction {
         for branch in &self.branches {
-            let is_alone = !is_member(&branch.server);
+            let is_abandoned = !is_member(&branch.server);
             match branch.state {
-                State::Committing if age > if is_alone { TAKE_OVER_AFTER } else { FINISH_TIME_MAX } => {
-                    return Due::Finish;
+                State::Committing if age > if is_abandoned { TAKE_OVER_AFTER } else { FINISH_TIME_MAX } => {
+                    return TimeoutAction::Finish;
                 }
-                State::Preparing if is_alone || age > PREPARE_TIME_MAX => return Due::RollBack,
-                State::Prepared if !branch.is_recoverable && age > branch.timeout => return Due::RollBack,
+                State::Preparing if is_abandoned || age > PREPARE_TIME_MAX => return TimeoutAction::RollBack,
+                State::Prepared if !branch.is_recoverable && age > branch.timeout => {
+                    return TimeoutAction::RollBack;
+                }
                 _ => {}
             }
         }
-        match self.is_over() {
+        match self.is_completed() {
             true if self.branches.iter().any(|branch| !branch.intents.is_empty())
                 && age > TAKE_OVER_AFTER =>
             {
-                Due::Release
+                TimeoutAction::Release
             }
-            true if age > COMPLETED_KEPT => Due::Forget,
-            _ => Due::Nothing,
+            true if age > COMPLETED_RETENTION => TimeoutAction::Forget,
+            _ => TimeoutAction::Nothing,
         }
     }
 }
 
-/// A transaction's id as the key of its record.
-pub(crate) fn key_of(xid: &Xid) -> Vec<u8> {
+/// Returns the record's key of a transaction's id.
+pub(crate) fn record_key(xid: &Xid) -> Vec<u8> {
     let mut key = Vec::with_capacity(4 + 1 + xid.global.len() + xid.branch.len());
     key.put_i32(xid.format);
     key.put_u8(xid.global.len() as u8);
@@ -177,8 +179,8 @@ pub(crate) fn key_of(xid: &Xid) -> Vec<u8> {
     key
 }
 
-/// The id again.
-pub(crate) fn xid_of(mut key: &[u8]) -> Option<Xid> {
+/// Returns the transaction's id of a record's key.
+pub(crate) fn xid_from_key(mut key: &[u8]) -> Option<Xid> {
     let (format, global) = (key.try_get_i32().ok()?, key.try_get_u8().ok()?);
     let (global, branch) = key.split_at_checked(global.into())?;
     Some(Xid { format, global: Bytes::copy_from_slice(global), branch: Bytes::copy_from_slice(branch) })
@@ -206,7 +208,7 @@ mod tests {
 
     /// Facts 2.13.
     #[test]
-    fn it_is_done_in_all_caches_or_in_none() {
+    fn transaction_commits_in_all_caches_or_in_none() {
         use State::{Committed, Committing, Prepared, Preparing, RolledBack};
         for (before, code, after) in [
             (&[Prepared, Prepared][..], xa::OK, &[Committing, Committing][..]),
@@ -231,39 +233,50 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_ends_in_its_time() {
+    fn abandoned_transaction_ends_after_its_timeout() {
         let second = Duration::from_secs(1);
-        let due = |state, age, is_member: bool| record(&[state]).due(age, |_| is_member);
-        assert_eq!(due(State::Preparing, second, true), Due::Nothing);
-        assert_eq!(due(State::Preparing, second, false), Due::RollBack);
-        assert_eq!(due(State::Preparing, PREPARE_TIME_MAX + second, true), Due::RollBack);
-        assert_eq!(due(State::Prepared, 59 * second, false), Due::Nothing, "whoever is there may commit it");
-        assert_eq!(due(State::Prepared, 61 * second, true), Due::RollBack);
-        assert_eq!(due(State::Committing, TAKE_OVER_AFTER + second, true), Due::Nothing);
-        assert_eq!(due(State::Committing, TAKE_OVER_AFTER + second, false), Due::Finish);
-        assert_eq!(due(State::Committing, FINISH_TIME_MAX + second, true), Due::Finish);
-        assert_eq!(due(State::Committed, second, true), Due::Nothing);
-        assert_eq!(due(State::RolledBack, COMPLETED_KEPT + second, true), Due::Forget);
+        let timeout_action =
+            |state, age, is_member: bool| record(&[state]).timeout_action(age, |_| is_member);
+        assert_eq!(timeout_action(State::Preparing, second, true), TimeoutAction::Nothing);
+        assert_eq!(timeout_action(State::Preparing, second, false), TimeoutAction::RollBack);
+        assert_eq!(
+            timeout_action(State::Preparing, PREPARE_TIME_MAX + second, true),
+            TimeoutAction::RollBack
+        );
+        assert_eq!(
+            timeout_action(State::Prepared, 59 * second, false),
+            TimeoutAction::Nothing,
+            "any remaining member may commit it"
+        );
+        assert_eq!(timeout_action(State::Prepared, 61 * second, true), TimeoutAction::RollBack);
+        assert_eq!(timeout_action(State::Committing, TAKE_OVER_AFTER + second, true), TimeoutAction::Nothing);
+        assert_eq!(timeout_action(State::Committing, TAKE_OVER_AFTER + second, false), TimeoutAction::Finish);
+        assert_eq!(timeout_action(State::Committing, FINISH_TIME_MAX + second, true), TimeoutAction::Finish);
+        assert_eq!(timeout_action(State::Committed, second, true), TimeoutAction::Nothing);
+        assert_eq!(
+            timeout_action(State::RolledBack, COMPLETED_RETENTION + second, true),
+            TimeoutAction::Forget
+        );
         let mut kept = record(&[State::Prepared]);
         kept.branches[0].is_recoverable = true;
-        assert_eq!(kept.due(1_000 * second, |_| false), Due::Nothing);
+        assert_eq!(kept.timeout_action(1_000 * second, |_| false), TimeoutAction::Nothing);
         assert!(kept.is_in_doubt(61 * second) && !kept.is_in_doubt(59 * second));
         let mut locked = record(&[State::Committed]);
         locked.branches[0].intents.push(Intent { key: vec![1], had: None, value: None });
-        assert_eq!(locked.due(TAKE_OVER_AFTER + second, |_| true), Due::Release);
+        assert_eq!(locked.timeout_action(TAKE_OVER_AFTER + second, |_| true), TimeoutAction::Release);
     }
 
     #[test]
-    fn ids_are_read_back() {
+    fn transaction_ids_are_read_back() {
         for (global, branch) in [(&b"g"[..], &b"b"[..]), (b"", b""), (&[7; 64], &[9; 64])] {
             let xid = Xid {
                 format: -5,
                 global: Bytes::copy_from_slice(global),
                 branch: Bytes::copy_from_slice(branch),
             };
-            assert_eq!(xid_of(&key_of(&xid)), Some(xid));
+            assert_eq!(xid_from_key(&record_key(&xid)), Some(xid));
         }
-        assert_eq!(xid_of(b"\0\0\0\0\x05abc"), None);
-        assert_eq!(xid_of(b"\0"), None);
+        assert_eq!(xid_from_key(b"\0\0\0\0\x05abc"), None);
+        assert_eq!(xid_from_key(b"\0"), None);
     }
 }

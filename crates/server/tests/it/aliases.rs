@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use consort_hotrod::ops::task;
 use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
-use consort_server::bounds::CACHES_MAX;
+use consort_server::limits::CACHES_MAX;
 
-use crate::client::{Client, Running, error, exec, get, put};
+use crate::client::{Client, RunningServer, error, exec, get, put};
 
 async fn run(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> Response {
     let params =
@@ -13,8 +13,8 @@ async fn run(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -
     client.ask("", RequestBody::Task(task::Request::Exec(task.into(), params.collect()))).await
 }
 
-/// What a task answers, or complains of.
-async fn told(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> String {
+/// Runs a task. Returns its result or its error.
+async fn task_result(client: &mut Client, task: &str, params: &[(&'static str, &str)]) -> String {
     let response = run(client, task, params).await;
     match &response.body {
         ResponseBody::Result(result) => String::from_utf8_lossy(result).into_owned(),
@@ -23,10 +23,10 @@ async fn told(client: &mut Client, task: &str, params: &[(&'static str, &str)]) 
 }
 
 async fn assign(client: &mut Client, alias: &str, cache: &str) -> String {
-    told(client, "@@cache@assignAlias", &[("alias", alias), ("name", cache)]).await
+    task_result(client, "@@cache@assignAlias", &[("alias", alias), ("name", cache)]).await
 }
 
-/// What `k` has in a cache, by this name.
+/// Returns the value of `k` in a cache, by this name.
 async fn value(client: &mut Client, cache: &str) -> Option<Bytes> {
     match client.ask(cache, get("k")).await.body {
         ResponseBody::Map(consort_hotrod::ops::map::Response::Value(value)) => Some(value),
@@ -42,9 +42,9 @@ async fn two_caches(client: &mut Client) {
     }
 }
 
-/// A server with two caches, one of which has the alias `colour`.
-async fn with_alias(cluster: &str) -> (Running, Client) {
-    let server = Running::start(cluster).await;
+/// Starts a server with two caches, one of which has the alias `colour`.
+async fn with_alias(cluster: &str) -> (RunningServer, Client) {
+    let server = RunningServer::start(cluster).await;
     let mut client = server.client().await;
     two_caches(&mut client).await;
     assert_eq!(assign(&mut client, "colour", "red").await, "");
@@ -52,12 +52,12 @@ async fn with_alias(cluster: &str) -> (Running, Client) {
 }
 
 #[tokio::test]
-async fn an_alias_is_a_name_of_one_cache_and_is_given_to_another_on_all_servers() {
-    let servers = Running::three("aliases").await;
+async fn alias_names_one_cache_and_moves_to_another_on_all_servers() {
+    let servers = RunningServer::three("aliases").await;
     let mut clients = [servers[0].client().await, servers[1].client().await, servers[2].client().await];
     two_caches(&mut clients[0]).await;
     assert_eq!(assign(&mut clients[0], "colour", "red").await, "");
-    // Who was not asked finds it at once, as it does caches.
+    // A server that did not run the task finds the alias at once, as it finds caches.
     for client in &mut clients {
         assert_eq!(value(client, "colour").await.as_deref(), Some(&b"red"[..]));
     }
@@ -65,7 +65,7 @@ async fn an_alias_is_a_name_of_one_cache_and_is_given_to_another_on_all_servers(
     assert_eq!(clients[2].ask("red", get("k2")).await.status, Status::Success);
     assert_eq!(assign(&mut clients[1], "colour", "blue").await, "");
     assert_eq!(value(&mut clients[1], "colour").await.as_deref(), Some(&b"blue"[..]));
-    // Every server knows it once its client has been told, wherever it moves, and when it is gone.
+    // Every server knows the alias once the task is answered, also after a move and a removal.
     for nth in 0..30 {
         let (by, to) = (nth % 3, if nth % 2 == 0 { "red" } else { "blue" });
         assert_eq!(assign(&mut clients[by], "colour", to).await, "");
@@ -74,33 +74,33 @@ async fn an_alias_is_a_name_of_one_cache_and_is_given_to_another_on_all_servers(
         }
     }
     let none = [("name", "blue"), ("attribute", "aliases"), ("value", "")];
-    assert_eq!(told(&mut clients[1], "@@cache@updateConfigurationAttribute", &none).await, "");
+    assert_eq!(task_result(&mut clients[1], "@@cache@updateConfigurationAttribute", &none).await, "");
     for client in &mut clients {
         assert_eq!(value(client, "colour").await, None);
     }
-    assert_eq!(told(&mut clients[0], "@@cache@names", &[]).await, r#"["blue","red"]"#);
+    assert_eq!(task_result(&mut clients[0], "@@cache@names", &[]).await, r#"["blue","red"]"#);
     for client in &mut clients {
         assert_eq!(value(client, "red").await.as_deref(), Some(&b"red"[..]));
     }
 }
 
 #[tokio::test]
-async fn aliases_are_said_with_a_cache_and_changed_and_go_with_it() {
-    let server = Running::start("aliases-of").await;
+async fn aliases_are_created_changed_and_removed_with_their_cache() {
+    let server = RunningServer::start("aliases-of").await;
     let mut client = server.client().await;
-    client.create_so("grey", r#"{"local-cache": {"aliases": ["ash", "smoke"]}}"#).await;
-    client.create_so("green", "<local-cache aliases=\"grass\"/>").await;
+    client.create_with("grey", r#"{"local-cache": {"aliases": ["ash", "smoke"]}}"#).await;
+    client.create_with("green", "<local-cache aliases=\"grass\"/>").await;
     client.ask("grey", put("k", "grey")).await;
     let alter = |value: &'static str| [("name", "grey"), ("attribute", "aliases"), ("value", value)];
     let task = "@@cache@updateConfigurationAttribute";
-    assert_eq!(told(&mut client, task, &alter("dust smoke")).await, "");
+    assert_eq!(task_result(&mut client, task, &alter("dust smoke")).await, "");
     assert_eq!(value(&mut client, "ash").await, None);
     for alias in ["dust", "smoke"] {
         assert_eq!(value(&mut client, alias).await.as_deref(), Some(&b"grey"[..]), "{alias}");
     }
-    // What changes something else leaves them.
+    // Changes of other attributes keep the aliases.
     let lifespan = [("name", "dust"), ("attribute", "expiration.lifespan"), ("value", "1h")];
-    assert_eq!(told(&mut client, task, &lifespan).await, "");
+    assert_eq!(task_result(&mut client, task, &lifespan).await, "");
     assert_eq!(value(&mut client, "dust").await.as_deref(), Some(&b"grey"[..]));
     assert_eq!(client.ask("", exec("@@cache@remove", "grey")).await.status, Status::Success);
     assert_eq!(value(&mut client, "dust").await, None);
@@ -110,7 +110,7 @@ async fn aliases_are_said_with_a_cache_and_changed_and_go_with_it() {
 }
 
 #[tokio::test]
-async fn a_name_means_one_cache() {
+async fn name_of_a_cache_or_alias_cannot_be_used_twice() {
     let (_server, mut client) = with_alias("aliases-once").await;
     for (alias, cache, why) in [
         (
@@ -120,9 +120,9 @@ async fn a_name_means_one_cache() {
         ),
         ("blue", "red", "ISPN000438: Cache with name 'blue' is defined more than once!"),
         ("red", "red", "ISPN000438: Cache with name 'red' is defined more than once!"),
-        ("___schemas", "red", "an alias is a name without spaces, and not '___schemas'"),
-        ("a b", "red", "an alias is a name without spaces, and not 'a b'"),
-        ("", "red", "an alias is a name without spaces, and not ''"),
+        ("___schemas", "red", "invalid alias '___schemas': an alias has no spaces"),
+        ("a b", "red", "invalid alias 'a b': an alias has no spaces"),
+        ("", "red", "invalid alias '': an alias has no spaces"),
         (
             "meta",
             "___protobuf_metadata",
@@ -131,7 +131,10 @@ async fn a_name_means_one_cache() {
     ] {
         assert_eq!(assign(&mut client, alias, cache).await, why);
     }
-    assert_eq!(told(&mut client, "@@cache@assignAlias", &[("name", "red")]).await, "'alias' is missing");
+    assert_eq!(
+        task_result(&mut client, "@@cache@assignAlias", &[("name", "red")]).await,
+        "'alias' is missing"
+    );
     let create = |aliases: &'static str| [("name", "green"), ("configuration", aliases)];
     for (configuration, why) in [
         (
@@ -141,10 +144,10 @@ async fn a_name_means_one_cache() {
         ("<local-cache aliases='blue'/>", "ISPN000438: Cache with name 'blue' is defined more than once!"),
         (
             "<local-cache aliases='green'/>",
-            "cache configuration: aliases of local-cache cannot be green: it is the cache's own name, or the servers'",
+            "cache configuration: aliases of local-cache cannot be green: it is the cache's own name or a reserved name",
         ),
     ] {
-        assert_eq!(told(&mut client, "@@cache@create", &create(configuration)).await, why);
+        assert_eq!(task_result(&mut client, "@@cache@create", &create(configuration)).await, why);
         assert_eq!(value(&mut client, "green").await, None, "{configuration}");
     }
     let taken = client.ask("", exec("@@cache@create", "colour")).await;
@@ -154,29 +157,29 @@ async fn a_name_means_one_cache() {
 }
 
 #[tokio::test]
-async fn caches_are_made_of_templates_that_clients_have_made() {
-    let servers = Running::three("templates").await;
+async fn caches_are_created_from_templates_of_clients() {
+    let servers = RunningServer::three("templates").await;
     let (mut client, mut other) = (servers[0].client().await, servers[2].client().await);
     let create = |template| [("name", "made"), ("template", template)];
-    let missing = told(&mut client, "@@cache@create", &create("mine")).await;
+    let missing = task_result(&mut client, "@@cache@create", &create("mine")).await;
     assert!(
         missing.contains("there is no template mine") && missing.contains("org.infinispan.LOCAL"),
         "{missing}"
     );
     let mine = [("name", "mine"), ("configuration", "<local-cache><memory max-count='3'/></local-cache>")];
-    assert_eq!(told(&mut client, "@@template@create", &mine).await, "");
-    let again = told(&mut other, "@@template@create", &mine).await;
+    assert_eq!(task_result(&mut client, "@@template@create", &mine).await, "");
+    let again = task_result(&mut other, "@@template@create", &mine).await;
     assert_eq!(again, "ISPN000453: Attempt to define configuration for cache mine which already exists");
-    let names = told(&mut other, "@@cache@templates", &[]).await;
+    let names = task_result(&mut other, "@@cache@templates", &[]).await;
     assert!(names.contains("\"org.infinispan.DIST_SYNC\"") && names.ends_with(",\"mine\"]"), "{names}");
-    assert_eq!(told(&mut other, "@@cache@names", &[]).await, "[]", "a template is no cache");
+    assert_eq!(task_result(&mut other, "@@cache@names", &[]).await, "[]", "a template is no cache");
     assert_eq!(value(&mut other, "mine").await, None);
-    assert_eq!(told(&mut other, "@@cache@create", &create("mine")).await, "");
+    assert_eq!(task_result(&mut other, "@@cache@create", &create("mine")).await, "");
     assert_eq!(other.ask("made", put("k", "v")).await.status, Status::Success);
-    assert_eq!(told(&mut client, "@@template@remove", &[("name", "mine")]).await, "");
+    assert_eq!(task_result(&mut client, "@@template@remove", &[("name", "mine")]).await, "");
     assert_eq!(value(&mut other, "made").await.as_deref(), Some(&b"v"[..]), "what is made of it stays");
     let gone = [("name", "another"), ("template", "mine")];
-    assert!(told(&mut other, "@@cache@create", &gone).await.contains("there is no template mine"));
+    assert!(task_result(&mut other, "@@cache@create", &gone).await.contains("there is no template mine"));
     for (task, params, why) in [
         ("@@template@create", vec![("name", "x")], "'configuration' is missing"),
         ("@@template@remove", vec![], "'name' is missing"),
@@ -193,10 +196,10 @@ async fn caches_are_made_of_templates_that_clients_have_made() {
         (
             "@@template@create",
             vec![("name", "x"), ("configuration", "<local-cache aliases='y'/>")],
-            "cache configuration: aliases of a template: each is a name of one cache",
+            "cache configuration: aliases of a template: an alias names one cache",
         ),
     ] {
-        assert_eq!(told(&mut client, task, &params).await, why);
+        assert_eq!(task_result(&mut client, task, &params).await, why);
     }
 }
 
@@ -205,17 +208,17 @@ async fn caches_aliases_and_templates_are_bounded_together() {
     let (_server, mut client) = with_alias("caches-max").await;
     let template = async |client: &mut Client, name: &str| {
         let params = [("name", name), ("configuration", "<local-cache/>")];
-        told(client, "@@template@create", &params).await
+        task_result(client, "@@template@create", &params).await
     };
     for nth in 3..CACHES_MAX {
         assert_eq!(template(&mut client, &format!("t{nth}")).await, "");
     }
-    let full = format!("there are {CACHES_MAX} caches, aliases and templates already");
+    let full = format!("the limit of {CACHES_MAX} caches, aliases and templates is reached");
     assert_eq!(template(&mut client, "one-more").await, full);
     assert_eq!(assign(&mut client, "one-more", "red").await, full);
-    assert_eq!(told(&mut client, "@@cache@create", &[("name", "one-more")]).await, full);
-    // One that is there can still be changed, and one that is removed makes room.
+    assert_eq!(task_result(&mut client, "@@cache@create", &[("name", "one-more")]).await, full);
+    // An existing name can still be changed, and a removed one frees its place.
     assert_eq!(assign(&mut client, "colour", "blue").await, "");
-    assert_eq!(told(&mut client, "@@template@remove", &[("name", "t3")]).await, "");
-    assert_eq!(told(&mut client, "@@cache@create", &[("name", "one-more")]).await, "");
+    assert_eq!(task_result(&mut client, "@@template@remove", &[("name", "t3")]).await, "");
+    assert_eq!(task_result(&mut client, "@@cache@create", &[("name", "one-more")]).await, "");
 }

@@ -1,4 +1,4 @@
-//! How clients show who they are, message by message.
+//! Authentication of clients, message by message.
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
@@ -8,22 +8,22 @@ use consort_server::{
     Hash, Mechanism, Role, SecurityError, Server, ServerBuilder, Users, UsersHandle, line_for,
 };
 
-use crate::client::{Client, Running, exec, get, put};
+use crate::client::{Client, RunningServer, exec, get, put};
 
-/// Users of a test: each role has one of its name, whose password is the name, too.
+/// Users of a test: one for each role, with the role's name as name and password.
 pub(crate) fn users() -> ServerBuilder {
     let mut lines = String::from("alice application,monitor password:wonderland\n");
     for role in Role::ALL {
         lines.push_str(&format!("{role} {role} password:{role}\n"));
     }
-    Server::builder().users(Users::parse("users", &lines).unwrap()).allow_secrets_in_the_open()
+    Server::builder().users(Users::parse("users", &lines).unwrap()).allow_cleartext()
 }
 
 fn step(mechanism: &str, message: impl Into<Bytes>) -> RequestBody {
     RequestBody::Auth(auth::Request::Step(mechanism.into(), message.into()))
 }
 
-/// What an error says.
+/// Returns the text of an error.
 pub(crate) fn refusal(response: &Response) -> &str {
     match &response.body {
         ResponseBody::Error(text) if response.status == Status::ServerError => text.as_str(),
@@ -40,7 +40,7 @@ impl Client {
         self.auth("PLAIN", format!("\0{name}\0{password}")).await
     }
 
-    /// Both messages of SCRAM. The server has to know the user, too.
+    /// Sends both messages of SCRAM, and checks that the server knows the password.
     async fn scram(&mut self, hash: Hash, name: &str, password: &str) -> Response {
         let (begun, message) = scram::client::First::begin(hash, name, "abcdefgh");
         let response = self.auth(hash.mechanism(), message).await;
@@ -50,7 +50,7 @@ impl Client {
         let challenged = begun.challenged(challenge).unwrap();
         let keys = Keys::derive(hash, password, challenged.salt(), challenged.iterations());
         let (last, message) = challenged.prove(&keys);
-        // As some clients do it: later messages do not name the mechanism.
+        // Like some clients: later messages do not name the mechanism.
         let response = self.auth("", message).await;
         if let ResponseBody::Auth(auth::Response::Challenge(signature)) = &response.body {
             assert_eq!(last.check(signature), Ok(()));
@@ -63,7 +63,7 @@ fn is_done(response: &Response) -> bool {
     response.body == ResponseBody::Auth(auth::Response::Done)
 }
 
-/// The mechanisms that are offered on a connection.
+/// Returns the mechanisms that are offered on a connection.
 async fn offered(client: &mut Client) -> Vec<Text> {
     let response = client.ask("", RequestBody::Auth(auth::Request::Mechanisms)).await;
     let ResponseBody::Auth(auth::Response::Mechanisms(names)) = response.body else { panic!() };
@@ -71,14 +71,14 @@ async fn offered(client: &mut Client) -> Vec<Text> {
 }
 
 #[tokio::test]
-async fn mechanisms_are_told_the_strongest_first() {
-    let server = Running::secured("mechanisms", users()).await;
+async fn mechanisms_are_listed_strongest_first() {
+    let server = RunningServer::secured("mechanisms", users()).await;
     let names = offered(&mut server.client().await).await;
     assert_eq!(names, ["SCRAM-SHA-512", "SCRAM-SHA-384", "SCRAM-SHA-256", "PLAIN"].map(Into::into));
 }
 
 #[tokio::test]
-async fn mechanisms_that_are_offered_follow_a_change_of_the_users() {
+async fn offered_mechanisms_follow_a_change_of_the_users() {
     let line = line_for("alice", &[Role::Monitor], Some("wonderland")).unwrap();
     // The same line with the verifier of one mechanism.
     let line_of = |hash: Hash| {
@@ -87,12 +87,12 @@ async fn mechanisms_that_are_offered_follow_a_change_of_the_users() {
         line.split(' ').filter(is_kept).collect::<Vec<_>>().join(" ")
     };
     let builder = Server::builder().users(Users::parse("users", &line_of(Hash::Sha256)).unwrap());
-    let server = Running::secured("mechanisms-change", builder).await;
+    let server = RunningServer::secured("mechanisms-change", builder).await;
     let mut waiting = server.client().await;
     for (hash, other) in [(Hash::Sha256, Hash::Sha512), (Hash::Sha512, Hash::Sha256)] {
         assert_eq!(replace(server.users.as_ref().unwrap(), &line_of(hash)), Ok(0));
         let mut client = server.client().await;
-        // Also on a connection from before, because its client has not logged in.
+        // Also on a connection from before the change, because its client has not authenticated.
         for client in [&mut waiting, &mut client] {
             assert_eq!(offered(client).await, [hash.mechanism().into()]);
         }
@@ -104,11 +104,11 @@ async fn mechanisms_that_are_offered_follow_a_change_of_the_users() {
     }
 }
 
-/// Clients send names as they are typed, and in PLAIN passwords, too.
+/// Clients may send names, and with PLAIN passwords, as they are typed.
 #[tokio::test]
-async fn names_and_passwords_of_clients_that_prepare_nothing_are_prepared_here() {
+async fn unprepared_names_and_passwords_are_prepared_by_the_server() {
     let builder = Server::builder().users(Users::parse("users", "IX admin password:secret-IX").unwrap());
-    let server = Running::secured("saslprep", builder.allow_secrets_in_the_open()).await;
+    let server = RunningServer::secured("saslprep", builder.allow_cleartext()).await;
     for name in ["\u{2168}", "I\u{ad}X"] {
         for password in ["secret-\u{2168}", "secret\u{ad}-IX"] {
             let done = server.client().await.plain(name, password).await;
@@ -120,8 +120,8 @@ async fn names_and_passwords_of_clients_that_prepare_nothing_are_prepared_here()
 }
 
 #[tokio::test]
-async fn who_has_shown_who_it_is_can_do_what_its_role_permits() {
-    let server = Running::secured("shown", users()).await;
+async fn authenticated_user_has_the_permissions_of_its_role() {
+    let server = RunningServer::secured("shown", users()).await;
     let mut admin = server.client().await;
     assert!(is_done(&admin.plain("admin", "admin").await));
     admin.create("c").await;
@@ -129,45 +129,45 @@ async fn who_has_shown_who_it_is_can_do_what_its_role_permits() {
         let mut alice = server.client().await;
         let response = alice.scram(hash, "alice", "wonderland").await;
         assert!(matches!(response.body, ResponseBody::Auth(auth::Response::Challenge(_))), "{response:?}");
-        // Some clients answer to what ends it, others do not.
+        // Some clients respond to the last message, others do not.
         if hash == Hash::Sha256 {
             assert!(is_done(&alice.auth(hash.mechanism(), "").await));
         }
         assert_eq!(alice.ask("c", put("k", "v")).await.status, Status::Success);
         assert_eq!(alice.ask("c", get("k")).await.status, Status::Success);
         let refused = alice.ask("", exec("@@cache@create", "d")).await;
-        let told = refusal(&refused);
-        assert!(told.contains("ISPN000287: Unauthorized access: user 'alice' lacks 'CREATE'"), "{told}");
+        let text = refusal(&refused);
+        assert!(text.contains("ISPN000287: Unauthorized access: user 'alice' lacks 'CREATE'"), "{text}");
         let again = alice.plain("admin", "admin").await;
         assert!(refusal(&again).contains("ISPN006007"), "{again:?}");
     }
 }
 
 #[tokio::test]
-async fn an_unknown_user_and_a_wrong_password_are_told_the_same() {
-    let server = Running::secured("unknown-user", users()).await;
-    let mut told = Vec::new();
+async fn unknown_user_and_wrong_password_get_the_same_error() {
+    let server = RunningServer::secured("unknown-user", users()).await;
+    let mut text = Vec::new();
     for (name, password) in [("alice", "wrong"), ("nobody", "wonderland"), ("alice", ""), ("al\u{7}ice", "x")]
     {
-        told.push(refusal(&server.client().await.plain(name, password).await).to_owned());
+        text.push(refusal(&server.client().await.plain(name, password).await).to_owned());
         for hash in Hash::ALL {
-            told.push(refusal(&server.client().await.scram(hash, name, password).await).to_owned());
+            text.push(refusal(&server.client().await.scram(hash, name, password).await).to_owned());
         }
     }
-    told.dedup();
-    assert_eq!(told, ["ISPN006024: Invalid credentials"]);
+    text.dedup();
+    assert_eq!(text, ["ISPN006024: Invalid credentials"]);
 }
 
-/// A name that is nobody's has a salt and iterations like the others, and the same ones the next time.
+/// An unknown name has a salt and iterations like existing names, and always the same ones.
 #[tokio::test]
-async fn a_challenge_does_not_tell_whether_there_is_such_a_user() {
-    let server = Running::secured("challenges", users()).await;
+async fn challenge_does_not_reveal_whether_the_user_exists() {
+    let server = RunningServer::secured("challenges", users()).await;
     let challenge = async |name: &str| {
         let (_, message) = scram::client::First::begin(Hash::Sha256, name, "n");
         let response = server.client().await.auth("SCRAM-SHA-256", message).await;
         let ResponseBody::Auth(auth::Response::Challenge(challenge)) = response.body else { panic!() };
         let text = String::from_utf8(challenge.to_vec()).unwrap();
-        // Without the nonce.
+        // The nonce differs each time.
         text.split_once(",s=").unwrap().1.to_owned()
     };
     let (known, unknown) = (challenge("alice").await, challenge("nobody").await);
@@ -177,12 +177,12 @@ async fn a_challenge_does_not_tell_whether_there_is_such_a_user() {
     assert_eq!(form(&known), form(&unknown));
 }
 
-/// The least time of some tries, as little disturbed as it gets.
+/// Returns the shortest time of several attempts, which is the least disturbed one.
 #[tokio::test]
 async fn an_unknown_user_takes_the_time_of_a_wrong_password() {
     let line = line_for("alice", &[Role::Monitor], Some("wonderland")).unwrap();
-    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_secrets_in_the_open();
-    let server = Running::secured("times", builder).await;
+    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_cleartext();
+    let server = RunningServer::secured("times", builder).await;
     let mut least = [std::time::Duration::MAX; 2];
     for _ in 0..8 {
         for (least, name) in least.iter_mut().zip(["alice", "nobody"]) {
@@ -196,14 +196,13 @@ async fn an_unknown_user_takes_the_time_of_a_wrong_password() {
     assert!(unknown < known * 2 && known < unknown * 2, "{known:?} and {unknown:?}");
 }
 
-/// Clients with short connections do not pay for the hashing each time; others always do.
+/// Clients with short connections do not pay for hashing each time; wrong passwords and unknown users always do.
 #[tokio::test]
-async fn a_password_that_was_right_is_not_hashed_again_until_users_change() {
+async fn verified_password_is_not_hashed_again_until_the_users_change() {
     let line = |password| line_for("alice", &[Role::Monitor], Some(password)).unwrap();
     let (before, after) = (line("wonderland"), line("looking-glass"));
-    let builder =
-        Server::builder().users(Users::parse("users", &before).unwrap()).allow_secrets_in_the_open();
-    let server = Running::secured("remembered", builder).await;
+    let builder = Server::builder().users(Users::parse("users", &before).unwrap()).allow_cleartext();
+    let server = RunningServer::secured("remembered", builder).await;
     let mut least = [std::time::Duration::MAX; 2];
     for _ in 0..8 {
         for (least, password) in least.iter_mut().zip(["wonderland", "wrong"]) {
@@ -221,29 +220,33 @@ async fn a_password_that_was_right_is_not_hashed_again_until_users_change() {
 }
 
 #[tokio::test]
-async fn after_some_failures_the_connection_ends() {
-    let server = Running::secured("failures", users()).await;
+async fn connection_ends_after_repeated_failures() {
+    let server = RunningServer::secured("failures", users()).await;
     let mut client = server.client().await;
-    for _ in 0..consort_server::bounds::AUTH_FAILURES_MAX {
+    for _ in 0..consort_server::limits::AUTH_FAILURES_MAX {
         refusal(&client.plain("alice", "wrong").await);
     }
     let ping = crate::client::request(7, "", RequestBody::Server(server::Request::Ping));
-    // It may be closed before or after this is written.
+    // The connection may be closed before or after this write.
     let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, b"\xa0").await;
     assert!(client.next(ping.context()).await.is_none());
-    // Who mistypes a password once gets in.
+    // A client may mistype its password once.
     let mut client = server.client().await;
     refusal(&client.plain("alice", "wrong").await);
     assert!(is_done(&client.plain("alice", "wonderland").await));
 }
 
 #[tokio::test]
-async fn what_is_no_message_of_its_mechanism_is_told_so() {
-    let server = Running::secured("no-message", users()).await;
-    for (mechanism, message, told) in [
+async fn invalid_message_of_a_mechanism_is_refused_with_the_reason() {
+    let server = RunningServer::secured("no-message", users()).await;
+    for (mechanism, message, text) in [
         ("PLAIN", &b""[..], "Invalid credentials: invalid PLAIN message: three parts are required"),
         ("PLAIN", b"\xff\0\0", "Invalid credentials: invalid PLAIN message: not UTF-8"),
-        ("PLAIN", b"admin\0alice\0wonderland", "Invalid credentials: nobody acts as another user here"),
+        (
+            "PLAIN",
+            b"admin\0alice\0wonderland",
+            "Invalid credentials: acting as another user is not supported",
+        ),
         ("SCRAM-SHA-256", b"", "Invalid credentials: invalid SCRAM message: missing header"),
         ("SCRAM-SHA-256", b"n,,n=alice", "Invalid credentials: invalid SCRAM message: missing nonce"),
         (
@@ -251,15 +254,19 @@ async fn what_is_no_message_of_its_mechanism_is_told_so() {
             b"p=tls-unique,,n=alice,r=a",
             "Invalid credentials: channel binding is not supported",
         ),
-        ("SCRAM-SHA-512", b"n,a=admin,n=alice,r=a", "Invalid credentials: nobody acts as another user here"),
+        (
+            "SCRAM-SHA-512",
+            b"n,a=admin,n=alice,r=a",
+            "Invalid credentials: acting as another user is not supported",
+        ),
         ("EXTERNAL", b"", "Invalid mech 'EXTERNAL'"),
         ("DIGEST-MD5", b"", "Invalid mech 'DIGEST-MD5'"),
         ("", b"", "Invalid mech ''"),
     ] {
         let response = server.client().await.auth(mechanism, message).await;
-        assert!(refusal(&response).ends_with(told), "{mechanism}: {response:?}");
+        assert!(refusal(&response).ends_with(text), "{mechanism}: {response:?}");
     }
-    // A second message that is none, and one after which it begins anew.
+    // An invalid second message, after which the client begins a new exchange.
     let mut client = server.client().await;
     let begin = || step("SCRAM-SHA-256", &b"n,,n=alice,r=abc"[..]);
     assert_eq!(client.ask("", begin()).await.status, Status::Success);
@@ -270,8 +277,8 @@ async fn what_is_no_message_of_its_mechanism_is_told_so() {
 }
 
 #[tokio::test]
-async fn without_users_nobody_is_asked() {
-    let server = Running::start("no-users").await;
+async fn server_without_users_refuses_authentication() {
+    let server = RunningServer::start("no-users").await;
     let response = server.client().await.plain("alice", "wonderland").await;
     assert!(refusal(&response).starts_with("ISPN006007"), "{response:?}");
     let mut client = server.client().await;
@@ -280,7 +287,7 @@ async fn without_users_nobody_is_asked() {
 }
 
 #[test]
-fn mechanisms_are_named_as_they_are_registered() {
+fn mechanisms_have_their_registered_names() {
     assert_eq!(Mechanism::from_name("SCRAM-SHA-256"), Some(Mechanism::Scram(Hash::Sha256)));
 }
 
@@ -289,11 +296,11 @@ fn replace(handle: &UsersHandle, lines: &str) -> Result<usize, SecurityError> {
 }
 
 #[tokio::test]
-async fn users_can_change_while_their_connections_are_there() {
+async fn change_of_the_users_applies_to_open_connections() {
     let before = "admin admin password:admin\nalice application password:a\nbob application password:b\n";
     let users = Users::parse("users", before).unwrap();
-    let builder = Server::builder().users(users).allow_secrets_in_the_open();
-    let server = Running::secured("users-change", builder).await;
+    let builder = Server::builder().users(users).allow_cleartext();
+    let server = RunningServer::secured("users-change", builder).await;
     let handle = server.users.clone().unwrap();
     let [mut admin, mut alice, mut bob] =
         [server.client().await, server.client().await, server.client().await];
@@ -308,10 +315,10 @@ async fn users_can_change_while_their_connections_are_there() {
     }
     let after = "admin admin password:admin\nalice observer password:new\ncarol application password:c\n";
     assert_eq!(replace(&handle, after), Ok(1));
-    // Whose line is gone has no connection, though it has asked for nothing.
+    // The connection of a removed user ends, although the client sent no request.
     assert!(bob.incoming(|_| None).await.is_none());
     assert!(refusal(&server.client().await.plain("bob", "b").await).contains("ISPN006024"));
-    // Roles count at once; the password is asked for when somebody comes.
+    // New roles apply at once, new passwords at the next login.
     assert!(refusal(&alice.ask("c", put("k", "w")).await).contains("ISPN000287"));
     assert_eq!(alice.ask("c", get("k")).await.status, Status::Success);
     assert!(refusal(&server.client().await.plain("alice", "a").await).contains("ISPN006024"));
@@ -320,18 +327,18 @@ async fn users_can_change_while_their_connections_are_there() {
     assert!(is_done(&carol.plain("carol", "c").await));
     assert_eq!(carol.ask("c", put("k", "x")).await.status, Status::Success);
 
-    // Nobody could show who it is: that is no change.
+    // No user could authenticate: the change is refused.
     assert_eq!(replace(&handle, "carol admin"), Err(SecurityError::NoMechanism));
     assert_eq!(carol.ask("c", get("k")).await.status, Status::Success);
     assert_eq!(admin.ask("c", put("k", "y")).await.status, Status::Success);
 }
 
-/// Its proof is right, and comes too late.
+/// The client's proof is correct, but arrives after the removal.
 #[tokio::test]
-async fn who_is_removed_while_showing_who_it_is_is_not_admitted() {
+async fn user_that_is_removed_during_authentication_is_refused() {
     let builder = Server::builder()
         .users(Users::parse("users", "alice admin password:a\nbob admin password:b").unwrap());
-    let server = Running::secured("users-late", builder).await;
+    let server = RunningServer::secured("users-late", builder).await;
     let mut bob = server.client().await;
     let hash = Hash::Sha256;
     let (begun, message) = scram::client::First::begin(hash, "bob", "abcdefgh");
@@ -347,16 +354,16 @@ async fn who_is_removed_while_showing_who_it_is_is_not_admitted() {
     assert!(refusal(&bob.ask("c", get("k")).await).contains("ISPN006017"));
 }
 
-/// What a client is told of a name before its login, without the nonce.
-async fn challenge(server: &Running, hash: Hash, name: &str) -> String {
+/// Returns the challenge for a name, without the nonce.
+async fn challenge(server: &RunningServer, hash: Hash, name: &str) -> String {
     let (_, message) = scram::client::First::begin(hash, name, "n");
     let response = server.client().await.auth(hash.mechanism(), message).await;
     let ResponseBody::Auth(auth::Response::Challenge(challenge)) = response.body else { panic!() };
     String::from_utf8(challenge.to_vec()).unwrap().split_once(",s=").unwrap().1.to_owned()
 }
 
-/// The challenges for users and for names that are no user's, by each mechanism.
-async fn challenges(server: &Running) -> Vec<String> {
+/// Returns the challenges for existing and unknown names, by each mechanism.
+async fn challenges(server: &RunningServer) -> Vec<String> {
     let mut all = Vec::new();
     for name in ["alice", "admin", "nobody", "nobody-else"] {
         for hash in Hash::ALL {
@@ -368,7 +375,7 @@ async fn challenges(server: &Running) -> Vec<String> {
 
 #[tokio::test]
 async fn challenges_are_the_same_on_all_servers_and_after_a_change_of_the_users_file() {
-    let first = Running::secured("same-challenges", users()).await;
+    let first = RunningServer::secured("same-challenges", users()).await;
     let before = challenges(&first).await;
     let mut distinct = before.clone();
     distinct.sort();
@@ -378,14 +385,14 @@ async fn challenges_are_the_same_on_all_servers_and_after_a_change_of_the_users_
         before.len(),
         "each name has a salt of its own for each mechanism: {before:?}"
     );
-    // Another server has read a file to which a line was added, and the first one reads it a moment later.
+    // Another server reads a file with an additional line, and the first server reads it a moment later.
     let file = "dave monitor password:x\nadmin admin password:admin\nalice application password:wonderland\n";
     let other = Server::builder().users(Users::parse("users", file).unwrap());
-    let second = Running::joining("same-challenges", other).await;
+    let second = RunningServer::joining("same-challenges", other).await;
     assert_eq!(challenges(&second).await, before);
     assert_eq!(replace(first.users.as_ref().unwrap(), file), Ok(0));
     assert_eq!(challenges(&first).await, before);
-    // What the passwords in the file are held against has followed.
+    // The verifiers of passwords in the file have changed with it.
     for server in [&first, &second] {
         let done = server.client().await.scram(Hash::Sha384, "alice", "wonderland").await;
         assert!(matches!(done.body, ResponseBody::Auth(auth::Response::Challenge(_))), "{done:?}");
@@ -393,13 +400,13 @@ async fn challenges_are_the_same_on_all_servers_and_after_a_change_of_the_users_
 }
 
 #[tokio::test]
-async fn challenges_are_the_same_when_all_servers_have_ended_and_the_file_has_changed() {
+async fn challenges_are_the_same_after_a_restart_with_a_changed_users_file() {
     let data = std::env::temp_dir().join(format!("consort-challenges-{}", std::process::id()));
     let mut seen = Vec::new();
     for more in ["", "# one more line\ndave monitor password:x\n"] {
         let file = format!("{more}alice application password:wonderland\nadmin admin password:admin\n");
         let builder = Server::builder().users(Users::parse("users", &file).unwrap()).data(&data);
-        let server = Running::secured("challenges-kept", builder).await;
+        let server = RunningServer::secured("challenges-kept", builder).await;
         seen.push(challenges(&server).await);
         server.end.send(()).unwrap();
         server.serving.await.unwrap();
@@ -409,21 +416,21 @@ async fn challenges_are_the_same_when_all_servers_have_ended_and_the_file_has_ch
 }
 
 #[tokio::test]
-async fn a_right_password_of_a_user_under_attack_is_admitted() {
-    let server = Running::secured("under-attack", users()).await;
-    for _ in 0..consort_server::bounds::LOGIN_FAILURES_FREE + 2 {
+async fn correct_password_of_a_user_under_attack_is_accepted() {
+    let server = RunningServer::secured("under-attack", users()).await;
+    for _ in 0..consort_server::limits::LOGIN_FAILURES_FREE + 2 {
         refusal(&server.client().await.scram(Hash::Sha256, "alice", "wrong").await);
     }
     let response = server.client().await.scram(Hash::Sha256, "alice", "wonderland").await;
     assert!(matches!(response.body, ResponseBody::Auth(auth::Response::Challenge(_))), "{response:?}");
 }
 
-/// The answer to a login waits after failures. What the client has sent with it waits for that answer, so that an address
-/// has no more answers that wait than connections.
+/// The response to a login is delayed after failures. Further messages of the client wait for that response, so that an
+/// address has at most as many delayed responses as connections.
 #[tokio::test]
-async fn a_connection_has_one_answer_at_a_time_until_its_client_is_known() {
-    let server = Running::secured("one-answer", users()).await;
-    for _ in 0..consort_server::bounds::LOGIN_FAILURES_FREE + 1 {
+async fn connection_has_one_response_at_a_time_until_authentication() {
+    let server = RunningServer::secured("one-answer", users()).await;
+    for _ in 0..consort_server::limits::LOGIN_FAILURES_FREE + 1 {
         refusal(&server.client().await.auth("NONE", "").await);
     }
     let mut client = server.client().await;

@@ -1,11 +1,11 @@
-//! Which of many keys a request has failed for.
+//! Errors of requests with many keys name the failed key.
 
 use bytes::Bytes;
 use consort_hotrod::ops::bulk;
 use consort_hotrod::{Expiration, MediaType, RequestBody, Status};
 use tokio::time::timeout;
 
-use crate::client::{PATIENCE, Running, error, put, request};
+use crate::client::{PATIENCE, RunningServer, error, put, request};
 
 fn put_all(entries: &[(&'static str, &[u8])]) -> RequestBody {
     let entries = entries.iter().map(|(key, value)| ((*key).into(), Bytes::copy_from_slice(value)));
@@ -17,26 +17,26 @@ fn get_all(keys: &[&'static str]) -> RequestBody {
 }
 
 #[tokio::test]
-async fn who_puts_many_keys_is_told_which_one_has_failed() {
-    let server = Running::start("puts-of-many").await;
+async fn error_of_put_all_names_the_failed_key() {
+    let server = RunningServer::start("puts-of-many").await;
     let mut client = server.client().await;
     let full = r#"{"distributed-cache": {"memory": {"max-size": "10000", "when-full": "EXCEPTION"}}}"#;
-    client.create_so("full", full).await;
+    client.create_with("full", full).await;
     let put = put_all(&[("b", b"1"), ("user:7", &[7; 20_000]), ("a", b"1")]);
     let answer = client.ask("full", put).await;
     assert_eq!(answer.status, Status::ServerError);
-    let told = error(&answer);
-    assert!(told.starts_with("of the request's keys, that at 1, \"user:7\": memory of "), "{told}");
-    assert!(told.contains(" is full: 10000 bytes are allowed, "), "{told}");
+    let message = error(&answer);
+    assert!(message.starts_with("of the request's keys, that at 1, \"user:7\": memory of "), "{message}");
+    assert!(message.contains(" is full: 10000 bytes are allowed, "), "{message}");
 }
 
-/// Neither does it matter in which order the server reads, nor how often a key is asked for.
+/// Independent of the order in which the server reads, and of repeated keys.
 #[tokio::test]
-async fn who_gets_many_keys_is_told_which_one_has_failed() {
-    let [first, second] = Running::two("gets-of-many").await;
+async fn error_of_get_all_names_the_failed_key() {
+    let [first, second] = RunningServer::two("gets-of-many").await;
     let mut client = first.client().await;
     let deny = r#"{"replicated-cache": {"partition-handling": {"when-split": "DENY_READ_WRITES"}}}"#;
-    client.create_so("c", deny).await;
+    client.create_with("c", deny).await;
     for key in ["a", "z"] {
         assert_eq!(client.ask("c", put(key, "v")).await.status, Status::Success);
     }
@@ -51,21 +51,21 @@ async fn who_gets_many_keys_is_told_which_one_has_failed() {
         }
     };
     let answer = timeout(PATIENCE, refused).await.expect("half is no majority");
-    let told = error(&answer);
-    assert!(told.starts_with("of the request's keys, that at 2, \"a\": ISPN000306: "), "{told}");
-    assert!(told.contains(": cache is degraded: owners of segment "), "{told}");
+    let message = error(&answer);
+    assert!(message.starts_with("of the request's keys, that at 2, \"a\": ISPN000306: "), "{message}");
+    assert!(message.contains(": cache is degraded: owners of segment "), "{message}");
 }
 
 #[tokio::test]
-async fn who_sends_what_cannot_be_converted_is_told_of_which_key() {
-    let server = Running::start("conversions-of-many").await;
+async fn conversion_error_of_put_all_names_the_key() {
+    let server = RunningServer::start("conversions-of-many").await;
     let mut client = server.client().await;
     let json = r#"{"local-cache": {"encoding": {"key": {"media-type": "text/plain"},
         "value": {"media-type": "application/json"}}}}"#;
-    client.create_so("c", json).await;
+    client.create_with("c", json).await;
     let mut put = request(1, "c", put_all(&[("good", b"{}"), ("bad", b"{")]));
     (put.header.key_type, put.header.value_type) = (MediaType::TEXT, MediaType::TEXT);
-    let answer = client.ask_so(put).await;
+    let answer = client.send_request(put).await;
     assert_eq!(answer.status, Status::ServerError);
     assert!(error(&answer).starts_with("of the request's keys, that at 1, \"bad\": "), "{}", error(&answer));
 }

@@ -1,4 +1,4 @@
-//! Servers of this process, and a client that writes what no real one would.
+//! Servers in this process, and a client that can send arbitrary bytes.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Nothing in these tests takes a tenth of this.
+/// A timeout at least ten times as long as any step of these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// By which a server's death is noticed within a second or two.
+/// Failure detection within one to two seconds.
 pub(crate) const DETECTION: &str =
     "<FD_ALL3 timeout=\"1500\" interval=\"200\"/><VERIFY_SUSPECT2 timeout=\"300\"/>";
 
@@ -32,60 +32,60 @@ fn stack(join_timeout: Duration, detection: &str) -> String {
     )
 }
 
-/// A member of a cluster within this process, which waits so long for others.
+/// Connects a member to a cluster in this process, which waits this long for other members.
 pub(crate) async fn member(cluster: &str, join_timeout: Duration, detection: &str) -> CacheManager {
     let stack = parse_stack("server", &stack(join_timeout, detection), &Variables::new()).unwrap();
     CacheManager::from_channel(Channel::from_config(stack.config)).connect(cluster).await.unwrap()
 }
 
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     pub(crate) at: std::net::SocketAddr,
     pub(crate) end: oneshot::Sender<()>,
     pub(crate) serving: JoinHandle<()>,
-    /// By which it is given other users, if it has any.
+    /// The handle that replaces the users, if the server has users.
     pub(crate) users: Option<UsersHandle>,
 }
 
-impl Running {
-    /// The first of a cluster: there is nobody to wait for.
+impl RunningServer {
+    /// Starts the first server of a cluster, which waits for no other.
     pub(crate) async fn start(cluster: &str) -> Self {
         Self::secured(cluster, Server::builder()).await
     }
 
-    /// The same, but like this.
+    /// Starts the first server of a cluster with these settings.
     pub(crate) async fn secured(cluster: &str, builder: ServerBuilder) -> Self {
         Self::connect(cluster, Duration::from_millis(10), "", builder).await
     }
 
-    /// Another one, which has to find the first.
+    /// Starts another server, which has to find the first.
     pub(crate) async fn join(cluster: &str) -> Self {
         Self::connect(cluster, PATIENCE / 4, "", Server::builder()).await
     }
 
-    /// Two of which one can be killed.
+    /// Starts two servers, one of which can be killed.
     pub(crate) async fn two(cluster: &str) -> [Self; 2] {
         let begin = |patience| Self::connect(cluster, patience, DETECTION, Server::builder());
         [begin(Duration::from_millis(10)).await, begin(PATIENCE / 4).await]
     }
 
-    /// Three of them.
+    /// Starts three servers.
     pub(crate) async fn three(cluster: &str) -> [Self; 3] {
         let [first, second] = Self::two(cluster).await;
         [first, second, Self::connect(cluster, PATIENCE / 4, DETECTION, Server::builder()).await]
     }
 
-    /// Ends it at once. Nobody is told.
+    /// Ends the server at once, without a leave.
     pub(crate) async fn kill(self) {
         self.serving.abort();
         let _ = self.serving.await;
     }
 
-    /// Another one like this, which has to find the first.
+    /// Starts another server with these settings, which has to find the first.
     pub(crate) async fn joining(cluster: &str, builder: ServerBuilder) -> Self {
         Self::connect(cluster, PATIENCE / 4, "", builder).await
     }
 
-    /// Why such a one does not start.
+    /// Returns the error of a server that does not start.
     pub(crate) async fn refused(cluster: &str, builder: ServerBuilder) -> ServerError {
         let started = Self::begin(cluster, PATIENCE / 4, "", builder).await;
         started.map(drop).expect_err("a server that does not start")
@@ -115,7 +115,7 @@ impl Running {
         Client::connect(self.at).await
     }
 
-    /// With a cache of this name.
+    /// Starts a server with a cache of this name, and connects a client.
     pub(crate) async fn with_cache(cluster: &str, cache: &str) -> (Self, Client) {
         let running = Self::start(cluster).await;
         let mut client = running.client().await;
@@ -140,12 +140,12 @@ impl Client {
         Self::by(TcpStream::connect(at).await.unwrap())
     }
 
-    /// One with a socket that has options of its own.
+    /// Returns a client on this socket.
     pub(crate) fn by(stream: TcpStream) -> Self {
         Self { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() }
     }
 
-    /// Makes a cache of this name.
+    /// Creates a cache of this name.
     pub(crate) async fn create(&mut self, cache: &str) {
         let created = self.ask("", exec("@@cache@create", cache)).await;
         assert_eq!(created.status, Status::Success, "{created:?}");
@@ -157,12 +157,12 @@ impl Client {
         self.stream.write_all(&out.into_bytes()).await.unwrap();
     }
 
-    /// What comes next, as the answer to that; nothing if the server has closed the connection.
+    /// Returns the next response, decoded for this request; `None` if the server closed the connection.
     pub(crate) async fn next(&mut self, asked: RequestContext) -> Option<Response> {
         self.next_of(|_| asked).await
     }
 
-    /// The same as the answer to the request of its id.
+    /// Returns the next response, decoded for the request of its id.
     pub(crate) async fn next_of(&mut self, asked: impl Fn(u64) -> RequestContext) -> Option<Response> {
         match self.incoming(|id| Some(asked(id))).await? {
             Incoming::Response(response) => Some(response),
@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    /// What comes next, be it asked for or not. A connection that is broken off is closed, too.
+    /// Returns the next response or event; `None` if the connection is closed or reset.
     pub(crate) async fn incoming(
         &mut self,
         asked: impl Fn(u64) -> Option<RequestContext>,
@@ -187,17 +187,17 @@ impl Client {
     }
 
     pub(crate) async fn ask(&mut self, cache: &str, body: RequestBody) -> Response {
-        self.ask_so(request(1, cache, body)).await
+        self.send_request(request(1, cache, body)).await
     }
 
-    /// The answer to a request as it is.
-    pub(crate) async fn ask_so(&mut self, request: Request) -> Response {
+    /// Sends a request unchanged. Returns its response.
+    pub(crate) async fn send_request(&mut self, request: Request) -> Response {
         self.send(std::slice::from_ref(&request)).await;
         self.next(request.context()).await.expect("an answer")
     }
 
-    /// Makes a cache with these settings.
-    pub(crate) async fn create_so(&mut self, cache: &str, settings: &'static str) {
+    /// Creates a cache with these settings.
+    pub(crate) async fn create_with(&mut self, cache: &str, settings: &'static str) {
         let name = Bytes::copy_from_slice(cache.as_bytes());
         let params = vec![("name".into(), name), ("configuration".into(), settings.into())];
         let create = RequestBody::Task(task::Request::Exec("@@cache@create".into(), params));
@@ -205,7 +205,7 @@ impl Client {
         assert_eq!(created.status, Status::Success, "{created:?}");
     }
 
-    /// Writes these bytes and reads the error that answers them.
+    /// Sends these bytes. Returns the error response.
     pub(crate) async fn refused(&mut self, bytes: &[u8]) -> Option<Response> {
         self.stream.write_all(bytes).await.unwrap();
         let ping = request(0, "", RequestBody::Server(server::Request::Ping));
@@ -215,7 +215,7 @@ impl Client {
     }
 }
 
-/// A task about a cache.
+/// Returns a request for a task on a cache.
 pub(crate) fn exec(task: &str, cache: &str) -> RequestBody {
     let params = vec![("name".into(), Bytes::copy_from_slice(cache.as_bytes()))];
     RequestBody::Task(task::Request::Exec(task.into(), params))
@@ -231,7 +231,7 @@ pub(crate) fn get(key: &'static str) -> RequestBody {
     RequestBody::Map(map::Request::Get(key.into()))
 }
 
-/// What an answer complains of.
+/// Returns the text of an error response.
 pub(crate) fn error(response: &Response) -> &str {
     match &response.body {
         ResponseBody::Error(text) => text.as_str(),

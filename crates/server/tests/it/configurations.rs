@@ -1,4 +1,4 @@
-//! Caches that are like their definitions say.
+//! Caches behave as their definitions say.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use consort_hotrod::{Expiration, RequestBody, ResponseBody, Span, Status, TimeUn
 use consort_server::{CacheDefinitions, Server};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::client::{Client, PATIENCE, Running, error, exec, get, member, put};
+use crate::client::{Client, PATIENCE, RunningServer, error, exec, get, member, put};
 
-/// A directory for what a server keeps, gone with this.
+/// A data directory, which is removed when this is dropped.
 pub(crate) struct Directory(pub(crate) std::path::PathBuf);
 
 impl Directory {
@@ -21,11 +21,11 @@ impl Directory {
         Self(path)
     }
 
-    pub(crate) async fn server(&self, cluster: &str) -> Running {
-        Running::secured(cluster, Server::builder().data(&self.0)).await
+    pub(crate) async fn server(&self, cluster: &str) -> RunningServer {
+        RunningServer::secured(cluster, Server::builder().data(&self.0)).await
     }
 
-    /// How many caches have files there.
+    /// Returns the number of caches with files.
     fn caches(&self) -> usize {
         std::fs::read_dir(self.0.join("caches")).map_or(0, Iterator::count)
     }
@@ -58,16 +58,16 @@ async fn created(client: &mut Client, params: &[(&'static str, &'static str)]) -
 }
 
 #[tokio::test]
-async fn a_bounded_cache_makes_room_for_new_entries_or_refuses_them() {
-    let server = Running::start("bounded").await;
+async fn bounded_cache_evicts_entries_or_refuses_new_ones() {
+    let server = RunningServer::start("bounded").await;
     let mut client = server.client().await;
-    client.create_so("c", "distributedCache:\n  memory:\n    maxCount: 2\n").await;
+    client.create_with("c", "distributedCache:\n  memory:\n    maxCount: 2\n").await;
     for key in ["a", "b", "d", "e", "f"] {
         assert_eq!(client.ask("c", put(key, "value")).await.status, Status::Success);
     }
     assert!((1..=2).contains(&size(&mut client).await));
     let full = r#"<distributed-cache><memory max-count="2" when-full="EXCEPTION"/></distributed-cache>"#;
-    client.create_so("full", full).await;
+    client.create_with("full", full).await;
     for key in ["a", "b"] {
         assert_eq!(client.ask("full", put(key, "value")).await.status, Status::Success);
     }
@@ -77,10 +77,10 @@ async fn a_bounded_cache_makes_room_for_new_entries_or_refuses_them() {
 }
 
 #[tokio::test]
-async fn entries_live_as_long_as_their_cache_says_unless_their_writers_do() {
-    let server = Running::start("default-lifespan").await;
+async fn default_lifetime_applies_to_entries_without_their_own() {
+    let server = RunningServer::start("default-lifespan").await;
     let mut client = server.client().await;
-    client.create_so("c", r#"{"distributed-cache": {"expiration": {"lifespan": "100ms"}}}"#).await;
+    client.create_with("c", r#"{"distributed-cache": {"expiration": {"lifespan": "100ms"}}}"#).await;
     let minute = Expiration { lifespan: Span::Of(1, TimeUnit::Minutes), max_idle: Span::Default };
     let entries = vec![("c".into(), "value".into()), ("d".into(), "value".into())];
     for write in [
@@ -111,9 +111,9 @@ async fn entries_live_as_long_as_their_cache_says_unless_their_writers_do() {
 }
 
 #[tokio::test]
-async fn a_cache_whose_writes_wait_for_nobody_has_them_on_all_servers_in_the_end() {
-    let first = Running::start("asynchronous").await;
-    let second = Running::join("asynchronous").await;
+async fn asynchronous_writes_reach_all_servers() {
+    let first = RunningServer::start("asynchronous").await;
+    let second = RunningServer::join("asynchronous").await;
     let (mut here, mut there) = (first.client().await, second.client().await);
     let (status, why) = created(&mut here, &[("template", "org.infinispan.REPL_ASYNC")]).await;
     assert_eq!((status, &why[..]), (Status::Success, ""));
@@ -127,15 +127,15 @@ async fn a_cache_whose_writes_wait_for_nobody_has_them_on_all_servers_in_the_end
 }
 
 #[tokio::test]
-async fn a_cache_with_a_store_has_its_entries_again_until_it_is_removed() {
+async fn cache_with_a_store_restores_its_entries_until_it_is_removed() {
     let data = Directory::new("kept");
     let stored = r#"<distributed-cache><persistence><file-store/></persistence></distributed-cache>"#;
     for life in 0..2 {
         let server = data.server("kept").await;
         let mut client = server.client().await;
         if life == 0 {
-            client.create_so("c", stored).await;
-            client.create_so("../d", stored).await;
+            client.create_with("c", stored).await;
+            client.create_with("../d", stored).await;
             assert_eq!(client.ask("c", put("key", "value")).await.status, Status::Success);
         } else {
             let found = client.ask("c", get("key")).await;
@@ -145,7 +145,7 @@ async fn a_cache_with_a_store_has_its_entries_again_until_it_is_removed() {
                 assert_eq!(client.ask("", exec("@@cache@remove", cache)).await.status, Status::Success);
             }
             assert_eq!(data.caches(), 0);
-            client.create_so("c", stored).await;
+            client.create_with("c", stored).await;
             assert_eq!(client.ask("c", get("key")).await.status, Status::NotFound);
         }
         server.end.send(()).unwrap();
@@ -154,9 +154,9 @@ async fn a_cache_with_a_store_has_its_entries_again_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn a_store_that_could_not_outlive_the_servers_is_refused() {
+async fn store_without_a_data_directory_or_of_a_volatile_cache_is_refused() {
     let stored = r#"<distributed-cache><persistence><file-store/></persistence></distributed-cache>"#;
-    let server = Running::start("without-data").await;
+    let server = RunningServer::start("without-data").await;
     let (status, why) = created(&mut server.client().await, &[("configuration", stored)]).await;
     assert_eq!(status, Status::ServerError);
     assert!(why.contains("start every server with --data DIRECTORY"), "{why}");
@@ -169,8 +169,8 @@ async fn a_store_that_could_not_outlive_the_servers_is_refused() {
     assert_eq!(data.caches(), 0);
 }
 
-/// What a task about the cache is answered with these parameters.
-async fn told(client: &mut Client, task: &str, params: &[(&'static str, &'static str)]) -> String {
+/// Runs a task on the cache. Returns its error, or an empty text.
+async fn task_error(client: &mut Client, task: &str, params: &[(&'static str, &'static str)]) -> String {
     let params = params.iter().map(|(name, value)| ((*name).into(), Bytes::from_static(value.as_bytes())));
     let params = [("name".into(), "c".into())].into_iter().chain(params).collect();
     let answer = client.ask("", RequestBody::Task(task::Request::Exec(task.into(), params))).await;
@@ -178,15 +178,15 @@ async fn told(client: &mut Client, task: &str, params: &[(&'static str, &'static
 }
 
 #[tokio::test]
-async fn a_cache_is_updated_to_what_can_be_changed_and_to_nothing_else() {
-    let (_server, mut client) = Running::with_cache("updated", "c").await;
+async fn only_changeable_settings_of_a_cache_are_updated() {
+    let (_server, mut client) = RunningServer::with_cache("updated", "c").await;
     let update = ("flags", "UPDATE");
     let same = r#"{"distributed-cache": {"owners": 2, "statistics": true}}"#;
     assert_eq!(created(&mut client, &[("configuration", same), update]).await.0, Status::Success);
     let other = "<distributed-cache><memory max-count=\"7\"/></distributed-cache>";
     let (status, why) = created(&mut client, &[("configuration", other), update]).await;
     assert_eq!(status, Status::ServerError);
-    assert!(why.contains("memory of a cache that is there"), "{why}");
+    assert!(why.contains("memory of an existing cache"), "{why}");
     let more = "<distributed-cache owners=\"3\"/>";
     let (_, why) = created(&mut client, &[("configuration", more), update]).await;
     assert!(why.contains("distributed-cache.owners: it cannot be changed"), "{why}");
@@ -194,7 +194,7 @@ async fn a_cache_is_updated_to_what_can_be_changed_and_to_nothing_else() {
     assert_eq!(created(&mut client, &[("configuration", other), update]).await.0, Status::Success);
 }
 
-/// How many seconds an entry lives from its writing on.
+/// Returns an entry's lifespan in seconds.
 async fn lifespan(client: &mut Client, key: &'static str) -> Option<i64> {
     match client.ask("c", RequestBody::Map(map::Request::GetWithMetadata(key.into()))).await.body {
         ResponseBody::Map(map::Response::WithMetadata(metadata, _)) => {
@@ -205,11 +205,11 @@ async fn lifespan(client: &mut Client, key: &'static str) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn attributes_of_a_cache_are_changed_on_all_servers_and_entries_stay() {
-    let servers = Running::three("changed").await;
+async fn attribute_change_applies_on_all_servers_and_keeps_entries() {
+    let servers = RunningServer::three("changed").await;
     let [mut first, mut second, mut third] =
         [servers[0].client().await, servers[1].client().await, servers[2].client().await];
-    first.create_so("c", r#"{"replicated-cache": {"memory": {"max-count": 100}}}"#).await;
+    first.create_with("c", r#"{"replicated-cache": {"memory": {"max-count": 100}}}"#).await;
     assert_eq!(second.ask("c", put("kept", "value")).await.status, Status::Success);
     for (attribute, value, answer) in [
         ("memory.max-count", "10", "done"),
@@ -220,17 +220,18 @@ async fn attributes_of_a_cache_are_changed_on_all_servers_and_entries_stay() {
         (
             "segments",
             "3",
-            "cache configuration: replicated-cache.segments: it cannot be changed while the cache is there; the cache is \
-             removed and made again",
+            "cache configuration: replicated-cache.segments: it cannot be changed while the cache exists; remove the \
+             cache and create it again",
         ),
     ] {
         let params = [("attribute", attribute), ("value", value)];
         let task = "@@cache@updateConfigurationAttribute";
-        assert_eq!(told(&mut third, task, &params).await, answer, "{attribute}");
+        assert_eq!(task_error(&mut third, task, &params).await, answer, "{attribute}");
     }
     let missing = third.ask("", exec("@@cache@updateConfigurationAttribute", "d")).await;
     assert_eq!(error(&missing), "there is no cache 'd'");
-    // Who was not asked has it, too, soon: what is written there by the server's default lives so long.
+    // A server that did not run the task applies the change soon: entries that are written there by default have the new
+    // lifespan.
     for client in [&mut first, &mut second, &mut third] {
         assert_eq!(lifespan(client, "kept").await, None, "it lives for ever");
         let written = async {
@@ -244,7 +245,7 @@ async fn attributes_of_a_cache_are_changed_on_all_servers_and_entries_stay() {
         };
         assert_eq!(timeout(PATIENCE, written).await, Ok(3_600));
     }
-    // And nobody has more of it than the new limit.
+    // No server keeps more than the new limit.
     for key in ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14"] {
         assert_eq!(first.ask("c", put(key, "value")).await.status, Status::Success);
     }
@@ -252,18 +253,18 @@ async fn attributes_of_a_cache_are_changed_on_all_servers_and_entries_stay() {
 }
 
 #[tokio::test]
-async fn a_cache_without_indexes_is_told_as_infinispan_tells_it() {
-    let (_server, mut client) = Running::with_cache("not-indexed", "c").await;
+async fn index_tasks_of_a_cache_without_indexes_are_refused_as_by_infinispan() {
+    let (_server, mut client) = RunningServer::with_cache("not-indexed", "c").await;
     for task in ["@@cache@reindex", "@@cache@updateindexschema"] {
         let refused = client.ask("", exec(task, "c")).await;
-        let told = (refused.status, error(&refused));
-        assert_eq!(told, (Status::ServerError, "Indexing was not enabled on cache c"), "{task}");
+        let refusal = (refused.status, error(&refused));
+        assert_eq!(refusal, (Status::ServerError, "Indexing was not enabled on cache c"), "{task}");
         let missing = client.ask("", exec(task, "d")).await;
         assert_eq!(error(&missing), "there is no cache 'd'", "{task}");
     }
 }
 
-/// A server with the caches of such a file.
+/// Returns a builder with the caches of this file.
 fn with_caches(text: &str) -> consort_server::ServerBuilder {
     Server::builder().caches(CacheDefinitions::parse("caches.yaml", text).unwrap())
 }
@@ -277,13 +278,14 @@ async fn names(client: &mut Client) -> String {
 }
 
 #[tokio::test]
-async fn a_server_has_the_caches_of_its_file_from_the_start_and_so_have_the_others() {
-    let first = Running::secured("predefined", with_caches("a:\n  distributedCache:\n    owners: 2\n")).await;
+async fn caches_of_the_file_exist_from_the_start_on_all_servers() {
+    let first =
+        RunningServer::secured("predefined", with_caches("a:\n  distributedCache:\n    owners: 2\n")).await;
     let mut client = first.client().await;
     assert_eq!(client.ask("a", put("key", "value")).await.status, Status::Success);
-    // Another one knows that cache and a second one. Its clients find both, and so do the first one's.
+    // Another server's file has that cache and a second one. Clients of both servers find both.
     let both = "a:\n  distributedCache: ~\nb:\n  replicatedCache:\n    memory:\n      maxCount: 7\n";
-    let second = Running::joining("predefined", with_caches(both)).await;
+    let second = RunningServer::joining("predefined", with_caches(both)).await;
     let mut other = second.client().await;
     assert_eq!(other.ask("a", get("key")).await.status, Status::Success);
     assert_eq!(other.ask("b", put("key", "value")).await.status, Status::Success);
@@ -291,19 +293,19 @@ async fn a_server_has_the_caches_of_its_file_from_the_start_and_so_have_the_othe
     for client in [&mut client, &mut other] {
         assert_eq!(names(client).await, r#"["a","b"]"#);
     }
-    // Who believes that one is something else does not serve, and makes nothing.
+    // A server whose file defines a cache differently does not start, and creates nothing.
     let different = "c:\n  localCache: ~\na:\n  distributedCache:\n    owners: 3\n";
-    let refused = Running::refused("predefined", with_caches(different)).await;
+    let refused = RunningServer::refused("predefined", with_caches(different)).await;
     assert_eq!(
         refused.to_string(),
-        "caches.yaml: caches that are there are different: a; one is removed and made again to be changed"
+        "caches.yaml: these caches exist with another configuration: a; remove and recreate them to apply the file"
     );
     assert_eq!(names(&mut client).await, r#"["a","b"]"#);
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_have_a_cache_of_its_file_does_not_start() {
-    for (text, told) in [
+async fn server_does_not_start_if_a_cache_of_its_file_conflicts() {
+    for (text, task_error) in [
         (
             "a:\n  localCache:\n    persistence:\n      fileStore: ~\n",
             "caches.yaml: cache 'a': cache configuration: persistence: \
@@ -311,8 +313,8 @@ async fn a_server_that_cannot_have_a_cache_of_its_file_does_not_start() {
         ),
         ("___a:\n  localCache: ~\n", "caches.yaml: cache '___a': cache name '___a' is reserved"),
     ] {
-        let refused = Running::refused("unable", with_caches(text)).await.to_string();
-        assert!(refused.starts_with(told), "{refused}");
+        let refused = RunningServer::refused("unable", with_caches(text)).await.to_string();
+        assert!(refused.starts_with(task_error), "{refused}");
     }
     let two = "a:\n  localCache: ~\nb:\n  localCache:\n    owners: 2\n";
     let refused = CacheDefinitions::parse("f", two).unwrap_err().to_string();
@@ -322,8 +324,8 @@ async fn a_server_that_cannot_have_a_cache_of_its_file_does_not_start() {
 }
 
 #[tokio::test]
-async fn a_running_server_is_told_of_further_caches_by_a_handle() {
-    let alone = member("told-later", Duration::from_millis(10), "").await;
+async fn handle_creates_further_caches_on_a_running_server() {
+    let alone = member("attribute-later", Duration::from_millis(10), "").await;
     let server = Server::builder().port(0).start(alone).await.unwrap();
     let handle = server.caches();
     let two = CacheDefinitions::parse("f", "a:\n  localCache: ~\nb:\n  localCache: ~\n").unwrap();
@@ -333,10 +335,10 @@ async fn a_running_server_is_told_of_further_caches_by_a_handle() {
     assert_eq!(handle.make(&two).await.unwrap_err().to_string(), "f: the server has ended");
 }
 
-/// Whoever of the servers makes it again, and however soon.
+/// Independent of the server that recreates the cache, and of the time.
 #[tokio::test]
-async fn a_cache_that_is_removed_and_made_again_has_nothing_of_before() {
-    let servers = Running::three("made again").await;
+async fn removed_and_recreated_cache_is_empty() {
+    let servers = RunningServer::three("made again").await;
     let mut clients = Vec::new();
     for server in &servers {
         clients.push(server.client().await);

@@ -1,15 +1,15 @@
-//! Connections: what is answered, and what ends them.
+//! Connections: responses, and reasons for their end.
 
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, map, server};
 use consort_hotrod::{Expiration, Flags, Intelligence, Request, RequestBody, ResponseBody, Status};
 use tokio::time::timeout;
 
-use crate::client::{Client, PATIENCE, Running, get, put, request};
+use crate::client::{Client, PATIENCE, RunningServer, get, put, request};
 
 #[tokio::test]
-async fn requests_that_come_together_are_all_answered() {
-    let (_server, mut client) = Running::with_cache("together", "c").await;
+async fn pipelined_requests_are_all_answered() {
+    let (_server, mut client) = RunningServer::with_cache("together", "c").await;
     let requests: Vec<Request> = (0..2_000_u64)
         .map(|id| request(id, "c", if id % 2 == 0 { put("key", "value") } else { get("key") }))
         .collect();
@@ -23,10 +23,10 @@ async fn requests_that_come_together_are_all_answered() {
     assert!(answered.iter().all(|is| *is));
 }
 
-/// Clients ask with a ping first, and programs that know what they want need not.
+/// Clients usually begin with a ping, but need not.
 #[tokio::test]
-async fn the_first_request_of_a_connection_may_be_a_large_one() {
-    let (server, _) = Running::with_cache("first-large", "values").await;
+async fn first_request_of_a_connection_may_be_large() {
+    let (server, _) = RunningServer::with_cache("first-large", "values").await;
     let mut client = server.client().await;
     let value = Bytes::from(vec![7; 1024 * 1024]);
     assert_eq!(client.ask("values", put("k", value.clone())).await.status, Status::Success);
@@ -36,8 +36,8 @@ async fn the_first_request_of_a_connection_may_be_a_large_one() {
 }
 
 #[tokio::test]
-async fn conditions_and_previous_values_are_told_as_clients_expect() {
-    let (_server, mut client) = Running::with_cache("conditions", "c").await;
+async fn statuses_and_previous_values_of_conditional_writes_are_those_of_infinispan() {
+    let (_server, mut client) = RunningServer::with_cache("conditions", "c").await;
     let status = async |client: &mut Client, flags, body| {
         let mut request = request(1, "c", body);
         request.header.flags = flags;
@@ -86,8 +86,8 @@ async fn conditions_and_previous_values_are_told_as_clients_expect() {
 }
 
 #[tokio::test]
-async fn a_cache_that_is_not_there_is_told_so_that_clients_know() {
-    let server = Running::start("missing").await;
+async fn error_of_an_unknown_cache_is_that_of_infinispan() {
+    let server = RunningServer::start("missing").await;
     let mut client = server.client().await;
     for body in [RequestBody::Server(server::Request::Ping), get("k"), RequestBody::Bulk(bulk::Request::Size)]
     {
@@ -101,8 +101,8 @@ async fn a_cache_that_is_not_there_is_told_so_that_clients_know() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_answered_and_ends_the_connection() {
-    let server = Running::start("nonsense").await;
+async fn unreadable_request_is_answered_with_an_error_and_ends_the_connection() {
+    let server = RunningServer::start("nonsense").await;
     let cases: [(&[u8], Status); 4] = [
         (b"\xa1\x07\x29\x17", Status::InvalidMagic),
         (b"\xa0\x07\x63\x03", Status::UnknownVersion),
@@ -116,13 +116,13 @@ async fn what_cannot_be_read_is_answered_and_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn what_was_asked_is_answered_before_the_server_ends() {
-    let (server, mut client) = Running::with_cache("drained", "c").await;
+async fn pending_request_is_answered_before_the_server_stops() {
+    let (server, mut client) = RunningServer::with_cache("drained", "c").await;
     let large = Bytes::from(vec![7; 8 * 1024 * 1024]);
     assert_eq!(client.ask("c", put("large", large.clone())).await.status, Status::Success);
     let request = request(9, "c", get("large"));
     client.send(std::slice::from_ref(&request)).await;
-    // Until the answer has begun, so that the request has been read.
+    // Until the response has begun, so that the request was read.
     client.stream.readable().await.unwrap();
     server.end.send(()).unwrap();
     let response = client.next(request.context()).await.expect("an answer");
@@ -132,8 +132,8 @@ async fn what_was_asked_is_answered_before_the_server_ends() {
 }
 
 #[tokio::test]
-async fn a_cache_is_on_all_servers_when_it_is_said_to_be_there() {
-    let [_first, second, _third] = Running::three("arrival").await;
+async fn created_cache_is_open_on_all_servers_when_its_creation_is_answered() {
+    let [_first, second, _third] = RunningServer::three("arrival").await;
     let mut client = second.client().await;
     for n in 0..8_u64 {
         let name = format!("c{n}");
@@ -147,8 +147,8 @@ async fn a_cache_is_on_all_servers_when_it_is_said_to_be_there() {
 }
 
 #[tokio::test]
-async fn clients_are_told_of_servers_that_come_and_go() {
-    let (first, mut client) = Running::with_cache("topologies", "c").await;
+async fn topology_updates_follow_joining_and_leaving_servers() {
+    let (first, mut client) = RunningServer::with_cache("topologies", "c").await;
     let mut servers_told = async |count: usize| {
         timeout(PATIENCE, async {
             loop {
@@ -166,7 +166,7 @@ async fn clients_are_told_of_servers_that_come_and_go() {
         .expect("a topology")
     };
     assert_eq!(servers_told(1).await.servers[0].port, first.at.port());
-    let second = Running::join("topologies").await;
+    let second = RunningServer::join("topologies").await;
     let both = servers_told(2).await;
     assert!(both.servers.iter().any(|server| server.port == second.at.port()));
     second.end.send(()).unwrap();

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use consort_hotrod::ops::counter::{Action, CounterConfig, CounterKind, Request, Response as Counted};
 use consort_hotrod::ops::event::{CounterEvent, CounterState};
 use consort_hotrod::{Incoming, Request as HotRodRequest, RequestBody, ResponseBody, Status, Text};
-use consort_server::bounds::{COUNTER_NAME_MAX, COUNTERS_LISTENED_MAX, COUNTERS_MAX};
+use consort_server::limits::{COUNTER_NAME_MAX, COUNTERS_MAX, COUNTERS_PER_LISTENER_MAX};
 
-use crate::client::{Client, Running, request};
+use crate::client::{Client, RunningServer, request};
 
 const STRONG: CounterConfig = CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 5 };
 
@@ -25,9 +25,9 @@ const fn only(status: Status) -> (Status, ResponseBody) {
 }
 
 #[tokio::test]
-async fn a_counter_is_counted_on_all_servers_and_outlives_one() {
-    let first = Running::start("counters").await;
-    let second = Running::join("counters").await;
+async fn counter_counts_on_all_servers_and_survives_one() {
+    let first = RunningServer::start("counters").await;
+    let second = RunningServer::join("counters").await;
     let mut here = first.client().await;
     let mut there = second.client().await;
     assert_eq!(ask(&mut here, "n", Action::Get).await, only(Status::NotFound));
@@ -51,8 +51,8 @@ async fn a_counter_is_counted_on_all_servers_and_outlives_one() {
 }
 
 #[tokio::test]
-async fn bounds_and_kinds_are_kept() {
-    let server = Running::start("counters-kinds").await;
+async fn bounds_and_kinds_of_counters_are_enforced() {
+    let server = RunningServer::start("counters-kinds").await;
     let mut client = server.client().await;
     let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
     assert_eq!(ask(&mut client, "b", Action::Create(bounded)).await, only(Status::Success));
@@ -79,8 +79,8 @@ async fn bounds_and_kinds_are_kept() {
 }
 
 #[tokio::test]
-async fn changes_are_told_to_who_listens() {
-    let server = Running::start("counters-events").await;
+async fn listener_receives_changes_of_counters() {
+    let server = RunningServer::start("counters-events").await;
     let (mut client, mut other) = (server.client().await, server.client().await);
     let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
     for name in ["a", "b", "c"] {
@@ -109,19 +109,21 @@ async fn changes_are_told_to_who_listens() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_no_more_counters_than_its_bound() {
-    let server = Running::start("counters-heard").await;
+async fn listener_is_bounded_in_its_counters() {
+    let server = RunningServer::start("counters-heard").await;
     let mut client = server.client().await;
-    let names: Vec<String> = (0..=COUNTERS_LISTENED_MAX).map(|n| format!("c{n}")).collect();
+    let names: Vec<String> = (0..=COUNTERS_PER_LISTENER_MAX).map(|n| format!("c{n}")).collect();
     for ask in [Action::Create(STRONG), Action::AddListener("id".into())] {
         let asked: Vec<HotRodRequest> =
             names.iter().zip(0..).map(|(name, id)| action(id, name, ask.clone())).collect();
         client.send(&asked[..1]).await;
-        assert_eq!(came(&mut client, &asked).await, Came::Answer(0, Status::Success));
+        assert_eq!(next_message(&mut client, &asked).await, Message::Answer(0, Status::Success));
         client.send(&asked[1..]).await;
         let mut failed = 0;
         for _ in &asked[1..] {
-            let Came::Answer(_, status) = came(&mut client, &asked).await else { panic!("no answer") };
+            let Message::Answer(_, status) = next_message(&mut client, &asked).await else {
+                panic!("no answer")
+            };
             failed += usize::from(status == Status::ServerError);
         }
         assert_eq!(failed, usize::from(matches!(ask, Action::AddListener(_))));
@@ -132,14 +134,14 @@ async fn a_listener_hears_of_no_more_counters_than_its_bound() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_of_removed_counters_are_freed_when_the_limit_is_reached() {
-    let server = Running::start("counters-limit").await;
+    let server = RunningServer::start("counters-limit").await;
     let mut client = server.client().await;
     let create = |n: usize| action(n as u64, &format!("c{n}"), Action::Create(STRONG));
     for first in (0..COUNTERS_MAX).step_by(100) {
         let asked: Vec<HotRodRequest> = (first..first + 100).map(create).collect();
         client.send(&asked).await;
         for _ in &asked {
-            assert!(matches!(came(&mut client, &asked).await, Came::Answer(_, Status::Success)));
+            assert!(matches!(next_message(&mut client, &asked).await, Message::Answer(_, Status::Success)));
         }
     }
     let (status, body) = ask(&mut client, "beyond", Action::Create(STRONG)).await;
@@ -148,7 +150,7 @@ async fn names_of_removed_counters_are_freed_when_the_limit_is_reached() {
     let metrics = crate::http::ask(&server, "/metrics", "").await.content;
     assert!(metrics.contains("\nconsort_counters 10000\n"), "{metrics}");
     assert!(metrics.contains("\nconsort_counters_limit 10000\n"), "{metrics}");
-    // One is removed for good, and one is used again.
+    // One counter stays removed, and one is used again.
     for name in ["c1", "c2"] {
         assert_eq!(ask(&mut client, name, Action::Remove).await, only(Status::Success));
         assert_eq!(ask(&mut client, name, Action::Get).await, value(5), "it stays defined, as in Infinispan");
@@ -164,21 +166,21 @@ async fn names_of_removed_counters_are_freed_when_the_limit_is_reached() {
     assert_eq!(ask(&mut client, "one more", Action::Create(STRONG)).await.0, Status::ServerError);
 }
 
-/// So many rounds that a wrong order shows.
+/// Enough rounds to show a wrong order.
 const ROUNDS: u64 = 100;
 
-/// What comes, by its kind: an answer by its id, or the event of a change to this value.
+/// The next message: a response by its id, or the event of a change to this value.
 #[derive(PartialEq, Eq, Debug)]
-enum Came {
+enum Message {
     Answer(u64, Status),
     Event(i64),
 }
 
-async fn came(client: &mut Client, asked: &[HotRodRequest]) -> Came {
+async fn next_message(client: &mut Client, asked: &[HotRodRequest]) -> Message {
     let of = |id| asked.iter().find(|request| request.header.id == id).map(HotRodRequest::context);
     match client.incoming(of).await.expect("the connection lasts") {
-        Incoming::Response(response) => Came::Answer(response.id, response.status),
-        Incoming::CounterEvent(event) => Came::Event(event.new.0),
+        Incoming::Response(response) => Message::Answer(response.id, response.status),
+        Incoming::CounterEvent(event) => Message::Event(event.new.0),
         other => panic!("{other:?}"),
     }
 }
@@ -187,16 +189,16 @@ fn action(id: u64, name: &str, action: Action) -> HotRodRequest {
     request(id, "org.infinispan.COUNTER", RequestBody::Counter(Request::Of(name.into(), action)))
 }
 
-/// Java's clients know of a listener with this answer only: events before it are of nobody they know. With two servers the
-/// listener has to wait until both know of it.
+/// Java's clients know a listener only after this response: they cannot assign earlier events. With two servers the
+/// registration has to wait until both servers know the listener.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_told_to_a_listener_before_it_is_answered() {
-    let server = Running::start("counters-first-events").await;
-    let _other = Running::join("counters-first-events").await;
+async fn listener_receives_no_event_before_its_registration_is_answered() {
+    let server = RunningServer::start("counters-first-events").await;
+    let _other = RunningServer::join("counters-first-events").await;
     let (mut client, mut writer) = (server.client().await, server.client().await);
     assert_eq!(ask(&mut client, "n", Action::Create(STRONG)).await.0, Status::Success);
     let (end, mut ends) = tokio::sync::oneshot::channel::<()>();
-    // Somebody else changes the counter all the time.
+    // Another client changes the counter all the time.
     let writing = tokio::spawn(async move {
         while ends.try_recv().is_err() {
             assert_eq!(ask(&mut writer, "n", Action::AddAndGet(1)).await.0, Status::Success);
@@ -206,21 +208,25 @@ async fn nothing_is_told_to_a_listener_before_it_is_answered() {
         let listener = Bytes::from(format!("listener {round}"));
         let asked = [action(1, "n", Action::AddListener(listener.clone()))];
         client.send(&asked).await;
-        assert_eq!(came(&mut client, &asked).await, Came::Answer(1, Status::Success), "round {round}");
-        // It is told, too.
-        assert!(matches!(came(&mut client, &asked).await, Came::Event(_)), "round {round}");
+        assert_eq!(
+            next_message(&mut client, &asked).await,
+            Message::Answer(1, Status::Success),
+            "round {round}"
+        );
+        // The listener receives events.
+        assert!(matches!(next_message(&mut client, &asked).await, Message::Event(_)), "round {round}");
         let removal = [action(1, "n", Action::RemoveListener(listener))];
         client.send(&removal).await;
-        while let Came::Event(_) = came(&mut client, &removal).await {}
+        while let Message::Event(_) = next_message(&mut client, &removal).await {}
     }
     end.send(()).unwrap();
     writing.await.unwrap();
 }
 
-/// What comes with the answer that a bound is reached, old clients of Java's look at when something else comes.
+/// Old Java clients look at an event that comes with the response that a bound is reached only when the next message comes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_client_changes_it_is_told_of_before_the_answer() {
-    let server = Running::start("counters-own-events").await;
+async fn event_of_a_change_is_sent_before_the_response_to_it() {
+    let server = RunningServer::start("counters-own-events").await;
     let mut client = server.client().await;
     let bounded = CounterConfig { kind: CounterKind::Bounded { lower: 0, upper: 10 }, ..STRONG };
     assert_eq!(ask(&mut client, "b", Action::Create(bounded)).await.0, Status::Success);
@@ -231,10 +237,10 @@ async fn what_a_client_changes_it_is_told_of_before_the_answer() {
         {
             let asked = [action(1, "b", Action::AddAndGet(delta))];
             client.send(&asked).await;
-            assert_eq!(came(&mut client, &asked).await, Came::Event(value));
-            assert_eq!(came(&mut client, &asked).await, Came::Answer(1, status));
+            assert_eq!(next_message(&mut client, &asked).await, Message::Event(value));
+            assert_eq!(next_message(&mut client, &asked).await, Message::Answer(1, status));
         }
-        // Without a change there is nothing to wait for.
+        // Without a change there is no event to wait for.
         assert_eq!(ask(&mut client, "b", Action::AddAndGet(0)).await, value(5));
     }
 }

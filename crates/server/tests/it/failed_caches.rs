@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use consort_hotrod::Status;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{PATIENCE, Running, error, get, put};
+use crate::client::{PATIENCE, RunningServer, error, get, put};
 use crate::configurations::Directory;
 use crate::http::ask;
 
 const STORED: &str = r#"{"distributed-cache": {"persistence": {"file-store": {}}}}"#;
 
-/// Ends a server in order.
-async fn stop(server: Running) {
+/// Stops a server gracefully.
+async fn stop(server: RunningServer) {
     server.end.send(()).unwrap();
     server.serving.await.unwrap();
 }
 
-/// The directory of a cache's files.
+/// Returns the directory of a cache's files.
 fn files_of(data: &Path, cache: &str) -> PathBuf {
     let entries = fs::read_dir(data.join("caches")).unwrap().map(|entry| entry.unwrap().path());
     let is_it =
@@ -32,7 +32,7 @@ async fn a_cache_with_a_damaged_header_is_named_and_makes_the_server_unready_unt
     let server = data.server("failed-cache").await;
     let mut client = server.client().await;
     for cache in ["orders", "stock"] {
-        client.create_so(cache, STORED).await;
+        client.create_with(cache, STORED).await;
         assert_eq!(client.ask(cache, put("key", "value")).await.status, Status::Success);
     }
     drop(client);
@@ -45,7 +45,7 @@ async fn a_cache_with_a_damaged_header_is_named_and_makes_the_server_unready_unt
     let mut client = server.client().await;
     let refused = client.ask("orders", get("key")).await;
     assert_eq!(refused.status, Status::ServerError, "{refused:?}");
-    assert!(error(&refused).contains("'orders' is defined and could not be opened"), "{refused:?}");
+    assert!(error(&refused).contains("cannot open the defined cache 'orders'"), "{refused:?}");
     assert_eq!(client.ask("stock", get("key")).await.status, Status::Success, "other caches are served");
     let ready = ask(&server, "/health/ready", "").await;
     assert_eq!(
@@ -65,7 +65,7 @@ async fn a_cache_with_a_damaged_header_is_named_and_makes_the_server_unready_unt
     assert!(metrics.contains("consort_cache_failed{cache=\"stock\"} 0\n"), "{metrics}");
     assert!(files_of(&data.0, "orders").join("META").exists(), "its files are kept");
 
-    // The cause goes away, and the server opens the cache by itself.
+    // After the file is repaired, the server opens the cache by itself.
     fs::write(&header, intact).unwrap();
     let until = Instant::now() + PATIENCE;
     while ask(&server, "/health/ready", "").await.code != 200 {
@@ -82,7 +82,7 @@ async fn a_store_that_cannot_write_is_named_in_health_and_metrics() {
     let server = data.server("failing-store").await;
     let mut client = server.client().await;
     for cache in ["orders", "stock"] {
-        client.create_so(cache, STORED).await;
+        client.create_with(cache, STORED).await;
         assert_eq!(client.ask(cache, put("key", "value")).await.status, Status::Success);
     }
     assert_eq!(ask(&server, "/health", "").await.content, "HEALTHY");
@@ -97,7 +97,7 @@ async fn a_store_that_cannot_write_is_named_in_health_and_metrics() {
             metrics.lines().find_map(|line| line.strip_prefix(&format!("{family}{{cache=\"orders\"}} ")));
         assert!(line.unwrap().parse::<u64>().unwrap() > 0, "{family}: {metrics}");
     }
-    // A file has 64 MiB. Then the store begins another one, which is not possible where the directory is gone.
+    // A file has 64 MiB. Then the store needs another file, which cannot be created because the directory is gone.
     fs::remove_dir_all(files_of(&data.0, "orders")).unwrap();
     let large = "x".repeat(8 << 20);
     let mut refused = None;
@@ -131,7 +131,7 @@ async fn a_store_that_cannot_write_is_named_in_health_and_metrics() {
     assert!(metrics.contains("consort_store_failing{cache=\"stock\"} 0\n"), "{metrics}");
 }
 
-/// All texts that users see: the sources with their messages and help, the documents, the chart.
+/// Collects all texts that users see: the sources with their messages and help, the documents, the chart.
 fn texts(directory: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -155,7 +155,7 @@ fn no_message_suggests_deleting_files_that_may_be_the_last_copy() {
     let suggests = ["can be", "may be", "should be", "safe to", "safely"];
     let actions = ["deleted", "delete", "removed by hand"];
     for path in found.iter().filter(|path| !path.ends_with(file!().rsplit('/').next().unwrap())) {
-        // Messages go on from one line to the next.
+        // Messages may span several lines.
         let text = fs::read_to_string(path).unwrap().replace("\\\n", " ").replace('\n', " ");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for (suggest, action) in suggests.iter().flat_map(|one| actions.iter().map(move |other| (one, other)))

@@ -1,4 +1,4 @@
-//! The servers' own caches, and the entries among their definitions, under names that clients may try.
+//! Internal caches, and the internal entries among the definitions, under names that clients may try.
 
 use bytes::Bytes;
 use consort_hotrod::ops::{counter, map, task};
@@ -6,12 +6,12 @@ use consort_hotrod::{RequestBody, Response, ResponseBody, Status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::authentication::users;
-use crate::client::{Client, Running, error, exec, put};
+use crate::client::{Client, RunningServer, error, exec, put};
 use crate::roles::every_operation;
 
 const SCHEMAS: &str = "___protobuf_metadata";
 
-/// Caches of the servers, a template, an alias, and caches that Infinispan has for itself.
+/// Internal caches, a template, an alias, and caches that Infinispan reserves.
 const INTERNAL: [&str; 14] = [
     "___template mine",
     "___alias other",
@@ -36,12 +36,12 @@ async fn run(client: &mut Client, task: &str, params: &[(&'static str, &'static 
     client.ask("", RequestBody::Task(task::Request::Exec(task.into(), params.collect()))).await
 }
 
-/// A server on which all of the servers' own caches are open and have something in them.
-async fn with_everything(cluster: &str) -> Running {
-    let server = Running::start(cluster).await;
+/// Starts a server on which all internal caches are open and have entries.
+async fn with_everything(cluster: &str) -> RunningServer {
+    let server = RunningServer::start(cluster).await;
     let mut client = server.client().await;
-    client.create_so("c", r#"{"local-cache": {"aliases": ["other"]}}"#).await;
-    client.create_so("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
+    client.create_with("c", r#"{"local-cache": {"aliases": ["other"]}}"#).await;
+    client.create_with("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
     let template = [("name", "mine"), ("configuration", "<local-cache/>")];
     assert_eq!(run(&mut client, "@@template@create", &template).await.status, Status::Success);
     let kind = counter::CounterKind::Strong;
@@ -51,7 +51,7 @@ async fn with_everything(cluster: &str) -> Running {
     server
 }
 
-/// Whether an operation is of the cache in its header. Counters and tasks are not.
+/// Returns whether an operation applies to the cache in its header. Counters and tasks do not.
 const fn is_of_cache(body: &RequestBody) -> bool {
     !matches!(
         body,
@@ -59,8 +59,8 @@ const fn is_of_cache(body: &RequestBody) -> bool {
     )
 }
 
-/// What a new connection is answered, with the cache's name taken out.
-async fn answered(server: &Running, cache: &str, body: &RequestBody) -> (Status, String) {
+/// Returns the response on a new connection, without the cache's name.
+async fn answered(server: &RunningServer, cache: &str, body: &RequestBody) -> (Status, String) {
     let response = server.client().await.ask(cache, body.clone()).await;
     assert!(response.topology.is_none(), "{response:?}");
     (response.status, format!("{:?}", response.body).replace(cache, "NAME"))
@@ -78,7 +78,7 @@ async fn each_operation_on_an_internal_name_is_answered_as_on_an_unknown_cache()
 }
 
 #[tokio::test]
-async fn administration_neither_opens_nor_changes_an_internal_name() {
+async fn administration_does_not_open_or_change_an_internal_cache() {
     let server = with_everything("internal-administration").await;
     let mut client = server.client().await;
     for name in INTERNAL.into_iter().chain([SCHEMAS]) {
@@ -101,11 +101,11 @@ async fn administration_neither_opens_nor_changes_an_internal_name() {
     assert_eq!(names.body, ResponseBody::Result(r#"["c","t"]"#.into()));
 }
 
-/// To make a cache available changes the state of its members and reads none of its entries. So an administrator may name any
-/// cache of the servers' own.
+/// Making a cache available changes the state of its members and reads no entries. So an administrator may name any internal
+/// cache.
 #[tokio::test]
-async fn an_administrator_names_an_internal_cache_to_make_it_available() {
-    let server = Running::secured("internal-available", users()).await;
+async fn administrator_can_make_an_internal_cache_available() {
+    let server = RunningServer::secured("internal-available", users()).await;
     let [mut admin, mut deployer] = [server.client().await, server.client().await];
     for (client, role) in [(&mut admin, "admin"), (&mut deployer, "deployer")] {
         assert_eq!(client.plain(role, role).await.status, Status::Success);
@@ -131,12 +131,12 @@ async fn an_administrator_names_an_internal_cache_to_make_it_available() {
 }
 
 #[tokio::test]
-async fn the_cache_of_schemas_is_reached() {
+async fn clients_can_use_the_cache_of_schemas() {
     let server = with_everything("internal-schemas").await;
     let mut client = server.client().await;
     let read = RequestBody::Map(map::Request::Get("none.proto".into()));
     assert_eq!(client.ask(SCHEMAS, read).await.status, Status::NotFound);
-    // What an alias means is reached by the alias alone.
+    // The target of an alias can only be reached by the alias.
     assert_eq!(client.ask("other", put("k", "v")).await.status, Status::Success);
 }
 
@@ -147,9 +147,9 @@ async fn health_and_metrics_name_no_internal_cache() {
         let mut stream = tokio::net::TcpStream::connect(server.at).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut told = String::new();
-        stream.read_to_string(&mut told).await.unwrap();
-        assert!(told.starts_with("HTTP/1.1 200") && told.contains('c'), "{told}");
-        assert!(!told.contains("___"), "{told}");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 200") && response.contains('c'), "{response}");
+        assert!(!response.contains("___"), "{response}");
     }
 }

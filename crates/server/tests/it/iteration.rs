@@ -1,12 +1,12 @@
-//! Walks over entries.
+//! Iteration over entries.
 
 use consort_hotrod::ops::iteration::{Batch, Request as Iteration, Response as Walked, Start};
 use consort_hotrod::ops::listener::Factory;
 use consort_hotrod::{BitSet, RequestBody, ResponseBody, Status, Text};
 use consort_server::KEY_PREFIX;
-use consort_server::bounds::ITERATIONS_MAX;
+use consort_server::limits::ITERATIONS_MAX;
 
-use crate::client::{Client, Running, put};
+use crate::client::{Client, RunningServer, put};
 
 fn walk(batch: u32) -> Start {
     Start { segments: None, filter: None, batch, with_metadata: false }
@@ -28,8 +28,8 @@ async fn end(client: &mut Client, id: &Text) -> Status {
     client.ask("c", RequestBody::Iteration(Iteration::End(id.clone()))).await.status
 }
 
-async fn filled(cluster: &str) -> (Running, Client) {
-    let (server, mut client) = Running::with_cache(cluster, "c").await;
+async fn filled(cluster: &str) -> (RunningServer, Client) {
+    let (server, mut client) = RunningServer::with_cache(cluster, "c").await;
     for key in ["a1", "a2", "a3", "b1", "b2"] {
         client.ask("c", put(key, key)).await;
     }
@@ -37,7 +37,7 @@ async fn filled(cluster: &str) -> (Running, Client) {
 }
 
 #[tokio::test]
-async fn every_entry_comes_once_and_every_segment_is_finished_once() {
+async fn iteration_returns_each_entry_once_and_finishes_each_segment_once() {
     let (_server, mut client) = filled("walk").await;
     let id = begun(&mut client, walk(2)).await;
     let (mut keys, mut finished) = (Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ async fn every_entry_comes_once_and_every_segment_is_finished_once() {
 }
 
 #[tokio::test]
-async fn only_what_was_asked_for_comes() {
+async fn iteration_returns_only_the_requested_segments_and_entries() {
     let (_server, mut client) = filled("walk-part").await;
     let filter = Some(Factory { name: KEY_PREFIX.into(), params: vec!["a".into()] });
     let mut found = Vec::new();
@@ -87,7 +87,7 @@ async fn only_what_was_asked_for_comes() {
 }
 
 #[tokio::test]
-async fn a_connection_has_no_more_walks_than_its_bound_and_no_other_has_them() {
+async fn iterations_of_a_connection_are_bounded_and_belong_to_it() {
     let (server, mut client) = filled("walk-bound").await;
     let mut last = Text::EMPTY;
     for _ in 0..ITERATIONS_MAX {

@@ -6,10 +6,10 @@ use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::listener::{Factory, Interests, KEY_VALUE_VERSION, Listener, Request as Listening};
 use consort_hotrod::ops::map;
 use consort_hotrod::{Expiration, Incoming, MediaType, ProtocolVersion, RequestBody, Span, Status, TimeUnit};
-use consort_server::bounds::LISTENERS_MAX;
+use consort_server::limits::LISTENERS_MAX;
 use consort_server::{KEY_PREFIX, VALUE_PREFIX};
 
-use crate::client::{Client, Running, error, get, put, request};
+use crate::client::{Client, RunningServer, error, get, put, request};
 
 fn listener(id: &'static str) -> Listener {
     Listener {
@@ -30,7 +30,7 @@ async fn remove(client: &mut Client, key: &'static str) -> Status {
     client.ask("c", RequestBody::Map(map::Request::Remove(key.into()))).await.status
 }
 
-/// The next event's kind and key, and the id that it has.
+/// Returns the next event's kind, key and id.
 async fn event(client: &mut Client) -> (EventKind, Bytes, u64) {
     let Some(Incoming::Event(Event { id, kind, data: EventData::Key(key, version), .. })) =
         client.incoming(|_| None).await
@@ -43,8 +43,8 @@ async fn event(client: &mut Client) -> (EventKind, Bytes, u64) {
 }
 
 #[tokio::test]
-async fn every_change_is_told_once_on_the_connection_that_listens() {
-    let (server, mut client) = Running::with_cache("changes", "c").await;
+async fn listener_receives_each_change_once_on_its_connection() {
+    let (server, mut client) = RunningServer::with_cache("changes", "c").await;
     let mut other = server.client().await;
     assert_eq!(ask(&mut client, Listening::Add(listener("all"))).await, Status::Success);
     other.ask("c", put("k", "1")).await;
@@ -70,10 +70,10 @@ async fn every_change_is_told_once_on_the_connection_that_listens() {
     assert_eq!(client.ask("c", get("k")).await.status, Status::Success, "an answer, not an event");
 }
 
-/// Clients with several connections to a server ask by any of them.
+/// Clients with several connections to a server use any of them.
 #[tokio::test]
-async fn a_listener_is_removed_by_any_connection() {
-    let (server, mut client) = Running::with_cache("removed", "c").await;
+async fn listener_can_be_removed_on_any_connection() {
+    let (server, mut client) = RunningServer::with_cache("removed", "c").await;
     let mut other = server.client().await;
     assert_eq!(ask(&mut client, Listening::Add(listener("one"))).await, Status::Success);
     assert_eq!(ask(&mut client, Listening::Add(listener("two"))).await, Status::Success);
@@ -81,13 +81,13 @@ async fn a_listener_is_removed_by_any_connection() {
     assert_eq!(ask(&mut client, Listening::Remove("one".into())).await, Status::NotExecuted);
     other.ask("c", put("k", "1")).await;
     assert_eq!(event(&mut client).await, (EventKind::Created, "k".into(), 0));
-    assert_eq!(ask(&mut client, Listening::Remove("two".into())).await, Status::Success, "it was told once");
+    assert_eq!(ask(&mut client, Listening::Remove("two".into())).await, Status::Success, "the first removal");
     assert_eq!(ask(&mut other, Listening::Remove("two".into())).await, Status::NotExecuted);
 }
 
 #[tokio::test]
-async fn what_was_there_comes_before_the_answer_and_as_the_answers() {
-    let (_server, mut client) = Running::with_cache("state", "c").await;
+async fn current_state_is_sent_before_the_response_with_the_id_of_the_request() {
+    let (_server, mut client) = RunningServer::with_cache("state", "c").await;
     for key in ["a1", "a2", "b1"] {
         client.ask("c", put(key, "1")).await;
     }
@@ -115,8 +115,8 @@ async fn what_was_there_comes_before_the_answer_and_as_the_answers() {
 }
 
 #[tokio::test]
-async fn what_is_of_no_interest_is_not_told() {
-    let (server, mut client) = Running::with_cache("interests", "c").await;
+async fn listener_receives_only_kinds_of_events_in_its_interests() {
+    let (server, mut client) = RunningServer::with_cache("interests", "c").await;
     let mut other = server.client().await;
     let removals = Listener { interests: Interests::from_bits(Interests::REMOVED), ..listener("removals") };
     assert_eq!(ask(&mut client, Listening::Add(removals)).await, Status::Success);
@@ -127,8 +127,8 @@ async fn what_is_of_no_interest_is_not_told() {
 }
 
 #[tokio::test]
-async fn a_near_cache_is_told_of_the_keys_that_it_may_have() {
-    let (server, mut client) = Running::with_cache("near", "c").await;
+async fn near_cache_receives_invalidations_of_keys_in_its_filter() {
+    let (server, mut client) = RunningServer::with_cache("near", "c").await;
     let mut other = server.client().await;
     for key in ["near", "far", "last"] {
         other.ask("c", put(key, "1")).await;
@@ -150,7 +150,7 @@ async fn a_near_cache_is_told_of_the_keys_that_it_may_have() {
     assert_eq!(event(&mut client).await, (EventKind::Removed, "last".into(), 0));
 }
 
-/// What the next event has of its key, its value and the value before it.
+/// Returns the next event's kind, and its key, value and previous value.
 async fn with_previous(client: &mut Client) -> (EventKind, String) {
     match converted(client).await {
         (kind, 0, EventData::Custom(data)) => (kind, String::from_utf8_lossy(&data).into_owned()),
@@ -159,9 +159,9 @@ async fn with_previous(client: &mut Client) -> (EventKind, String) {
 }
 
 #[tokio::test]
-async fn a_converter_tells_the_value_before_in_the_format_that_its_client_has() {
+async fn converter_sends_the_previous_value_in_the_format_of_the_client() {
     const NAME: &str = "key-value-with-previous-converter-factory";
-    let (server, mut writer) = Running::with_cache("previous", "c").await;
+    let (server, mut writer) = RunningServer::with_cache("previous", "c").await;
     let message = |message: &str| {
         format!("\u{82}\x01\x32org.infinispan.global.commons.KeyValueWithPrevious\u{8a}\x01{message}")
     };
@@ -189,7 +189,7 @@ async fn a_converter_tells_the_value_before_in_the_format_that_its_client_has() 
         let add = Listening::Add(Listener { converter, ..listener("l") });
         let mut add = request(1, "c", RequestBody::Listener(add));
         (add.header.key_type, add.header.value_type) = (media_type.clone(), media_type);
-        assert_eq!(client.ask_so(add).await.status, Status::Success);
+        assert_eq!(client.send_request(add).await.status, Status::Success);
         writer.ask("c", put("k", "1")).await;
         writer.ask("c", put("k", "2")).await;
         remove(&mut writer, "k").await;
@@ -198,7 +198,7 @@ async fn a_converter_tells_the_value_before_in_the_format_that_its_client_has() 
         {
             assert_eq!(with_previous(&mut client).await, (kind, unwritten(&expected)));
         }
-        // What is over is told as the value, as Infinispan does it.
+        // An expired value is sent as the value, as in Infinispan.
         let moment = Span::Of(1, TimeUnit::Milliseconds);
         let expiration = Expiration { lifespan: moment, max_idle: Span::Infinite };
         let brief = map::Assignment { key: "k".into(), expiration, value: "3".into() };
@@ -209,7 +209,7 @@ async fn a_converter_tells_the_value_before_in_the_format_that_its_client_has() 
     let converter = Some(Factory { name: NAME.into(), params: Vec::new() });
     let add = RequestBody::Listener(Listening::Add(Listener { converter, ..listener("none") }));
     let refused = writer.ask("c", add).await;
-    assert!(error(&refused).contains("needs to know what values are to the client"), "{refused:?}");
+    assert!(error(&refused).contains("requires a media type of the client's values"), "{refused:?}");
 }
 
 fn converting(id: &'static str, params: &[&'static str]) -> Listener {
@@ -218,7 +218,7 @@ fn converting(id: &'static str, params: &[&'static str]) -> Listener {
     Listener { converter, is_raw: true, ..listener(id) }
 }
 
-/// The next event's kind and id, and what a converter has made of it.
+/// Returns the next event's kind and id, and the converter's result.
 async fn converted(client: &mut Client) -> (EventKind, u64, EventData) {
     match client.incoming(|_| None).await {
         Some(Incoming::Event(Event { id, kind, data, .. })) => (kind, id, data),
@@ -226,7 +226,7 @@ async fn converted(client: &mut Client) -> (EventKind, u64, EventData) {
     }
 }
 
-/// What the converter makes of a key and a value without the version, and that.
+/// Splits the converter's result into key and value without the version, and the version.
 fn parts(data: &EventData) -> (&[u8], Option<i64>) {
     let EventData::Raw(bytes) = data else { panic!("{data:?}") };
     let key = 1 + usize::from(bytes[0]);
@@ -237,8 +237,8 @@ fn parts(data: &EventData) -> (&[u8], Option<i64>) {
 }
 
 #[tokio::test]
-async fn a_converter_tells_values_and_on_demand_those_of_what_is_gone() {
-    let (server, mut client) = Running::with_cache("converter", "c").await;
+async fn converter_sends_values_and_on_demand_previous_ones() {
+    let (server, mut client) = RunningServer::with_cache("converter", "c").await;
     let mut other = server.client().await;
     let mut gone = server.client().await;
     other.ask("c", put("there", "0")).await;
@@ -270,9 +270,9 @@ async fn a_converter_tells_values_and_on_demand_those_of_what_is_gone() {
             (EventKind::Created, b"\x01t\x013", b""),
             (EventKind::Expired, b"\x01t", b"\x013"),
         ] {
-            let (told, id, data) = converted(client).await;
+            let (received, id, data) = converted(client).await;
             let (bytes, version) = parts(&data);
-            assert_eq!((told, id), (kind, 0));
+            assert_eq!((received, id), (kind, 0));
             if of_gone.is_empty() {
                 assert!(
                     bytes == made && version.is_some() && version != last,
@@ -291,16 +291,16 @@ async fn a_converter_tells_values_and_on_demand_those_of_what_is_gone() {
     }
 }
 
-/// Before 2.1, clients cannot say that they want the bytes as they are.
+/// Before 2.1, clients cannot request raw content.
 #[tokio::test]
-async fn a_converter_tells_clients_that_unmarshal_it_the_same() {
-    let (server, mut client) = Running::with_cache("converter-old", "c").await;
+async fn converter_sends_marshalled_content_to_clients_that_unmarshal_it() {
+    let (server, mut client) = RunningServer::with_cache("converter-old", "c").await;
     let mut other = server.client().await;
     for version in [ProtocolVersion::V2_0, ProtocolVersion::V4_0] {
         let wanted = Listener { is_raw: false, ..converting("all", &["any"]) };
         let mut add = request(1, "c", RequestBody::Listener(Listening::Add(wanted)));
         add.header.version = version;
-        assert_eq!(client.ask_so(add).await.status, Status::Success);
+        assert_eq!(client.send_request(add).await.status, Status::Success);
         other.ask("c", put("k", "1")).await;
         remove(&mut other, "k").await;
         let (kind, _, data) = converted(&mut client).await;
@@ -310,13 +310,13 @@ async fn a_converter_tells_clients_that_unmarshal_it_the_same() {
         assert_eq!((kind, data), (EventKind::Removed, EventData::Custom(bytes)));
         let mut end = request(1, "c", RequestBody::Listener(Listening::Remove("all".into())));
         end.header.version = version;
-        assert_eq!(client.ask_so(end).await.status, Status::Success);
+        assert_eq!(client.send_request(end).await.status, Status::Success);
     }
 }
 
 #[tokio::test]
-async fn a_filter_by_value_lets_through_what_comes_to_have_it_and_what_had_it() {
-    let (server, mut client) = Running::with_cache("by-value", "c").await;
+async fn value_filter_passes_entries_that_begin_or_cease_to_match() {
+    let (server, mut client) = RunningServer::with_cache("by-value", "c").await;
     let mut other = server.client().await;
     let filter = Some(Factory { name: VALUE_PREFIX.into(), params: vec!["a".into()] });
     assert_eq!(ask(&mut client, Listening::Add(Listener { filter, ..listener("a") })).await, Status::Success);
@@ -334,8 +334,8 @@ async fn a_filter_by_value_lets_through_what_comes_to_have_it_and_what_had_it() 
 }
 
 #[tokio::test]
-async fn listeners_that_cannot_be_had_are_refused() {
-    let (_server, mut client) = Running::with_cache("refused", "c").await;
+async fn unsupported_listeners_are_refused() {
+    let (_server, mut client) = RunningServer::with_cache("refused", "c").await;
     let factory = |name: &str| Some(Factory { name: name.into(), params: vec!["a".into()] });
     let refused = [
         Listening::Add(Listener { filter: factory("mine"), ..listener("a") }),
@@ -358,11 +358,11 @@ async fn listeners_that_cannot_be_had_are_refused() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_take_its_events_is_let_go() {
-    let (server, mut client) = Running::with_cache("slow", "c").await;
+async fn client_that_does_not_read_its_events_is_disconnected() {
+    let (server, mut client) = RunningServer::with_cache("slow", "c").await;
     let mut other = server.client().await;
     assert_eq!(ask(&mut client, Listening::Add(listener("slow"))).await, Status::Success);
-    // More than sockets, the server's output and the grid hold together.
+    // More than the sockets, the server's output and the grid hold together.
     let (times, padding) = (1_000, 60_000);
     for nth in 0..times {
         let key = format!("{nth:0padding$}").into();
@@ -370,10 +370,10 @@ async fn a_client_that_does_not_take_its_events_is_let_go() {
         let put = map::Request::Put(map::Assignment { key, expiration, value: "1".into() });
         assert_eq!(other.ask("c", RequestBody::Map(put)).await.status, Status::Success);
     }
-    let mut told = 0;
+    let mut received = 0;
     while let Some(Incoming::Event(_)) = client.incoming(|_| None).await {
-        told += 1;
+        received += 1;
     }
-    assert!(told < times, "everything was told");
+    assert!(received < times, "all events were sent");
     assert_eq!(other.ask("c", get("k")).await.status, Status::NotFound, "others go on");
 }

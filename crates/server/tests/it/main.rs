@@ -1,4 +1,4 @@
-//! Servers, each test with a cluster of its own in this process.
+//! Tests of servers, each with its own cluster in this process.
 
 mod aliases;
 mod authentication;

@@ -1,4 +1,4 @@
-//! Caches that say what their keys and values are, and clients that take them for something else.
+//! Caches with media types, and clients that use other media types.
 
 use bytes::Bytes;
 use consort_hotrod::hash::segment_of;
@@ -12,16 +12,16 @@ use consort_hotrod::{
     Response, ResponseBody, Status,
 };
 
-use crate::client::{Client, Running, error, get, put, request};
+use crate::client::{Client, RunningServer, error, get, put, request};
 
 const WRAPPED: &str = r#"{"replicated-cache": {"encoding": {"media-type": "application/x-protostream"}}}"#;
 
-/// What a client takes keys and values for.
+/// The media types of a client's keys and values.
 #[derive(Clone)]
-struct As(MediaType, MediaType);
+struct ClientTypes(MediaType, MediaType);
 
-impl As {
-    fn both(media_type: &str) -> Self {
+impl ClientTypes {
+    fn same(media_type: &str) -> Self {
         Self(MediaType::named(media_type), MediaType::named(media_type))
     }
 
@@ -33,7 +33,7 @@ impl As {
     }
 
     async fn ask(&self, client: &mut Client, cache: &str, body: RequestBody) -> Response {
-        client.ask_so(self.request(cache, body)).await
+        client.send_request(self.request(cache, body)).await
     }
 
     async fn get(&self, client: &mut Client, cache: &str, key: &'static str) -> Bytes {
@@ -54,35 +54,35 @@ fn value(of: &Response) -> &[u8] {
 }
 
 #[tokio::test]
-async fn what_one_client_writes_as_text_others_read_as_what_they_take_it_for() {
-    let running = Running::start("media").await;
+async fn value_written_as_text_is_read_in_other_media_types() {
+    let running = RunningServer::start("media").await;
     let mut client = running.client().await;
-    client.create_so("c", WRAPPED).await;
+    client.create_with("c", WRAPPED).await;
     let pong = client.ask("c", RequestBody::Server(server::Request::Ping)).await.body;
     let ResponseBody::Server(server::Response::Pong(pong)) = pong else { panic!("{pong:?}") };
     assert_eq!((pong.key_type, pong.value_type), (MediaType::PROTOSTREAM, MediaType::PROTOSTREAM));
 
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
     assert_eq!(text.ask(&mut client, "c", put("key1", "value1")).await.status, Status::Success);
     assert_eq!(java.get(&mut client, "c", "\x4a\x04key1").await, "\x4a\x06value1");
     assert_eq!(text.get(&mut client, "c", "key1").await, "value1");
-    let json = As(MediaType::TEXT, MediaType::named("application/json"));
+    let json = ClientTypes(MediaType::TEXT, MediaType::named("application/json"));
     assert_eq!(json.get(&mut client, "c", "key1").await, r#"{"_type":"string","_value":"value1"}"#);
     let number = r#"{"_type": "int32", "_value": 42}"#;
     assert_eq!(json.ask(&mut client, "c", put("n", number)).await.status, Status::Success);
     assert_eq!(java.get(&mut client, "c", "\x4a\x01n").await, "\x28\x2a");
     assert_eq!(text.get(&mut client, "c", "n").await, "42");
-    let utf16 = As(MediaType::TEXT, MediaType::named("text/plain; charset=UTF-16BE"));
+    let utf16 = ClientTypes(MediaType::TEXT, MediaType::named("text/plain; charset=UTF-16BE"));
     assert_eq!(utf16.get(&mut client, "c", "n").await, "\u{0}4\u{0}2");
-    let bytes = As(MediaType::TEXT, MediaType::OCTET_STREAM);
+    let bytes = ClientTypes(MediaType::TEXT, MediaType::OCTET_STREAM);
     assert_eq!(bytes.ask(&mut client, "c", put("b", "\x01\x02")).await.status, Status::Success);
     assert_eq!(java.get(&mut client, "c", "\x4a\x01b").await, "\x52\x02\x01\x02");
     assert_eq!(bytes.get(&mut client, "c", "b").await, "\x01\x02");
 
-    // What was there before, and many at once.
+    // Previous values, and requests with many keys.
     let mut swap = text.request("c", put("key1", "value2"));
     swap.header.flags = Flags::FORCE_RETURN_PREVIOUS;
-    assert_eq!(value(&client.ask_so(swap).await), b"value1");
+    assert_eq!(value(&client.send_request(swap).await), b"value1");
     let with_version = RequestBody::Map(map::Request::GetWithVersion("key1".into()));
     assert_eq!(value(&text.ask(&mut client, "c", with_version).await), b"value2");
     let entries = vec![("x".into(), "1".into()), ("y".into(), "2".into())];
@@ -97,32 +97,33 @@ async fn what_one_client_writes_as_text_others_read_as_what_they_take_it_for() {
     assert_eq!(removed.status, Status::Success);
 }
 
-/// The schema is written at one server, and the other one knows it when that is answered.
+/// The schema is written at one server, and the other server knows it when the write is answered.
 #[tokio::test]
-async fn entities_become_json_and_back_by_the_schemas_of_all_servers() {
+async fn entities_are_converted_to_json_and_back_by_the_schemas_on_all_servers() {
     const SCHEMA: &str =
         "syntax = \"proto3\"; package shop; message Book { string title = 1; int32 pages = 2; }";
-    let first = Running::start("entities").await;
-    let second = Running::join("entities").await;
+    let first = RunningServer::start("entities").await;
+    let second = RunningServer::join("entities").await;
     let (mut here, mut there) = (first.client().await, second.client().await);
-    here.create_so("c", WRAPPED).await;
-    let java = As::both("application/x-protostream");
-    let json = As(MediaType::TEXT, MediaType::named("application/json"));
+    here.create_with("c", WRAPPED).await;
+    let java = ClientTypes::same("application/x-protostream");
+    let json = ClientTypes(MediaType::TEXT, MediaType::named("application/json"));
     // `Emma` with 474 pages, as Java's client writes it.
     let emma = &b"\x82\x01\x09shop.Book\x8a\x01\x09\x0a\x04Emma\x10\xda\x03"[..];
     assert_eq!(java.ask(&mut here, "c", put("\x4a\x01e", emma)).await.status, Status::Success);
     let refused = json.ask(&mut here, "c", get("e")).await;
     assert!(error(&refused).contains("there is no schema for _type 'shop.Book'"), "{refused:?}");
     for version in 0..10 {
-        // Also where it is of the same length as before.
+        // Also with a schema of the same length as before.
         let schema = SCHEMA.replace("pages", &format!("page{version}"));
-        let written =
-            As::both("text/plain").ask(&mut here, "___protobuf_metadata", put("book.proto", schema)).await;
+        let written = ClientTypes::same("text/plain")
+            .ask(&mut here, "___protobuf_metadata", put("book.proto", schema))
+            .await;
         assert_eq!(written.status, Status::Success);
-        let told = format!(r#"{{"_type":"shop.Book","title":"Emma","page{version}":474}}"#);
-        assert_eq!(json.get(&mut here, "c", "e").await, told);
+        let expected = format!(r#"{{"_type":"shop.Book","title":"Emma","page{version}":474}}"#);
+        assert_eq!(json.get(&mut here, "c", "e").await, expected);
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while json.get(&mut there, "c", "e").await != told {
+        while json.get(&mut there, "c", "e").await != expected {
             assert!(
                 std::time::Instant::now() < until && version > 0,
                 "the other server does not know version {version}"
@@ -140,11 +141,11 @@ async fn entities_become_json_and_back_by_the_schemas_of_all_servers() {
 }
 
 #[tokio::test]
-async fn walks_listeners_and_streams_are_converted_too() {
-    let running = Running::start("media-walks").await;
+async fn iterations_listeners_and_streams_are_converted() {
+    let running = RunningServer::start("media-walks").await;
     let (mut client, mut other) = (running.client().await, running.client().await);
-    client.create_so("c", WRAPPED).await;
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
+    client.create_with("c", WRAPPED).await;
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
     let wanted = Listener {
         id: "id".into(),
         includes_state: false,
@@ -154,7 +155,7 @@ async fn walks_listeners_and_streams_are_converted_too() {
         interests: Interests::ALL,
     };
     let add = text.request("c", RequestBody::Listener(listener::Request::Add(wanted)));
-    assert_eq!(client.ask_so(add).await.status, Status::Success);
+    assert_eq!(client.send_request(add).await.status, Status::Success);
     assert_eq!(java.ask(&mut other, "c", put("\x4a\x03key", "\x4a\x05value")).await.status, Status::Success);
     let Some(Incoming::Event(event)) = client.incoming(|_| None).await else { panic!("no event") };
     assert!(matches!(&event.data, EventData::Key(key, Some(_)) if key == "key"), "{event:?}");
@@ -188,14 +189,15 @@ async fn walks_listeners_and_streams_are_converted_too() {
     assert_eq!((&piece.bytes[..], piece.is_last), (&b"in pi"[..], false));
 }
 
-/// A converter is given what its listener's client has, unless that wants the bytes that the cache has.
+/// A converter gets the entry in the listener's format, unless the listener wants raw content.
 #[tokio::test]
-async fn converters_make_what_they_tell_of_what_clients_have() {
-    let running = Running::start("media-converters").await;
+async fn converters_of_listeners_use_the_format_of_the_client() {
+    let running = RunningServer::start("media-converters").await;
     let (mut client, mut other) = (running.client().await, running.client().await);
-    client.create_so("c", WRAPPED).await;
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
-    for (is_raw, told) in [(false, &b"\x03key\x05value"[..]), (true, b"\x05\x4a\x03key\x07\x4a\x05value")] {
+    client.create_with("c", WRAPPED).await;
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
+    for (is_raw, expected) in [(false, &b"\x03key\x05value"[..]), (true, b"\x05\x4a\x03key\x07\x4a\x05value")]
+    {
         let converter = Factory { name: listener::KEY_VALUE_VERSION.into(), params: vec!["gone".into()] };
         let wanted = Listener {
             id: "id".into(),
@@ -206,7 +208,7 @@ async fn converters_make_what_they_tell_of_what_clients_have() {
             interests: Interests::ALL,
         };
         let add = text.request("c", RequestBody::Listener(listener::Request::Add(wanted)));
-        assert_eq!(client.ask_so(add).await.status, Status::Success);
+        assert_eq!(client.send_request(add).await.status, Status::Success);
         java.ask(&mut other, "c", put("\x4a\x03key", "\x4a\x05value")).await;
         text.ask(&mut other, "c", RequestBody::Map(map::Request::Remove("key".into()))).await;
         let mut all = Vec::new();
@@ -218,20 +220,20 @@ async fn converters_make_what_they_tell_of_what_clients_have() {
                 other => panic!("{other:?}"),
             });
         }
-        assert_eq!(&all[0][..told.len()], told);
+        assert_eq!(&all[0][..expected.len()], expected);
         assert_eq!(all[0], all[1], "what was there, and what is gone");
         let end = text.request("c", RequestBody::Listener(listener::Request::Remove("id".into())));
-        assert_eq!(client.ask_so(end).await.status, Status::Success);
+        assert_eq!(client.send_request(end).await.status, Status::Success);
     }
 }
 
-/// Clients hold it against a server if it gives them keys of segments that they have not asked for.
+/// Clients refuse keys of segments that they have not requested.
 #[tokio::test]
-async fn walks_over_segments_give_the_keys_that_are_in_them_for_the_client() {
-    let running = Running::start("media-segments").await;
+async fn iteration_over_segments_returns_the_keys_that_the_client_finds_in_them() {
+    let running = RunningServer::start("media-segments").await;
     let mut client = running.client().await;
-    client.create_so("c", WRAPPED).await;
-    let text = As::both("text/plain");
+    client.create_with("c", WRAPPED).await;
+    let text = ClientTypes::same("text/plain");
     let keys: Vec<String> = (0..200).map(|n| format!("key-{n}")).collect();
     let entries = keys.iter().map(|key| (key.clone().into(), "v".into())).collect();
     let put_all = RequestBody::Bulk(bulk::Request::PutAll(Expiration::INFINITE, entries));
@@ -271,19 +273,19 @@ async fn walks_over_segments_give_the_keys_that_are_in_them_for_the_client() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_converted_is_told_and_changes_nothing() {
-    let running = Running::start("media-errors").await;
+async fn conversion_error_is_answered_and_changes_nothing() {
+    let running = RunningServer::start("media-errors").await;
     let mut client = running.client().await;
-    client.create_so("c", WRAPPED).await;
-    client.create_so("j", r#"{"local-cache": {"encoding": {"media-type": "application/json"}}}"#).await;
-    let (text, java) = (As::both("text/plain"), As::both("application/x-protostream"));
-    let refused = As::both("image/png").ask(&mut client, "c", put("k", "v")).await;
+    client.create_with("c", WRAPPED).await;
+    client.create_with("j", r#"{"local-cache": {"encoding": {"media-type": "application/json"}}}"#).await;
+    let (text, java) = (ClientTypes::same("text/plain"), ClientTypes::same("application/x-protostream"));
+    let refused = ClientTypes::same("image/png").ask(&mut client, "c", put("k", "v")).await;
     assert_eq!(refused.status, Status::ServerError);
-    let told = "ISPN000492: Cannot find transcoder between 'image/png' to 'application/x-protostream'";
-    assert!(error(&refused).contains(told), "{refused:?}");
+    let expected = "ISPN000492: Cannot find transcoder between 'image/png' to 'application/x-protostream'";
+    assert!(error(&refused).contains(expected), "{refused:?}");
     let refused = text.ask(&mut client, "j", put("\"k\"", "no json")).await;
-    assert!(refused.status == Status::ServerError && error(&refused).contains("no JSON"), "{refused:?}");
-    // An entity, which only its schema explains.
+    assert!(refused.status == Status::ServerError && error(&refused).contains("invalid JSON"), "{refused:?}");
+    // An entity, which cannot be converted without its schema.
     let entity = "\u{1}";
     let message = [&b"\x98\x01\xea\x84\x3d\x8a\x01\x02\x08"[..], entity.as_bytes()].concat();
     assert_eq!(java.ask(&mut client, "c", put("\x4a\x01e", message)).await.status, Status::Success);
@@ -293,14 +295,20 @@ async fn what_cannot_be_converted_is_told_and_changes_nothing() {
     assert_eq!(size, ResponseBody::Bulk(bulk::Response::Size(0)));
 }
 
-/// A cache that says nothing, and clients that say nothing, leave bytes as they are.
+/// Without media types of the cache or of the client, bytes are unchanged.
 #[tokio::test]
-async fn nothing_is_converted_where_nobody_says_what_it_is() {
-    let (_running, mut client) = Running::with_cache("media-none", "c").await;
-    client.create_so("w", WRAPPED).await;
-    assert_eq!(As::both("image/png").ask(&mut client, "c", put("k", "\u{1}")).await.status, Status::Success);
-    assert_eq!(As::both("text/plain").get(&mut client, "c", "k").await, "\u{1}");
-    for unspecified in [As(MediaType::Unspecified, MediaType::Unspecified), As::both("application/unknown")] {
+async fn values_without_media_types_are_not_converted() {
+    let (_running, mut client) = RunningServer::with_cache("media-none", "c").await;
+    client.create_with("w", WRAPPED).await;
+    assert_eq!(
+        ClientTypes::same("image/png").ask(&mut client, "c", put("k", "\u{1}")).await.status,
+        Status::Success
+    );
+    assert_eq!(ClientTypes::same("text/plain").get(&mut client, "c", "k").await, "\u{1}");
+    for unspecified in [
+        ClientTypes(MediaType::Unspecified, MediaType::Unspecified),
+        ClientTypes::same("application/unknown"),
+    ] {
         assert_eq!(unspecified.ask(&mut client, "w", put("k", "as it is")).await.status, Status::Success);
         assert_eq!(unspecified.get(&mut client, "w", "k").await, "as it is");
     }
@@ -308,8 +316,8 @@ async fn nothing_is_converted_where_nobody_says_what_it_is() {
     let old = Request { header, body: get("k") };
     let assigned = Assignment { key: "o".into(), expiration: Expiration::INFINITE, value: "old".into() };
     let write = Request { header: old.header.clone(), body: RequestBody::Map(map::Request::Put(assigned)) };
-    assert_eq!(client.ask_so(write).await.status, Status::Success);
-    let ResponseBody::Map(map::Response::Value(value)) = client.ask_so(old).await.body else {
+    assert_eq!(client.send_request(write).await.status, Status::Success);
+    let ResponseBody::Map(map::Response::Value(value)) = client.send_request(old).await.body else {
         panic!("no value")
     };
     assert_eq!(value, "as it is");

@@ -1,4 +1,4 @@
-//! Metrics move when what they count happens, and the document names all of them.
+//! Metrics change when the counted event happens, and the document names all metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Request 
 use consort_hotrod::{Expiration, RequestBody, Span, Status, TimeUnit};
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Client, DETECTION, PATIENCE, Running, get, member, put, request};
+use crate::client::{Client, DETECTION, PATIENCE, RunningServer, get, member, put, request};
 use crate::http::ask;
 
-/// All values, by their names and labels as they are exposed.
-async fn values(server: &Running) -> BTreeMap<String, f64> {
+/// Returns all values by their names and labels as they are exposed.
+async fn values(server: &RunningServer) -> BTreeMap<String, f64> {
     let metrics = ask(server, "/metrics", "").await.content;
     let lines = metrics.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -25,13 +25,13 @@ async fn values(server: &Running) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Waits until a value is as it should be. One that is not there is 0.
-async fn until(server: &Running, series: &str, is_so: impl Fn(f64) -> bool) -> f64 {
+/// Waits until a value is as expected. A missing value counts as 0.
+async fn until(server: &RunningServer, series: &str, is_expected: impl Fn(f64) -> bool) -> f64 {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let values = values(server).await;
         let value = values.get(series).copied().unwrap_or_default();
-        if is_so(value) {
+        if is_expected(value) {
             return value;
         }
         assert!(Instant::now() < deadline, "{series} is {value}: {values:#?}");
@@ -65,16 +65,16 @@ fn prepare(n: u8, is_one_phase: bool) -> RequestBody {
     RequestBody::Transaction(Transaction::Prepare(prepare, Some(recovery)))
 }
 
-async fn tell(client: &mut Client, cache: &str, body: RequestBody) {
+async fn send(client: &mut Client, cache: &str, body: RequestBody) {
     let answered = client.ask(cache, body).await;
     assert_eq!(answered.status, Status::Success, "{answered:?}");
 }
 
 #[tokio::test]
 async fn limits_evictions_and_expirations_are_exposed_by_cache() {
-    let (server, mut client) = Running::with_cache("metrics of entries", "plain").await;
-    client.create_so("small", r#"{"distributed-cache": {"memory": {"max-count": 2}}}"#).await;
-    client.create_so("sized", r#"{"distributed-cache": {"memory": {"max-size": "1MB"}}}"#).await;
+    let (server, mut client) = RunningServer::with_cache("metrics of entries", "plain").await;
+    client.create_with("small", r#"{"distributed-cache": {"memory": {"max-count": 2}}}"#).await;
+    client.create_with("sized", r#"{"distributed-cache": {"memory": {"max-size": "1MB"}}}"#).await;
     let before = values(&server).await;
     for (series, value) in [
         ("consort_cache_limit_entries{cache=\"small\"}", 2.0),
@@ -91,13 +91,13 @@ async fn limits_evictions_and_expirations_are_exposed_by_cache() {
         assert!(!before.contains_key(series), "{series}: {before:#?}");
     }
     for key in ["1", "2", "3", "4", "5"] {
-        tell(&mut client, "small", put(key, "value")).await;
-        tell(&mut client, "plain", put(key, "value")).await;
+        send(&mut client, "small", put(key, "value")).await;
+        send(&mut client, "plain", put(key, "value")).await;
     }
     until(&server, "consort_cache_evictions_total{cache=\"small\"}", exactly(3.0)).await;
     until(&server, "consort_cache_primary_entries{cache=\"plain\"}", exactly(5.0)).await;
     for key in ["6", "7"] {
-        tell(&mut client, "plain", mortal(key)).await;
+        send(&mut client, "plain", mortal(key)).await;
     }
     until(&server, "consort_cache_expirations_total{cache=\"plain\"}", exactly(2.0)).await;
     until(&server, "consort_cache_primary_entries{cache=\"plain\"}", exactly(5.0)).await;
@@ -105,7 +105,7 @@ async fn limits_evictions_and_expirations_are_exposed_by_cache() {
 
 #[tokio::test]
 async fn listeners_and_near_caches_are_exposed_by_cache_until_they_are_removed() {
-    let (server, mut client) = Running::with_cache("metrics of listeners", "c").await;
+    let (server, mut client) = RunningServer::with_cache("metrics of listeners", "c").await;
     let listener = |id: &'static str| {
         let interests = Interests::ALL;
         let listener = Listener {
@@ -121,14 +121,14 @@ async fn listeners_and_near_caches_are_exposed_by_cache_until_they_are_removed()
     let (listeners, near) =
         ("consort_cache_listeners{cache=\"c\"}", "consort_cache_near_caches{cache=\"c\"}");
     until(&server, listeners, exactly(0.0)).await;
-    tell(&mut client, "c", listener("one")).await;
-    tell(&mut client, "c", listener("two")).await;
+    send(&mut client, "c", listener("one")).await;
+    send(&mut client, "c", listener("two")).await;
     until(&server, listeners, exactly(2.0)).await;
     let mut other = server.client().await;
-    tell(&mut other, "c", RequestBody::Listener(Listening::AddBloom("near".into(), 4_000))).await;
+    send(&mut other, "c", RequestBody::Listener(Listening::AddBloom("near".into(), 4_000))).await;
     until(&server, listeners, exactly(3.0)).await;
     until(&server, near, exactly(1.0)).await;
-    tell(&mut client, "c", RequestBody::Listener(Listening::Remove("one".into()))).await;
+    send(&mut client, "c", RequestBody::Listener(Listening::Remove("one".into()))).await;
     drop(other);
     until(&server, listeners, exactly(1.0)).await;
     until(&server, near, exactly(0.0)).await;
@@ -136,11 +136,11 @@ async fn listeners_and_near_caches_are_exposed_by_cache_until_they_are_removed()
 
 #[tokio::test]
 async fn errors_are_exposed_by_cache_and_status_and_clients_cannot_add_caches() {
-    let (server, mut client) = Running::with_cache("metrics of errors", "c").await;
+    let (server, mut client) = RunningServer::with_cache("metrics of errors", "c").await;
     let of_c = "consort_cache_errors_total{cache=\"c\",status=\"ServerError\"}";
     let of_none = "consort_cache_errors_total{cache=\"\",status=\"ParseError\"}";
     assert!(!values(&server).await.contains_key(of_c));
-    // It is not transactional.
+    // The cache is not transactional.
     for _ in 0..2 {
         assert_eq!(client.ask("c", prepare(1, false)).await.status, Status::ServerError);
     }
@@ -156,14 +156,14 @@ async fn errors_are_exposed_by_cache_and_status_and_clients_cannot_add_caches() 
 
 #[tokio::test]
 async fn transactions_and_requests_that_wait_for_their_locks_are_exposed() {
-    let (server, mut client) = Running::with_cache("metrics of transactions", "plain").await;
+    let (server, mut client) = RunningServer::with_cache("metrics of transactions", "plain").await;
     let of = |outcome: &str| format!("consort_transactions_total{{outcome=\"{outcome}\"}}");
     assert!(!values(&server).await.contains_key(&of("prepared")), "no cache has transactions yet");
-    client.create_so("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
-    tell(&mut client, "t", prepare(1, false)).await;
+    client.create_with("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
+    send(&mut client, "t", prepare(1, false)).await;
     until(&server, &of("prepared"), exactly(1.0)).await;
     until(&server, "consort_transactions_recorded", exactly(1.0)).await;
-    // Writes of the key wait for the transaction, each for a second: one of them is seen.
+    // Writes of the key wait for the transaction, each for a second; one of them is seen waiting.
     let in_flight = "consort_requests_in_flight";
     let mut writer = server.client().await;
     let write = request(1, "t", put("locked", "3"));
@@ -180,19 +180,19 @@ async fn transactions_and_requests_that_wait_for_their_locks_are_exposed() {
             break;
         }
     }
-    tell(&mut client, "t", RequestBody::Transaction(Transaction::Rollback(xid(1)))).await;
+    send(&mut client, "t", RequestBody::Transaction(Transaction::Rollback(xid(1)))).await;
     until(&server, &of("rolled_back"), exactly(1.0)).await;
     until(&server, in_flight, exactly(0.0)).await;
-    tell(&mut client, "t", prepare(2, false)).await;
-    tell(&mut client, "t", RequestBody::Transaction(Transaction::Commit(xid(2)))).await;
-    tell(&mut client, "t", prepare(3, true)).await;
+    send(&mut client, "t", prepare(2, false)).await;
+    send(&mut client, "t", RequestBody::Transaction(Transaction::Commit(xid(2)))).await;
+    send(&mut client, "t", prepare(3, true)).await;
     until(&server, &of("committed"), exactly(2.0)).await;
     until(&server, &of("prepared"), exactly(2.0)).await;
 }
 
 #[tokio::test]
 async fn rebalances_credits_and_suspicions_are_exposed_when_servers_come_and_go() {
-    let [first, second, third] = Running::three("metrics of a cluster").await;
+    let [first, second, third] = RunningServer::three("metrics of a cluster").await;
     let mut client = first.client().await;
     client.create("c").await;
     for server in [&first, &second, &third] {
@@ -201,7 +201,7 @@ async fn rebalances_credits_and_suspicions_are_exposed_when_servers_come_and_go(
     }
     let keys: Vec<&'static str> = vec!["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
     for key in &keys {
-        tell(&mut client, "c", put(key, "x".repeat(1_000))).await;
+        send(&mut client, "c", put(key, "x".repeat(1_000))).await;
     }
     let (mut primary, mut copies) = (0.0, 0.0);
     for server in [&first, &second, &third] {
@@ -226,7 +226,7 @@ async fn rebalances_credits_and_suspicions_are_exposed_when_servers_come_and_go(
     until(&first, "consort_cache_members{cache=\"c\"}", exactly(2.0)).await;
     let suspicions = "consort_cluster_suspicions_total{protocol=\"FD_ALL3\"}";
     let before = values(&first).await[suspicions];
-    // A member that has the cache open, and crashes. Until it is known that it is gone, writes wait for it.
+    // A member that has the cache open crashes. Writes wait until its failure is detected.
     let crashing = member("metrics of a cluster", PATIENCE / 4, DETECTION).await;
     let _cache = crashing.open(CacheConfig::new("c")).raw().await.unwrap();
     until(&first, "consort_cache_members{cache=\"c\"}", exactly(3.0)).await;
@@ -241,10 +241,10 @@ async fn rebalances_credits_and_suspicions_are_exposed_when_servers_come_and_go(
     drop(second);
 }
 
-/// A metric, as the document or a server has it: its type and its labels.
-type Described = BTreeMap<String, (String, BTreeSet<String>)>;
+/// A metric in the document or on a server: its type and its labels.
+type MetricDescriptions = BTreeMap<String, (String, BTreeSet<String>)>;
 
-fn documented() -> Described {
+fn documented() -> MetricDescriptions {
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     let document = std::fs::read_to_string(document).unwrap();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -263,10 +263,10 @@ fn labels_of(series: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn the_document_names_each_metric_that_is_exposed_and_no_other() {
-    let (server, mut client) = Running::with_cache("documented metrics", "c").await;
-    client.create_so("small", r#"{"distributed-cache": {"memory": {"max-count": 2}}}"#).await;
-    client.create_so("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
+async fn document_names_exactly_the_exposed_metrics() {
+    let (server, mut client) = RunningServer::with_cache("documented metrics", "c").await;
+    client.create_with("small", r#"{"distributed-cache": {"memory": {"max-count": 2}}}"#).await;
+    client.create_with("t", r#"{"distributed-cache": {"transaction": {"mode": "NON_XA"}}}"#).await;
     client.ask("missing", get("k")).await;
     let metrics = ask(&server, "/metrics", "").await.content;
     let (documented, mut exposed) = (documented(), BTreeMap::new());

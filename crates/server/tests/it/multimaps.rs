@@ -1,16 +1,16 @@
-//! Multimaps, in versions that our client does not speak.
+//! Multimaps in protocol versions that our client does not support.
 
 use consort_hotrod::ops::map::Assignment;
 use consort_hotrod::ops::multimap::{Action, Request, Response as Multimap};
 use consort_hotrod::{Expiration, ProtocolVersion, RequestBody, Response, ResponseBody, Status};
 
-use crate::client::{Client, Running, request};
+use crate::client::{Client, RunningServer, request};
 
 async fn ask(client: &mut Client, action: Action) -> Response {
     let body = RequestBody::Multimap(Request { action, allows_duplicates: false });
     let mut request = request(9, "c", body);
     request.header.version = ProtocolVersion::V2_7;
-    client.ask_so(request).await
+    client.send_request(request).await
 }
 
 async fn is(client: &mut Client, action: Action) -> bool {
@@ -22,8 +22,8 @@ async fn is(client: &mut Client, action: Action) -> bool {
 
 /// Requests before 4.0 do not say whether a key may have a value twice: it may not.
 #[tokio::test]
-async fn multimaps_of_old_versions_have_each_value_once() {
-    let (_server, mut client) = Running::with_cache("old-multimaps", "c").await;
+async fn multimap_of_an_old_version_has_each_value_once() {
+    let (_server, mut client) = RunningServer::with_cache("old-multimaps", "c").await;
     let to = Assignment { key: "key".into(), expiration: Expiration::default(), value: "value".into() };
     for _ in 0..2 {
         assert_eq!(ask(&mut client, Action::Put(to.clone())).await.status, Status::Success);

@@ -1,4 +1,4 @@
-//! Queries in both forms, of one server and of three.
+//! Queries in both formats, on one server and on three.
 
 use bytes::Bytes;
 use consort_hotrod::ops::iteration::{Request as Iteration, Response as Walked, Start};
@@ -9,13 +9,13 @@ use consort_protostream::{QueryRequest, QueryResponse};
 use consort_server::Role;
 
 use crate::authentication::users;
-use crate::client::{Client, Running, error, put, request};
+use crate::client::{Client, RunningServer, error, put, request};
 
 const WRAPPED: &str = r#"{"distributed-cache": {"encoding": {"media-type": "application/x-protostream"}}}"#;
 const SCHEMA: &str =
     "syntax = \"proto3\"; package shop; message Book { string title = 1; int32 pages = 2; bytes code = 3; }";
 
-/// Asked or written as text and JSON.
+/// A request with keys as text and values as JSON.
 fn json(cache: &str, body: RequestBody) -> Request {
     let mut request = request(1, cache, body);
     request.header.key_type = MediaType::TEXT;
@@ -24,16 +24,16 @@ fn json(cache: &str, body: RequestBody) -> Request {
 }
 
 async fn with_books(client: &mut Client, count: usize) {
-    client.create_so("books", WRAPPED).await;
+    client.create_with("books", WRAPPED).await;
     let mut schema = request(1, "___protobuf_metadata", put("book.proto", SCHEMA));
     (schema.header.key_type, schema.header.value_type) = (MediaType::TEXT, MediaType::TEXT);
-    assert_eq!(client.ask_so(schema).await.status, Status::Success);
+    assert_eq!(client.send_request(schema).await.status, Status::Success);
     let entries = (0..count).map(|pages| {
         let book = format!(r#"{{"_type":"shop.Book","title":"b{pages:03}","pages":{pages},"code":"Af8="}}"#);
         (Bytes::from(format!("book-{pages}")), Bytes::from(book))
     });
     let all = bulk::Request::PutAll(consort_hotrod::Expiration::INFINITE, entries.collect());
-    let put = client.ask_so(json("books", RequestBody::Bulk(all))).await;
+    let put = client.send_request(json("books", RequestBody::Bulk(all))).await;
     assert_eq!(put.status, Status::Success, "{put:?}");
 }
 
@@ -47,8 +47,8 @@ async fn found(client: &mut Client, asked: QueryRequest) -> QueryResponse {
     QueryResponse::read(result).unwrap()
 }
 
-async fn told(client: &mut Client, asked: &'static str) -> Response {
-    client.ask_so(json("books", query(asked.into()))).await
+async fn query_response(client: &mut Client, asked: &'static str) -> Response {
+    client.send_request(json("books", query(asked.into()))).await
 }
 
 fn ickle(text: &str) -> QueryRequest {
@@ -56,8 +56,8 @@ fn ickle(text: &str) -> QueryRequest {
 }
 
 #[tokio::test]
-async fn three_servers_find_each_entry_once_whoever_is_asked() {
-    let servers = Running::three("queries").await;
+async fn query_of_three_servers_finds_each_entry_once_at_any_of_them() {
+    let servers = RunningServer::three("queries").await;
     let mut client = servers[0].client().await;
     with_books(&mut client, 300).await;
     for server in &servers {
@@ -81,7 +81,7 @@ async fn three_servers_find_each_entry_once_whoever_is_asked() {
         rows.dedup();
         assert_eq!(rows.len(), 300);
     }
-    // Each has what it owns, and with two owners of each there is everything twice.
+    // Each server returns the entries that it owns; with two owners every entry appears twice.
     let mut own = 0;
     for server in &servers {
         let asked = QueryRequest { is_local: true, ..ickle("FROM shop.Book") };
@@ -94,8 +94,8 @@ async fn three_servers_find_each_entry_once_whoever_is_asked() {
 }
 
 #[tokio::test]
-async fn who_asks_in_json_is_answered_in_json() {
-    let running = Running::start("queries-json").await;
+async fn query_in_json_is_answered_in_json() {
+    let running = RunningServer::start("queries-json").await;
     let mut client = running.client().await;
     with_books(&mut client, 3).await;
     for (asked, answer) in [
@@ -114,7 +114,7 @@ async fn who_asks_in_json_is_answered_in_json() {
         ),
         (r#"{"query":"FROM shop.Book"}"#, "invalid query request: queryString is invalid"),
     ] {
-        let response = told(&mut client, asked).await;
+        let response = query_response(&mut client, asked).await;
         match &response.body {
             ResponseBody::Result(result) => assert_eq!(result, answer.as_bytes()),
             _ => assert!(error(&response).contains(answer), "{response:?}"),
@@ -123,11 +123,11 @@ async fn who_asks_in_json_is_answered_in_json() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_queried_is_refused_with_its_reason() {
-    let running = Running::start("queries-refused").await;
+async fn invalid_query_is_refused_with_its_reason() {
+    let running = RunningServer::start("queries-refused").await;
     let mut client = running.client().await;
     with_books(&mut client, 1).await;
-    client.create_so("texts", r#"{"local-cache": {"encoding": {"media-type": "text/plain"}}}"#).await;
+    client.create_with("texts", r#"{"local-cache": {"encoding": {"media-type": "text/plain"}}}"#).await;
     let refused = client.ask("texts", query(ickle("FROM shop.Book").write())).await;
     assert_eq!(
         error(&refused),
@@ -144,9 +144,9 @@ async fn what_cannot_be_queried_is_refused_with_its_reason() {
     let missing = client.ask("films", query(ickle("FROM shop.Book").write())).await;
     assert!(error(&missing).contains("CacheNotFoundException"), "{missing:?}");
     for (params, why) in [
-        (vec![], "has the query as its first parameter"),
+        (vec![], "has to be the query"),
         (vec!["J\x04FROM"], "the name of a type is expected"),
-        (vec!["J\x0eFROM shop.Book", "J\x01p"], "a parameter has a name, and no value"),
+        (vec!["J\x0eFROM shop.Book", "J\x01p"], "a parameter has a name but no value"),
     ] {
         let params = params.into_iter().map(Bytes::from).collect();
         let filter = Factory { name: "continuous-query-filter-converter-factory".into(), params };
@@ -163,12 +163,12 @@ async fn what_cannot_be_queried_is_refused_with_its_reason() {
     }
 }
 
-/// A text as Java's clients wrap it.
+/// Returns a text as Java's clients wrap it.
 fn wrapped(text: &str) -> Bytes {
     consort_protostream::Wrapped::Text(text.to_owned()).write()
 }
 
-fn walk(params: &[Bytes], with_metadata: bool) -> RequestBody {
+fn start_iteration(params: &[Bytes], with_metadata: bool) -> RequestBody {
     let filter = Factory { name: "iteration-filter-converter-factory".into(), params: params.to_vec() };
     RequestBody::Iteration(Iteration::Start(Start {
         segments: None,
@@ -178,9 +178,9 @@ fn walk(params: &[Bytes], with_metadata: bool) -> RequestBody {
     }))
 }
 
-/// Keys with what there is of their values, in order.
-async fn walked(client: &mut Client, params: &[Bytes], with_metadata: bool) -> Vec<(Bytes, Vec<Bytes>)> {
-    let begun = client.ask("books", walk(params, with_metadata)).await;
+/// Returns the keys with their values, in order.
+async fn iterate(client: &mut Client, params: &[Bytes], with_metadata: bool) -> Vec<(Bytes, Vec<Bytes>)> {
+    let begun = client.ask("books", start_iteration(params, with_metadata)).await;
     let ResponseBody::Iteration(Walked::Started(id)) = begun.body else { panic!("{begun:?}") };
     let mut all = Vec::new();
     loop {
@@ -199,35 +199,35 @@ async fn walked(client: &mut Client, params: &[Bytes], with_metadata: bool) -> V
 }
 
 #[tokio::test]
-async fn a_walk_gives_what_a_query_finds_or_selects_once_from_all_servers() {
-    let servers = Running::three("queries-walked").await;
+async fn iteration_with_a_query_returns_each_match_once_from_all_servers() {
+    let servers = RunningServer::three("queries-iterated").await;
     let mut client = servers[1].client().await;
     with_books(&mut client, 100).await;
     for with_metadata in [false, true] {
         let named = ["FROM shop.Book b WHERE b.pages > :p", "p"].map(wrapped);
         let [query, name] = named;
-        let whole = walked(&mut client, &[query, name, "\x28\x3b".into()], with_metadata).await;
+        let whole = iterate(&mut client, &[query, name, "\x28\x3b".into()], with_metadata).await;
         let keys: Vec<Bytes> = whole.iter().map(|(key, _)| key.clone()).collect();
         assert_eq!(keys, (60..100).map(|at| wrapped(&format!("book-{at}"))).collect::<Vec<_>>());
         assert!(whole.iter().all(|(_, values)| values[0].windows(9).any(|name| name == b"shop.Book")));
         let selected = wrapped("SELECT title, pages FROM shop.Book WHERE title = 'b007'");
-        let fields = walked(&mut client, &[selected], with_metadata).await;
+        let fields = iterate(&mut client, &[selected], with_metadata).await;
         let expected = ["J\x04b007", "\x28\x07"].map(Bytes::from).to_vec();
         assert_eq!(fields, [(wrapped("book-7"), expected)]);
     }
     for (params, why) in [
-        (vec![wrapped("DELETE FROM shop.Book")], "takes nothing away"),
+        (vec![wrapped("DELETE FROM shop.Book")], "cannot remove entries"),
         (vec![wrapped("SELECT COUNT(*) FROM shop.Book")], "cannot use grouping or aggregations"),
-        (vec![], "'iteration-filter-converter-factory' has the query as its first parameter"),
+        (vec![], "first parameter of 'iteration-filter-converter-factory' has to be the query"),
     ] {
-        let refused = client.ask("books", walk(&params, false)).await;
+        let refused = client.ask("books", start_iteration(&params, false)).await;
         assert!(error(&refused).contains(why), "{refused:?}");
     }
 }
 
 #[tokio::test]
-async fn who_may_read_may_query_and_takes_nothing_away() {
-    let running = Running::secured("queries-roles", users()).await;
+async fn user_with_read_permission_can_query_but_not_delete() {
+    let running = RunningServer::secured("queries-roles", users()).await;
     let mut admin = running.client().await;
     admin.plain("admin", "admin").await;
     with_books(&mut admin, 2).await;

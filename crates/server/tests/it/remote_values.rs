@@ -1,36 +1,37 @@
-//! Large values that another server has: their bytes are reserved before they are sent here.
+//! Large values of another server: their bytes are reserved before they are sent.
 
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, map};
 use consort_hotrod::{Flags, Request, RequestBody, ResponseBody, Status};
 use consort_server::{Budget, Server};
 
-use crate::client::{Client, Running, get, put, request};
+use crate::client::{Client, RunningServer, get, put, request};
 
 const MIB: usize = 1024 * 1024;
 
-/// Of the same size: 8 MiB of responses of up to 1 MiB are held by a server with this process.
+/// The values have the same size. A server with this budget holds 8 MiB of responses, each up to 1 MiB.
 const VALUE_BYTES: usize = MIB - 1_000;
 
 const PROCESS_BYTES: u64 = 128 * MIB as u64;
 
 const READS: u64 = 60;
 
-/// Two servers, of which one has the value of `large`; and the budgets of both.
-async fn servers(cluster: &str) -> ([Running; 2], [Budget; 2]) {
+/// Starts two servers, one of which has the value of `large`. Returns them with their budgets.
+async fn servers(cluster: &str) -> ([RunningServer; 2], [Budget; 2]) {
     let budgets = [(); 2].map(|()| Budget::new("process", PROCESS_BYTES));
     let [first, second] = budgets.each_ref().map(|budget| Server::builder().memory(budget.clone()));
-    let servers = [Running::secured(cluster, first).await, Running::joining(cluster, second).await];
+    let servers =
+        [RunningServer::secured(cluster, first).await, RunningServer::joining(cluster, second).await];
     let mut client = servers[0].client().await;
-    client.create_so("c", r#"{"distributed-cache": {"owners": 1}}"#).await;
+    client.create_with("c", r#"{"distributed-cache": {"owners": 1}}"#).await;
     for (key, value) in [("large", vec![7; VALUE_BYTES]), ("small", vec![7])] {
         assert_eq!(client.ask("c", put(key, value)).await.status, Status::Success);
     }
     (servers, budgets)
 }
 
-/// Begins so many requests at both servers, of which one has what is asked for.
-async fn greedy(servers: &[Running; 2], body: impl Fn() -> RequestBody, flags: Flags) -> [Client; 2] {
+/// Begins many requests at both servers, one of which has the value.
+async fn greedy(servers: &[RunningServer; 2], body: impl Fn() -> RequestBody, flags: Flags) -> [Client; 2] {
     let requests: Vec<Request> = (0..READS)
         .map(|id| {
             let mut request = request(id, "c", body());
@@ -45,7 +46,7 @@ async fn greedy(servers: &[Running; 2], body: impl Fn() -> RequestBody, flags: F
     clients
 }
 
-/// What its responses have, in the order in which they come.
+/// Returns the contents of the responses in their order.
 async fn all(client: &mut Client, body: RequestBody) -> Vec<ResponseBody> {
     let asked = request(0, "c", body).context();
     let mut bodies = Vec::new();
@@ -55,8 +56,8 @@ async fn all(client: &mut Client, body: RequestBody) -> Vec<ResponseBody> {
     bodies
 }
 
-/// Others are served while clients take no responses, which are bounded.
-async fn others_are_served(servers: &[Running; 2], budgets: &[Budget; 2]) {
+/// Other clients are served while clients do not read their responses, which are bounded.
+async fn others_are_served(servers: &[RunningServer; 2], budgets: &[Budget; 2]) {
     for server in servers {
         let mut other = server.client().await;
         for _ in 0..200 {
@@ -66,7 +67,7 @@ async fn others_are_served(servers: &[Running; 2], budgets: &[Budget; 2]) {
     assert!(budgets.iter().any(|budget| budget.usage().peak > 7 * MIB as u64), "{budgets:?}");
 }
 
-/// A server's own value takes no memory, so that only responses to clients that are written count beyond the limit.
+/// A server's own value takes no memory, so that only responses that are being written count beyond the limit.
 fn are_bounded(budgets: &[Budget; 2]) {
     for budget in budgets {
         let peak = budget.usage().peak;
@@ -75,7 +76,7 @@ fn are_bounded(budgets: &[Budget; 2]) {
 }
 
 #[tokio::test]
-async fn values_of_another_server_that_a_client_does_not_take_are_bounded_and_all_arrive_when_it_does() {
+async fn unread_values_of_another_server_are_bounded_and_all_arrive_when_the_client_reads() {
     let (servers, budgets) = servers("remote-values").await;
     let mut clients = greedy(&servers, || get("large"), Flags::NONE).await;
     others_are_served(&servers, &budgets).await;
@@ -89,7 +90,7 @@ async fn values_of_another_server_that_a_client_does_not_take_are_bounded_and_al
 }
 
 #[tokio::test]
-async fn previous_values_of_another_server_are_bounded_as_values_that_are_read() {
+async fn previous_values_of_another_server_are_bounded_like_read_values() {
     let (servers, budgets) = servers("remote-previous").await;
     let put_if_absent = || {
         let RequestBody::Map(map::Request::Put(to)) = put("large", "v") else { unreachable!("it is a put") };
@@ -107,7 +108,7 @@ async fn previous_values_of_another_server_are_bounded_as_values_that_are_read()
 }
 
 #[tokio::test]
-async fn many_large_values_of_another_server_are_read_one_after_the_other() {
+async fn large_values_of_another_server_are_read_one_after_the_other() {
     let (servers, budgets) = servers("remote-many").await;
     let mut client = servers[0].client().await;
     // The first request of a connection is a small one.
@@ -131,7 +132,7 @@ async fn many_large_values_of_another_server_are_read_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn large_value_of_another_server_is_not_sent_to_know_that_it_is_there() {
+async fn contains_key_does_not_transfer_a_large_value_of_another_server() {
     let (servers, budgets) = servers("remote-contains").await;
     for server in &servers {
         let mut client = server.client().await;
@@ -140,6 +141,6 @@ async fn large_value_of_another_server_is_not_sent_to_know_that_it_is_there() {
             assert_eq!(client.ask("c", contains).await.status, status);
         }
     }
-    // The put of the value was larger than any response.
+    // The request that put the value was larger than any response.
     assert!(budgets.iter().all(|budget| budget.usage().peak < 2 * MIB as u64), "{budgets:?}");
 }

@@ -1,4 +1,4 @@
-//! Servers with users and servers without, in one cluster.
+//! Servers with users and servers without users in one cluster.
 
 use consort_hotrod::{RequestBody, Status, ops};
 use consort_server::{Server, ServerError};
@@ -6,24 +6,24 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
 use crate::authentication::users;
-use crate::client::{Client, PATIENCE, Running, error, get, put};
+use crate::client::{Client, PATIENCE, RunningServer, error, get, put};
 
-async fn http(server: &Running, path: &str) -> String {
+async fn http(server: &RunningServer, path: &str) -> String {
     let mut stream = tokio::net::TcpStream::connect(server.at).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut told = String::new();
-    stream.read_to_string(&mut told).await.unwrap();
-    told
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    response
 }
 
-/// Until a server says that it is ready, or that it is not.
-async fn until_ready(server: &Running, code: &str) -> String {
+/// Waits until the readiness probe has this status.
+async fn until_ready(server: &RunningServer, code: &str) -> String {
     let looked = async {
         loop {
-            let told = http(server, "/health/ready").await;
-            if told.starts_with(&format!("HTTP/1.1 {code}")) {
-                return told;
+            let response = http(server, "/health/ready").await;
+            if response.starts_with(&format!("HTTP/1.1 {code}")) {
+                return response;
             }
             sleep(std::time::Duration::from_millis(20)).await;
         }
@@ -37,21 +37,21 @@ async fn ends(mut client: Client) {
 }
 
 #[tokio::test]
-async fn a_server_without_users_does_not_start_beside_one_with_users() {
-    let first = Running::secured("weaker-start", users()).await;
-    let refused = Running::refused("weaker-start", Server::builder()).await;
+async fn server_without_users_does_not_start_in_a_cluster_with_users() {
+    let first = RunningServer::secured("weaker-start", users()).await;
+    let refused = RunningServer::refused("weaker-start", Server::builder()).await;
     assert!(matches!(refused, ServerError::WeakerAuthentication), "{refused}");
     until_ready(&first, "200").await;
 }
 
 #[tokio::test]
-async fn a_server_without_users_refuses_clients_while_another_one_has_users() {
-    let weaker = Running::secured("weaker-later", Server::builder()).await;
+async fn server_without_users_refuses_clients_while_another_server_has_users() {
+    let weaker = RunningServer::secured("weaker-later", Server::builder()).await;
     let mut client = weaker.client().await;
     client.create("c").await;
     assert_eq!(client.ask("c", put("k", "v")).await.status, Status::Success);
-    let stronger = Running::joining("weaker-later", users()).await;
-    // A connection that was there ends, whatever it hears of.
+    let stronger = RunningServer::joining("weaker-later", users()).await;
+    // An open connection ends, independent of its requests.
     ends(client).await;
     let not_ready = until_ready(&weaker, "503").await;
     assert!(not_ready.contains("other servers of its cluster require authentication"), "{not_ready}");
@@ -71,9 +71,10 @@ async fn a_server_without_users_refuses_clients_while_another_one_has_users() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_allowed_to_require_less_serves_everyone() {
-    let _stronger = Running::secured("weaker-allowed", users()).await;
-    let weaker = Running::joining("weaker-allowed", Server::builder().allow_weaker_authentication()).await;
+async fn server_that_may_require_less_serves_every_client() {
+    let _stronger = RunningServer::secured("weaker-allowed", users()).await;
+    let weaker =
+        RunningServer::joining("weaker-allowed", Server::builder().allow_weaker_authentication()).await;
     let mut client = weaker.client().await;
     client.create("c").await;
     assert_eq!(client.ask("c", put("k", "v")).await.status, Status::Success);

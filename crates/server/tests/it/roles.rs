@@ -1,4 +1,4 @@
-//! Every operation tried with every role.
+//! Every operation, tried with every role.
 
 use bytes::Bytes;
 use consort_hotrod::ops::{
@@ -8,7 +8,7 @@ use consort_hotrod::{BitSet, Expiration, Opcode, RequestBody, ResponseBody, Stat
 use consort_server::Role;
 
 use crate::authentication::users;
-use crate::client::{Client, Running, exec};
+use crate::client::{Client, RunningServer, exec};
 
 fn key() -> Bytes {
     Bytes::from_static(b"k")
@@ -130,7 +130,7 @@ fn multimap_requests() -> Vec<multimap::Request> {
     actions.map(|action| multimap::Request { action, allows_duplicates: false }).to_vec()
 }
 
-/// Every operation, once.
+/// Returns every operation, once.
 pub(crate) fn every_operation() -> Vec<RequestBody> {
     let start = iteration::Start { segments: None, filter: None, batch: 10, with_metadata: false };
     let mut all = vec![
@@ -159,7 +159,7 @@ pub(crate) fn every_operation() -> Vec<RequestBody> {
     all
 }
 
-/// Tasks by which caches are made, changed and removed.
+/// Tasks that create, change and remove caches.
 const MAKING: [&str; 7] = [
     "@@cache@create",
     "@@cache@getorcreate",
@@ -170,7 +170,7 @@ const MAKING: [&str; 7] = [
     "@@cache@remove",
 ];
 
-/// What an operation needs, by its name, as Infinispan's guide to security has it for the methods of caches.
+/// Returns the permission that an operation needs, from its name and Infinispan's security guide for the methods of caches.
 fn needed(body: &RequestBody) -> Option<&'static str> {
     let name = match body {
         RequestBody::Task(task::Request::Exec(name, _)) => name.as_str(),
@@ -210,14 +210,14 @@ fn is_permitted(role: Role, needed: &str) -> bool {
     }
 }
 
-async fn known_as(server: &Running, role: Role) -> Client {
+async fn authenticated_as(server: &RunningServer, role: Role) -> Client {
     let mut client = server.client().await;
     let known = client.plain(role.name(), role.name()).await;
     assert_eq!(known.body, ResponseBody::Auth(auth::Response::Done));
     client
 }
 
-/// Asks for it, and looks whether it is done or denied as it should be.
+/// Sends a request, and checks that it is done or denied as expected.
 async fn try_one(client: &mut Client, role: Role, body: RequestBody) {
     let operation = match &body {
         RequestBody::Task(task::Request::Exec(name, _)) => format!("EXEC of {}", name.as_str()),
@@ -243,11 +243,11 @@ async fn try_one(client: &mut Client, role: Role, body: RequestBody) {
 }
 
 #[tokio::test]
-async fn every_operation_is_held_against_every_role() {
-    let server = Running::secured("every-role", users()).await;
-    known_as(&server, Role::Admin).await.create("c").await;
+async fn every_operation_is_checked_against_every_role() {
+    let server = RunningServer::secured("every-role", users()).await;
+    authenticated_as(&server, Role::Admin).await.create("c").await;
     for role in Role::ALL {
-        let mut client = known_as(&server, role).await;
+        let mut client = authenticated_as(&server, role).await;
         for body in every_operation() {
             try_one(&mut client, role, body).await;
         }
@@ -261,9 +261,9 @@ async fn every_operation_is_held_against_every_role() {
 }
 
 #[tokio::test]
-async fn nothing_but_a_ping_is_answered_to_a_stranger() {
-    let server = Running::secured("strangers", users()).await;
-    known_as(&server, Role::Admin).await.create("c").await;
+async fn unauthenticated_client_gets_a_response_to_ping_only() {
+    let server = RunningServer::secured("strangers", users()).await;
+    authenticated_as(&server, Role::Admin).await.create("c").await;
     let mut stranger = server.client().await;
     for body in every_operation() {
         let operation = body.opcode();

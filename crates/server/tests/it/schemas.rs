@@ -1,4 +1,4 @@
-//! The cache with schemas of protobuf.
+//! The cache of protobuf schemas.
 
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, map, multimap, server, task};
@@ -9,7 +9,7 @@ use consort_hotrod::{
 use consort_server::Role;
 
 use crate::authentication::users;
-use crate::client::{Client, Running, error, exec, get, put, request};
+use crate::client::{Client, RunningServer, error, exec, get, put, request};
 
 const SCHEMAS: &str = "___protobuf_metadata";
 
@@ -24,7 +24,7 @@ fn text(body: RequestBody) -> Request {
 }
 
 async fn ask(client: &mut Client, body: RequestBody) -> Response {
-    client.ask_so(text(body)).await
+    client.send_request(text(body)).await
 }
 
 async fn read(client: &mut Client, key: &'static str) -> Option<String> {
@@ -41,19 +41,19 @@ async fn run(client: &mut Client, name: &str, params: &[(&str, &str)]) -> Respon
     client.ask("", RequestBody::Task(task::Request::Exec(name.into(), params.collect()))).await
 }
 
-/// What a task about schemas says.
+/// Runs the task that writes a schema. Returns its outcome.
 async fn save(client: &mut Client, name: &str, content: &str, op: &str, force: &str) -> String {
     let params = [("name", name), ("content", content), ("op", op), ("force", force)];
     match run(client, "@@schemas@createOrUpdate", &params).await.body {
-        ResponseBody::Result(told) => String::from_utf8(told.into()).unwrap(),
+        ResponseBody::Result(outcome) => String::from_utf8(outcome.into()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn errors_of_schemas_are_there_as_soon_as_they_are_written_on_all_servers() {
-    let first = Running::start("schemas").await;
-    let second = Running::join("schemas").await;
+async fn errors_of_schemas_are_visible_on_all_servers_when_the_write_is_answered() {
+    let first = RunningServer::start("schemas").await;
+    let second = RunningServer::join("schemas").await;
     let (mut here, mut there) = (first.client().await, second.client().await);
     let pong = here.ask(SCHEMAS, RequestBody::Server(server::Request::Ping)).await.body;
     let ResponseBody::Server(server::Response::Pong(pong)) = pong else { panic!("{pong:?}") };
@@ -63,13 +63,13 @@ async fn errors_of_schemas_are_there_as_soon_as_they_are_written_on_all_servers(
     assert!(read(&mut there, "loan.proto.errors").await.unwrap().contains("book.proto"));
     assert_eq!(ask(&mut there, put("bad.proto", "message Bad {")).await.status, Status::Success);
     assert_eq!(read(&mut here, ".errors").await.as_deref(), Some("bad.proto\nloan.proto"));
-    // What was missing comes, and with it what imports it is right.
+    // After the missing schema is written, the schemas that import it have no error.
     assert_eq!(ask(&mut there, put("book.proto", BOOK)).await.status, Status::Success);
     assert_eq!(read(&mut here, "loan.proto.errors").await, None);
     assert_eq!(read(&mut here, ".errors").await.as_deref(), Some("bad.proto"));
     let mut remove = text(RequestBody::Map(map::Request::Remove("bad.proto".into())));
     remove.header.flags = Flags::FORCE_RETURN_PREVIOUS;
-    let removed = here.ask_so(remove).await;
+    let removed = here.send_request(remove).await;
     assert!(matches!(&removed.body, ResponseBody::Map(map::Response::Previous(Some(previous)))
         if previous.value == "message Bad {"));
     assert_eq!(read(&mut there, ".errors").await, None);
@@ -86,8 +86,8 @@ async fn errors_of_schemas_are_there_as_soon_as_they_are_written_on_all_servers(
 }
 
 #[tokio::test]
-async fn only_schemas_are_written_and_old_clients_wrap_them() {
-    let running = Running::start("schemas-only").await;
+async fn only_schemas_can_be_written_and_old_clients_wrap_them() {
+    let running = RunningServer::start("schemas-only").await;
     let mut client = running.client().await;
     let refused = ask(&mut client, put("book", BOOK)).await;
     assert_eq!(refused.status, Status::ServerError);
@@ -107,30 +107,30 @@ async fn only_schemas_are_written_and_old_clients_wrap_them() {
     let header = RequestHeader { cache: SCHEMAS.into(), ..RequestHeader::new(1, ProtocolVersion::V2_5) };
     let wrapped = "\x4a\x07a.proto";
     let old = Request { header, body: put(wrapped, "\x4a\x02//") };
-    assert_eq!(client.ask_so(old.clone()).await.status, Status::Success);
+    assert_eq!(client.send_request(old.clone()).await.status, Status::Success);
     assert_eq!(read(&mut client, "a.proto").await.as_deref(), Some("//"));
-    let found = client.ask_so(Request { body: get(wrapped), ..old }).await.body;
+    let found = client.send_request(Request { body: get(wrapped), ..old }).await.body;
     assert_eq!(found, ResponseBody::Map(map::Response::Value("\x4a\x02//".into())));
 }
 
 #[tokio::test]
-async fn tasks_say_what_they_have_done() {
-    let running = Running::start("schemas-tasks").await;
+async fn tasks_for_schemas_return_their_outcome() {
+    let running = RunningServer::start("schemas-tasks").await;
     let mut client = running.client().await;
     assert_eq!(save(&mut client, "book.proto", BOOK, "u", "").await, "n");
     assert_eq!(save(&mut client, "book.proto", BOOK, "c", "").await, "c");
     assert_eq!(save(&mut client, "book.proto", BOOK, "c", "").await, "n");
     assert_eq!(save(&mut client, "book.proto", BOOK, "s", "").await, "n");
     assert_eq!(save(&mut client, "book.proto", BOOK, "s", "f").await, "u");
-    let told = save(&mut client, "book.proto", "message Book { string title 1; }", "u", "").await;
-    assert!(told.starts_with("u;book.proto:1:"), "{told}");
-    let told = save(&mut client, "loan.proto", LOAN, "s", "").await;
-    assert!(told.starts_with("c;") && told.contains("book.proto"), "{told}");
-    let told = save(&mut client, "loan.proto", LOAN, "s", "").await;
-    assert!(told.starts_with("n;"), "{told}");
-    for (name, told) in [("loan.proto", "1"), ("loan.proto", "0"), ("book.proto", "1")] {
+    let outcome = save(&mut client, "book.proto", "message Book { string title 1; }", "u", "").await;
+    assert!(outcome.starts_with("u;book.proto:1:"), "{outcome}");
+    let outcome = save(&mut client, "loan.proto", LOAN, "s", "").await;
+    assert!(outcome.starts_with("c;") && outcome.contains("book.proto"), "{outcome}");
+    let outcome = save(&mut client, "loan.proto", LOAN, "s", "").await;
+    assert!(outcome.starts_with("n;"), "{outcome}");
+    for (name, outcome) in [("loan.proto", "1"), ("loan.proto", "0"), ("book.proto", "1")] {
         let deleted = run(&mut client, "@@schemas@delete", &[("name", name)]).await.body;
-        assert_eq!(deleted, ResponseBody::Result(told.into()), "{name}");
+        assert_eq!(deleted, ResponseBody::Result(outcome.into()), "{name}");
     }
     for params in [
         &[("name", "a.proto"), ("op", "c")][..],
@@ -143,8 +143,8 @@ async fn tasks_say_what_they_have_done() {
 }
 
 #[tokio::test]
-async fn who_may_not_make_anything_writes_no_schemas() {
-    let running = Running::secured("schemas-roles", users()).await;
+async fn user_without_create_permission_cannot_write_schemas() {
+    let running = RunningServer::secured("schemas-roles", users()).await;
     for role in [Role::Admin, Role::Deployer, Role::Application, Role::Observer] {
         let may = matches!(role, Role::Admin | Role::Deployer);
         let mut client = running.client().await;

@@ -1,27 +1,27 @@
-//! Clients that nobody knows, and what they cost.
+//! Unauthenticated clients, and the resources that they use.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_hotrod::ops::server;
 use consort_hotrod::{RequestBody, Status};
-use consort_server::bounds::{CREDENTIALS_BYTES_MAX, STRANGER_BYTES_MAX};
+use consort_server::limits::{CREDENTIALS_BYTES_MAX, PREAUTH_BYTES_MAX};
 use consort_server::{Role, Server, Users, line_for};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::authentication::{refusal, users};
-use crate::client::{Client, PATIENCE, Running, get, put};
+use crate::client::{Client, PATIENCE, RunningServer, get, put};
 
-/// Reads until the server has closed the connection.
+/// Reads until the server closes the connection.
 async fn closed(mut stream: TcpStream) {
     let mut sink = Vec::new();
-    // What was not read there is a reset here.
+    // Unread input on the server's side causes a reset here.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut sink)).await.expect("it is closed");
 }
 
-/// The beginning of AUTH with PLAIN, of so many bytes.
+/// Returns the beginning of AUTH with PLAIN and a message of this many bytes.
 fn auth_of(length: usize) -> Vec<u8> {
     let mut bytes = b"\xa0\x01\x1f\x23\x00\x00\x01\x00\x00\x00\x05PLAIN".to_vec();
     let mut rest = length;
@@ -34,11 +34,11 @@ fn auth_of(length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_stranger_is_not_waited_for() {
+async fn unauthenticated_connection_ends_after_its_timeout() {
     let patience = Duration::from_millis(400);
-    let server = Running::secured("patience", users().patience(patience)).await;
+    let server = RunningServer::secured("patience", users().handshake_timeout(patience)).await;
     let begun = Instant::now();
-    // One says nothing, one half of something, one begins to show who it is, and one asks only whether anybody is there.
+    // One client sends nothing, one a half request, one begins an authentication, and one only sends pings.
     let silent = server.client().await.stream;
     let mut half = server.client().await.stream;
     half.write_all(b"\xa0\x01\x1f").await.unwrap();
@@ -62,7 +62,7 @@ async fn a_stranger_is_not_waited_for() {
         .await
         .expect("they are closed");
     assert!(begun.elapsed() >= patience);
-    // Who has shown who it is can say nothing for longer.
+    // An authenticated client may be silent for longer.
     let mut alice = server.client().await;
     assert_eq!(alice.plain("alice", "wonderland").await.status, Status::Success);
     let begun = Instant::now();
@@ -71,20 +71,20 @@ async fn a_stranger_is_not_waited_for() {
     assert_eq!(alice.ask("", RequestBody::Server(server::Request::Ping)).await.status, Status::Success);
 }
 
-/// It would have the thread to itself, and never be turned away.
+/// The client would occupy the thread, and its timeout would never be checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_never_stops_asking_does_not_keep_others_from_their_turn() {
+async fn unauthenticated_client_that_sends_without_pause_does_not_delay_others() {
     let patience = Duration::from_millis(400);
-    let server = Running::secured("endless", users().patience(patience)).await;
-    let mut endless = server.client().await.stream;
+    let server = RunningServer::secured("sender", users().handshake_timeout(patience)).await;
+    let mut sender = server.client().await.stream;
     let asking = tokio::spawn(async move {
         let ping = crate::client::request(1, "", RequestBody::Server(server::Request::Ping));
         let mut out = consort_hotrod::Output::new();
         (0..1_000).for_each(|_| ping.encode(&mut out));
         let pings = out.into_bytes();
-        let (mut from, mut to) = endless.split();
+        let (mut from, mut to) = sender.split();
         let mut sink = tokio::io::sink();
-        // Until it is turned away, which is a reset where something was not read.
+        // Until the server closes the connection, which is a reset if input was unread.
         let writing = async { while to.write_all(&pings).await.is_ok() {} };
         tokio::select! {
             () = writing => {}
@@ -97,13 +97,13 @@ async fn who_never_stops_asking_does_not_keep_others_from_their_turn() {
 }
 
 #[tokio::test]
-async fn a_strangers_request_is_small() {
-    let server = Running::secured("small", users()).await;
-    for length in [CREDENTIALS_BYTES_MAX, STRANGER_BYTES_MAX, 1 << 30] {
+async fn request_of_an_unauthenticated_client_is_bounded() {
+    let server = RunningServer::secured("small", users()).await;
+    for length in [CREDENTIALS_BYTES_MAX, PREAUTH_BYTES_MAX, 1 << 30] {
         let error = server.client().await.refused(&auth_of(length)).await.expect("an error");
         assert_eq!(error.status, Status::ParseError, "{length}");
     }
-    // A name of a cache, and the count of other parameters.
+    // A long cache name, and a large count of other parameters.
     for bytes in [
         &b"\xa0\x01\x29\x17\xff\xff\xff\xff\x07"[..],
         b"\xa0\x01\x29\x17\x00\x00\x01\x00\x00\x00\xff\xff\x7f",
@@ -111,61 +111,61 @@ async fn a_strangers_request_is_small() {
         let error = server.client().await.refused(bytes).await.expect("an error");
         assert_eq!(error.status, Status::ParseError);
     }
-    // Who is known may say more.
+    // An authenticated client may send larger requests.
     let mut admin = server.client().await;
     admin.plain("admin", "admin").await;
     admin.create("c").await;
-    let large = Bytes::from(vec![7; 4 * STRANGER_BYTES_MAX]);
+    let large = Bytes::from(vec![7; 4 * PREAUTH_BYTES_MAX]);
     assert_eq!(admin.ask("c", put("large", large)).await.status, Status::Success);
 }
 
-/// Resident memory of this process (Linux).
-fn resident() -> usize {
+/// Returns the resident memory of this process (Linux).
+fn resident_bytes() -> usize {
     let table = std::fs::read_to_string("/proc/self/statm").unwrap();
     table.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
 #[tokio::test]
-async fn strangers_hold_no_more_than_64_kib_each() {
-    const STRANGERS: usize = 400;
-    let server = Running::secured("held", users().patience(PATIENCE)).await;
+async fn unauthenticated_connection_holds_at_most_64_kib() {
+    const CLIENTS: usize = 400;
+    let server = RunningServer::secured("held", users().handshake_timeout(PATIENCE)).await;
     let mut message = auth_of(CREDENTIALS_BYTES_MAX - 64);
     message.resize(CREDENTIALS_BYTES_MAX - 64, 0);
-    let mut strangers = Vec::new();
-    let before = resident();
-    for _ in 0..STRANGERS {
-        let mut stranger = server.client().await;
-        // All but the end of something, after something that was answered, so that it has been read.
-        stranger.ask("", RequestBody::Server(server::Request::Ping)).await;
-        stranger.stream.write_all(&message).await.unwrap();
-        strangers.push(stranger);
+    let mut clients = Vec::new();
+    let before = resident_bytes();
+    for _ in 0..CLIENTS {
+        let mut client = server.client().await;
+        // An incomplete request after an answered one, so that the server has read it.
+        client.ask("", RequestBody::Server(server::Request::Ping)).await;
+        client.stream.write_all(&message).await.unwrap();
+        clients.push(client);
     }
-    // Others are served meanwhile, and after what those have sent.
+    // Other clients are served meanwhile, and after the incomplete requests were received.
     let mut admin = server.client().await;
     admin.plain("admin", "admin").await;
     admin.create("c").await;
     assert_eq!(admin.ask("c", put("k", "v")).await.status, Status::Success);
-    let held = resident().saturating_sub(before) / STRANGERS;
-    assert!(held <= STRANGER_BYTES_MAX, "{held} bytes each");
+    let held = resident_bytes().saturating_sub(before) / CLIENTS;
+    assert!(held <= PREAUTH_BYTES_MAX, "{held} bytes each");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wrong_passwords_at_speed_do_not_hold_up_others() {
+async fn guessed_passwords_do_not_delay_other_clients() {
     const GUESSING: usize = 32;
     const READS: usize = 20_000;
-    // As expensive as verifiers are that are made for real.
+    // The verifiers have production cost.
     let line = line_for("alice", &[Role::Admin], Some("wonderland")).unwrap();
-    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_secrets_in_the_open();
-    let server = Running::secured("guessing", builder).await;
+    let builder = Server::builder().users(Users::parse("users", &line).unwrap()).allow_cleartext();
+    let server = RunningServer::secured("guesses", builder).await;
     let mut alice = server.client().await;
     alice.plain("alice", "wonderland").await;
     alice.create("c").await;
     alice.ask("c", put("k", "v")).await;
     let quiet = reads(&mut alice, READS).await;
     let at = server.at;
-    let mut guessing = tokio::task::JoinSet::new();
+    let mut guesses = tokio::task::JoinSet::new();
     for n in 0..GUESSING {
-        guessing.spawn(async move {
+        guesses.spawn(async move {
             let name = if n % 2 == 0 { "alice" } else { "nobody" };
             loop {
                 let mut client = Client::connect(at).await;
@@ -174,13 +174,13 @@ async fn wrong_passwords_at_speed_do_not_hold_up_others() {
         });
     }
     let disturbed = reads(&mut alice, READS).await;
-    guessing.shutdown().await;
+    guesses.shutdown().await;
     println!("p50 and p99 without guesses {quiet:?}, with them {disturbed:?}");
-    // Passwords are hashed for tens of milliseconds each, and never where this waits.
+    // Hashing a password takes tens of milliseconds, and never blocks this client.
     assert!(disturbed[1] < Duration::from_millis(250), "{disturbed:?} after {quiet:?}");
 }
 
-/// Reads one after the other: the 50th and the 99th percentile of what they take.
+/// Reads sequentially. Returns the 50th and the 99th percentile of the latency.
 async fn reads(client: &mut Client, count: usize) -> [Duration; 2] {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! Everything that comes up: messages are counted, views announced, the state kept.
+//! The receiver: it counts messages, announces views and keeps the state.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use crate::numbered::{Identity, Tally};
 #[derive(Default)]
 struct Seen {
     tallies: HashMap<Address, Tally>,
-    /// The regular messages of all senders as they came.
+    /// The regular messages of all senders in the order of receipt.
     order: Vec<Identity>,
 }
 

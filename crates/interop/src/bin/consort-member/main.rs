@@ -1,4 +1,4 @@
-//! A Consort member that is driven by lines, as the Java one is (`interop/README.md`). Its arguments are properties:
+//! A Consort member that is driven by lines, like the Java member (`interop/README.md`). Its arguments are properties:
 //! `-Dname=value`.
 
 #![forbid(unsafe_code)]
@@ -33,10 +33,10 @@ fn main() {
             return;
         }
     }
-    // Whoever drove this member is gone.
+    // The process that drives this member has ended.
 }
 
-/// Says it, unless nobody listens any more.
+/// Writes a line, unless the reader has closed the pipe.
 fn say(object: &Value) {
     let _ = writeln!(std::io::stdout(), "@@ {object}");
 }

@@ -1,4 +1,4 @@
-//! The member, and what it does when it is told to.
+//! The member, and the commands that it executes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::inbox::Inbox;
 use crate::numbered::payload;
 
-/// Runs of one process, so that no other's are the same.
+/// Numbers the runs of this process, so that no two are equal.
 const RUNS_MAX: u32 = 1 << 10;
 
 pub(crate) struct Member {
     variables: Variables,
     dispatcher: Option<RpcDispatcher>,
     inbox: Arc<Inbox>,
-    /// Tells the messages of one `send` from another's; 0 would say that they are filled anyhow.
+    /// Distinguishes the messages of one `send` from those of another; 0 would mean arbitrary filling.
     next_run: AtomicU32,
 }
 
@@ -166,7 +166,7 @@ impl Member {
         answers.into()
     }
 
-    /// Makes the stack's DISCARD do this; it is put in first if need be.
+    /// Configures the stack's DISCARD, which is inserted first if necessary.
     async fn discard(
         &self,
         attributes: Vec<(&'static str, String)>,

@@ -1,24 +1,22 @@
-//! Numbers of the cluster and of the stack of protocols.
+//! Metrics of the cluster and of the protocol stack.
 
 use consort_cache::StackCount;
 
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 
-/// What a layer of the stack counts: the layer, what it counts, and how much.
-pub(crate) type OfStack = (&'static str, StackCount, u64);
+/// A count of a layer of the stack: the layer, the kind of count, and the value.
+pub(crate) type StackMetric = (&'static str, StackCount, u64);
 
-/// What each of them is.
-const fn family_of(count: StackCount) -> (Kind, &'static str, &'static str) {
+/// Returns the family of a kind of count: its type, name and help.
+const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
     match count {
         StackCount::Suspicions => {
             (Kind::Counter, "consort_cluster_suspicions", "Times that a failure detector suspected a member.")
         }
-        StackCount::Merges => (
-            Kind::Counter,
-            "consort_cluster_merges",
-            "Views in which parts of the cluster found each other again.",
-        ),
+        StackCount::Merges => {
+            (Kind::Counter, "consort_cluster_merges", "Views that merged partitions of the cluster.")
+        }
         StackCount::RetransmissionRequestsSent => (
             Kind::Counter,
             "consort_cluster_retransmission_requests_sent",
@@ -60,35 +58,35 @@ const fn family_of(count: StackCount) -> (Kind, &'static str, &'static str) {
     }
 }
 
-/// What layers count, a value for each layer that counts it: the layers of a stack are few and do not change. No values if
-/// the stack did not answer.
-pub(super) fn tell_stack(told: &mut Exposition, counts: &[OfStack]) {
+/// Appends the counts of the layers, a value for each layer with the count. The layers of a stack are few and do not change.
+/// There are no values if the stack did not respond.
+pub(super) fn append_stack(out: &mut Exposition, counts: &[StackMetric]) {
     for wanted in StackCount::ALL {
-        let (kind, name, help) = family_of(wanted);
-        told.family(kind, name, help);
+        let (kind, name, help) = family(wanted);
+        out.family(kind, name, help);
         for (layer, _, value) in counts.iter().filter(|(_, count, _)| *count == wanted) {
-            told.value(&[("protocol", layer)], value);
+            out.value(&[("protocol", layer)], value);
         }
     }
 }
 
-/// What of the cluster this server sees.
-pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
+/// Appends the metrics of the cluster that this server sees.
+pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let manager = caches.manager();
     if let Some(view) = manager.view() {
         let is_first = view.coordinator() == Some(manager.address());
-        told.family(Kind::Gauge, "consort_cluster_members", "Members of the cluster.").value(&[], view.len());
+        out.family(Kind::Gauge, "consort_cluster_members", "Members of the cluster.").value(&[], view.len());
         let help = "Members that have missed heartbeats and are not suspected yet.";
-        told.family(Kind::Gauge, "consort_cluster_silent_members", help).value(&[], manager.silent().len());
-        told.family(Kind::Gauge, "consort_cluster_view", "The view's number.").value(&[], view.id().id);
-        told.family(
+        out.family(Kind::Gauge, "consort_cluster_silent_members", help).value(&[], manager.silent().len());
+        out.family(Kind::Gauge, "consort_cluster_view", "The view's number.").value(&[], view.id().id);
+        out.family(
             Kind::Gauge,
             "consort_cluster_coordinator",
             "Whether this server is the cluster's coordinator.",
         )
         .value(&[], u8::from(is_first));
     }
-    told.family(
+    out.family(
         Kind::Gauge,
         "consort_cluster_operations_in_flight",
         "Operations of this server that have begun and wait for other members or for stores.",
@@ -101,7 +99,7 @@ pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
         ("consort_cluster_received_messages", "Messages from other members.", traffic.messages_received),
         ("consort_cluster_received_bytes", "Bytes of messages from other members.", traffic.bytes_received),
     ] {
-        told.family(Kind::Counter, name, help).value(&[], value);
+        out.family(Kind::Counter, name, help).value(&[], value);
     }
     let load = manager.response_load();
     for (name, help, value) in [
@@ -126,13 +124,13 @@ pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
             manager.waiting_event_bytes(),
         ),
     ] {
-        told.family(Kind::Gauge, name, help).value(&[], value);
+        out.family(Kind::Gauge, name, help).value(&[], value);
     }
     let unusual = manager.counters();
-    told.family(
+    out.family(
         Kind::Counter,
         "consort_cluster_unusual",
-        "Commands of members that did not go their usual way.",
+        "Commands of members that were not processed in the usual way.",
     );
     for (what, count) in [
         ("deferred", unusual.deferred),
@@ -146,7 +144,7 @@ pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
         ("adopted", unusual.adopted),
         ("unsaved", unusual.unsaved),
     ] {
-        told.value(&[("what", what)], count);
+        out.value(&[("what", what)], count);
     }
 }
 
@@ -155,16 +153,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_count_of_the_stack_has_a_family_of_its_own_and_a_value_per_layer() {
-        let mut told = Exposition::for_client("");
-        let counts: Vec<OfStack> =
+    fn each_count_of_the_stack_has_its_own_family_and_a_value_per_layer() {
+        let mut out = Exposition::for_client("");
+        let counts: Vec<StackMetric> =
             StackCount::ALL.iter().zip(1..).map(|(count, nth)| ("X", *count, nth)).collect();
-        tell_stack(&mut told, &counts);
-        let told = told.finish();
+        append_stack(&mut out, &counts);
+        let out = out.finish();
         for (nth, count) in (1..).zip(StackCount::ALL) {
-            let (kind, name, _) = family_of(count);
+            let (kind, name, _) = family(count);
             let suffix = if kind == Kind::Counter { "_total" } else { "" };
-            assert!(told.contains(&format!("\n{name}{suffix}{{protocol=\"X\"}} {nth}\n")), "{name}: {told}");
+            assert!(out.contains(&format!("\n{name}{suffix}{{protocol=\"X\"}} {nth}\n")), "{name}: {out}");
         }
     }
 }

@@ -1,74 +1,74 @@
-//! What a server tells of itself in numbers. It is collected when it is asked for; nothing here costs clients of caches more
-//! than the counts that [`crate::telemetry`] and [`crate::stats`] keep.
+//! The server's metrics. They are collected for each request. Requests of cache clients only pay for the counts that
+//! [`crate::metrics::telemetry`] and [`crate::metrics::cache_stats`] keep.
 
+mod caches;
 mod cluster;
-mod of_caches;
 mod transactions;
 
 use consort_cache::{MemoryUsage, ProcessMemory};
 use consort_memory::Usage;
 
-pub(crate) use self::cluster::OfStack;
+pub(crate) use self::cluster::StackMetric;
 
-use crate::bounds::COUNTERS_MAX;
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 use crate::http::process;
-use crate::latency::{BOUNDS, Class};
+use crate::limits::COUNTERS_MAX;
+use crate::metrics::latency::{BOUNDS, Class};
 use crate::security::Security;
 
-/// All of it, in the form that a client with this field `Accept` wants, with that form's name. How many counters are defined
-/// in the cluster other servers had to be asked for.
-pub(crate) fn told(
+/// Returns all metrics in the format that a client with this `Accept` field wants, with the format's content type. The caller
+/// passes the number of counters of the cluster, because other servers have to be asked for it.
+pub(crate) fn render(
     caches: &Caches,
     security: &Security,
     counters: Option<u64>,
-    stack: &[OfStack],
+    stack: &[StackMetric],
     accept: &str,
 ) -> (&'static str, String) {
-    let mut told = Exposition::for_client(accept);
-    let content_type = told.content_type();
-    told.family(Kind::Gauge, "consort_build_info", "The version of the server.")
+    let mut out = Exposition::for_client(accept);
+    let content_type = out.content_type();
+    out.family(Kind::Gauge, "consort_build_info", "The version of the server.")
         .value(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     let help = "Until when the server's certificate is good, since 1970.";
-    told.family(Kind::Gauge, "consort_tls_certificate_not_after_seconds", help);
-    if let Some(until) = security.certificate_good_until() {
-        told.value(&[], until);
+    out.family(Kind::Gauge, "consort_tls_certificate_not_after_seconds", help);
+    if let Some(until) = security.certificate_expiry() {
+        out.value(&[], until);
     }
-    clients(&mut told, caches);
-    memory(&mut told, &caches.memory.usages());
-    cluster::tell(&mut told, caches);
-    cluster::tell_stack(&mut told, stack);
-    of_caches::tell(&mut told, caches);
-    transactions::tell(&mut told, caches);
+    clients(&mut out, caches);
+    memory(&mut out, &caches.memory.usages());
+    cluster::append(&mut out, caches);
+    cluster::append_stack(&mut out, stack);
+    caches::append(&mut out, caches);
+    transactions::append(&mut out, caches);
     let help = "Counters that are defined in the cluster, removed ones included.";
-    told.family(Kind::Gauge, "consort_counters", help);
+    out.family(Kind::Gauge, "consort_counters", help);
     if let Some(counters) = counters {
-        told.value(&[], counters);
+        out.value(&[], counters);
     }
-    told.family(Kind::Gauge, "consort_counters_limit", "Counters that may be defined in the cluster.")
+    out.family(Kind::Gauge, "consort_counters_limit", "Counters that may be defined in the cluster.")
         .value(&[], COUNTERS_MAX);
-    process_memory(&mut told, caches);
-    process::tell(&mut told);
-    (content_type, told.finish())
+    process_memory(&mut out, caches);
+    process::append(&mut out);
+    (content_type, out.finish())
 }
 
-fn process_memory(told: &mut Exposition, caches: &Caches) {
+fn process_memory(out: &mut Exposition, caches: &Caches) {
     let manager = caches.manager();
-    told.family(
+    out.family(
         Kind::Gauge,
         "consort_process_memory_short_members",
         "Other servers that refuse writes because their memory is short.",
     )
     .value(&[], manager.short_members().len());
     let usage = manager.process_memory().map(ProcessMemory::usage);
-    told.family(
+    out.family(
         Kind::Gauge,
         "consort_process_memory_limit_bytes",
         "The memory that this server may use, and what sets that.",
     );
     if let Some(usage) = &usage {
-        told.value(&[("of", &usage.limit.of)], usage.limit.bytes);
+        out.value(&[("of", &usage.limit.of)], usage.limit.bytes);
     }
     const FIGURES: [Figure<MemoryUsage>; 6] = [
         (
@@ -105,42 +105,42 @@ fn process_memory(told: &mut Exposition, caches: &Caches) {
             |usage| usage.refused,
         ),
     ];
-    tell_figures(told, &FIGURES, usage.iter().map(|usage| (None, usage)));
+    append_figures(out, &FIGURES, usage.iter().map(|usage| (None, usage)));
 }
 
-/// A figure of something: its kind, name and help, and how it is read.
+/// A figure: its kind, name and help, and how it is read.
 type Figure<T> = (Kind, &'static str, &'static str, fn(&T) -> u64);
 
-/// A family for each figure, with a value for each source: its label, and where the figure is read.
-fn tell_figures<'a, T: 'a>(
-    told: &mut Exposition,
+/// Appends a family for each figure, with a value for each source: its label, and the source of the value.
+fn append_figures<'a, T: 'a>(
+    out: &mut Exposition,
     figures: &[Figure<T>],
     sources: impl Iterator<Item = (Option<(&'static str, &'a str)>, &'a T)> + Clone,
 ) {
     for (kind, name, help, of) in figures {
-        told.family(*kind, name, help);
+        out.family(*kind, name, help);
         for (label, source) in sources.clone() {
-            told.value(label.as_slice(), of(source));
+            out.value(label.as_slice(), of(source));
         }
     }
 }
 
-fn clients(told: &mut Exposition, caches: &Caches) {
+fn clients(out: &mut Exposition, caches: &Caches) {
     let telemetry = &caches.telemetry;
     let sums = telemetry.sums();
-    told.family(Kind::Gauge, "consort_connections", "Clients' connections, this one included.")
+    out.family(Kind::Gauge, "consort_connections", "Clients' connections, this one included.")
         .value(&[], telemetry.connections());
-    told.family(Kind::Counter, "consort_connections_accepted", "Connections that were accepted.")
+    out.family(Kind::Counter, "consort_connections_accepted", "Connections that were accepted.")
         .value(&[], telemetry.accepted.get());
-    told.family(Kind::Counter, "consort_connections_refused", "Connections that were one too many.")
+    out.family(Kind::Counter, "consort_connections_refused", "Connections that were one too many.")
         .value(&[], telemetry.turned_away.get());
-    told.family(Kind::Counter, "consort_rejections", "Times that a client has not shown who it is.")
+    out.family(Kind::Counter, "consort_rejections", "Times that a client has not shown who it is.")
         .value(&[], telemetry.rejections.get());
-    told.family(Kind::Counter, "consort_requests", "Requests of Hot Rod clients.");
+    out.family(Kind::Counter, "consort_requests", "Requests of Hot Rod clients.");
     for (opcode, count) in sums.requests.iter().filter(|(_, count)| *count > 0) {
-        told.value(&[("operation", opcode.name())], count);
+        out.value(&[("operation", opcode.name())], count);
     }
-    told.family(
+    out.family(
         Kind::Histogram,
         "consort_request_duration_seconds",
         "How long requests of Hot Rod clients take: from when a connection begins with what it has read until all of that \
@@ -151,30 +151,30 @@ fn clients(told: &mut Exposition, caches: &Caches) {
         let within = BOUNDS.iter().zip(times.buckets).map(|((_, bound), count)| (*bound, count));
         let beyond = times.buckets[BOUNDS.len()];
         let sum = format!("{}.{:09}", times.nanoseconds / 1_000_000_000, times.nanoseconds % 1_000_000_000);
-        told.histogram(("class", class.name()), within, beyond, sum);
+        out.histogram(("class", class.name()), within, beyond, sum);
     }
-    told.family(
+    out.family(
         Kind::Gauge,
         "consort_requests_in_flight",
         "Requests of Hot Rod clients that have begun and wait for other members, locks or stores.",
     )
     .value(&[], telemetry.waits());
-    told.family(
+    out.family(
         Kind::Counter,
         "consort_errors",
         "Requests of Hot Rod clients that were answered with an error.",
     )
     .value(&[], sums.errors);
-    told.family(Kind::Counter, "consort_received_bytes", "Bytes from Hot Rod clients, without TLS.")
+    out.family(Kind::Counter, "consort_received_bytes", "Bytes from Hot Rod clients, without TLS.")
         .value(&[], sums.received);
-    told.family(Kind::Counter, "consort_sent_bytes", "Bytes to Hot Rod clients, without TLS.")
+    out.family(Kind::Counter, "consort_sent_bytes", "Bytes to Hot Rod clients, without TLS.")
         .value(&[], sums.sent);
-    told.family(Kind::Counter, "consort_http_requests", "Requests in HTTP, this one included.")
+    out.family(Kind::Counter, "consort_http_requests", "Requests in HTTP, this one included.")
         .value(&[], telemetry.http_requests.get());
 }
 
-/// The budgets of bytes ([`crate::memory`]).
-fn memory(told: &mut Exposition, budgets: &[Usage]) {
+/// Appends the budgets of bytes ([`crate::memory`]).
+fn memory(out: &mut Exposition, budgets: &[Usage]) {
     const FIGURES: [Figure<Usage>; 4] = [
         (Kind::Gauge, "consort_memory_used_bytes", "Bytes of a budget that are in use.", |it| it.used),
         (Kind::Gauge, "consort_memory_limit_bytes", "Bytes of a budget that may be in use.", |it| it.limit),
@@ -191,5 +191,5 @@ fn memory(told: &mut Exposition, budgets: &[Usage]) {
             |it| it.refused,
         ),
     ];
-    tell_figures(told, &FIGURES, budgets.iter().map(|budget| (Some(("budget", budget.name)), budget)));
+    append_figures(out, &FIGURES, budgets.iter().map(|budget| (Some(("budget", budget.name)), budget)));
 }

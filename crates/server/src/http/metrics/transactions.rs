@@ -1,25 +1,25 @@
-//! Numbers of transactions. Without a transactional cache the families have no values.
+//! Metrics of transactions. Without a transactional cache the families have no values.
 
-use crate::bounds::TRANSACTIONS_MAX;
-use crate::caches::Caches;
+use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
+use crate::limits::TRANSACTIONS_MAX;
 
-pub(super) fn tell(told: &mut Exposition, caches: &Caches) {
+pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let transactions = caches.transactions_if_open();
     let help = "Transactions that this server prepared, committed or rolled back for clients. A request that a client repeats \
                 counts again.";
-    told.family(Kind::Counter, "consort_transactions", help);
+    out.family(Kind::Counter, "consort_transactions", help);
     if let Some(transactions) = transactions {
         for (outcome, count) in transactions.counts.all() {
-            told.value(&[("outcome", outcome)], count);
+            out.value(&[("outcome", outcome)], count);
         }
     }
     let help = "Records of transactions in the cluster: those that are open, and those that have ended within the last minute.";
-    told.family(Kind::Gauge, "consort_transactions_recorded", help);
+    out.family(Kind::Gauge, "consort_transactions_recorded", help);
     if let Some(transactions) = transactions {
-        told.value(&[], transactions.len());
+        out.value(&[], transactions.len());
     }
-    told.family(
+    out.family(
         Kind::Gauge,
         "consort_transactions_limit",
         "Records of transactions that there may be in the cluster.",

@@ -1,0 +1,109 @@
+//! Degraded caches: the losses because of unreachable members, and the way to make the caches available without these.
+
+use consort_cache::{Availability, Topology};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::caches::{Caches, OWN};
+use crate::limits::AVAILABLE_TIMEOUT;
+use crate::transactions;
+
+fn is_degraded(topology: &Option<Topology>) -> bool {
+    topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
+}
+
+/// The number of segments whose owners are all unreachable. Entries that only these owners had are lost when the cache
+/// becomes available without them.
+fn segments_without_owner(topology: &Topology) -> usize {
+    let (owners, away) = (topology.read_owners(), topology.away());
+    let is_lost = |segment| owners.owners(segment).all(|owner| away.contains(owner));
+    owners.segments().filter(|segment| is_lost(*segment)).count()
+}
+
+/// The name of a degraded cache, and its topology.
+type Degraded = (String, watch::Receiver<Option<Topology>>);
+
+impl Caches {
+    /// The degraded ones among the cache of this name or, without a name, among all caches, internal ones included.
+    fn degraded(&self, name: Option<&str>) -> Result<Vec<Degraded>, AdminError> {
+        let names: Vec<String> = match name {
+            Some(name) => vec![name.to_owned()],
+            None => {
+                let own = OWN.iter().chain(&transactions::CACHES).map(|name| (*name).to_owned());
+                own.chain(self.all().into_iter().map(|(name, _)| name)).collect()
+            }
+        };
+        let mut degraded = Vec::new();
+        for own in names {
+            let Some(topology) = self.manager().watch_topology(&own) else {
+                match name {
+                    Some(_) => return Err(AdminError::None(own)),
+                    // Not every server has opened all internal caches.
+                    None => continue,
+                }
+            };
+            let is_one = is_degraded(&topology.borrow());
+            if is_one {
+                degraded.push((own, topology));
+            }
+        }
+        Ok(degraded)
+    }
+
+    /// The losses if degraded caches became available without the unreachable members: for each cache its name, the number
+    /// of its segments, the number of those without an owner, and the names of the members, in JSON.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache.
+    pub(crate) fn losses(&self, name: Option<&str>) -> Result<String, AdminError> {
+        let degraded = self.degraded(name)?;
+        let loss = |(name, topology): &Degraded| {
+            let topology = topology.borrow();
+            let topology = topology.as_ref()?;
+            let away =
+                topology.away().iter().map(|member| self.manager().name_of(member)).collect::<Vec<_>>();
+            Some(json!({
+                "cache": name,
+                "segments": topology.read_owners().segment_count(),
+                "segments_without_owner": segments_without_owner(topology),
+                "away": away,
+            }))
+        };
+        Ok(json!(degraded.iter().filter_map(loss).collect::<Vec<_>>()).to_string())
+    }
+
+    /// Makes degraded caches available with the remaining entries, internal caches included, whatever was lost. Returns the
+    /// names of those that were degraded and are available now.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cache, or one is still degraded after [`crate::limits::AVAILABLE_TIMEOUT`].
+    pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
+        let degraded = self.degraded(name)?;
+        for (own, topology) in &degraded {
+            if let Some(topology) = &*topology.borrow() {
+                let (lost, segments) =
+                    (segments_without_owner(topology), topology.read_owners().segment_count());
+                tracing::warn!(
+                    cache = own,
+                    "made available by a client: {lost} of {segments} segments have no owner, and their entries \
+                     are lost"
+                );
+            }
+            self.manager().make_available(own);
+        }
+        let until = Instant::now() + AVAILABLE_TIMEOUT;
+        let mut made = Vec::new();
+        for (own, mut topology) in degraded {
+            let made_so = topology.wait_for(|topology| !is_degraded(topology));
+            if !matches!(timeout_at(until, made_so).await, Ok(Ok(_))) {
+                return Err(AdminError::StillDegraded(own));
+            }
+            made.push(own);
+        }
+        Ok(made)
+    }
+}

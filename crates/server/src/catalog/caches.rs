@@ -1,0 +1,736 @@
+//! The caches of clients, the same on every member. A cache that all servers have holds their definitions; another one
+//! holds the addresses at which clients reach the servers.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use consort_cache::{
+    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability,
+    HandoverTimeout, ManagerEvent, OperationError, RawCache, Segment,
+};
+use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
+use futures_core::Stream;
+use tokio::sync::OnceCell;
+use tokio::time::{sleep, timeout};
+
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::aliases::Aliases;
+use crate::catalog::cache_removal::{self, RemovalGuard};
+use crate::catalog::client_topology::{self, Endpoint, Endpoints};
+use crate::catalog::counters::{self, Counters};
+use crate::catalog::data_directory::{self, Data};
+use crate::catalog::definition::{self, Definition, DefinitionError};
+use crate::catalog::failed_caches::FailedCaches;
+use crate::catalog::registry::{Lifecycle, Registry};
+use crate::catalog::schemas::Schemas;
+use crate::catalog::served_cache::ServedCache;
+use crate::catalog::{startup_log, store_directories};
+use crate::events::directory::ListenerDirectory;
+use crate::limits::{CACHE_NAME_MAX, PENDING_CHANGES_MAX, REOPEN_INTERVAL, WITHDRAW_TIME_MAX};
+use crate::media::{Encoding, Types};
+use crate::memory::Memory;
+use crate::memory::stream_budget::StreamBudget;
+use crate::metrics::telemetry::Telemetry;
+use crate::names::{SCHEMAS, is_internal};
+use crate::security::Security;
+use crate::transactions::Transactions;
+
+/// Definitions by cache name: in the first cache those that outlive a full restart of the cluster, in the second the
+/// volatile ones.
+const DEFINITIONS: &str = "___consort_caches";
+const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
+
+/// Addresses of servers for clients, by member address.
+const SERVERS: &str = "___consort_servers";
+
+/// The internal caches that every server opens at its start.
+pub(crate) const OWN: [&str; 6] =
+    [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
+
+/// The time after which a server that could not read the state of the others tries again without an event.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How to create a cache whose name exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IfExists {
+    /// The request fails.
+    Fail,
+    /// The existing cache counts as created, whatever its definition.
+    Accept,
+    /// The existing cache counts as created if its definition is the same.
+    AcceptIfSame,
+    /// The existing cache gets the new definition, as far as a definition can change.
+    Change,
+}
+
+/// The caches of a server.
+pub(crate) struct Caches {
+    manager: CacheManager,
+    endpoint: ServerAddress,
+    security: Arc<Security>,
+    register_transforms: RegisterTransforms,
+    data: Option<Data>,
+    /// Caches that a client of this server removes. Other members close these caches first.
+    being_removed: Mutex<BTreeSet<String>>,
+    /// Held while a cache with files is closed and its files are removed.
+    removing: tokio::sync::Mutex<()>,
+    pub(crate) definitions: Registry,
+    pub(crate) aliases: Aliases,
+    pub(crate) schemas: Arc<ServedCache>,
+    pub(crate) servers: RawCache,
+    pub(crate) counters: Counters,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) memory: Memory,
+    /// Values that clients have begun to write in pieces.
+    pub(crate) stream_budget: StreamBudget,
+    /// The connection of each listener.
+    pub(crate) listeners: ListenerDirectory,
+    /// The shared state of transactions. It opens with the first transactional cache.
+    transactions: OnceCell<Arc<Transactions>>,
+    open: RwLock<BTreeMap<String, Arc<ServedCache>>>,
+    /// Caches that are defined and that this server could not open.
+    pub(crate) failed: FailedCaches,
+    /// The addresses at which clients reach the members, and the number of their changes so far.
+    endpoints: RwLock<(u64, Arc<Endpoints>)>,
+    /// This server is about to end, and clients are no longer sent to it.
+    is_leaving: AtomicBool,
+}
+
+/// Registers the functions that owners of entries run for the operations of clients.
+pub(crate) type RegisterTransforms = fn(CacheBuilder<'_>) -> CacheBuilder<'_>;
+
+/// The configuration of a cache of which every server has all entries.
+pub(crate) fn replicated_config(name: &str) -> CacheConfig {
+    CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) }
+}
+
+impl Caches {
+    /// Joins the other servers and opens the caches. `endpoint` is the address at which clients reach this server; `data`
+    /// is the directory for data that outlive all servers; `register_transforms` is called for each cache of clients. If
+    /// opening takes long, the log says which servers it waits for.
+    pub(crate) async fn open(
+        manager: CacheManager,
+        endpoint: ServerAddress,
+        security: Arc<Security>,
+        data: Option<&Data>,
+        telemetry: Arc<Telemetry>,
+        memory: Memory,
+        register_transforms: RegisterTransforms,
+    ) -> Result<Self, AdminError> {
+        let opening =
+            Self::open_all(manager.clone(), endpoint, security, data, telemetry, memory, register_transforms);
+        startup_log::log_while_waiting(&manager, &OWN, opening).await
+    }
+
+    async fn open_all(
+        manager: CacheManager,
+        endpoint: ServerAddress,
+        security: Arc<Security>,
+        data: Option<&Data>,
+        telemetry: Arc<Telemetry>,
+        memory: Memory,
+        register_transforms: RegisterTransforms,
+    ) -> Result<Self, AdminError> {
+        // Definitions change rarely, so that each change can be written to disk: an acknowledged one survives a power
+        // failure.
+        let of = |name| (name, register_transforms(manager.open_with(replicated_config(name).into())));
+        let persistent =
+            |(name, builder), durability| data_directory::open(&manager, name, builder, data, durability);
+        let definitions = persistent(of(DEFINITIONS), Durability::Disk);
+        let schemas = persistent(of(SCHEMAS), Durability::Disk);
+        let counted = persistent(of(counters::KEPT), Durability::Process);
+        let (definitions, schemas, counted) = tokio::try_join!(definitions, schemas, counted)?;
+        let schemas = ServedCache::of(&manager, schemas, Encoding::texts());
+        let schemas = Arc::new(ServedCache { schemas: Some(Schemas::default()), ..schemas });
+        let volatile = manager.open(replicated_config(VOLATILE_DEFINITIONS)).essential().raw().await?;
+        let definitions = Registry::new(definitions, volatile);
+        let servers = manager.open(replicated_config(SERVERS)).essential().raw().await?;
+        let volatile = register_transforms(manager.open_with(counters::config().into())).raw().await?;
+        let volatile = Arc::new(ServedCache::of(&manager, volatile, Encoding::default()));
+        let counters = Counters::new(volatile, counted, data.is_some());
+        let caches = Self {
+            manager,
+            endpoint,
+            security,
+            register_transforms,
+            data: data.cloned(),
+            being_removed: Mutex::default(),
+            removing: tokio::sync::Mutex::default(),
+            counters,
+            telemetry,
+            definitions,
+            aliases: Aliases::default(),
+            schemas,
+            servers,
+            stream_budget: StreamBudget::within(&memory),
+            memory,
+            listeners: ListenerDirectory::default(),
+            transactions: OnceCell::new(),
+            open: RwLock::default(),
+            failed: FailedCaches::default(),
+            endpoints: RwLock::new((0, Arc::default())),
+            is_leaving: AtomicBool::new(false),
+        };
+        // Servers may have gone since this server was added to the topology. Opening continues when they are back.
+        while let Err(error) = caches.reconcile().await {
+            if !matches!(error, AdminError::Cache(CacheError::Operation(OperationError::Degraded { .. }))) {
+                return Err(error);
+            }
+            sleep(RETRY_AFTER).await;
+        }
+        if let Some(data) = data {
+            caches.log_orphaned_directories(data).await;
+        }
+        Ok(caches)
+    }
+
+    /// Logs the directories that belong to no defined cache, opened or not. While a definition cannot be read, the
+    /// directory of its cache is unknown, and nothing is logged.
+    async fn log_orphaned_directories(&self, data: &Data) {
+        let mut known = BTreeSet::new();
+        let Ok(defined) = self.definitions.entries().await else { return };
+        for (name, text) in defined {
+            let name = String::from_utf8_lossy(&name);
+            if is_internal(&name) {
+                continue;
+            }
+            match self.directory(&name, &text) {
+                Ok(directory) => known.extend(directory),
+                Err(_) => return,
+            }
+        }
+        store_directories::warn_orphaned_directories(data, known).await;
+    }
+
+    /// The directory of a cache with this definition, if the cache has a store and this server has a directory for data.
+    fn directory(&self, name: &str, text: &Bytes) -> Result<Option<PathBuf>, DefinitionError> {
+        let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
+        let place = place.filter(|_| definition.store.is_some());
+        Ok(place
+            .zip(self.data.as_ref())
+            .map(|(place, data)| store_directories::directory(&data.directory, name, &place)))
+    }
+
+    /// The address at which clients reach this server.
+    fn own_endpoint(&self) -> Endpoint {
+        Endpoint { address: self.endpoint.clone(), is_leaving: self.is_leaving.load(Ordering::Acquire) }
+    }
+
+    async fn publish_endpoint(&self) -> Result<Endpoint, CacheError> {
+        let own = self.own_endpoint();
+        let member = self.manager.address().to_string();
+        self.servers.put(member.as_bytes(), own.to_text().as_bytes()).await?;
+        Ok(own)
+    }
+
+    /// Removes this server from the topologies that clients of all servers get with their next responses, so that they
+    /// continue with other servers. This server still executes requests. Returns whether there are other servers.
+    pub(crate) async fn withdraw(&self) -> bool {
+        self.is_leaving.store(true, Ordering::Release);
+        let withdrawing = async {
+            self.publish_endpoint().await?;
+            self.refresh_endpoints().await
+        };
+        match timeout(WITHDRAW_TIME_MAX, withdrawing).await {
+            Ok(Ok(endpoints)) => endpoints.values().any(|endpoint| !endpoint.is_leaving),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot announce the end of this server to clients of other servers");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(
+                    "the end of this server may be unknown to clients of other servers: these servers did not acknowledge it \
+                     within {WITHDRAW_TIME_MAX:?}"
+                );
+                false
+            }
+        }
+    }
+
+    /// The cache manager of this server.
+    pub(crate) const fn manager(&self) -> &CacheManager {
+        &self.manager
+    }
+
+    /// The security settings of this server.
+    pub(crate) fn security(&self) -> &Security {
+        &self.security
+    }
+
+    /// Whether this server has a directory for persistent data.
+    pub(crate) const fn has_data(&self) -> bool {
+        self.data.is_some()
+    }
+
+    /// The caches that are open here, with their names.
+    pub(crate) fn all(&self) -> Vec<(String, Arc<ServedCache>)> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
+    }
+
+    /// The names of caches that may have a store, internal ones included.
+    pub(crate) fn with_stores(&self) -> Vec<String> {
+        let own = OWN.iter().map(|name| (*name).to_owned());
+        let others = self.all().into_iter().filter(|(_, served)| served.directory.is_some());
+        own.chain(others.map(|(name, _)| name)).collect()
+    }
+
+    /// The caches whose store cannot write on this server, with the reasons.
+    pub(crate) fn failing_stores(&self) -> BTreeMap<String, String> {
+        let failing = |name: String| Some((name.clone(), self.manager.store_failure(&name)?));
+        self.with_stores().into_iter().filter_map(failing).collect()
+    }
+
+    /// Returns a cache that is open here, by its name for clients. The only internal cache that clients reach is the one of
+    /// schemas, which Infinispan's clients read and write.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<ServedCache>> {
+        self.get_open(name).or_else(|| match name {
+            SCHEMAS => Some(self.schemas.clone()),
+            name if is_internal(name) => None,
+            alias => self.get_open(&self.alias_here(alias)?),
+        })
+    }
+
+    /// Counts a request that failed with this status.
+    pub(crate) fn note_error(&self, header: &RequestHeader, status: Status) {
+        match self.get(header.cache.as_str()).filter(|served| !is_internal(served.cache.name())) {
+            Some(served) => served.stats.errors.note(status),
+            None => self.telemetry.errors_without_cache.note(status),
+        }
+    }
+
+    /// Returns a cache that is open here, by its own name.
+    fn get_open(&self, name: &str) -> Option<Arc<ServedCache>> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Returns a cache, and opens it here first if another server has just created it.
+    pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<ServedCache>>, AdminError> {
+        if let Some(served) = self.get(name) {
+            return Ok(Some(served));
+        }
+        // The keys of aliases and templates among the definitions have such names. A client gets the response for an
+        // unknown cache.
+        if is_internal(name) {
+            return Ok(None);
+        }
+        if let Some(text) = self.definitions.get(name.as_bytes()).await? {
+            return self.serve_defined(name, &text).await;
+        }
+        let Some(name) = self.alias(name).await? else { return Ok(None) };
+        if let Some(served) = self.get_open(&name) {
+            return Ok(Some(served));
+        }
+        let Some(text) = self.definitions.get(name.as_bytes()).await? else { return Ok(None) };
+        self.serve_defined(&name, &text).await
+    }
+
+    /// Serves a cache that was defined a moment ago, unless its definition is gone after the cache was opened. A concurrent
+    /// removal closes only caches that are open by then, so that this closes the cache itself.
+    async fn serve_defined(
+        &self,
+        name: &str,
+        definition: &Bytes,
+    ) -> Result<Option<Arc<ServedCache>>, AdminError> {
+        if let Some(error) = self.failed.recent(Instant::now(), name, definition) {
+            return Err(AdminError::NotOpened { cache: name.to_owned(), error });
+        }
+        let served = match self.serve(name, definition).await {
+            Ok(served) => served,
+            Err(error) => {
+                let (directory, error) = (self.directory(name, definition), error.to_string());
+                let directory = directory.ok().flatten();
+                self.failed.note(Instant::now(), name, definition, directory.as_deref(), &error);
+                return Err(AdminError::NotOpened { cache: name.to_owned(), error });
+            }
+        };
+        if self.definitions.get(name.as_bytes()).await?.is_none() {
+            self.close(name).await?;
+            return Ok(None);
+        }
+        Ok(Some(served))
+    }
+
+    async fn serve(&self, name: &str, text: &Bytes) -> Result<Arc<ServedCache>, AdminError> {
+        let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
+        let transactions =
+            if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
+        let builder = (self.register_transforms)(self.manager.open_with(definition.settings().into()));
+        let (cache, directory) = match (&definition.store, place) {
+            (Some(store), Some(place)) => {
+                let data = self.data.as_ref().ok_or(AdminError::NoData)?;
+                let directory = store_directories::directory(&data.directory, name, &place);
+                let builder = builder.persistence(store.apply(data.store(&directory)));
+                let cache = data_directory::open_with_all(&self.manager, name, builder, Some(data)).await?;
+                (cache, Some(directory))
+            }
+            _ => (builder.raw().await?, None),
+        };
+        let served = ServedCache::of(&self.manager, cache, definition.encoding);
+        let served = ServedCache { transactions, definition: RwLock::new(text.clone()), directory, ..served };
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let served = open.entry(name.to_owned()).or_insert_with(|| Arc::new(served)).clone();
+        drop(open);
+        self.failed.forget(name, "is open now");
+        Ok(served)
+    }
+
+    /// Returns the shared state of transactions, and opens it first if necessary.
+    pub(crate) async fn transactions(&self) -> Result<&Arc<Transactions>, AdminError> {
+        let open = async || Ok(Arc::new(Transactions::open(&self.manager).await?));
+        self.transactions.get_or_try_init(open).await
+    }
+
+    /// Returns the shared state of transactions, if this server has opened it.
+    pub(crate) fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
+        self.transactions.get()
+    }
+
+    /// The segments of a cache that this server has, unless it is the only member of the cache.
+    pub(crate) fn own_segments(&self, served: &ServedCache) -> Option<Arc<[Segment]>> {
+        let own = self.manager.address();
+        served.with_topology(|topology| topology.read_owners().segments_of(own).collect())
+    }
+
+    /// Returns the members, if this one is the first of them.
+    pub(crate) fn members_if_first(&self) -> Option<Vec<String>> {
+        let view = self.manager.view()?;
+        let is_first = view.coordinator() == Some(self.manager.address());
+        is_first.then(|| view.members().iter().map(ToString::to_string).collect())
+    }
+
+    /// The types that the schemas define now.
+    pub(crate) async fn types(&self) -> Arc<Types> {
+        match &self.schemas.schemas {
+            Some(schemas) => schemas.types(&self.schemas.cache).await,
+            None => Arc::default(),
+        }
+    }
+
+    /// Creates a cache, here at once and on the other servers soon. Returns whether the cache is new.
+    pub(crate) async fn create(
+        &self,
+        definition: &Definition,
+        if_there: IfExists,
+        keeping: Lifecycle,
+    ) -> Result<bool, AdminError> {
+        let name = &*definition.config.name;
+        if is_internal(name) || name.is_empty() {
+            return Err(AdminError::Reserved(name.to_owned()));
+        }
+        if name.len() > CACHE_NAME_MAX {
+            return Err(AdminError::LongName(name.len()));
+        }
+        if definition.store.is_some() && self.data.is_none() {
+            return Err(AdminError::NoData);
+        }
+        if definition.store.is_some() && keeping == Lifecycle::Volatile {
+            return Err(AdminError::VolatileStore);
+        }
+        if !self.has_room_for_definition().await? {
+            return Err(AdminError::TooMany);
+        }
+        if self.alias(name).await?.is_some() {
+            // The name has another definition.
+            return match if_there {
+                IfExists::Accept => Ok(false),
+                _ => Err(AdminError::Exists(name.to_owned())),
+            };
+        }
+        let aliases = definition.aliases.iter().flatten();
+        self.check_aliases(name, aliases).await?;
+        let place = definition.store.as_ref().map(|_| store_directories::new());
+        let value = Bytes::from(definition::to_stored(definition, place.as_deref()));
+        let key = Bytes::copy_from_slice(name.as_bytes());
+        let is_new = self.definitions.add(&key, value.clone(), keeping).await?;
+        if !is_new {
+            match if_there {
+                IfExists::Fail => return Err(AdminError::Exists(name.to_owned())),
+                IfExists::AcceptIfSame if self.differs(definition).await? => {
+                    return Err(AdminError::ConfigMismatch(name.to_owned()));
+                }
+                IfExists::Change => self.change(name, |_| Ok(definition.clone())).await?,
+                IfExists::Accept | IfExists::AcceptIfSame => {}
+            }
+            return self.find(name).await.map(|_| false);
+        }
+        let opened = self.serve(name, &value).await;
+        if opened.is_err() {
+            self.definitions.remove(name.as_bytes()).await?;
+            if let (Some(data), Some(place)) = (&self.data, &place) {
+                store_directories::remove(store_directories::directory(&data.directory, name, place)).await;
+            }
+        }
+        opened?;
+        if let Some(aliases) = &definition.aliases {
+            self.set_aliases(name, aliases).await?;
+        }
+        Ok(true)
+    }
+
+    /// Changes the definition of a cache on all servers, here at once and on the others soon.
+    pub(crate) async fn change(
+        &self,
+        name: &str,
+        to: impl Fn(&Definition) -> Result<Definition, DefinitionError>,
+    ) -> Result<(), AdminError> {
+        if is_internal(name) {
+            return Err(AdminError::Reserved(name.to_owned()));
+        }
+        let target = self.alias(name).await?;
+        let name = target.as_deref().unwrap_or(name);
+        let none = || AdminError::None(name.to_owned());
+        // A repetition means that another change of this definition has succeeded.
+        loop {
+            let text = self.definitions.get_linearizable(name.as_bytes()).await?.ok_or_else(none)?;
+            let (before, place) = definition::from_stored(name, &String::from_utf8_lossy(&text))?;
+            let after = to(&before)?;
+            definition::check_alteration(&before, &after)?;
+            let aliases = after.aliases.iter().flatten();
+            self.check_aliases(name, aliases).await?;
+            let changed = Bytes::from(definition::to_stored(&after, place.as_deref()));
+            if changed == text || self.definitions.replace(name.as_bytes(), &text, &changed).await? {
+                if let Some(served) = self.get_open(name) {
+                    served.apply_definition(&changed);
+                }
+                return match &after.aliases {
+                    Some(aliases) => self.set_aliases(name, aliases).await,
+                    None => Ok(()),
+                };
+            }
+        }
+    }
+
+    /// Whether a cache of this name exists with another definition.
+    pub(crate) async fn differs(&self, definition: &Definition) -> Result<bool, AdminError> {
+        let name = &*definition.config.name;
+        let Some(text) = self.definitions.get_linearizable(name.as_bytes()).await? else { return Ok(false) };
+        // Aliases may have moved to other caches since.
+        let without = Definition { aliases: None, ..definition.clone() };
+        Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 != without)
+    }
+
+    /// Removes a cache from all servers, here at once.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), AdminError> {
+        if is_internal(name) {
+            return Err(AdminError::Reserved(name.to_owned()));
+        }
+        let has_files = self.has_files(name);
+        if self.definitions.get(name.as_bytes()).await?.is_some() {
+            self.set_aliases(name, &BTreeSet::new()).await?;
+        }
+        let being_removed = RemovalGuard::begin(&self.being_removed, name);
+        // Of several clients that remove a cache, one waits until no other member has it, and only then closes it here: a
+        // cache that is created afterwards finds none of its name. The others close it at once.
+        if self.definitions.remove(name.as_bytes()).await? {
+            if let Some(served) = self.get(name) {
+                cache_removal::wait_until_closed_elsewhere(&self.manager, &served, name).await;
+            }
+        }
+        drop(being_removed);
+        self.close(name).await?;
+        if has_files {
+            // The task that follows the definitions may already close it.
+            drop(self.removing.lock().await);
+        }
+        Ok(())
+    }
+
+    fn is_being_removed(&self, name: &str) -> bool {
+        self.being_removed.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+
+    fn has_files(&self, name: &str) -> bool {
+        self.get_open(name).is_some_and(|served| served.directory.is_some())
+    }
+
+    async fn close(&self, name: &str) -> Result<(), AdminError> {
+        let _removing = if self.has_files(name) { Some(self.removing.lock().await) } else { None };
+        let served = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.manager.leave(name).await?;
+        if let Some(directory) = served.and_then(|served| served.directory.clone()) {
+            store_directories::remove(directory).await;
+        }
+        Ok(())
+    }
+
+    /// The names of all caches among the keys of the definitions.
+    pub(crate) fn names_among(names: &[Bytes]) -> Vec<String> {
+        let names = names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
+        names.filter(|name| !is_internal(name)).collect()
+    }
+
+    /// The topology of a cache to send to a client, if the client has another one.
+    pub(crate) fn topology_for(
+        &self,
+        served: &ServedCache,
+        header: &RequestHeader,
+    ) -> Option<Arc<CacheTopology>> {
+        let topology = client_topology::uses_topology(header).then(|| self.topology_of(served))?;
+        topology.filter(|topology| client_topology::differs(topology, header))
+    }
+
+    /// The topology of a cache for clients; `None` for a cache that only this server has.
+    pub(crate) fn topology_of(&self, served: &ServedCache) -> Option<Arc<CacheTopology>> {
+        let installed = served.topology.as_ref()?.borrow();
+        let installed = installed.as_ref()?;
+        let (generation, endpoints) = self.endpoints.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut last = served.sent_topology.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((of, with, topology)) if (*of, *with) == (installed.id, generation) => {
+                Some(topology.clone())
+            }
+            _ => {
+                let topology = Arc::new(client_topology::client_topology(installed, &endpoints)?);
+                *last = Some((installed.id, generation, topology.clone()));
+                Some(topology)
+            }
+        }
+    }
+
+    /// Applies changes of members and definitions to this server, until the future is dropped. Every member has the data
+    /// that this reads, so that it costs no message.
+    pub(crate) async fn follow(&self) {
+        let mut members = self.manager.events();
+        let listening = async || {
+            let [persistent, volatile] = self.definitions.listen(PENDING_CHANGES_MAX).await?;
+            let servers = self.servers.listen().events_max(PENDING_CHANGES_MAX).start().await?;
+            let schemas = self.schemas.cache.listen().events_max(PENDING_CHANGES_MAX).start().await?;
+            Ok::<_, CacheError>([persistent, volatile, servers, schemas])
+        };
+        let mut listening = match listening().await {
+            Ok(listening) => listening,
+            Err(error) => return tracing::error!(%error, "cannot follow the changes of other servers"),
+        };
+        let mut has_changed = move |cx: &mut Context<'_>| {
+            let mut has_changed = Poll::Pending;
+            while let Poll::Ready(event) = Pin::new(&mut members).poll_next(cx) {
+                match event {
+                    None => return Poll::Ready(false),
+                    // With the topology of an internal cache, entries that the other servers had before arrive here, too.
+                    Some(ManagerEvent::Topology { cache, .. }) if !is_internal(&cache) => {}
+                    Some(_) => has_changed = Poll::Ready(true),
+                }
+            }
+            for events in &mut listening {
+                while let Poll::Ready(event) = Pin::new(&mut *events).poll_next(cx) {
+                    has_changed = Poll::Ready(matches!(event, Some(Ok(_))));
+                    if has_changed == Poll::Ready(false) {
+                        return has_changed;
+                    }
+                }
+            }
+            has_changed
+        };
+        loop {
+            if let Some(schemas) = &self.schemas.schemas {
+                schemas.note_change();
+            }
+            let reconciled = self.reconcile().await;
+            let changed = poll_fn(&mut has_changed);
+            let continues = match reconciled {
+                Ok(()) if self.failed.len() > 0 => timeout(REOPEN_INTERVAL, changed).await.unwrap_or(true),
+                Ok(()) => changed.await,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot read the definitions of other servers");
+                    timeout(RETRY_AFTER, changed).await.unwrap_or(true)
+                }
+            };
+            if !continues {
+                return;
+            }
+        }
+    }
+
+    /// Where clients reach the servers, by member address, including servers that have just joined.
+    pub(crate) async fn servers(&self) -> Result<Endpoints, CacheError> {
+        let (mut entries, mut endpoints) = (self.servers.entries(), Endpoints::new());
+        while let Some((member, at)) = entries.next().await.transpose()? {
+            let (member, at) = (String::from_utf8_lossy(&member).into_owned(), String::from_utf8_lossy(&at));
+            if let Some(endpoint) = Endpoint::from_text(&at) {
+                endpoints.insert(member, endpoint);
+            }
+        }
+        Ok(endpoints)
+    }
+
+    /// Reads the servers' addresses for clients, and stores them.
+    async fn refresh_endpoints(&self) -> Result<Arc<Endpoints>, CacheError> {
+        let mut endpoints = self.servers().await?;
+        self.remove_departed_endpoints(&endpoints).await?;
+        // Another partition of the cluster may have removed this server's address.
+        let own = self.manager.address().to_string();
+        if let Entry::Vacant(vacant) = endpoints.entry(own) {
+            vacant.insert(self.publish_endpoint().await?);
+        }
+        let mut known = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
+        if *known.1 != endpoints {
+            *known = (known.0 + 1, Arc::new(endpoints));
+        }
+        Ok(known.1.clone())
+    }
+
+    /// Opens and closes caches until this server has those that are defined.
+    async fn reconcile(&self) -> Result<(), AdminError> {
+        self.refresh_endpoints().await?;
+        self.compare_requirements().await?;
+        self.share_secret().await?;
+        let age = self.aliases.age();
+        let defined = self.definitions.entries().await?.into_iter();
+        let mut defined: BTreeMap<String, Bytes> =
+            defined.map(|(name, text)| (String::from_utf8_lossy(&name).into_owned(), text)).collect();
+        self.refresh_aliases(&defined, age).await?;
+        defined.retain(|name, _| !is_internal(name));
+        for (name, served) in self.all() {
+            if defined.get(&name) == Some(&served.definition()) || self.is_being_removed(&name) {
+                continue;
+            }
+            // The cache may have been defined after the iteration had passed its key. With another definition it was
+            // recreated or changed.
+            let is_as_it_is = |text: &Bytes| *text == served.definition() || served.apply_definition(text);
+            if !self.definitions.get(name.as_bytes()).await?.as_ref().is_some_and(is_as_it_is) {
+                self.close(&name).await?;
+            }
+        }
+        let is_open = |name: &String| self.get_open(name).is_some();
+        for (name, text) in defined.iter().filter(|(name, _)| !is_open(name)) {
+            match self.serve_defined(name, text).await {
+                // The failure is already logged, and the health names the cache.
+                Ok(_) | Err(AdminError::NotOpened { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.failed.retain(|name| defined.contains_key(name));
+        Ok(())
+    }
+
+    /// On the first member: removes the addresses of members that are gone.
+    async fn remove_departed_endpoints(&self, endpoints: &Endpoints) -> Result<(), CacheError> {
+        let Some(members) = self.members_if_first() else { return Ok(()) };
+        for member in endpoints.keys().filter(|member| !members.contains(member)) {
+            self.servers.remove(member.as_bytes()).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands over entries that only this member has, and leaves the cluster.
+    pub(crate) async fn end(&self) -> Result<(), HandoverTimeout> {
+        // Clients use the topologies of the other servers meanwhile, without this server. The first member removes its
+        // address.
+        if !self.is_leaving.load(Ordering::Acquire) {
+            self.withdraw().await;
+        }
+        // Until here the clients of this server had to authenticate. If the removal fails, the first of the other members
+        // does it.
+        let _ = timeout(WITHDRAW_TIME_MAX, self.withdraw_requirement()).await;
+        self.manager.clone().close().await
+    }
+}

@@ -1,0 +1,68 @@
+//! Changes of a value that depend on the current value: the value is read, and written if it is unchanged.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+use bytes::Bytes;
+use consort_cache::{CacheError, Change, Condition, RawCache, ReadFrom, Write};
+use tokio::sync::Mutex;
+
+use crate::compute_pool::offload_if_large;
+use crate::reply::Refusal;
+
+/// The number of locks, and so of keys that this server can change at the same time.
+const KEY_LOCKS: usize = 64;
+
+/// Attempts to change a value while other servers change it, too. In each round one server succeeds.
+const ATTEMPTS: u32 = 1_000;
+
+/// Locks by key hash. Changes of one key on this server wait for one another, so that they do not make each other repeat.
+pub(crate) struct KeyLocks([Mutex<()>; KEY_LOCKS]);
+
+impl Default for KeyLocks {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl KeyLocks {
+    /// Replaces a key's value by the result of `make` for it, and returns the second part of the result. If `make` returns
+    /// no value, nothing is written. `make` is called again if other servers have changed the key meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The error of `make`, with nothing changed; or the cache's error.
+    pub(crate) async fn compute<T: Send + 'static>(
+        &self,
+        cache: &RawCache,
+        key: &Bytes,
+        mut make: impl FnMut(Option<&Bytes>) -> Result<(Option<Change>, T), Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        let _alone = self.0[hash as usize % KEY_LOCKS].lock().await;
+        let linearizable = cache.with_read_from(ReadFrom::Primary);
+        let mut current =
+            linearizable.get_with_metadata(key).await?.map(|entry| (entry.value, entry.version));
+        for _ in 0..ATTEMPTS {
+            let value = current.as_ref().map(|(value, _)| value.clone());
+            let outcome;
+            (make, outcome) = offload_if_large(value.as_ref().map_or(0, Bytes::len), move || {
+                let outcome = make(value.as_ref());
+                (make, outcome)
+            })
+            .await;
+            let (change, result) = outcome?;
+            let Some(change) = change else { return Ok(result) };
+            let condition = match &current {
+                None => Condition::Absent,
+                Some((_, version)) => Condition::Version(*version),
+            };
+            let write = Write { condition, change, wants_previous: true };
+            let written = cache.write(key.clone(), write).await?;
+            if written.is_done {
+                return Ok(result);
+            }
+            current = written.previous.map(|stored| (stored.value, stored.version));
+        }
+        Err(CacheError::Contended { attempts: ATTEMPTS }.into())
+    }
+}

@@ -1,0 +1,98 @@
+//! The element `memory`: the limit of a cache's entries in each server's memory.
+
+use consort_cache::{Limit, MemoryBound, WhenFull};
+
+use super::Result;
+use super::tree::{Element, refused};
+use super::values::{bytes, number};
+
+/// Reads the element.
+pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
+    element.check_children(&[])?;
+    let (mut entries, mut size, mut when_full) = (None, None, None);
+    for (attribute, value) in &element.attributes {
+        match &attribute[..] {
+            // No limit.
+            "max-count" if value == "-1" => {}
+            "max-count" => {
+                let count: u64 = number(element, attribute, value)?;
+                entries = Some(Limit::Entries(count));
+                if count == 0 {
+                    return Err(element.invalid(attribute, value));
+                }
+            }
+            "max-size" => size = Some(Limit::Bytes(bytes(element, attribute, value)?)),
+            "when-full" => match &value[..] {
+                "NONE" | "REMOVE" | "EXCEPTION" => when_full = Some(&value[..]),
+                "MANUAL" => {
+                    let why = "clients cannot evict entries; REMOVE lets the server evict them";
+                    return Err(element.refused(attribute, value, why));
+                }
+                _ => return Err(element.invalid(attribute, value)),
+            },
+            // No effect: there is no JVM heap, and no garbage collector scans values.
+            "storage" if matches!(&value[..], "HEAP" | "OFF_HEAP") => {}
+            "storage" => return Err(element.invalid(attribute, value)),
+            other => return Err(element.unknown(other)),
+        }
+    }
+    let limit = match (entries, size) {
+        (Some(_), Some(_)) => {
+            let why = "memory has one limit, by entries or by bytes";
+            return Err(refused("max-count together with max-size of memory", why));
+        }
+        (entries, size) => entries.or(size),
+    };
+    match (limit, when_full) {
+        (Some(limit), None | Some("REMOVE")) => Ok(Some(MemoryBound { limit, when_full: WhenFull::Remove })),
+        (Some(limit), Some("EXCEPTION")) => Ok(Some(MemoryBound { limit, when_full: WhenFull::Refuse })),
+        (Some(_), Some(value)) => {
+            Err(element.refused("when-full", value, "with a limit it has to be REMOVE or EXCEPTION"))
+        }
+        (None, None | Some("NONE")) => Ok(None),
+        (None, Some(value)) => Err(element.refused("when-full", value, "it needs max-count or max-size")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::in_each_form;
+    use super::*;
+
+    fn memory(attributes: &str) -> Result<Option<MemoryBound>> {
+        in_each_form("distributed", "memory", attributes).map(|definition| definition.memory)
+    }
+
+    #[test]
+    fn memory_is_bounded_by_entries_or_bytes() {
+        let bound = |limit, when_full| Ok(Some(MemoryBound { limit, when_full }));
+        assert_eq!(memory("max-count=100"), bound(Limit::Entries(100), WhenFull::Remove));
+        assert_eq!(memory("max-size=5MB when-full=REMOVE"), bound(Limit::Bytes(5_000_000), WhenFull::Remove));
+        assert_eq!(memory("max-count=7 when-full=EXCEPTION"), bound(Limit::Entries(7), WhenFull::Refuse));
+        assert_eq!(memory("max-size=1 storage=OFF_HEAP"), bound(Limit::Bytes(1), WhenFull::Remove));
+        for unbounded in ["", "max-count=-1", "when-full=NONE", "storage=HEAP"] {
+            assert_eq!(memory(unbounded), Ok(None), "{unbounded}");
+        }
+    }
+
+    #[test]
+    fn invalid_memory_limit_is_refused() {
+        for refused in [
+            "max-count=0",
+            "max-count=many",
+            "max-count=-2",
+            "max-size=1XB",
+            "max-count=1 max-size=1",
+            "when-full=REMOVE",
+            "when-full=MANUAL max-count=1",
+            "when-full=NONE max-count=1",
+            "when-full=LRU max-count=1",
+            "storage=DISK",
+            "mine=1",
+        ] {
+            assert!(memory(refused).is_err(), "{refused}");
+        }
+        let error = memory("when-full=MANUAL").unwrap_err().to_string();
+        assert!(error.contains("when-full of memory cannot be MANUAL: clients cannot"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Files that define the caches that a server creates when it starts.
+
+use std::path::Path;
+
+use super::document::{self, DocumentError};
+use super::{Definition, DefinitionError};
+
+/// A file of cache definitions that cannot be used. No cache was created.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheDefinitionsError {
+    /// The file cannot be read.
+    #[error("{file}: {reason}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The document is invalid, or has elements besides caches.
+    #[error("{file}: {error}")]
+    Document {
+        /// The file.
+        file: String,
+        /// The error.
+        error: DefinitionError,
+    },
+    /// The definition of a cache is invalid.
+    #[error("{file}: cache '{cache}': {error}")]
+    Cache {
+        /// The file.
+        file: String,
+        /// The cache.
+        cache: String,
+        /// The error.
+        error: DefinitionError,
+    },
+}
+
+/// Definitions of caches, each with its name, in XML, JSON or YAML (docs/server.md).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheDefinitions {
+    pub(crate) file: String,
+    pub(crate) all: Vec<Definition>,
+}
+
+impl CacheDefinitions {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheDefinitionsError`] with the file, the cache and the error.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, CacheDefinitionsError> {
+        let file = path.as_ref().display().to_string();
+        match std::fs::read_to_string(path.as_ref()) {
+            Ok(text) => Self::parse(&file, &text),
+            Err(error) => Err(CacheDefinitionsError::Unreadable { file, reason: error.to_string() }),
+        }
+    }
+
+    /// Parses the text of a file of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`CacheDefinitionsError`] with the file, the cache and the error.
+    pub fn parse(file: &str, text: &str) -> Result<Self, CacheDefinitionsError> {
+        let file = file.to_owned();
+        match document::read_all(text) {
+            Ok(all) => Ok(Self { file, all }),
+            Err(DocumentError { cache: Some(cache), error }) => {
+                Err(CacheDefinitionsError::Cache { file, cache, error })
+            }
+            Err(DocumentError { cache: None, error }) => Err(CacheDefinitionsError::Document { file, error }),
+        }
+    }
+}

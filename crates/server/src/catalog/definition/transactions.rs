@@ -1,0 +1,77 @@
+//! The elements `transaction` and `locking`: whether clients can change several keys in one transaction.
+
+use consort_cache::CacheConfig;
+
+use super::Result;
+use super::tree::Element;
+
+/// Attributes without an effect that a client can observe.
+const WITHOUT_EFFECT: &[&str] =
+    &["locking", "auto-commit", "stop-timeout", "complete-timeout", "reaper-interval", "notifications"];
+
+/// Reads the element. Returns whether the cache has transactions.
+pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
+    element.check_children(&[])?;
+    let mut is_transactional = false;
+    for (attribute, value) in &element.attributes {
+        match &attribute[..] {
+            "mode" => match &value[..] {
+                "NONE" => {}
+                "NON_XA" | "NON_DURABLE_XA" | "FULL_XA" if config.mode.is_shared() => {
+                    is_transactional = true;
+                }
+                _ => return Err(element.invalid(attribute, value)),
+            },
+            attribute if WITHOUT_EFFECT.contains(&attribute) => {}
+            other => return Err(element.unknown(other)),
+        }
+    }
+    Ok(is_transactional)
+}
+
+/// Reads `locking`. Its settings cannot change the server's behaviour.
+pub(super) fn read_locking(element: &Element) -> Result<()> {
+    element.check_children(&[])?;
+    for (attribute, value) in &element.attributes {
+        match &attribute[..] {
+            // Both values are satisfied: clients only read committed values.
+            "isolation" if !matches!(&value[..], "REPEATABLE_READ" | "READ_COMMITTED") => {
+                return Err(element.invalid(attribute, value));
+            }
+            "isolation" | "concurrency-level" | "acquire-timeout" | "striping" => {}
+            other => return Err(element.unknown(other)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::from_text;
+
+    #[test]
+    fn transactions_are_read_as_infinispan_writes_them() {
+        let is_transactional = |text| from_text("c", text).map(|definition| definition.is_transactional);
+        let json = r#"{"distributed-cache": {"mode": "SYNC", "locking": {"isolation": "REPEATABLE_READ"},
+                       "transaction": {"mode": "NON_XA", "locking": "PESSIMISTIC"}}}"#;
+        assert_eq!(is_transactional(json), Ok(true));
+        let xml = r#"<infinispan><cache-container><replicated-cache name="c">
+                     <locking isolation="READ_COMMITTED"/><transaction mode="FULL_XA" locking="OPTIMISTIC"/>
+                     </replicated-cache></cache-container></infinispan>"#;
+        assert_eq!(is_transactional(xml), Ok(true));
+        assert_eq!(
+            is_transactional(r#"{"distributed-cache": {"transaction": {"mode": "NONE"}}}"#),
+            Ok(false)
+        );
+        for refused in [
+            r#"{"distributed-cache": {"transaction": {"mode": "BATCH"}}}"#,
+            r#"{"local-cache": {"transaction": {"mode": "NON_XA"}}}"#,
+            r#"{"distributed-cache": {"mode": "ASYNC", "transaction": {"mode": "NON_XA"}}}"#,
+            r#"{"distributed-cache": {"locking": {"isolation": "SERIALIZABLE"}}}"#,
+            r#"{"distributed-cache": {"transaction": {"mode": "NON_XA", "mine": "1"}}}"#,
+            r#"<distributed-cache><locking striping="true" mine="1"/></distributed-cache>"#,
+        ] {
+            assert!(is_transactional(refused).is_err(), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Creates the caches that a server's configuration predefines.
+
+use std::sync::{Arc, Weak};
+
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::cache_rollout::wait_until_open_on_all;
+use crate::catalog::caches::{Caches, IfExists};
+use crate::catalog::definition::CacheDefinitions;
+use crate::catalog::registry::Lifecycle;
+
+/// Predefined caches could not be created.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PredefinedError {
+    /// Caches of these names exist with another configuration. No cache was created.
+    #[error(
+        "{file}: these caches exist with another configuration: {}; remove and recreate them to apply the file",
+        caches.join(", ")
+    )]
+    ConfigMismatch {
+        /// The file with their definitions.
+        file: String,
+        /// The caches.
+        caches: Vec<String>,
+    },
+    /// A cache could not be created. Those before it in the file were.
+    #[error("{file}: cache '{cache}': {reason}")]
+    CreateFailed {
+        /// The file with its definition.
+        file: String,
+        /// The cache.
+        cache: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The server has ended.
+    #[error("{file}: the server has ended")]
+    Ended {
+        /// The file.
+        file: String,
+    },
+}
+
+/// Creates those that do not exist, here at once and on the other servers soon. Returns their names.
+pub(crate) async fn make(
+    caches: &Caches,
+    definitions: &CacheDefinitions,
+) -> Result<Vec<String>, PredefinedError> {
+    let file = || definitions.file.clone();
+    let not_made = |cache: &str, error: &AdminError| {
+        let (cache, reason) = (cache.to_owned(), error.to_string());
+        PredefinedError::CreateFailed { file: file(), cache, reason }
+    };
+    let mut different = Vec::new();
+    for definition in &definitions.all {
+        let cache = &*definition.config.name;
+        let is_other = caches.differs(definition).await.map_err(|error| not_made(cache, &error))?;
+        if is_other {
+            different.push(cache.to_owned());
+        }
+    }
+    if !different.is_empty() {
+        return Err(PredefinedError::ConfigMismatch { file: file(), caches: different });
+    }
+    let mut made = Vec::new();
+    for definition in &definitions.all {
+        let cache = &*definition.config.name;
+        match caches.create(definition, IfExists::AcceptIfSame, Lifecycle::Persistent).await {
+            Ok(true) => made.push(cache.to_owned()),
+            Ok(false) => {}
+            // A client, or another server with another file, has just created it.
+            Err(AdminError::ConfigMismatch(cache)) => {
+                return Err(PredefinedError::ConfigMismatch { file: file(), caches: vec![cache] });
+            }
+            Err(error) => return Err(not_made(cache, &error)),
+        }
+    }
+    if !made.is_empty() {
+        tracing::info!("created caches of {}: {}", definitions.file, made.join(", "));
+    }
+    Ok(made)
+}
+
+/// The handle with which further caches of a server are predefined.
+#[derive(Clone, Debug)]
+pub struct CachesHandle(Weak<Caches>);
+
+impl CachesHandle {
+    pub(crate) fn new(caches: &Arc<Caches>) -> Self {
+        Self(Arc::downgrade(caches))
+    }
+
+    /// Creates those that do not exist, on all servers. Returns their names. Caches that are no longer in the file stay.
+    ///
+    /// # Errors
+    ///
+    /// [`PredefinedError`], which says whether some were created nevertheless.
+    pub async fn make(&self, definitions: &CacheDefinitions) -> Result<Vec<String>, PredefinedError> {
+        let ended = || PredefinedError::Ended { file: definitions.file.clone() };
+        let caches = self.0.upgrade().ok_or_else(ended)?;
+        let made = make(&caches, definitions).await?;
+        wait_until_open_on_all(&caches, &made).await;
+        Ok(made)
+    }
+}

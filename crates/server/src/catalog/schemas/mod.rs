@@ -1,0 +1,295 @@
+//! The cache in which clients register protobuf schemas (facts section 6.2), as in Infinispan. `NAME.proto` has a schema,
+//! `NAME.proto.errors` the error in it, and `.errors` the names of the schemas with errors, one per line. Keys and values are
+//! texts.
+//!
+//! A server that writes a schema updates the errors before it responds. It then checks whether another writer changed a
+//! schema meanwhile, and repeats the update. So the last writer leaves correct errors.
+//!
+//! The schemas are compiled when a client reads an entity as JSON or writes it as JSON, if a schema changed since the last
+//! compilation.
+
+mod check;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use consort_cache::{CacheError, Change, Condition, Lifetime, RawCache, ReadFrom, Write, Written};
+use consort_hotrod::ops::{bulk, map, stream};
+use consort_hotrod::{Flags, RequestBody, Text};
+use tokio::sync::Mutex;
+
+use crate::catalog::served_cache::ServedCache;
+use crate::limits::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
+use crate::media::Types;
+use crate::reply::Refusal;
+
+const SCHEMA: &[u8] = b".proto";
+const ERRORS: &[u8] = b".errors";
+
+/// The most updates of the errors while other writers change schemas. Each time one of the writers is the last one.
+const ATTEMPTS: u32 = 1_000;
+
+/// The server's state for the cache of schemas.
+#[derive(Default)]
+pub(crate) struct Schemas {
+    /// Serializes writes, so that they do not make each other repeat the update of errors.
+    writing: Mutex<()>,
+    /// The number of possible changes.
+    changes: AtomicU64,
+    compiled: Mutex<CompiledSchemas>,
+}
+
+/// The compiled types, and the state of the cache that they belong to.
+#[derive(Default)]
+struct CompiledSchemas {
+    fingerprint: Option<Fingerprint>,
+    sources: Arc<check::Sources>,
+    types: Arc<Types>,
+}
+
+/// A cheap fingerprint of the schemas: the number of reported changes, and the entries and bytes on this server. A client
+/// that writes a schema at another server gets its response when the schema is on this server, but before the change is
+/// reported.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Fingerprint {
+    changes: u64,
+    entries: u64,
+    bytes: u64,
+}
+
+fn is_schema(key: &[u8]) -> bool {
+    key.ends_with(SCHEMA)
+}
+
+/// Returns the error if a request would make all schemas together exceed a limit.
+pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Result<Option<Refusal>, Refusal> {
+    let written: Vec<(&Bytes, &Bytes)> = match body {
+        RequestBody::Map(
+            map::Request::Put(to)
+            | map::Request::PutIfAbsent(to)
+            | map::Request::Replace(to)
+            | map::Request::ReplaceIfUnmodified(to, _),
+        ) => vec![(&to.key, &to.value)],
+        RequestBody::Bulk(bulk::Request::PutAll(_, entries)) => {
+            entries.iter().map(|(key, value)| (key, value)).collect()
+        }
+        _ => return Ok(None),
+    };
+    let (mut sources, _) = read_all(cache).await?;
+    for (key, value) in written.into_iter().filter(|(key, _)| is_schema(key)) {
+        sources.insert(String::from_utf8_lossy(key).into_owned(), value.clone());
+    }
+    Ok(check::too_large(&sources).map(Refusal::new))
+}
+
+/// Returns the error if a request is not allowed in this cache.
+pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
+    let refused = |key: &Bytes, value: Option<&Bytes>| {
+        if !is_schema(key) && !key.ends_with(ERRORS) {
+            let key = String::from_utf8_lossy(key);
+            let text = format!("ISPN028009: The key must be a String ending with \".proto\" : {key}");
+            return Some(Refusal::new(text));
+        }
+        let is_large = value.is_some_and(|value| value.len() > SCHEMA_BYTES_MAX);
+        is_large.then(|| Refusal::new(format!("a schema can have at most {SCHEMA_BYTES_MAX} bytes")))
+    };
+    match body {
+        RequestBody::Map(
+            map::Request::Put(to)
+            | map::Request::PutIfAbsent(to)
+            | map::Request::Replace(to)
+            | map::Request::ReplaceIfUnmodified(to, _),
+        ) => refused(&to.key, Some(&to.value)),
+        RequestBody::Bulk(bulk::Request::PutAll(_, entries)) => {
+            entries.iter().find_map(|(key, value)| refused(key, Some(value)))
+        }
+        RequestBody::Stream(stream::Request::Put(..) | stream::Request::StartPut(_)) => {
+            Some(Refusal::new("schemas cannot be written in pieces"))
+        }
+        RequestBody::Multimap(_) => Some(Refusal::new("the cache of schemas is not a multimap")),
+        _ => None,
+    }
+}
+
+impl Schemas {
+    /// Writes a key of the cache, and updates the errors of the schemas.
+    pub(crate) async fn write(
+        &self,
+        cache: &RawCache,
+        key: Bytes,
+        write: Write,
+    ) -> Result<Written, CacheError> {
+        if !is_schema(&key) {
+            return cache.write(key, write).await;
+        }
+        let _writing = self.writing.lock().await;
+        let written = cache.write(key, write).await?;
+        if written.is_done {
+            self.note_change();
+            update_errors(cache).await?;
+        }
+        Ok(written)
+    }
+
+    /// Removes all schemas.
+    pub(crate) async fn clear(&self, cache: &RawCache) -> Result<(), CacheError> {
+        let _writing = self.writing.lock().await;
+        cache.clear().await?;
+        self.note_change();
+        update_errors(cache).await
+    }
+
+    /// Notes that schemas may have changed.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the types of the current schemas, or the previous types if the schemas cannot be read.
+    pub(crate) async fn types(&self, cache: &RawCache) -> Arc<Types> {
+        let mut compiled = self.compiled.lock().await;
+        let changes = self.changes.load(Ordering::Acquire);
+        let fingerprint = Fingerprint { changes, entries: cache.local_len(), bytes: cache.local_bytes() };
+        if compiled.fingerprint != Some(fingerprint) {
+            match read_all(cache).await {
+                Ok((sources, _)) if *compiled.sources == sources => compiled.fingerprint = Some(fingerprint),
+                Ok((sources, _)) => {
+                    let sources = Arc::new(sources);
+                    let compiling = tokio::task::spawn_blocking({
+                        let sources = sources.clone();
+                        move || check::types(sources)
+                    });
+                    match compiling.await {
+                        Ok(types) => {
+                            *compiled = CompiledSchemas {
+                                fingerprint: Some(fingerprint),
+                                sources,
+                                types: Arc::new(types),
+                            }
+                        }
+                        Err(error) => tracing::error!(%error, "cannot compile schemas"),
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "cannot read schemas"),
+            }
+        }
+        compiled.types.clone()
+    }
+}
+
+/// Returns the schemas and the recorded errors.
+async fn read_all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>), CacheError> {
+    let (mut entries, mut sources, mut errors) = (cache.entries(), check::Sources::new(), BTreeMap::new());
+    while let Some((key, value)) = entries.next().await.transpose()? {
+        if is_schema(&key) {
+            sources.insert(String::from_utf8_lossy(&key).into_owned(), value);
+        } else {
+            errors.insert(key, value);
+        }
+    }
+    Ok((sources, errors))
+}
+
+/// Returns the types of a single schema.
+pub(crate) fn types_of(schema: Bytes) -> Types {
+    check::types(Arc::new([(String::from_utf8_lossy(SCHEMA).into_owned(), schema)].into()))
+}
+
+/// Returns the error of a single schema.
+pub(crate) fn error_of(schema: Bytes) -> Option<String> {
+    let name = String::from_utf8_lossy(SCHEMA).into_owned();
+    check::errors(Arc::new([(name, schema)].into())).into_values().next()
+}
+
+/// Updates the recorded errors.
+async fn update_errors(cache: &RawCache) -> Result<(), CacheError> {
+    let mut seen = None;
+    for _ in 0..ATTEMPTS {
+        let (sources, errors) = read_all(cache).await?;
+        let sources = Arc::new(sources);
+        if seen.as_ref() == Some(&sources) {
+            return Ok(());
+        }
+        seen = Some(sources.clone());
+        let checking = tokio::task::spawn_blocking(move || check::errors(sources));
+        let found = checking.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot check schemas");
+            BTreeMap::new()
+        });
+        let names: Vec<&str> = found.keys().map(String::as_str).collect();
+        let mut right: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+        if !names.is_empty() {
+            right.insert(Bytes::from_static(ERRORS), names.join("\n").into());
+        }
+        for (name, why) in &found {
+            right.insert([name.as_bytes(), ERRORS].concat().into(), why.clone().into());
+        }
+        for key in errors.keys().filter(|key| !right.contains_key(*key)) {
+            cache.remove(key).await?;
+        }
+        for (key, why) in right.iter().filter(|(key, why)| errors.get(*key) != Some(why)) {
+            cache.put(key, why).await?;
+        }
+    }
+    Err(CacheError::Contended { attempts: ATTEMPTS })
+}
+
+/// Puts a schema: `op` is `c` to create it, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done),
+/// followed by a semicolon and the schema's error, if it has one.
+pub(crate) async fn create_or_update(
+    served: &ServedCache,
+    name: Text,
+    content: Bytes,
+    op: &str,
+    is_forced: bool,
+) -> Result<String, Refusal> {
+    if !matches!(op, "c" | "u" | "s") {
+        return Err(Refusal::new(format!("unknown op '{op}'; use c, u or s")));
+    }
+    let key = Bytes::copy_from_slice(name.as_bytes());
+    let assignment = map::Assignment {
+        key: key.clone(),
+        expiration: consort_hotrod::Expiration::INFINITE,
+        value: content.clone(),
+    };
+    let put = RequestBody::Map(map::Request::Put(assignment));
+    if let Some(refusal) = refusal(&put) {
+        return Err(refusal);
+    }
+    if !is_schema(&key) {
+        return Err(Refusal::new("the name of a schema has to end with .proto"));
+    }
+    if served.cache.size().await? >= 2 * SCHEMAS_MAX as u64 {
+        return Err(Refusal::new(format!("there are already {SCHEMAS_MAX} schemas")));
+    }
+    if let Some(refusal) = refusal_of_all(&served.cache, &put).await? {
+        return Err(refusal);
+    }
+    let newest = served.cache.with_read_from(ReadFrom::Primary);
+    let before = newest.get_with_metadata(&key).await?;
+    let (condition, outcome) = match (&before, op) {
+        (None, "u") | (Some(_), "c") => return Ok("n".to_owned()),
+        (None, _) => (Condition::Absent, "c"),
+        (Some(_), _) if is_forced => (Condition::Present, "u"),
+        (Some(before), _) => (Condition::Version(before.version), "u"),
+    };
+    let is_same = !is_forced && before.is_some_and(|before| before.value == content);
+    let change = Change::Put { value: content, lifetime: Lifetime::FOREVER };
+    let write = Write { condition, change, wants_previous: false };
+    let is_done = !is_same && served.write(key, write, Flags::NONE).await?.is_done;
+    let outcome = if is_done { outcome } else { "n" };
+    let error = newest.get([name.as_bytes(), ERRORS].concat().as_slice()).await?;
+    Ok(match error {
+        None => outcome.to_owned(),
+        Some(error) => format!("{outcome};{}", String::from_utf8_lossy(&error)),
+    })
+}
+
+/// Removes a schema. Returns `1` if it existed, else `0`.
+pub(crate) async fn delete(served: &ServedCache, name: &Text) -> Result<String, Refusal> {
+    let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous: false };
+    let key = Bytes::copy_from_slice(name.as_bytes());
+    let was_there = is_schema(&key) && served.write(key, write, Flags::NONE).await?.is_done;
+    Ok(if was_there { "1" } else { "0" }.to_owned())
+}

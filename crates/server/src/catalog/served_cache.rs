@@ -1,0 +1,169 @@
+//! One of the caches that clients use, with the state that belongs to it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_cache::{
+    CacheError, CacheManager, CacheMode, CacheOptions, Lifetime, RawCache, Topology, Write, Written,
+};
+use consort_hotrod::{CacheTopology, Flags};
+use tokio::sync::watch;
+
+use crate::catalog::compute::KeyLocks;
+use crate::catalog::definition;
+use crate::catalog::schemas::Schemas;
+use crate::media::Encoding;
+use crate::memory::remote_values;
+use crate::metrics::cache_stats::Stats;
+use crate::transactions::Transactions;
+
+/// The default lifespan and max-idle time of entries, in milliseconds; 0 is without limit.
+#[derive(Default)]
+pub(crate) struct DefaultLifetime {
+    lifespan: AtomicU64,
+    max_idle: AtomicU64,
+}
+
+impl DefaultLifetime {
+    fn set(&self, lifetime: Lifetime) {
+        let millis = |span: Option<Duration>| {
+            span.map_or(0, |span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1))
+        };
+        self.lifespan.store(millis(lifetime.lifespan), Ordering::Relaxed);
+        self.max_idle.store(millis(lifetime.max_idle), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Lifetime {
+        let span = |millis: &AtomicU64| match millis.load(Ordering::Relaxed) {
+            0 => None,
+            millis => Some(Duration::from_millis(millis)),
+        };
+        Lifetime { lifespan: span(&self.lifespan), max_idle: span(&self.max_idle) }
+    }
+}
+
+/// A cache that clients use.
+pub(crate) struct ServedCache {
+    pub(crate) cache: RawCache,
+    /// A handle of the same cache, for reads of keys whose large values need a reservation ([`crate::memory::remote_values`]).
+    pub(crate) limited: RawCache,
+    pub(crate) stats: Stats,
+    pub(crate) key_locks: KeyLocks,
+    pub(crate) encoding: Encoding,
+    /// Set if clients can change several keys of this cache in one transaction.
+    pub(crate) transactions: Option<Arc<Transactions>>,
+    /// Set if the cache holds schemas, which are checked.
+    pub(crate) schemas: Option<Schemas>,
+    /// The definition in the form that servers exchange; empty for internal caches.
+    pub(crate) definition: RwLock<Bytes>,
+    pub(crate) lifespans: DefaultLifetime,
+    /// The directory of the cache's files.
+    pub(crate) directory: Option<PathBuf>,
+    pub(crate) topology: Option<watch::Receiver<Option<Topology>>>,
+    /// The last topology for clients, with the topology id and the endpoint age from which it was made.
+    pub(crate) sent_topology: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
+}
+
+impl ServedCache {
+    /// The default lifetime of entries.
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.lifespans.get()
+    }
+
+    /// A handle whose writes have the default lifetime, unless a write has its own.
+    pub(crate) fn handle(&self) -> RawCache {
+        self.cache.with_options(CacheOptions { lifetime: self.lifetime(), ..*self.cache.options() })
+    }
+
+    /// The current definition in the form that servers exchange.
+    pub(crate) fn definition(&self) -> Bytes {
+        self.definition.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Applies this definition, if it differs from the current one only in attributes that can change at runtime. Returns
+    /// whether it has.
+    pub(crate) fn apply_definition(&self, text: &Bytes) -> bool {
+        let mut own = self.definition.write().unwrap_or_else(PoisonError::into_inner);
+        let read =
+            |text: &Bytes| definition::from_stored(self.cache.name(), &String::from_utf8_lossy(text)).ok();
+        let (Some((before, place)), Some((after, other))) = (read(&own), read(text)) else { return false };
+        if place != other || definition::check_alteration(&before, &after).is_err() {
+            return false;
+        }
+        self.lifespans.set(after.lifetime);
+        if let Some(bound) = after.memory {
+            self.cache.set_memory_limit(bound.limit);
+        }
+        *own = text.clone();
+        true
+    }
+
+    /// Whether only this server has the cache.
+    pub(crate) const fn is_local(&self) -> bool {
+        self.topology.is_none()
+    }
+
+    /// Calls `look` with the topology that is installed here; `None` without one.
+    pub(crate) fn with_topology<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
+        self.topology.as_ref()?.borrow().as_ref().map(look)
+    }
+
+    pub(crate) fn of(manager: &CacheManager, cache: RawCache, encoding: Encoding) -> Self {
+        let is_local = cache.config().mode == CacheMode::Local;
+        let topology = manager.watch_topology(cache.name()).filter(|_| !is_local);
+        let (stats, key_locks) = (Stats::new(), KeyLocks::default());
+        let (definition, directory, sent_topology) = (RwLock::default(), None, Mutex::default());
+        let (transactions, schemas, lifespans) = (None, None, DefaultLifetime::default());
+        lifespans.set(cache.options().lifetime);
+        Self {
+            limited: remote_values::limited(&cache),
+            cache,
+            stats,
+            key_locks,
+            encoding,
+            transactions,
+            schemas,
+            definition,
+            lifespans,
+            directory,
+            topology,
+            sent_topology,
+        }
+    }
+
+    /// Whether the cache itself writes keys, also many of them at once: it has neither transactions nor schemas.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.transactions.is_none() && self.schemas.is_none()
+    }
+
+    /// Writes a key: in a transactional cache when no transaction holds it, and a schema together with its errors.
+    pub(crate) async fn write(&self, key: Bytes, write: Write, flags: Flags) -> Result<Written, CacheError> {
+        match self.silent(flags) {
+            None => self.write_by(&self.cache, key, write).await,
+            // Boxed, because few requests need it and it would enlarge the state of all.
+            Some(silent) => Box::pin(async move { self.write_by(&silent, key, write).await }).await,
+        }
+    }
+
+    async fn write_by(&self, cache: &RawCache, key: Bytes, write: Write) -> Result<Written, CacheError> {
+        match (&self.transactions, &self.schemas) {
+            (None, None) => cache.write(key, write).await,
+            (Some(transactions), _) => Box::pin(transactions.clone().write(cache.clone(), key, write)).await,
+            (None, Some(schemas)) => Box::pin(schemas.write(cache, key, write)).await,
+        }
+    }
+
+    /// A handle whose writes cause no events, if the client requests that. Changes of schemas always cause events, because
+    /// other servers depend on them.
+    pub(crate) fn silent(&self, flags: Flags) -> Option<RawCache> {
+        let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) && self.schemas.is_none();
+        let silent = || {
+            let own = self.cache.options().flags;
+            self.cache.with_flags(own | consort_cache::Flags::SKIP_LISTENERS)
+        };
+        is_silent.then(silent)
+    }
+}

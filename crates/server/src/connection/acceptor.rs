@@ -1,0 +1,498 @@
+//! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for
+//! other servers of its cluster, readiness probes get 503 and Hot Rod requests wait.
+//!
+//! Each limit on connections keeps capacity for another use: descriptors for files and members
+//! ([`crate::connection::descriptors`]), connections for clients that are not authenticated yet, such as monitoring
+//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::transport::addresses`]). Health requests can
+//! have a port of their own ([`crate::http::health_port`]).
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::catalog::caches::Caches;
+use crate::connection::handshake_pool::{HandshakePool, Serving};
+use crate::connection::{self, AcceptedConnection, descriptors};
+use crate::http::health_port::HealthPort;
+use crate::limits::{
+    ACCEPT_BATCH_MAX, ACCEPT_RETRY_DELAY, CONNECTIONS_RESERVED, DRAIN_TIME_MAX, KEEPALIVE_AFTER,
+    KEEPALIVE_ATTEMPTS, KEEPALIVE_INTERVAL, MOVE_TIME_MAX,
+};
+use crate::metrics::telemetry::{Tally, Telemetry};
+use crate::security::Security;
+use crate::security::rate_limited_log::RateLimitedLog;
+use crate::shutdown::Stage;
+use crate::transport::addresses::{Addresses, Origin};
+
+/// The listening sockets and the connections of a server.
+pub(crate) struct Acceptor {
+    listener: TcpListener,
+    health: Option<HealthPort>,
+    security: Arc<Security>,
+    telemetry: Arc<Telemetry>,
+    handshake_pool: HandshakePool,
+    connections: JoinSet<()>,
+    /// The limit of connections.
+    connections_max: usize,
+    addresses: Addresses,
+    /// Set as soon as the server serves.
+    caches: watch::Sender<Option<Arc<Caches>>>,
+    stage: watch::Sender<Stage>,
+    /// No connection is accepted until then, because the process is out of descriptors.
+    paused_until: Option<Instant>,
+    log_limits: LogLimits,
+}
+
+/// Rate-limited log lines of the acceptor.
+#[derive(Default)]
+struct LogLimits {
+    full: RateLimitedLog,
+    addresses: RateLimitedLog,
+    pending: RateLimitedLog,
+    accepting: RateLimitedLog,
+}
+
+impl Acceptor {
+    pub(crate) fn new(
+        listener: TcpListener,
+        health: Option<TcpListener>,
+        security: Arc<Security>,
+        telemetry: Arc<Telemetry>,
+        handshake_pool: HandshakePool,
+        addresses: Addresses,
+    ) -> Self {
+        let (caches, stage) = (watch::Sender::new(None), watch::Sender::new(Stage::Serving));
+        Self {
+            listener,
+            health: health.map(HealthPort::new),
+            security,
+            telemetry,
+            handshake_pool,
+            connections: JoinSet::new(),
+            connections_max: descriptors::connections_max(),
+            addresses,
+            caches,
+            stage,
+            paused_until: None,
+            log_limits: LogLimits::default(),
+        }
+    }
+
+    /// Serves clients from now on, first those that already wait.
+    pub(crate) fn start_serving(&self, caches: Arc<Caches>) {
+        self.caches.send_replace(Some(caches));
+    }
+
+    /// Accepts connections until this future is dropped.
+    pub(crate) async fn run(&mut self) -> Infallible {
+        let mut turn: usize = 0;
+        loop {
+            let paused_until = self.paused_until;
+            let full_until = self.full_until();
+            tokio::select! {
+                accepted = self.listener.accept(), if paused_until.is_none() && full_until.is_none() => match accepted {
+                    Ok((stream, peer)) => self.accept(stream, peer),
+                    Err(error) => self.pause(&error),
+                },
+                accepted = HealthPort::accept(self.health.as_ref()), if paused_until.is_none() => match accepted {
+                    Ok(stream) => {
+                        if let Some(port) = &mut self.health {
+                            port.serve(stream, &self.security, &self.caches, &self.stage);
+                        }
+                    }
+                    Err(error) => self.pause(&error),
+                },
+                () = sleep_until(paused_until.unwrap_or_else(Instant::now)), if paused_until.is_some() => {
+                    self.paused_until = None;
+                }
+                // Then the oldest connection without an authenticated client is closed.
+                () = sleep_until(full_until.unwrap_or_else(Instant::now)), if full_until.is_some() => {}
+                Some(serving) = self.handshake_pool.join_next() => self.resume(serving),
+                Some(_) = self.connections.join_next() => {}
+            }
+            turn = turn.wrapping_add(1);
+            if turn.is_multiple_of(ACCEPT_BATCH_MAX) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Until when no connection is accepted, because there is no capacity and all connections without an authenticated
+    /// client are new.
+    fn full_until(&self) -> Option<Instant> {
+        let is_full = self.connections.len() + self.handshake_pool.len() >= self.connections_max;
+        let until =
+            if is_full { self.handshake_pool.oldest_closable_at() } else { self.handshake_pool.full_until() };
+        until.filter(|until| *until > Instant::now())
+    }
+
+    /// The process is usually out of descriptors. Closed connections free them.
+    fn pause(&mut self, error: &io::Error) {
+        self.paused_until = Some(Instant::now() + ACCEPT_RETRY_DELAY);
+        if let Some(count) = self.log_limits.accepting.count(std::time::Instant::now()) {
+            tracing::warn!(%error, count, "cannot accept connections");
+        }
+    }
+
+    /// Accepts a connection, unless its address has reached its limit. If the total limit is reached, the oldest connection
+    /// without an authenticated client is closed.
+    fn accept(&mut self, stream: TcpStream, peer: SocketAddr) {
+        let origin = Origin::of(peer.ip());
+        let Some(counted) = self.addresses.add(origin) else {
+            self.telemetry.turned_away.one();
+            if let Some(count) = self.log_limits.addresses.count(std::time::Instant::now()) {
+                let max = self.addresses.max();
+                tracing::warn!(
+                    %origin, count,
+                    "refusing connections: the address has reached the limit of {max} (--connections-per-address)"
+                );
+            }
+            return;
+        };
+        while self.connections.len() + self.handshake_pool.len() >= self.connections_max {
+            let ended = self.handshake_pool.close_oldest();
+            self.note_ended(ended);
+            if ended.is_none() {
+                return self.note_full();
+            }
+        }
+        set_options(&stream);
+        let tally = Tally::of_next(&self.telemetry);
+        let (security, caches) = (self.security.clone(), self.caches.subscribe());
+        let stage = self.stage.subscribe();
+        let ended = self.handshake_pool.spawn(origin, |gate| {
+            let arrival = AcceptedConnection { stream, tally, security, caches, gate };
+            Box::pin(async move {
+                let _counted = counted;
+                connection::serve(arrival, stage).await;
+            })
+        });
+        self.note_ended(ended);
+    }
+
+    /// Counts and logs connections that were closed to make place for others.
+    fn note_ended(&self, ended: impl IntoIterator<Item = Origin>) {
+        for origin in ended {
+            self.telemetry.turned_away.one();
+            if let Some(count) = self.log_limits.pending.count(std::time::Instant::now()) {
+                tracing::warn!(
+                    %origin, count,
+                    "closing unauthenticated connections: their limit is reached"
+                );
+            }
+        }
+    }
+
+    fn note_full(&self) {
+        self.telemetry.turned_away.one();
+        if let Some(count) = self.log_limits.full.count(std::time::Instant::now()) {
+            let max = self.connections_max;
+            tracing::warn!(count, "refusing connections: the limit of {max} is reached");
+        }
+    }
+
+    /// Serves an authenticated connection, if there is one. Some connections are reserved for clients that are not
+    /// authenticated.
+    fn resume(&mut self, serving: Option<Serving>) {
+        let Some(serving) = serving else { return };
+        let reserved = CONNECTIONS_RESERVED.min(self.connections_max / 4);
+        if self.connections.len() + reserved < self.connections_max {
+            self.connections.spawn(serving);
+        } else {
+            self.note_full();
+        }
+    }
+
+    /// Accepts no more connections. If there are other servers, the server first executes requests until its clients have
+    /// moved to them. Then it waits until all requests are answered, but not for clients that do not read their responses.
+    pub(crate) async fn drain(self, has_others: bool) {
+        let Self { listener, health, mut handshake_pool, mut connections, stage, .. } = self;
+        drop((listener, health));
+        if has_others {
+            stage.send_replace(Stage::Draining);
+            let _ = timeout(MOVE_TIME_MAX, wait_until_moved(&mut handshake_pool, &mut connections)).await;
+        }
+        stage.send_replace(Stage::Closing);
+        if timeout(DRAIN_TIME_MAX, wait_until_drained(&mut handshake_pool, &mut connections)).await.is_err() {
+            tracing::warn!("{} clients have not read their responses", connections.len());
+        }
+        handshake_pool.shutdown().await;
+        connections.shutdown().await;
+    }
+}
+
+/// Logs an option that the system refuses, and keeps the connection.
+fn set_options(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_AFTER)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_ATTEMPTS);
+    // Responses are already written in batches, so that Nagle's algorithm would only add delay.
+    let results = [stream.set_nodelay(true), SockRef::from(stream).set_tcp_keepalive(&keepalive)];
+    for error in results.into_iter().filter_map(Result::err) {
+        tracing::debug!(%error, "cannot set an option of a connection");
+    }
+}
+
+/// Waits until no authenticated connection is left. The others have sent no request yet, or speak HTTP.
+async fn wait_until_moved(handshake_pool: &mut HandshakePool, connections: &mut JoinSet<()>) {
+    while !connections.is_empty() {
+        tokio::select! {
+            Some(serving) = handshake_pool.join_next() => {
+                if let Some(serving) = serving {
+                    connections.spawn(serving);
+                }
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Waits until no connection is left.
+async fn wait_until_drained(handshake_pool: &mut HandshakePool, connections: &mut JoinSet<()>) {
+    loop {
+        tokio::select! {
+            Some(serving) = handshake_pool.join_next() => {
+                if let Some(serving) = serving {
+                    connections.spawn(serving);
+                }
+            }
+            Some(_) = connections.join_next() => {}
+            else => break,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use consort_cache::{CacheManager, Channel};
+    use consort_conf::{Variables, parse_stack};
+    use consort_hotrod::{
+        Output, ProtocolVersion, Request, RequestBody, RequestHeader, ServerAddress, Status, ops,
+    };
+    use consort_tls::{ClientCertificates, Identity, Roots};
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::memory::Memory;
+    use crate::ops::register_transforms;
+    use crate::security::SecuritySettings;
+    use crate::security::tls::TlsSettings;
+
+    const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
+        <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
+
+    trait Both: AsyncRead + AsyncWrite + Unpin {}
+    impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
+
+    /// Connects clients to a server, with TLS if the server has it.
+    struct Visitors {
+        at: SocketAddr,
+        roots: Option<Roots>,
+    }
+
+    impl Visitors {
+        async fn connect(&self) -> Box<dyn Both> {
+            let stream = TcpStream::connect(self.at).await.unwrap();
+            let Some(roots) = &self.roots else { return Box::new(stream) };
+            let connector = TlsConnector::from(consort_tls::client(roots.clone(), None).unwrap());
+            Box::new(connector.connect("localhost".try_into().unwrap(), stream).await.unwrap())
+        }
+
+        async fn ask(&self, method: &str, path: &str) -> String {
+            let mut stream = self.connect().await;
+            let request = format!("{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        }
+    }
+
+    async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
+        let stack = parse_stack("acceptor", STACK, &Variables::new()).unwrap();
+        let members = CacheManager::from_channel(Channel::from_config(stack.config));
+        let manager = members.connect(cluster).await.unwrap();
+        let endpoint = ServerAddress { host: "localhost".into(), port: 1 };
+        let security = Arc::new(Security::new(SecuritySettings::default()).unwrap());
+        Caches::open(manager, endpoint, security, None, telemetry, Memory::default(), register_transforms)
+            .await
+            .unwrap()
+    }
+
+    /// A client's first request.
+    fn ping() -> bytes::Bytes {
+        let header = RequestHeader::new(7, ProtocolVersion::V4_0);
+        let mut ping = Output::new();
+        Request { header, body: RequestBody::Server(ops::server::Request::Ping) }.encode(&mut ping);
+        ping.into_bytes()
+    }
+
+    /// An acceptor with this limit of connections, and clients of its two ports: that for requests and that for health.
+    async fn limited_acceptor(connections_max: usize) -> (Acceptor, [Visitors; 2]) {
+        let [clients, health] =
+            [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];
+        let [clients, health] = [clients.unwrap(), health.unwrap()];
+        let visitors = [&clients, &health].map(|at| Visitors { at: at.local_addr().unwrap(), roots: None });
+        let security = Arc::new(Security::new(SecuritySettings::default()).unwrap());
+        let (telemetry, handshake_pool) =
+            (Arc::new(Telemetry::default()), HandshakePool::new(Memory::default().handshakes).unwrap());
+        let mut acceptor =
+            Acceptor::new(clients, Some(health), security, telemetry, handshake_pool, Addresses::new(0));
+        acceptor.connections_max = connections_max;
+        acceptor.handshake_pool.age_min = std::time::Duration::ZERO;
+        (acceptor, visitors)
+    }
+
+    #[tokio::test]
+    async fn health_is_answered_while_silent_connections_reach_the_limit() {
+        let (mut acceptor, visitors) = limited_acceptor(8).await;
+        let watching = async {
+            let mut silent = Vec::new();
+            for visitors in &visitors {
+                for _ in 0..2 * crate::limits::HEALTH_CONNECTIONS_MAX {
+                    silent.push(visitors.connect().await);
+                }
+                for _ in 0..3 {
+                    let answer = visitors.ask("GET", "/health/live").await;
+                    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+                }
+            }
+            silent
+        };
+        let _silent = tokio::select! {
+            silent = watching => silent,
+            never = acceptor.run() => match never {},
+        };
+        assert!(acceptor.handshake_pool.len() <= 8, "{} pending connections", acceptor.handshake_pool.len());
+    }
+
+    #[tokio::test]
+    async fn authenticated_clients_beyond_the_limit_are_refused_and_health_is_answered() {
+        const MAX: usize = 8;
+        let (mut acceptor, [visitors, _]) = limited_acceptor(MAX).await;
+        acceptor.start_serving(Arc::new(caches("narrow", acceptor.telemetry.clone()).await));
+        let watching = async {
+            let (mut clients, mut served) = (Vec::new(), 0);
+            for _ in 0..2 * MAX {
+                let mut client = visitors.connect().await;
+                client.write_all(&ping()).await.unwrap();
+                let mut answer = BytesMut::new();
+                // A client that is turned away reads the end of the stream.
+                if client.read_buf(&mut answer).await.is_ok_and(|count| count > 0) {
+                    served += 1;
+                }
+                clients.push(client);
+            }
+            let answer = visitors.ask("GET", "/health/ready").await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            (clients, served)
+        };
+        let (_clients, served) = tokio::select! {
+            watched = watching => watched,
+            never = acceptor.run() => match never {},
+        };
+        assert_eq!(served, MAX - MAX / 4);
+        assert_eq!(acceptor.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
+    }
+
+    /// Before the server serves, HTTP requests get responses; a Hot Rod request gets its response once the server serves.
+    async fn early(name: &str, tls: Option<(TlsSettings, Roots)>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let (tls, roots) = tls.unzip();
+        let security =
+            Arc::new(Security::new(SecuritySettings { tls, ..SecuritySettings::default() }).unwrap());
+        let telemetry = Arc::new(Telemetry::default());
+        let visitors = Visitors { at, roots };
+        let handshake_pool = HandshakePool::new(Memory::default().handshakes).unwrap();
+        let addresses = Addresses::new(0);
+        let mut acceptor =
+            Acceptor::new(listener, None, security, telemetry.clone(), handshake_pool, addresses);
+        let coming = async {
+            let silent = visitors.connect().await;
+            drop(visitors.connect().await);
+            let mut client = visitors.connect().await;
+            client.write_all(&ping()).await.unwrap();
+            for (path, code) in [
+                ("/health/live", "200 OK"),
+                ("/health/ready", "503 Service Unavailable"),
+                ("/health/started", "503 Service Unavailable"),
+                ("/rest/v2/container/health/status", "200 OK"),
+                ("/metrics", "503 Service Unavailable"),
+                ("/nothing", "404 Not Found"),
+            ] {
+                let answer = visitors.ask("GET", path).await;
+                assert!(answer.starts_with(&format!("HTTP/1.1 {code}\r\n")), "{path}: {answer}");
+            }
+            assert!(visitors.ask("GET", "/health").await.ends_with("\r\n\r\nINITIALIZING"));
+            let head = visitors.ask("HEAD", "/health").await;
+            assert!(head.ends_with("\r\n\r\n"), "its content was not asked for: {head}");
+            assert!(visitors.ask("POST", "/health").await.starts_with("HTTP/1.1 405 "));
+            let wrong = visitors.ask("GET", "no path").await;
+            assert!(wrong.starts_with("HTTP/1.1 505 "), "{wrong}");
+            (client, silent)
+        };
+        let (mut client, _silent) = tokio::select! {
+            clients = coming => clients,
+            never = acceptor.run() => match never {},
+        };
+        acceptor.start_serving(Arc::new(caches(name, telemetry).await));
+        let served = async {
+            let mut answer = BytesMut::new();
+            while answer.len() < 4 {
+                assert!(client.read_buf(&mut answer).await.unwrap() > 0, "it is gone");
+            }
+            // Magic, id, opcode and status.
+            assert_eq!((answer[0], answer[1], answer[3]), (0xa1, 7, Status::Success.byte()), "{answer:?}");
+            visitors.ask("GET", "/health/ready").await
+        };
+        let ready = tokio::select! {
+            ready = served => ready,
+            never = acceptor.run() => match never {},
+        };
+        assert!(ready.starts_with("HTTP/1.1 200 OK\r\n"), "{ready}");
+    }
+
+    #[tokio::test]
+    async fn vanished_client_is_detected_by_keepalive() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connecting = TcpStream::connect(listener.local_addr().unwrap());
+        let (_client, accepted) = tokio::join!(connecting, listener.accept());
+        let stream = accepted.unwrap().0;
+        set_options(&stream);
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && stream.nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_AFTER);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_ATTEMPTS);
+    }
+
+    #[tokio::test]
+    async fn http_is_answered_and_hot_rod_requests_wait_before_the_server_serves() {
+        early("early", None).await;
+    }
+
+    #[tokio::test]
+    async fn http_is_answered_and_hot_rod_requests_wait_before_the_server_serves_tls() {
+        let directory = std::env::temp_dir().join(format!("consort-{}-acceptor", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (cert, key) = (directory.join("cert.pem"), directory.join("key.pem"));
+        std::fs::write(&cert, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let (identity, roots) = (Identity::from_files(&cert, &key), Roots::from_file(&cert));
+        std::fs::remove_dir_all(&directory).unwrap();
+        let tls = TlsSettings { identity: identity.unwrap(), clients: ClientCertificates::NotAsked };
+        early("early within TLS", Some((tls, roots.unwrap()))).await;
+    }
+}

@@ -1,0 +1,131 @@
+//! Decoded requests of a connection. For requests that arrive together, the cache is looked up once, and the memory of
+//! their keys is prefetched before the first of them is answered.
+
+use std::collections::VecDeque;
+
+use bytes::BytesMut;
+use consort_cache::PREFETCH_MAX;
+use consort_hotrod::{
+    Limits, Request, RequestBody, RequestContext, RequestDecoder, RequestError, RequestHead,
+};
+
+use crate::catalog::caches::Caches;
+use crate::ops::cached_lookup::CachedLookup;
+
+/// A connection's requests in the order of their arrival. At most [`PREFETCH_MAX`] of them are decoded and not started.
+pub(crate) struct DecodedRequests {
+    decoder: RequestDecoder,
+    /// Each with its size in bytes.
+    decoded: VecDeque<(Request, usize)>,
+    /// The bytes after them cannot be read, for this reason.
+    error: Option<RequestError>,
+    /// The cache of the first of them, until all of them have been taken: an idle connection must not keep a removed cache.
+    recent: Option<CachedLookup>,
+}
+
+impl DecodedRequests {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let decoder = RequestDecoder::new(limits);
+        Self { decoder, decoded: VecDeque::new(), error: None, recent: None }
+    }
+
+    /// Sets other limits from the next field on.
+    pub(crate) const fn set_limits(&mut self, limits: Limits) {
+        self.decoder.set_limits(limits);
+    }
+
+    /// Returns the next request, if it has arrived completely, without reading beyond it.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no request. The bytes after them cannot be read.
+    pub(crate) fn next_single(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
+        self.decoder.decode(input)
+    }
+
+    /// The least size in bytes of the request that has not arrived completely.
+    pub(crate) fn bytes_needed(&self) -> usize {
+        self.decoder.bytes_needed()
+    }
+
+    /// The id of the request that has not arrived completely, and the context of its response, as soon as they are known.
+    pub(crate) fn incomplete(&self) -> Option<(u64, RequestContext)> {
+        self.decoder.partial_request()
+    }
+
+    /// Whether the rest of a request is being dropped.
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.decoder.is_skipping()
+    }
+
+    /// Drops the request that has not arrived completely: the part that is here, and the rest as it arrives.
+    pub(crate) fn skip(&mut self, input: &mut BytesMut) {
+        self.decoder.skip(input);
+    }
+
+    /// Returns the beginning of the request that has not arrived completely, once.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no request. The bytes after them cannot be read.
+    pub(crate) fn head(&mut self, input: &[u8]) -> Result<Option<RequestHead>, RequestError> {
+        self.decoder.head(input)
+    }
+
+    /// Returns the next request and its size in bytes, if it has arrived completely.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no request. The bytes after them cannot be read.
+    pub(crate) fn next(
+        &mut self,
+        input: &mut BytesMut,
+        caches: &Caches,
+    ) -> Result<Option<(Request, usize)>, RequestError> {
+        if let Some(request) = self.decoded.pop_front() {
+            return Ok(Some(request));
+        }
+        self.recent = None;
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let Some(first) = self.decoder.decode(input)? else {
+            self.decoded = VecDeque::new();
+            return Ok(None);
+        };
+        let bytes = self.decoder.decoded();
+        while self.decoded.len() + 1 < PREFETCH_MAX && !input.is_empty() {
+            match self.decoder.decode(input) {
+                Ok(Some(request)) => self.decoded.push_back((request, self.decoder.decoded())),
+                Ok(None) => break,
+                Err(error) => {
+                    self.error = Some(error);
+                    break;
+                }
+            }
+        }
+        let name = &first.header.cache;
+        self.recent = caches.get(name.as_str()).map(|served| {
+            let topology = caches.topology_of(&served);
+            CachedLookup { name: name.clone(), served, topology }
+        });
+        if !self.decoded.is_empty() {
+            self.prefetch_keys(&first);
+        }
+        Ok(Some((first, bytes)))
+    }
+
+    fn prefetch_keys(&self, first: &Request) {
+        let Some(CachedLookup { name, served, .. }) = &self.recent else { return };
+        let requests = std::iter::once(first).chain(self.decoded.iter().map(|(request, _)| request));
+        served.cache.prefetch(requests.filter_map(|request| match &request.body {
+            RequestBody::Map(body) if request.header.cache == *name => Some(&body.key()[..]),
+            _ => None,
+        }));
+    }
+
+    /// The cache of the request that [`DecodedRequests::next`] returned last, if the cache is open here.
+    pub(crate) fn recent(&self, request: &Request) -> Option<&CachedLookup> {
+        self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
+    }
+}

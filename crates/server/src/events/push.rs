@@ -1,0 +1,238 @@
+//! Server push: events of entries and of counters on a client's connection.
+//!
+//! The protocol has no event that says that some are missing. If events may be missing, or the client does not read its
+//! events, the server closes the connection. Then the client clears its near caches and adds its listeners again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use consort_cache::{CacheError, EntryEvent, Event, Events};
+use consort_hotrod::Output;
+use consort_hotrod::ops::event::{self, EventData};
+use consort_memory::{Budget, Reservation};
+use consort_query::Exceeded;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::limits::{UNREAD_EVENT_TIMEOUT, UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX};
+
+/// A message for a connection's output that answers no request.
+pub(crate) enum Push {
+    /// An entry has changed. The event holds its bytes until it is written.
+    Entry(event::Event, ListenerFlag, BytePermit),
+    /// A counter has changed. The sender signals that the event is written.
+    Counter(event::CounterEvent, ListenerFlag, watch::Sender<()>),
+    /// A marker: all messages before it are written.
+    Written(oneshot::Sender<()>),
+}
+
+/// Reserved bytes of an event on its way. Dropping it returns them.
+#[derive(Default)]
+pub(crate) struct BytePermit {
+    _of_connection: Option<OwnedSemaphorePermit>,
+    /// The part of an event that exceeds the connection's own bytes.
+    _reserved: Option<Reservation>,
+}
+
+/// Whether a listener's events are still wanted: none may follow the response to its removal.
+#[derive(Clone)]
+pub(crate) struct ListenerFlag(Arc<AtomicBool>);
+
+impl ListenerFlag {
+    fn holds(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Push {
+    /// Encodes it, if it is still wanted.
+    pub(crate) fn encode(self, output: &mut Output) {
+        match self {
+            Self::Entry(event, flag, _) if flag.holds() => event.encode(output),
+            Self::Counter(event, flag, written) if flag.holds() => {
+                event.encode(output);
+                written.send_replace(());
+            }
+            Self::Entry(..) | Self::Counter(..) => {}
+            Self::Written(waiter) => {
+                // The task that waits for it may be gone.
+                let _ = waiter.send(());
+            }
+        }
+    }
+}
+
+/// The sender of a connection's events.
+#[derive(Clone)]
+pub(crate) struct EventSender {
+    to: mpsc::Sender<Push>,
+    /// Bytes for keys and for the results of converters.
+    bytes: Arc<Semaphore>,
+    /// The budget of large events.
+    large: Budget,
+    /// Notified when events may be missing, or the connection has to be closed.
+    close: Arc<Notify>,
+}
+
+impl EventSender {
+    /// `large` is the budget for the part of events beyond [`UNSENT_BYTES_MAX`].
+    pub(crate) fn new(large: Budget) -> (Self, mpsc::Receiver<Push>) {
+        let (to, pushes) = mpsc::channel(UNSENT_EVENTS_MAX);
+        let bytes = Arc::new(Semaphore::new(UNSENT_BYTES_MAX));
+        (Self { to, bytes, large, close: Arc::new(Notify::new()) }, pushes)
+    }
+
+    /// Sends an event when there is capacity for it.
+    ///
+    /// # Errors
+    ///
+    /// The event is larger than the budget of large ones.
+    async fn send(&self, mut push: Push) -> Result<(), consort_memory::Exceeded> {
+        if let Push::Entry(event, _, permit) = &mut push {
+            let (EventData::Custom(content) | EventData::Raw(content) | EventData::Key(content, _)) =
+                &event.data;
+            let own_bytes = content.len().min(UNSENT_BYTES_MAX);
+            permit._of_connection = self.bytes.clone().acquire_many_owned(own_bytes as u32).await.ok();
+            if content.len() > own_bytes {
+                permit._reserved = Some(self.large.reserve((content.len() - own_bytes) as u64).await?);
+            }
+        }
+        // Events of a closed connection are dropped.
+        let _ = self.to.send(push).await;
+        Ok(())
+    }
+
+    /// The handle that closes the connection when it is notified.
+    pub(crate) fn close_handle(&self) -> Arc<Notify> {
+        self.close.clone()
+    }
+
+    /// Waits until events may be missing, or the connection has to be closed.
+    pub(crate) async fn close_requested(&self) {
+        self.close.notified().await;
+    }
+}
+
+/// The task that sends a listener's events. Dropping it ends them.
+pub(crate) struct EventTask {
+    pub(crate) flag: ListenerFlag,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for EventTask {
+    fn drop(&mut self) {
+        self.flag.0.store(false, Ordering::Release);
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl EventTask {
+    /// A listener whose events have not started.
+    pub(crate) fn new() -> Self {
+        Self { flag: ListenerFlag(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
+    }
+
+    /// Whether it belongs to the same listener.
+    pub(crate) fn is(&self, flag: &ListenerFlag) -> bool {
+        Arc::ptr_eq(&self.flag.0, &flag.0)
+    }
+
+    /// Sends these events, too, from now on as they occur; if `after` is set, only once its sender is dropped. `state` is
+    /// signalled when the initial state has been written.
+    pub(crate) fn begin(
+        &mut self,
+        events: Events<Bytes, Bytes>,
+        events_out: &EventSender,
+        after: Option<watch::Receiver<()>>,
+        state: oneshot::Sender<()>,
+        to_push: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Push>, Exceeded> + Send + 'static,
+    ) {
+        let task = forward_events(events, events_out.clone(), state, to_push);
+        self.tasks.push(tokio::spawn(async move {
+            if let Some(mut after) = after {
+                while after.changed().await.is_ok() {}
+            }
+            task.await;
+        }));
+    }
+}
+
+async fn forward_events(
+    mut events: Events<Bytes, Bytes>,
+    events_out: EventSender,
+    state: oneshot::Sender<()>,
+    mut to_push: impl FnMut(EntryEvent<Bytes, Bytes>) -> Result<Option<Push>, Exceeded>,
+) {
+    let mut state = Some(state);
+    let why = loop {
+        let push = match events.next().await {
+            Some(Ok(Event::Entry(event))) => match to_push(event) {
+                Ok(push) => push,
+                Err(Exceeded) => {
+                    break "the query of a listener needs more steps for a value than are allowed";
+                }
+            },
+            Some(Ok(Event::Complete)) => state.take().map(Push::Written),
+            Some(Ok(Event::Gap)) => break "changes may be missing",
+            // The cache is closed and has no more events.
+            Some(Err(CacheError::Closed)) | None => return,
+            Some(Err(_)) => break "what is there cannot be read",
+        };
+        let Some(push) = push else { continue };
+        match timeout(UNREAD_EVENT_TIMEOUT, events_out.send(push)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(exceeded)) => {
+                tracing::warn!(%exceeded, "an event is too large");
+                break "an event is too large";
+            }
+            Err(_) => break "it does not read its events",
+        }
+    };
+    tracing::warn!(why, "closing a client's connection: events may be missing");
+    events_out.close.notify_one();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use consort_hotrod::ops::event::EventKind;
+
+    use super::*;
+
+    /// An event whose converter result has this many bytes.
+    fn event(bytes: usize) -> Push {
+        let data = EventData::Custom(vec![7; bytes].into());
+        let event = event::Event {
+            id: 0,
+            kind: EventKind::Modified,
+            listener: Bytes::from_static(b"listener"),
+            is_retried: false,
+            data,
+        };
+        Push::Entry(event, EventTask::new().flag.clone(), BytePermit::default())
+    }
+
+    #[tokio::test]
+    async fn large_events_of_all_connections_wait_for_one_budget() {
+        let all = Budget::new("events", 100_000);
+        let (first, mut of_first) = EventSender::new(all.clone());
+        first.send(event(UNSENT_BYTES_MAX + 90_000)).await.unwrap();
+        assert_eq!(all.used(), 90_000);
+        let (second, mut of_second) = EventSender::new(all.clone());
+        second.send(event(UNSENT_BYTES_MAX / 2)).await.unwrap();
+        assert_eq!(all.used(), 90_000, "a connection has room of its own");
+        drop(of_second.recv().await);
+        let mut waiting = Box::pin(second.send(event(UNSENT_BYTES_MAX + 20_000)));
+        assert!(timeout(Duration::ZERO, &mut waiting).await.is_err(), "110,000 bytes are too many");
+        drop(of_first.recv().await);
+        waiting.await.unwrap();
+        assert_eq!(all.used(), 20_000);
+        drop(of_second.recv().await);
+        assert_eq!(all.used(), 0, "it was written");
+        let exceeded = second.send(event(UNSENT_BYTES_MAX + 100_001)).await.unwrap_err();
+        assert_eq!((exceeded.name, all.used()), ("events", 0));
+    }
+}

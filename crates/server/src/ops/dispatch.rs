@@ -1,0 +1,396 @@
+//! The dispatcher: it chooses the part of the server and the cache for a request.
+
+use std::sync::Arc;
+
+use consort_cache::ReadFrom;
+use consort_hotrod::ops::bulk::Request as BulkRequest;
+use consort_hotrod::ops::counter::{self, Action};
+use consort_hotrod::ops::multimap::Action as MultimapAction;
+use consort_hotrod::ops::{iteration, listener, map, server, task, transaction};
+use consort_hotrod::{
+    CacheTopology, Opcode, ProtocolVersion, Request, RequestBody, RequestContext, RequestHeader, Response,
+    ResponseBody, Status,
+};
+
+use crate::catalog::caches::Caches;
+use crate::catalog::served_cache::ServedCache;
+use crate::catalog::{client_topology, schemas};
+use crate::ops::cached_lookup::CachedLookup;
+use crate::ops::query::{self, IterationQuery, ListenerQuery};
+use crate::ops::session::Session;
+use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
+use crate::reply::ResponseBytes;
+use crate::reply::{Answer, Refusal};
+
+/// The operations of this server.
+const OPCODES: &[Opcode] = &[
+    Opcode::Put,
+    Opcode::Get,
+    Opcode::PutIfAbsent,
+    Opcode::Replace,
+    Opcode::ReplaceIfUnmodified,
+    Opcode::Remove,
+    Opcode::RemoveIfUnmodified,
+    Opcode::ContainsKey,
+    Opcode::GetWithVersion,
+    Opcode::Clear,
+    Opcode::Stats,
+    Opcode::Ping,
+    Opcode::AuthMechList,
+    Opcode::Auth,
+    Opcode::BulkGet,
+    Opcode::GetWithMetadata,
+    Opcode::BulkGetKeys,
+    Opcode::Size,
+    Opcode::Exec,
+    Opcode::Query,
+    Opcode::PutAll,
+    Opcode::GetAll,
+    Opcode::IterationStart,
+    Opcode::IterationNext,
+    Opcode::IterationEnd,
+    Opcode::AddClientListener,
+    Opcode::RemoveClientListener,
+    Opcode::AddBloomListener,
+    Opcode::UpdateBloomFilter,
+    Opcode::CounterCreate,
+    Opcode::CounterGetConfiguration,
+    Opcode::CounterIsDefined,
+    Opcode::CounterAddAndGet,
+    Opcode::CounterReset,
+    Opcode::CounterGet,
+    Opcode::CounterCas,
+    Opcode::CounterAddListener,
+    Opcode::CounterRemoveListener,
+    Opcode::CounterRemove,
+    Opcode::CounterGetNames,
+    Opcode::CounterGetAndSet,
+    Opcode::MultimapGet,
+    Opcode::MultimapGetWithMetadata,
+    Opcode::MultimapPut,
+    Opcode::MultimapRemoveKey,
+    Opcode::MultimapRemoveEntry,
+    Opcode::MultimapSize,
+    Opcode::MultimapContainsEntry,
+    Opcode::MultimapContainsKey,
+    Opcode::MultimapContainsValue,
+    Opcode::GetStream,
+    Opcode::PutStream,
+    Opcode::StartGetStream,
+    Opcode::NextGetStream,
+    Opcode::EndGetStream,
+    Opcode::StartPutStream,
+    Opcode::NextPutStream,
+    Opcode::EndPutStream,
+    Opcode::PrepareTx,
+    Opcode::PrepareTx2,
+    Opcode::CommitTx,
+    Opcode::RollbackTx,
+    Opcode::ForgetTx,
+    Opcode::FetchTxRecovery,
+];
+
+/// Answers a read of a local entry in a cache without conversion, or a write that involves no other member. Most requests
+/// are of this kind. Returns `None` for all others, which [`answer`] answers.
+pub(crate) fn try_dispatch_local(
+    session: &Session,
+    recent: &CachedLookup,
+    request: &Request,
+) -> Option<(RequestContext, Response)> {
+    let Request { header, body } = request;
+    let RequestBody::Map(asked) = body else { return None };
+    let is_plain = matches!(recent.served.encoding.conversion(header), Ok(None));
+    if !is_plain || session.access.refusal(header.cache.as_str(), body).is_some() {
+        return None;
+    }
+    let answer = crate::ops::map::try_answer_local(&recent.served, asked, header.version, header.flags)?;
+    if answer.status.is_error() {
+        session.caches.note_error(header, answer.status);
+    }
+    let is_news = |topology: &&Arc<_>| client_topology::differs(topology, header);
+    let topology = recent.topology.as_ref().filter(is_news).cloned();
+    Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
+}
+
+/// Returns the response to a request, with the bytes that are reserved for it.
+pub(crate) async fn answer(
+    session: Arc<Session>,
+    request: Request,
+) -> (RequestContext, Response, Option<Box<ResponseBytes>>) {
+    let asked = request.context();
+    let Request { header, body } = request;
+    let (answer, topology) = answer_body(&session, &header, body).await;
+    let Answer { status, body, held } = answer;
+    if status.is_error() {
+        session.caches.note_error(&header, status);
+    }
+    (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
+}
+
+/// Returns the result of a request, and the topology if its client has another one.
+async fn answer_body(
+    session: &Arc<Session>,
+    header: &RequestHeader,
+    body: RequestBody,
+) -> (Answer, Option<Arc<CacheTopology>>) {
+    let caches = &session.caches;
+    if let Some(refusal) = session.access.refusal(header.cache.as_str(), &body) {
+        return (refusal, None);
+    }
+    let served = match served(caches, header, &body).await {
+        Ok(served) => served,
+        Err(answer) => return (answer, None),
+    };
+    // A near cache knows the key as its client does.
+    let is_told = match &body {
+        RequestBody::Map(map::Request::GetWithMetadata(key)) => {
+            session.listeners.note_read(&header.cache, key)
+        }
+        _ => false,
+    };
+    let conversion = match &served {
+        Some(served) if has_data(&body) => match served.encoding.conversion(header) {
+            // Boxed, because few requests need it and it would enlarge the state of all.
+            Ok(Some(conversion)) if conversion.needs_types() => {
+                let types = Box::pin(caches.types()).await;
+                Ok(Some(Box::new(conversion.with_types(types))))
+            }
+            conversion => conversion,
+        },
+        _ => Ok(None),
+    };
+    let converted = match conversion {
+        Ok(None) => Ok((None, body)),
+        // Boxed, because few requests need it and it would enlarge the state of all.
+        Ok(Some(conversion)) => {
+            let converted = Box::pin(conversion.request_offloaded(body)).await;
+            converted.map(|body| (Some(conversion), body))
+        }
+        Err(error) => Err(error),
+    };
+    let (conversion, body) = match converted {
+        Ok(converted) => converted,
+        Err(error) => return (error.into(), None),
+    };
+    if let Some(served) = &served
+        && served.schemas.is_some()
+        && let Some(refusal) = refusal_of_schema(served, &body).await
+    {
+        return (refusal.into(), None);
+    }
+    // A closed semaphore is impossible: the session owns it. Without a permit the request runs as before.
+    let _permit = if is_scan(&body) { session.scans.acquire().await.ok() } else { None };
+    let answer = match (body, &served) {
+        (RequestBody::Server(server::Request::Ping), served) => pong(served.as_deref()),
+        (RequestBody::Task(task::Request::Exec(name, params)), _) => {
+            Box::pin(admin::answer(session, name.as_str(), params)).await
+        }
+        (RequestBody::Task(task::Request::Query(query)), Some(served)) => {
+            let answered =
+                query::answer((&**caches, &session.access, &session.responses), served, query, header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Server(server::Request::Stats), Some(served)) => {
+            let stats = served.stats.for_clients(&served.cache);
+            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
+        }
+        (RequestBody::Map(request), Some(served)) => {
+            let limited = &served.limited;
+            let cache = if is_told { &limited.with_read_from(ReadFrom::Primary) } else { limited };
+            let (version, flags) = (header.version, header.flags);
+            let answered =
+                crate::ops::map::answer(&session.responses, served, cache, request, version, flags);
+            answered.await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Listener(request), Some(served)) => {
+            let watch = match &request {
+                listener::Request::Add(listener) => {
+                    Box::pin(ListenerQuery::from_listener(caches, served, listener)).await
+                }
+                _ => Ok(None),
+            };
+            match watch {
+                Ok(watch) => {
+                    let conversion = conversion.as_deref();
+                    session.listeners.answer(&served.cache, conversion, request, watch, header).await
+                }
+                Err(refusal) => refusal.into(),
+            }
+        }
+        (RequestBody::Bulk(request), Some(served)) => {
+            // Boxed, because few requests need it and it would enlarge the state of all.
+            let answered =
+                Box::pin(bulk::answer(&session.responses, served, conversion.as_deref(), request, header));
+            answered.await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Iteration(request), Some(served)) => {
+            let rows = match &request {
+                iteration::Request::Start(start) => {
+                    Box::pin(IterationQuery::from_start(caches, served, start)).await
+                }
+                _ => Ok(None),
+            };
+            match rows {
+                Ok(rows) => {
+                    let conversion = conversion.as_deref();
+                    let responses = &session.responses;
+                    session.iterations.answer(responses, &served.cache, conversion, request, rows).await
+                }
+                Err(refusal) => refusal.into(),
+            }
+        }
+        (RequestBody::Multimap(request), Some(served)) => {
+            Box::pin(multimap::answer(&session.responses, served, request)).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Stream(request), _) => {
+            let served = served.as_ref();
+            let Session { streams, responses, .. } = &**session;
+            let answered =
+                value_pieces::answer((streams, responses), served, conversion.as_deref(), request, header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Transaction(request), _) => {
+            let answered = transactions::answer(session, served.as_ref(), request, header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Counter(request), _) => {
+            let heard = &session.counter_listeners;
+            let answered = match request {
+                counter::Request::Of(name, Action::AddListener(id)) => {
+                    heard.add(&caches.counters, &name, &id, header.id).await
+                }
+                counter::Request::Of(name, Action::RemoveListener(id)) => Ok(heard.remove(&name, &id)),
+                request => heard.answer(&session.responses, &caches.counters, request).await,
+            };
+            answered.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Auth(request), _) => session.access.answer(&request),
+        (body, _) => {
+            let text = format!("{} is not supported by this server", body.opcode().name());
+            Answer::error(Status::ServerError, text)
+        }
+    };
+    let answer = match &conversion {
+        None => answer,
+        Some(conversion) => Box::pin(conversion.answer_offloaded(answer)).await.unwrap_or_else(Answer::from),
+    };
+    let topology = served.and_then(|served| caches.topology_for(&served, header));
+    (answer, topology)
+}
+
+/// The reason for which a change of the schemas is refused, if there is one.
+async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<Refusal> {
+    if let Some(refusal) = schemas::refusal(body) {
+        return Some(refusal);
+    }
+    Box::pin(schemas::refusal_of_all(&served.cache, body)).await.unwrap_or_else(Some)
+}
+
+/// The cache of a request, if the operation needs one.
+async fn served(
+    caches: &Caches,
+    header: &RequestHeader,
+    body: &RequestBody,
+) -> Result<Option<Arc<ServedCache>>, Answer> {
+    // Clients name a cache of their own for counters, and send requests to the owners in its topology.
+    if matches!(body, RequestBody::Counter(_)) {
+        return Ok(Some(caches.counters.served.clone()));
+    }
+    let name = header.cache.as_str();
+    if let Some(served) = caches.get(name) {
+        return Ok(Some(served));
+    }
+    // Requests of administration can have any cache name, also that of a cache that does not exist yet.
+    let is_of_cache = match body {
+        RequestBody::Map(_)
+        | RequestBody::Bulk(_)
+        | RequestBody::Iteration(_)
+        | RequestBody::Listener(_)
+        | RequestBody::Multimap(_)
+        | RequestBody::Task(task::Request::Query(_))
+        | RequestBody::Transaction(transaction::Request::Prepare(..))
+        | RequestBody::Server(server::Request::Stats) => true,
+        // Pieces belong to a stream, which knows its cache. None may wait here, because their order matters.
+        RequestBody::Stream(request) => request.key().is_some(),
+        RequestBody::Server(server::Request::Ping) => !name.is_empty(),
+        _ => false,
+    };
+    if !is_of_cache {
+        return Ok(None);
+    }
+    match caches.find(name).await {
+        Ok(Some(served)) => Ok(Some(served)),
+        Ok(None) => Err(Answer::no_cache(name)),
+        Err(error) => Err(Answer::error(Status::ServerError, error.to_string())),
+    }
+}
+
+/// Whether a request has keys or values of the client that may need conversion for the cache.
+const fn has_data(body: &RequestBody) -> bool {
+    matches!(
+        body,
+        RequestBody::Map(_)
+            | RequestBody::Bulk(_)
+            | RequestBody::Stream(_)
+            | RequestBody::Iteration(_)
+            | RequestBody::Listener(_)
+            | RequestBody::Transaction(_)
+    )
+}
+
+/// Returns whether a request reads a whole cache in one go. Iterations do not: each of their requests reads one batch.
+const fn is_scan(body: &RequestBody) -> bool {
+    match body {
+        RequestBody::Bulk(request) => !matches!(request, BulkRequest::PutAll(..) | BulkRequest::GetAll(..)),
+        RequestBody::Task(task::Request::Query(_)) => true,
+        RequestBody::Multimap(request) => {
+            matches!(request.action, MultimapAction::Size | MultimapAction::ContainsValue(..))
+        }
+        RequestBody::Counter(request) => matches!(request, counter::Request::Names),
+        RequestBody::Listener(request) => matches!(request, listener::Request::Add(_)),
+        _ => false,
+    }
+}
+
+fn pong(served: Option<&ServedCache>) -> Answer {
+    let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
+    let (key_type, value_type) = served.map(|served| served.encoding.client_media_types()).unwrap_or_default();
+    let pong = server::Pong { key_type, value_type, newest: ProtocolVersion::NEWEST.byte(), opcodes };
+    Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use consort_hotrod::Expiration;
+    use consort_hotrod::ops::multimap;
+
+    use super::*;
+
+    #[test]
+    fn scans_are_the_requests_that_read_whole_caches() {
+        let multimap = |action| RequestBody::Multimap(multimap::Request { action, allows_duplicates: false });
+        let scans = [
+            RequestBody::Bulk(BulkRequest::Clear),
+            RequestBody::Bulk(BulkRequest::Size),
+            RequestBody::Bulk(BulkRequest::BulkGet(1)),
+            RequestBody::Bulk(BulkRequest::BulkGetKeys(0)),
+            multimap(MultimapAction::Size),
+            multimap(MultimapAction::ContainsValue(Expiration::default(), Bytes::new())),
+            RequestBody::Counter(counter::Request::Names),
+        ];
+        for scan in &scans {
+            assert!(is_scan(scan), "{scan:?}");
+        }
+        let others = [
+            RequestBody::Bulk(BulkRequest::GetAll(Vec::new())),
+            RequestBody::Bulk(BulkRequest::PutAll(Expiration::default(), Vec::new())),
+            RequestBody::Map(map::Request::Get(Bytes::new())),
+            RequestBody::Server(server::Request::Ping),
+            multimap(MultimapAction::Get(Bytes::new())),
+        ];
+        for other in &others {
+            assert!(!is_scan(other), "{other:?}");
+        }
+    }
+}

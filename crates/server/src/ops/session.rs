@@ -1,0 +1,63 @@
+//! The state that a connection has begun and not ended. It ends with the connection.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, LazyLock};
+
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::catalog::caches::Caches;
+use crate::events::push::{EventSender, Push};
+use crate::memory::responses::Responses;
+use crate::ops::counter_listeners::CounterListeners;
+use crate::ops::iteration::Iterations;
+use crate::ops::listeners::Listeners;
+use crate::ops::value_streams::Streams;
+use crate::security::access::Authorization;
+
+/// A client's connection, as its requests see it.
+pub(crate) struct Session {
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) access: Authorization,
+    pub(crate) iterations: Iterations,
+    pub(crate) listeners: Listeners,
+    pub(crate) counter_listeners: CounterListeners,
+    pub(crate) streams: Streams,
+    pub(crate) responses: Responses,
+    pub(crate) events_out: EventSender,
+    /// Permits for requests that read a whole cache. Without them, the tasks of one connection's pipelined requests fill the
+    /// queues of all threads, and requests of other connections wait behind them.
+    pub(crate) scans: Semaphore,
+}
+
+/// Scans of a connection at a time, for each processor: enough to use all of them while some scans wait for other members.
+const SCANS_PER_PROCESSOR: usize = 2;
+
+impl Session {
+    /// Also returns the receiver of the events for the connection's output.
+    pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
+        let (events_out, pushes) = EventSender::new(caches.memory.events.clone());
+        let session = Self {
+            streams: Streams::new(caches.stream_budget.clone()),
+            responses: Responses::new(&caches.memory),
+            listeners: Listeners::new(
+                events_out.clone(),
+                caches.listeners.clone(),
+                caches.memory.filters.clone(),
+            ),
+            caches,
+            access,
+            iterations: Iterations::default(),
+            counter_listeners: CounterListeners::new(events_out.clone()),
+            events_out,
+            scans: Semaphore::new(SCANS_PER_PROCESSOR * processors()),
+        };
+        (session, pushes)
+    }
+}
+
+/// Returns the number of processors of the process; 1 if it is unknown.
+fn processors() -> usize {
+    static PROCESSORS: LazyLock<usize> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    *PROCESSORS
+}

@@ -1,0 +1,151 @@
+//! The current users, and the sessions of authenticated clients.
+//!
+//! Users can change while a server serves. New roles apply at once. The connections of a removed user end, because a listener
+//! would otherwise keep receiving events. A new password applies to later logins only.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use consort_sasl::Mechanism;
+use tokio::sync::Notify;
+
+use crate::security::role::{Permission, Permissions};
+use crate::security::users::Users;
+
+/// The users, and the mechanisms by which they authenticate.
+pub(crate) struct AuthSettings {
+    pub(crate) users: Users,
+    /// The mechanisms, the strongest first.
+    pub(crate) mechanisms: Vec<Mechanism>,
+}
+
+/// The session of an authenticated client.
+pub(crate) struct AuthenticatedSession {
+    pub(crate) name: Arc<str>,
+    permissions: AtomicU16,
+    is_removed: AtomicBool,
+    /// Notified when the connection has to end.
+    end: Arc<Notify>,
+}
+
+impl AuthenticatedSession {
+    /// Returns whether the user has this permission now.
+    pub(crate) fn may(&self, needed: Permission) -> bool {
+        Permissions::from_bits(self.permissions.load(Ordering::Relaxed)).contain(needed)
+    }
+
+    /// Returns whether the user was removed.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+}
+
+/// The open sessions. Closed ones are swept out when there are twice as many as were left after the last sweep. So there are
+/// never more than twice the server's connections, and [`SWEEP_MIN`].
+struct SessionList {
+    all: Vec<Weak<AuthenticatedSession>>,
+    sweep_at: usize,
+}
+
+/// The number of sessions from which closed ones are swept out.
+const SWEEP_MIN: usize = 64;
+
+/// The users and the open sessions.
+pub(crate) struct ActiveSessions {
+    settings: RwLock<Arc<AuthSettings>>,
+    open_sessions: Mutex<SessionList>,
+}
+
+impl ActiveSessions {
+    pub(crate) fn new(settings: AuthSettings) -> Self {
+        let open = SessionList { all: Vec::new(), sweep_at: SWEEP_MIN };
+        Self { settings: RwLock::new(Arc::new(settings)), open_sessions: Mutex::new(open) }
+    }
+
+    fn open_sessions(&self) -> MutexGuard<'_, SessionList> {
+        self.open_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the current users and mechanisms.
+    pub(crate) fn settings(&self) -> Arc<AuthSettings> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Registers the session of a client authenticated as this user. `None` if the user was removed meanwhile. `end` is
+    /// notified when the user is removed later.
+    pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
+        // The lock is held until the end, so that the users do not change in between.
+        let mut open = self.open_sessions();
+        let permissions = self.settings().users.get(name)?.permissions;
+        let session = Arc::new(AuthenticatedSession {
+            name: name.clone(),
+            permissions: AtomicU16::new(permissions.bits()),
+            is_removed: AtomicBool::new(false),
+            end,
+        });
+        if open.all.len() >= open.sweep_at {
+            open.all.retain(|one| one.strong_count() > 0);
+            open.sweep_at = (open.all.len() * 2).max(SWEEP_MIN);
+        }
+        open.all.push(Arc::downgrade(&session));
+        Some(session)
+    }
+
+    /// Replaces the users. Returns how many connections end.
+    pub(crate) fn replace(&self, settings: AuthSettings) -> usize {
+        let open = self.open_sessions();
+        let settings = Arc::new(settings);
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings.clone();
+        let mut removed = 0;
+        for session in open.all.iter().filter_map(Weak::upgrade) {
+            match settings.users.get(&session.name) {
+                Some(known) => session.permissions.store(known.permissions.bits(), Ordering::Relaxed),
+                None => {
+                    removed += 1;
+                    session.permissions.store(Permissions::default().bits(), Ordering::Relaxed);
+                    session.is_removed.store(true, Ordering::Release);
+                    session.end.notify_one();
+                }
+            }
+        }
+        removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(users: &str) -> AuthSettings {
+        AuthSettings { users: Users::parse("users", users).unwrap(), mechanisms: Vec::new() }
+    }
+
+    fn register(sessions: &ActiveSessions, name: &str) -> Option<Arc<AuthenticatedSession>> {
+        sessions.register(&name.into(), Arc::new(Notify::new()))
+    }
+
+    #[test]
+    fn open_session_follows_a_change_of_the_users() {
+        let sessions = ActiveSessions::new(settings("alice admin\nbob application"));
+        let [alice, bob] = ["alice", "bob"].map(|name| register(&sessions, name).unwrap());
+        assert!(register(&sessions, "carol").is_none());
+        assert_eq!(sessions.replace(settings("alice observer\ncarol monitor")), 1);
+        assert!(alice.may(Permission::Read) && !alice.may(Permission::Write) && !alice.is_removed());
+        assert!(!bob.may(Permission::Monitor) && bob.is_removed());
+        assert!(register(&sessions, "bob").is_none() && register(&sessions, "carol").is_some());
+        // A user that is added again is another user.
+        assert_eq!(sessions.replace(settings("bob admin")), 1);
+        assert!(bob.is_removed());
+    }
+
+    #[test]
+    fn closed_sessions_are_swept_out() {
+        let sessions = ActiveSessions::new(settings("alice admin"));
+        let kept: Vec<_> = (0..10).map(|_| register(&sessions, "alice").unwrap()).collect();
+        for _ in 0..10 * SWEEP_MIN {
+            drop(register(&sessions, "alice"));
+        }
+        assert!(sessions.open_sessions().all.len() <= SWEEP_MIN);
+        assert_eq!(sessions.replace(settings("bob admin")), kept.len());
+    }
+}
