@@ -9,15 +9,15 @@ use consort_hotrod::ops::listener::Factory;
 use consort_protostream::{QueryRequest, QueryResponse, Wrapped};
 use consort_query::{Plan, Statement};
 
+use crate::catalog::counter::Counter;
 use crate::catalog::{definition, schemas};
 use crate::http;
 use crate::media::{Format, Types};
 use crate::ops::bucket::Bucket;
-use crate::ops::counter::Counter;
 use crate::ops::filter::{self, EntrySelection, Filter};
 use crate::ops::query;
-use crate::ops::transactions::{self, Record};
 use crate::security::{Tokens, tls};
+use crate::transactions::{self, Record};
 
 /// Reads the values of a multimap's key, and writes them again; `None` if these bytes are no bucket.
 pub fn bucket(bytes: &Bytes) -> Option<(Vec<Bytes>, Bytes)> {

@@ -29,15 +29,21 @@ pub mod limits;
 pub mod fuzzing;
 
 mod catalog;
+mod compute_pool;
 mod connection;
+mod events;
 mod http;
 mod media;
 mod memory;
 mod metrics;
+mod names;
 mod ops;
+mod reply;
 mod security;
 mod server;
 mod shutdown;
+mod transactions;
+mod transport;
 
 pub use catalog::data_directory::DataError;
 pub use catalog::definition::{CacheDefinitions, CacheDefinitionsError, DefinitionError, amount_of_bytes};

@@ -21,16 +21,16 @@ use crate::catalog::data_directory::{Data, DataError};
 use crate::catalog::definition::CacheDefinitions;
 use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
 use crate::connection::acceptor::Acceptor;
-use crate::connection::addresses::Addresses;
 use crate::connection::handshake_pool::HandshakePool;
 use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
 use crate::memory::Memory;
 use crate::metrics::telemetry::Telemetry;
-use crate::ops::transactions;
+use crate::ops::{register_transforms, transactions};
 use crate::security::tls::TlsSettings;
 use crate::security::{
     Security, SecurityError, SecuritySettings, TlsHandle, Tokens, TokensHandle, Users, UsersHandle,
 };
+use crate::transport::addresses::Addresses;
 
 /// The server cannot start. Its manager is closed.
 #[derive(Debug, thiserror::Error)]
@@ -329,12 +329,12 @@ async fn open(
     memory: Memory,
     definitions: Option<CacheDefinitions>,
 ) -> Result<Caches, ServerError> {
-    let caches = Caches::open(manager, endpoint, security, data, telemetry, memory).await.map_err(
-        |error| match error {
+    let caches = Caches::open(manager, endpoint, security, data, telemetry, memory, register_transforms)
+        .await
+        .map_err(|error| match error {
             AdminError::Data(error) => error.into(),
             error => ServerError::Caches(error.to_string()),
-        },
-    )?;
+        })?;
     if caches.security().requirement.refuses() {
         if let Err(error) = caches.end().await {
             tracing::warn!(%error, "a server that cannot start has left with an error");

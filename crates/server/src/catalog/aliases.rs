@@ -10,8 +10,9 @@ use bytes::Bytes;
 use consort_cache::{CacheError, Lookup};
 
 use crate::catalog::admin_error::AdminError;
-use crate::catalog::caches::{Caches, is_internal};
+use crate::catalog::caches::Caches;
 use crate::catalog::registry::Lifecycle;
+use crate::names::is_internal;
 
 /// The prefix of aliases' keys.
 const KEY: &str = "___alias ";

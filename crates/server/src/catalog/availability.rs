@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::{Caches, OWN};
 use crate::limits::AVAILABLE_TIMEOUT;
-use crate::ops::transactions;
+use crate::transactions;
 
 fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)

@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use consort_cache::{Address, Topology};
+use consort_cache::{Address, CacheManager, Topology};
 use tokio::time::{Instant, timeout_at};
 
-use crate::catalog::caches::Caches;
+use crate::catalog::served_cache::ServedCache;
 use crate::limits::REMOVAL_TIMEOUT;
 
 /// Marks a cache that a client of this server removes, until this is dropped.
@@ -33,9 +33,7 @@ impl Drop for RemovalGuard<'_> {
 
 /// Waits until no other member has a cache whose definition is removed. After [`REMOVAL_TIMEOUT`] it no longer waits for a
 /// member that still has the cache, and logs its name.
-pub(crate) async fn wait_until_closed_elsewhere(caches: &Caches, name: &str) {
-    let manager = caches.manager();
-    let Some(served) = caches.get(name).filter(|served| !served.is_local()) else { return };
+pub(crate) async fn wait_until_closed_elsewhere(manager: &CacheManager, served: &ServedCache, name: &str) {
     let Some(mut topology) = served.topology.clone() else { return };
     let others = |topology: &Topology| {
         let view = manager.view();

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::catalog::caches::Caches;
 use crate::catalog::client_topology::Endpoints;
 use crate::limits::ROLLOUT_TIMEOUT;
-use crate::ops::transactions;
+use crate::transactions;
 
 /// Waits until all current servers have these caches, each with its share of the entries so far. After
 /// [`ROLLOUT_TIMEOUT`] it no longer waits for a server without the cache, which does not respond or cannot open it, and

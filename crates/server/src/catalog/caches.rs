@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, CacheSettings, Durability, ManagerEvent,
-    NotHandedOver, OperationError, RawCache, Segment,
+    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, ManagerEvent, NotHandedOver,
+    OperationError, RawCache, Segment,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
 use futures_core::Stream;
@@ -25,23 +25,23 @@ use crate::catalog::admin_error::AdminError;
 use crate::catalog::aliases::Aliases;
 use crate::catalog::cache_removal::{self, RemovalGuard};
 use crate::catalog::client_topology::{self, Endpoint, Endpoints};
+use crate::catalog::counters::{self, Counters};
 use crate::catalog::data_directory::{self, Data};
 use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::failed_caches::FailedCaches;
 use crate::catalog::registry::{Lifecycle, Registry};
-use crate::catalog::schemas::{SCHEMAS, Schemas};
+use crate::catalog::schemas::Schemas;
 use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{startup_log, store_directories};
+use crate::events::directory::ListenerDirectory;
 use crate::limits::{CACHE_NAME_MAX, PENDING_CHANGES_MAX, REOPEN_INTERVAL, WITHDRAW_TIME_MAX};
 use crate::media::{Encoding, Types};
 use crate::memory::Memory;
+use crate::memory::stream_budget::StreamBudget;
 use crate::metrics::telemetry::Telemetry;
-use crate::ops::counters::{self, Counters};
-use crate::ops::listeners::ListenerDirectory;
-use crate::ops::transactions::Transactions;
-use crate::ops::value_streams::StreamBudget;
-use crate::ops::{filter, multimap, query};
+use crate::names::{SCHEMAS, is_internal};
 use crate::security::Security;
+use crate::transactions::Transactions;
 
 /// Definitions by cache name: in the first cache those that outlive a full restart of the cluster, in the second the
 /// volatile ones.
@@ -76,6 +76,7 @@ pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
     security: Arc<Security>,
+    register_transforms: RegisterTransforms,
     data: Option<Data>,
     /// Caches that a client of this server removes. Other members close these caches first.
     being_removed: Mutex<BTreeSet<String>>,
@@ -103,18 +104,8 @@ pub(crate) struct Caches {
     is_leaving: AtomicBool,
 }
 
-/// Returns the builder of a cache for clients.
-fn client_builder(manager: &CacheManager, settings: impl Into<CacheSettings>) -> CacheBuilder<'_> {
-    query::register(multimap::register_transform(filter::register_transform(
-        manager.open_with(settings.into()),
-    )))
-}
-
-/// Whether a name belongs to an internal cache, or to the entry of an alias or template among the definitions. Clients
-/// reach none of these by name except the cache of schemas; [`Caches::get`] and [`Caches::find`] enforce that.
-pub(crate) fn is_internal(name: &str) -> bool {
-    name.starts_with("___")
-}
+/// Registers the functions that owners of entries run for the operations of clients.
+pub(crate) type RegisterTransforms = fn(CacheBuilder<'_>) -> CacheBuilder<'_>;
 
 /// The configuration of a cache of which every server has all entries.
 pub(crate) fn replicated_config(name: &str) -> CacheConfig {
@@ -123,7 +114,7 @@ pub(crate) fn replicated_config(name: &str) -> CacheConfig {
 
 impl Caches {
     /// Joins the other servers and opens the caches. `endpoint` is the address at which clients reach this server; `data`
-    /// is the directory for data that outlive all servers. If opening takes long, the log says which servers it waits for.
+    /// is the directory for data that outlive all servers; every cache of clients gets the transforms. If opening takes long, the log says which servers it waits for.
     pub(crate) async fn open(
         manager: CacheManager,
         endpoint: ServerAddress,
@@ -131,8 +122,10 @@ impl Caches {
         data: Option<&Data>,
         telemetry: Arc<Telemetry>,
         memory: Memory,
+        register_transforms: RegisterTransforms,
     ) -> Result<Self, AdminError> {
-        let opening = Self::open_all(manager.clone(), endpoint, security, data, telemetry, memory);
+        let opening =
+            Self::open_all(manager.clone(), endpoint, security, data, telemetry, memory, register_transforms);
         startup_log::log_while_waiting(&manager, &OWN, opening).await
     }
 
@@ -143,10 +136,11 @@ impl Caches {
         data: Option<&Data>,
         telemetry: Arc<Telemetry>,
         memory: Memory,
+        register_transforms: RegisterTransforms,
     ) -> Result<Self, AdminError> {
         // Definitions change rarely, so that each change can be written to disk: an acknowledged one survives a power
         // failure.
-        let of = |name| (name, client_builder(&manager, replicated_config(name)));
+        let of = |name| (name, register_transforms(manager.open_with(replicated_config(name).into())));
         let persistent =
             |(name, builder), durability| data_directory::open(&manager, name, builder, data, durability);
         let definitions = persistent(of(DEFINITIONS), Durability::Disk);
@@ -158,13 +152,14 @@ impl Caches {
         let volatile = manager.open(replicated_config(VOLATILE_DEFINITIONS)).essential().raw().await?;
         let definitions = Registry::new(definitions, volatile);
         let servers = manager.open(replicated_config(SERVERS)).essential().raw().await?;
-        let volatile = client_builder(&manager, counters::config()).raw().await?;
+        let volatile = register_transforms(manager.open_with(counters::config().into())).raw().await?;
         let volatile = Arc::new(ServedCache::of(&manager, volatile, Encoding::default()));
         let counters = Counters::new(volatile, counted, data.is_some());
         let caches = Self {
             manager,
             endpoint,
             security,
+            register_transforms,
             data: data.cloned(),
             being_removed: Mutex::default(),
             removing: tokio::sync::Mutex::default(),
@@ -367,7 +362,7 @@ impl Caches {
         let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let transactions =
             if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
-        let builder = client_builder(&self.manager, definition.settings());
+        let builder = (self.register_transforms)(self.manager.open_with(definition.settings().into()));
         let (cache, directory) = match (&definition.store, place) {
             (Some(store), Some(place)) => {
                 let data = self.data.as_ref().ok_or(AdminError::NoData)?;
@@ -535,7 +530,9 @@ impl Caches {
         // Of several clients that remove a cache, one waits until no other member has it, and only then closes it here: a
         // cache that is created afterwards finds none of its name. The others close it at once.
         if self.definitions.remove(name.as_bytes()).await? {
-            cache_removal::wait_until_closed_elsewhere(self, name).await;
+            if let Some(served) = self.get(name) {
+                cache_removal::wait_until_closed_elsewhere(&self.manager, &served, name).await;
+            }
         }
         drop(being_removed);
         self.close(name).await?;

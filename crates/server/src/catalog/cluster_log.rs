@@ -13,7 +13,8 @@ use consort_cache::{Availability, CacheManager, ManagerEvent, Phase, Topology, V
 use futures_core::Stream;
 use tokio::time::Instant;
 
-use crate::catalog::caches::{Caches, is_internal};
+use crate::catalog::caches::Caches;
+use crate::names::is_internal;
 
 /// Names in a line at most: there may be a thousand caches.
 const NAMES_MAX: usize = 8;

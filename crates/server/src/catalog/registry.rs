@@ -8,7 +8,7 @@ use bytes::Bytes;
 use consort_cache::{CacheError, Change, Condition, Events, Lifetime, Lookup, RawCache, ReadFrom, Write};
 
 use crate::memory::responses::ResponseReservation;
-use crate::ops::answer::Refusal;
+use crate::reply::Refusal;
 
 /// The lifetime of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

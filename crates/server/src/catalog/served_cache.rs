@@ -12,13 +12,13 @@ use consort_cache::{
 use consort_hotrod::{CacheTopology, Flags};
 use tokio::sync::watch;
 
+use crate::catalog::compute::KeyLocks;
 use crate::catalog::definition;
 use crate::catalog::schemas::Schemas;
 use crate::media::Encoding;
 use crate::memory::remote_values;
 use crate::metrics::cache_stats::Stats;
-use crate::ops::compute::KeyLocks;
-use crate::ops::transactions::Transactions;
+use crate::transactions::Transactions;
 
 /// The default lifespan and max-idle time of entries, in milliseconds; 0 is without limit.
 #[derive(Default)]

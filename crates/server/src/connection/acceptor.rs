@@ -3,7 +3,7 @@
 //!
 //! Each limit on connections keeps capacity for another use: descriptors for files and members
 //! ([`crate::connection::descriptors`]), connections for clients that are not authenticated yet, such as monitoring
-//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::connection::addresses`]). Health requests can
+//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::transport::addresses`]). Health requests can
 //! have a port of their own ([`crate::http::health_port`]).
 
 use std::convert::Infallible;
@@ -18,7 +18,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::catalog::caches::Caches;
-use crate::connection::addresses::{Addresses, Origin};
 use crate::connection::handshake_pool::{HandshakePool, Serving};
 use crate::connection::{self, AcceptedConnection, descriptors};
 use crate::http::health_port::HealthPort;
@@ -30,6 +29,7 @@ use crate::metrics::telemetry::{Tally, Telemetry};
 use crate::security::Security;
 use crate::security::rate_limited_log::RateLimitedLog;
 use crate::shutdown::Stage;
+use crate::transport::addresses::{Addresses, Origin};
 
 /// The listening sockets and the connections of a server.
 pub(crate) struct Acceptor {
@@ -284,6 +284,7 @@ mod tests {
 
     use super::*;
     use crate::memory::Memory;
+    use crate::ops::register_transforms;
     use crate::security::SecuritySettings;
     use crate::security::tls::TlsSettings;
 
@@ -323,7 +324,9 @@ mod tests {
         let manager = members.connect(cluster).await.unwrap();
         let endpoint = ServerAddress { host: "localhost".into(), port: 1 };
         let security = Arc::new(Security::new(SecuritySettings::default()).unwrap());
-        Caches::open(manager, endpoint, security, None, telemetry, Memory::default()).await.unwrap()
+        Caches::open(manager, endpoint, security, None, telemetry, Memory::default(), register_transforms)
+            .await
+            .unwrap()
     }
 
     /// A client's first request.

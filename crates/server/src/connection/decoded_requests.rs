@@ -2,17 +2,15 @@
 //! their keys is prefetched before the first of them is answered.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::BytesMut;
 use consort_cache::AHEAD_MAX;
 use consort_hotrod::{
-    CacheTopology, Limits, Request, RequestBody, RequestContext, RequestDecoder, RequestError, RequestHead,
-    Text,
+    Limits, Request, RequestBody, RequestContext, RequestDecoder, RequestError, RequestHead,
 };
 
 use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::ServedCache;
+use crate::ops::cached_lookup::CachedLookup;
 
 /// A connection's requests in the order of their arrival. At most [`AHEAD_MAX`] of them are decoded and not started.
 pub(crate) struct DecodedRequests {
@@ -23,14 +21,6 @@ pub(crate) struct DecodedRequests {
     error: Option<RequestError>,
     /// The cache of the first of them, until all of them have been taken: an idle connection must not keep a removed cache.
     recent: Option<CachedLookup>,
-}
-
-/// A cache and its topology for clients, as of the arrival of a request for it.
-pub(crate) struct CachedLookup {
-    name: Text,
-    pub(crate) served: Arc<ServedCache>,
-    /// The topology for clients.
-    pub(crate) topology: Option<Arc<CacheTopology>>,
 }
 
 impl DecodedRequests {

@@ -21,8 +21,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
-use crate::connection::addresses::Origin;
 use crate::limits::{HANDSHAKE_THREADS_SHARE, PREAUTH_AGE_MIN, PREAUTH_BYTES_MAX, PREAUTH_CONNECTIONS_MIN};
+use crate::transport::addresses::Origin;
 
 /// The future that serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;

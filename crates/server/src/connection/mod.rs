@@ -1,16 +1,14 @@
 //! A client's connection: one task that reads requests, starts them, and writes their responses.
 
 pub(crate) mod acceptor;
-pub(crate) mod addresses;
 pub(crate) mod decoded_requests;
 pub(crate) mod descriptors;
 pub(crate) mod handshake_pool;
-pub(crate) mod push;
+pub(crate) mod pre_auth;
 pub(crate) mod request_buffer;
-pub(crate) mod session;
-pub(crate) mod socket;
 pub(crate) mod transfer_time;
 pub(crate) mod turn;
+mod without_tls;
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -33,26 +31,27 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::catalog::caches::Caches;
 use crate::connection::decoded_requests::DecodedRequests;
 use crate::connection::handshake_pool::HandshakeGate;
-use crate::connection::push::Push;
+use crate::connection::pre_auth::{AuthStep, PreAuthSession};
 use crate::connection::request_buffer::{CountedBytes, IncompleteRequest};
-use crate::connection::session::Session;
-use crate::connection::socket::{Incoming, Outgoing};
 use crate::connection::transfer_time::{Alarm, Transfer};
 use crate::connection::turn::Turn;
+use crate::connection::without_tls::response_without_tls;
+use crate::events::push::Push;
 use crate::http::{self, HttpConnection};
 use crate::limits::{
     CLOSE_LINGER_MAX, CREDENTIALS_BYTES_MAX, EXPECTED_BYTES_INITIAL, EXPECTED_BYTES_MAX, LARGE_REQUEST_BYTES,
     READ_BYTES, TRANSFER_RATE_MIN, UNANSWERED_MAX, UNWRITTEN_MAX, WAITING_MAX,
 };
-use crate::memory::responses::ResponseBytes;
 use crate::metrics::latency::{Batch, Class};
 use crate::metrics::telemetry::Tally;
 use crate::ops::dispatch::{answer, try_dispatch_local};
+use crate::ops::session::Session;
+use crate::reply::ResponseBytes;
 use crate::security::Security;
 use crate::security::access::Authorization;
-use crate::security::pre_auth::{AuthStep, PreAuthSession};
 use crate::security::requirement::Requirement;
 use crate::shutdown::{Closure, Stage, closing};
+use crate::transport::socket::{Incoming, Outgoing};
 
 type ResponseFuture =
     Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<ResponseBytes>>)> + Send>>;
@@ -94,7 +93,9 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     let AcceptedConnection { stream, tally, security, mut caches, gate } = accepted;
     let (peer, mut handshake_deadline) =
         (stream.peer_addr().ok(), Instant::now() + security.handshake_timeout);
-    let opened = with_handshake_timeout(handshake_deadline, &mut ending, security.open(stream)).await;
+    let opened =
+        with_handshake_timeout(handshake_deadline, &mut ending, security.open(stream, response_without_tls))
+            .await;
     let Some((mut stream, certificate)) = opened else { return };
     let (mut from, to) = stream.split();
     let mut input = BytesMut::new();

@@ -11,11 +11,11 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::catalog::caches::Caches;
-use crate::connection::socket::Stream;
 use crate::http::HttpConnection;
 use crate::limits::{HANDSHAKE_TIMEOUT, HEALTH_CONNECTIONS_MAX};
 use crate::security::Security;
 use crate::shutdown::Stage;
+use crate::transport::socket::Stream;
 
 /// The port and its connections.
 pub(crate) struct HealthPort {

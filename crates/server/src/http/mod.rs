@@ -29,13 +29,14 @@ use self::head::{Head, HeadError, Method};
 use self::health::Health;
 use self::reply::{Code, JSON, Reply, TEXT};
 use crate::catalog::caches::Caches;
-use crate::connection::socket::{Incoming, Outgoing};
 use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_IDLE_MAX, HTTP_LINGER_MAX, UNREAD_EVENT_TIMEOUT};
-use crate::memory::responses::{ResponseBytes, Responses};
+use crate::memory::responses::Responses;
+use crate::reply::ResponseBytes;
 use crate::security::authenticator::{Origin, Step};
 use crate::security::requirement::Requirement;
 use crate::security::{Permission, Security};
 use crate::shutdown::{Stage, closing};
+use crate::transport::socket::{Incoming, Outgoing};
 
 /// Returns whether a request that begins with this byte is HTTP: methods are words in capitals, and Hot Rod requests begin
 /// with 0xA0.

@@ -9,10 +9,10 @@ use tokio::task::coop::consume_budget;
 
 use super::format::{ConversionError, Format};
 use super::types::Types;
+use crate::compute_pool::offload_if_large;
 use crate::limits::COMPUTE_INLINE_BYTES_MAX;
-use crate::ops::answer::Answer;
-use crate::ops::compute_pool::offload_if_large;
-use crate::ops::key_error::{DisplayKey, describe_key};
+use crate::reply::Answer;
+use crate::reply::key_error::{DisplayKey, describe_key};
 
 /// Returns the bytes that a request has to convert.
 fn request_len(body: &RequestBody) -> usize {

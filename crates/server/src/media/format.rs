@@ -10,6 +10,7 @@ use super::charset::Charset;
 use super::entity;
 use super::types::Types;
 use crate::limits::ENTITY_JSON_MAX;
+use crate::reply::{Answer, Refusal};
 
 /// A format of keys or values.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -202,6 +203,18 @@ fn charset_in(media_type: &MediaType) -> Option<&str> {
         let (name, value) = param.split_once('=')?;
         name.trim().eq_ignore_ascii_case("charset").then_some(value)
     })
+}
+
+impl From<ConversionError> for Refusal {
+    fn from(error: ConversionError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<ConversionError> for Answer {
+    fn from(error: ConversionError) -> Self {
+        Refusal::from(error).into()
+    }
 }
 
 #[cfg(test)]

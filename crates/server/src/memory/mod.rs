@@ -5,6 +5,7 @@
 
 pub(crate) mod remote_values;
 pub(crate) mod responses;
+pub(crate) mod stream_budget;
 
 use std::time::Duration;
 

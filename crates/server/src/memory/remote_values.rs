@@ -5,8 +5,9 @@
 use consort_cache::{CacheError, CacheOptions, OperationError, RawCache};
 
 use crate::limits::UNRESERVED_BYTES_MAX;
-use crate::memory::responses::{ResponseBytes, Responses};
-use crate::ops::answer::Refusal;
+use crate::memory::responses::Responses;
+use crate::reply::Refusal;
+use crate::reply::ResponseBytes;
 
 /// Chooses the handle for a read until there is capacity for the key's value.
 pub(crate) struct ValueReservation<'c> {

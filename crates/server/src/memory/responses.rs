@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use consort_cache::{FETCH_BYTES, LANES_MAX};
 use consort_memory::{Budget, Exceeded, Reservation};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::limits::{
     CONCURRENT_ITERATIONS_MIN, GET_ALL_UNRESERVED_MAX, ITERATION_BYTES_MAX, LARGE_RESPONSES_MAX,
 };
 use crate::memory::{Memory, ResponseSize, reserve};
-use crate::ops::answer::Refusal;
+use crate::reply::{Refusal, ResponseBytes};
 
 /// The responses with many entries of a connection.
 #[derive(Clone)]
@@ -29,19 +29,6 @@ pub(crate) struct Responses {
     get_all: Budget,
     iterations: Budget,
     reserve_time: Duration,
-}
-
-/// The reserved bytes of a response. Dropping it returns them.
-#[derive(Debug)]
-pub(crate) struct ResponseBytes {
-    bytes: Reservation,
-    _turns: Vec<OwnedSemaphorePermit>,
-}
-
-impl ResponseBytes {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.bytes()
-    }
 }
 
 /// A response that is being assembled.
@@ -97,7 +84,7 @@ impl Responses {
         // The semaphore is never closed.
         let turn = self.turns.clone().acquire_owned().await.ok();
         let bytes = reserve(&self.sizes[0].budget, self.sizes[0].reserved(), self.reserve_time).await?;
-        let held = ResponseBytes { bytes, _turns: turn.into_iter().collect() };
+        let held = ResponseBytes { bytes, places: turn.into_iter().collect() };
         Ok(ResponseReservation { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
@@ -179,7 +166,7 @@ impl ResponseReservation {
         };
         if size + 1 == self.of.sizes.len() {
             let turn = self.of.large_turns.clone().acquire_owned().await;
-            self.held._turns.extend(turn.ok());
+            self.held.places.extend(turn.ok());
         }
         let reserved = reserve(&self.of.sizes[size].budget, bytes, self.of.reserve_time).await?;
         self.grow(size, reserved);
@@ -201,7 +188,7 @@ impl ResponseReservation {
         let Ok(reserved) = self.of.sizes[size].budget.try_reserve(bytes) else { return false };
         if size + 1 == self.of.sizes.len() {
             let Ok(turn) = self.of.large_turns.clone().try_acquire_owned() else { return false };
-            self.held._turns.push(turn);
+            self.held.places.push(turn);
         }
         self.grow(size, reserved);
         true
@@ -262,7 +249,7 @@ mod tests {
 
     fn refused<T>(result: Result<T, Refusal>) -> String {
         let Err(refusal) = result else { panic!("it is not refused") };
-        match crate::ops::answer::Answer::from(refusal).body {
+        match crate::reply::Answer::from(refusal).body {
             consort_hotrod::ResponseBody::Error(text) => text.as_str().to_owned(),
             other => panic!("{other:?}"),
         }

@@ -9,10 +9,10 @@ use crate::catalog::caches::{Caches, IfExists};
 use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::registry::Lifecycle;
 use crate::catalog::schemas;
-use crate::connection::session::Session;
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_INLINE_MAX};
 use crate::memory::reserve;
-use crate::ops::answer::{Answer, Refusal};
+use crate::ops::session::Session;
+use crate::reply::{Answer, Refusal};
 
 /// The task that makes degraded caches available: the named one, or all. Infinispan has this in HTTP only.
 const MAKE_AVAILABLE: &str = "@@cache@makeavailable";

@@ -10,8 +10,8 @@ use crate::limits::{GET_ALL_BYTES, GET_ALL_UNRESERVED_MAX, UNRESERVED_BYTES_MAX}
 use crate::media::Conversion;
 use crate::memory::remote_values;
 use crate::memory::responses::{ResponseReservation, Responses};
-use crate::ops::answer::{Answer, Refusal};
 use crate::ops::map::{kept, lifetime};
+use crate::reply::{Answer, Refusal};
 
 /// Answers a request. An error about many keys names the key.
 pub(crate) async fn answer(

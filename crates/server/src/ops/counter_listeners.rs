@@ -22,12 +22,12 @@ use consort_hotrod::{Status, Text};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-use crate::connection::push::{EventSender, EventTask, Push};
+use crate::catalog::counter::{Counter, Value};
+use crate::catalog::counters::Counters;
+use crate::events::push::{EventSender, EventTask, Push};
 use crate::limits::{COUNTER_EVENT_TIMEOUT, COUNTERS_PER_LISTENER_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::memory::responses::Responses;
-use crate::ops::answer::{Answer, Refusal};
-use crate::ops::counter::{Counter, Value};
-use crate::ops::counters::Counters;
+use crate::reply::{Answer, Refusal};
 
 /// The last event of a counter for a listener.
 #[derive(Default)]

@@ -13,12 +13,12 @@ use consort_hotrod::{
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{client_topology, schemas};
-use crate::connection::decoded_requests::CachedLookup;
-use crate::connection::session::Session;
-use crate::memory::responses::ResponseBytes;
-use crate::ops::answer::{Answer, Refusal};
+use crate::ops::cached_lookup::CachedLookup;
 use crate::ops::query::{self, IterationQuery, ListenerQuery};
+use crate::ops::session::Session;
 use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
+use crate::reply::ResponseBytes;
+use crate::reply::{Answer, Refusal};
 
 /// The operations of this server.
 const OPCODES: &[Opcode] = &[
@@ -182,7 +182,8 @@ async fn answer_body(
             Box::pin(admin::answer(session, name.as_str(), params)).await
         }
         (RequestBody::Task(task::Request::Query(query)), Some(served)) => {
-            let answered = query::answer(session, served, query, header);
+            let answered =
+                query::answer((&**caches, &session.access, &session.responses), served, query, header);
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {

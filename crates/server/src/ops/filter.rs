@@ -11,7 +11,15 @@ pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
 use consort_hotrod::{Metadata, Timed};
 
 use crate::ops::map::of_stored;
-use crate::ops::query::{CONTINUOUS, FILTER, ITERATION};
+
+/// The filter factory of listeners with a query.
+pub(crate) const QUERY_FILTER: &str = "query-dsl-filter-converter-factory";
+
+/// The filter factory of continuous queries.
+pub(crate) const CONTINUOUS_QUERY: &str = "continuous-query-filter-converter-factory";
+
+/// The filter factory of iterations with a query.
+pub(crate) const ITERATION_QUERY: &str = "iteration-filter-converter-factory";
 
 /// The transform by which owners filter entries and add metadata to their values.
 const TRANSFORM: &str = "hot-rod";
@@ -27,8 +35,8 @@ pub(crate) enum Filter {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
     #[error(
-        "unknown factory '{name}'; this server has {KEY_PREFIX}, {VALUE_PREFIX}, and for queries {FILTER} and {CONTINUOUS} for \
-         listeners and {ITERATION} for iterations"
+        "unknown factory '{name}'; this server has {KEY_PREFIX}, {VALUE_PREFIX}, and for queries {QUERY_FILTER} and \
+         {CONTINUOUS_QUERY} for listeners and {ITERATION_QUERY} for iterations"
     )]
     Unknown { name: String },
     #[error("factory '{name}' takes one parameter, not {count}")]

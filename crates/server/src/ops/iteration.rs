@@ -23,9 +23,9 @@ use consort_memory::Reservation;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_MAX, ITERATION_IDLE_MAX, ITERATIONS_MAX, SEGMENTS_PER_GROUP};
 use crate::media::Conversion;
 use crate::memory::responses::{ResponseReservation, Responses};
-use crate::ops::answer::{Answer, Refusal};
 use crate::ops::filter::EntrySelection;
 use crate::ops::query::IterationQuery;
+use crate::reply::{Answer, Refusal};
 
 /// The iterations of a connection.
 pub(crate) struct Iterations {
@@ -314,7 +314,7 @@ mod tests {
 
     use super::*;
     use crate::memory::Memory;
-    use crate::ops::transactions::tests::single_member;
+    use crate::transactions::tests::single_member;
 
     const START: Start = Start { segments: None, filter: None, batch: 1, with_metadata: false };
 

@@ -1,14 +1,13 @@
 //! Listeners of clients, those of near caches included (facts sections 2.7, 2.12 and 9).
 //!
 //! A listener belongs to the connection that has added it. It gets the events of the whole cluster, each once
-//! (`crate::connection::push`). Any connection to this server can remove it.
+//! (`crate::events::push`). Any connection to this server can remove it.
 //!
 //! If a client has a listener, its reads with metadata go to the key's primary, because near caches keep their results:
 //! then every later change causes its event after the read has noted its key.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use consort_cache::{EntryEvent, ListenBuilder, Previous, RawCache};
@@ -16,17 +15,18 @@ use consort_hotrod::bloom::BloomFilter;
 use consort_hotrod::ops::event::{Event, EventData, EventKind};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader, Status, Text};
-use consort_memory::{Budget, Reservation};
+use consort_memory::Budget;
 use consort_query::Exceeded;
 use tokio::sync::oneshot;
 
-use crate::connection::push::{BytePermit, EventSender, EventTask, Push};
+use crate::events::directory::{ListenerDirectory, ListenerRegistration, OfConnection};
+use crate::events::push::{BytePermit, EventSender, EventTask, Push};
 use crate::limits::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
 use crate::media::Conversion;
-use crate::ops::answer::{Answer, Refusal};
 use crate::ops::converter::Converter;
 use crate::ops::filter::Filter;
 use crate::ops::query::ListenerQuery;
+use crate::reply::{Answer, Refusal};
 
 /// The listeners of a connection.
 pub(crate) struct Listeners {
@@ -38,74 +38,11 @@ pub(crate) struct Listeners {
     filters: Budget,
 }
 
-type OfConnection = BTreeMap<Bytes, ListenerRegistration>;
-
-/// The connection of each listener of this server: clients with several connections remove a listener on any of them.
-#[derive(Clone, Default)]
-pub(crate) struct ListenerDirectory(Arc<Mutex<BTreeMap<Bytes, Weak<Mutex<OfConnection>>>>>);
-
-impl ListenerDirectory {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Bytes, Weak<Mutex<OfConnection>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The number of listeners of this server's clients, and of near caches among them, by the cache names that the clients
-    /// sent.
-    pub(crate) fn count(&self) -> BTreeMap<Text, (usize, usize)> {
-        // The lock of a connection is not taken while the lock of the directory is held: connections take them in the other
-        // order.
-        let connections: Vec<Arc<Mutex<OfConnection>>> =
-            self.all().values().filter_map(Weak::upgrade).collect();
-        let (mut seen, mut counts) = (BTreeSet::new(), BTreeMap::<Text, (usize, usize)>::new());
-        for connection in connections.iter().filter(|one| seen.insert(Arc::as_ptr(one))) {
-            let of = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            for registration in of.values() {
-                let (listeners, near) = counts.entry(registration.cache.clone()).or_default();
-                *listeners += 1;
-                *near += usize::from(registration.is_near);
-            }
-        }
-        counts
-    }
-
-    /// Removes a listener of a cache, whichever connection has added it. Returns whether it existed.
-    fn remove(&self, cache: &Text, id: &Bytes) -> bool {
-        let Some(listeners) = self.all().get(id).and_then(Weak::upgrade) else { return false };
-        let is_removed = {
-            let mut of = listeners.lock().unwrap_or_else(PoisonError::into_inner);
-            of.get(id).is_some_and(|one| one.cache == *cache) && of.remove(id).is_some()
-        };
-        if is_removed {
-            self.forget(id, &listeners);
-        }
-        is_removed
-    }
-
-    /// Removes a listener of a connection from the directory.
-    fn forget(&self, id: &Bytes, of: &Arc<Mutex<OfConnection>>) {
-        let mut all = self.all();
-        if all.get(id).is_some_and(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(of))) {
-            all.remove(id);
-        }
-    }
-}
-
 impl Drop for Listeners {
     fn drop(&mut self) {
         let ids: Vec<Bytes> = self.all().keys().cloned().collect();
         ids.iter().for_each(|id| self.directory.forget(id, &self.all));
     }
-}
-
-/// A registered listener.
-struct ListenerRegistration {
-    cache: Text,
-    /// Whether it keeps a near cache up to date, with or without a bloom filter.
-    is_near: bool,
-    near: Option<Arc<Mutex<BloomFilter>>>,
-    /// The bytes of the filter.
-    _bytes: Option<Reservation>,
-    task: EventTask,
 }
 
 /// Decides which events a listener gets, and in which form.

@@ -14,9 +14,10 @@ use consort_hotrod::{
 use crate::catalog::served_cache::ServedCache;
 use crate::limits::COPIED_BELOW;
 use crate::memory::remote_values::{self, ValueReservation};
-use crate::memory::responses::{ResponseBytes, Responses};
+use crate::memory::responses::Responses;
 use crate::metrics::cache_stats::Stats;
-use crate::ops::answer::{Answer, Refusal};
+use crate::reply::ResponseBytes;
+use crate::reply::{Answer, Refusal};
 
 /// The time since 1970.
 pub(crate) fn unix_time() -> Duration {

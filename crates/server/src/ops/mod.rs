@@ -1,23 +1,26 @@
 //! The operations of clients: the dispatcher, and a module for each family of requests.
 
 pub(crate) mod admin;
-pub(crate) mod answer;
 pub(crate) mod bucket;
 pub(crate) mod bulk;
-pub(crate) mod compute;
-pub(crate) mod compute_pool;
+pub(crate) mod cached_lookup;
 pub(crate) mod converter;
-pub(crate) mod counter;
 pub(crate) mod counter_listeners;
-pub(crate) mod counters;
 pub(crate) mod dispatch;
 pub(crate) mod filter;
 pub(crate) mod iteration;
-pub(crate) mod key_error;
 pub(crate) mod listeners;
 pub(crate) mod map;
 pub(crate) mod multimap;
 pub(crate) mod query;
+pub(crate) mod session;
 pub(crate) mod transactions;
 pub(crate) mod value_pieces;
 pub(crate) mod value_streams;
+
+use consort_cache::CacheBuilder;
+
+/// Registers the functions that owners of entries run for the operations of clients.
+pub(crate) fn register_transforms(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
+    query::register(multimap::register_transform(filter::register_transform(cache)))
+}

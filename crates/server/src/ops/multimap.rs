@@ -11,13 +11,14 @@ use consort_hotrod::ops::multimap::{Action, Request, Response};
 use consort_hotrod::{ResponseBody, Status};
 
 use crate::catalog::served_cache::ServedCache;
+use crate::compute_pool::offload_if_large;
 use crate::limits::{VALUES_OF_KEY_BYTES_MAX, VALUES_OF_KEY_MAX};
 use crate::memory::remote_values::ValueReservation;
-use crate::memory::responses::{ResponseBytes, Responses};
-use crate::ops::answer::{Answer, Refusal};
+use crate::memory::responses::Responses;
 use crate::ops::bucket::{self, Bucket};
-use crate::ops::compute_pool::offload_if_large;
 use crate::ops::map::{kept, of_entry};
+use crate::reply::ResponseBytes;
+use crate::reply::{Answer, Refusal};
 
 /// The transform by which owners return the number of a key's values, or whether the key has one of them.
 const TRANSFORM: &str = "hot-rod-multimap";

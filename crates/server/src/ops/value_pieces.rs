@@ -14,10 +14,11 @@ use consort_hotrod::{Flags, RequestHeader, ResponseBody, Status};
 use crate::catalog::served_cache::ServedCache;
 use crate::media::{Conversion, ConversionError};
 use crate::memory::remote_values::ValueReservation;
-use crate::memory::responses::{ResponseBytes, Responses};
-use crate::ops::answer::{Answer, Refusal};
+use crate::memory::responses::Responses;
 use crate::ops::map::of_entry;
 use crate::ops::value_streams::{CompletedWrite, OpenWrite, StreamError, Streams};
+use crate::reply::ResponseBytes;
+use crate::reply::{Answer, Refusal};
 
 impl From<StreamError> for Refusal {
     fn from(error: StreamError) -> Self {

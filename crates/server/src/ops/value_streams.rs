@@ -8,25 +8,22 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use bytes::Bytes;
 use consort_cache::VALUE_BYTES_MAX;
 use consort_hotrod::ops::stream::Target;
 use consort_hotrod::{Flags, ProtocolVersion};
-use consort_memory::{Budget, Exceeded, Reservation};
+use consort_memory::{Exceeded, Reservation};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::catalog::served_cache::ServedCache;
-use crate::limits::{
-    FULL_CAPACITY_FROM, FULL_CAPACITY_VALUES_MAX, INLINE_COPY_MAX, PIECE_BYTES_MAX, STREAM_IDLE_MAX,
-    STREAMS_MAX,
-};
+use crate::limits::{FULL_CAPACITY_FROM, INLINE_COPY_MAX, PIECE_BYTES_MAX, STREAM_IDLE_MAX, STREAMS_MAX};
 use crate::media::Conversion;
-use crate::memory::{Memory, reserve};
+use crate::memory::reserve;
+use crate::memory::stream_budget::StreamBudget;
 
 /// The reason for which a stream fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -42,31 +39,6 @@ pub(crate) enum StreamError {
     TooMuch(#[from] Exceeded),
     #[error("this server ends: nothing was changed")]
     Ending,
-}
-
-/// The budget of values that clients of this server write to open streams.
-#[derive(Clone)]
-pub(crate) struct StreamBudget {
-    bytes: Budget,
-    /// Values that clients read from streams.
-    read: Budget,
-    reserve_time: Duration,
-    /// The number of values with capacity for the largest one.
-    rooms: Arc<AtomicUsize>,
-}
-
-impl StreamBudget {
-    /// Creates it with the budgets of this server.
-    pub(crate) fn within(memory: &Memory) -> Self {
-        let (bytes, read) = (memory.streams.clone(), memory.read_streams.clone());
-        Self { bytes, read, reserve_time: memory.reserve_time, rooms: Arc::default() }
-    }
-
-    /// Takes one of the places for values with capacity for the largest one. Returns whether one was free.
-    fn take_room(&self) -> bool {
-        let within = |rooms: usize| (rooms < FULL_CAPACITY_VALUES_MAX).then_some(rooms + 1);
-        self.rooms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
-    }
 }
 
 /// The bytes that a client has written to a stream. They count in the budget until this is dropped.
@@ -306,7 +278,13 @@ impl Drop for Streams {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use consort_memory::Budget;
+
     use super::*;
+    use crate::limits::FULL_CAPACITY_VALUES_MAX;
+    use crate::memory::Memory;
 
     fn stream_budget() -> StreamBudget {
         StreamBudget::within(&Memory::default())

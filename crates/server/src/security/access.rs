@@ -6,8 +6,8 @@ use consort_hotrod::ops::{auth, task};
 use consort_hotrod::{Opcode, RequestBody, RequestHead, ResponseBody, Status, Text};
 use tokio::sync::Notify;
 
-use crate::catalog::schemas::SCHEMAS;
-use crate::ops::answer::Answer;
+use crate::names::SCHEMAS;
+use crate::reply::Answer;
 use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::requirement::Requirement;

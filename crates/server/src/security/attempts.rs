@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::connection::addresses::Origin;
 use crate::limits::{
     LOGIN_DELAY_FIRST, LOGIN_DELAY_MAX, LOGIN_FAILURES_FREE, LOGIN_FAILURES_HALVED_AFTER, LOGINS_TRACKED,
 };
+use crate::transport::addresses::Origin;
 
 /// The slots in which a key can be.
 const WAYS: usize = 8;

@@ -10,11 +10,10 @@ mod attempts;
 pub(crate) mod authenticator;
 mod failed_logins;
 mod password_cache;
-pub(crate) mod pre_auth;
 pub(crate) mod rate_limited_log;
 pub(crate) mod requirement;
 mod role;
-mod secret;
+pub(crate) mod secret;
 mod sessions;
 pub(crate) mod tls;
 mod tokens;
@@ -24,6 +23,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_sasl::Mechanism;
 use consort_tls::{ClientCertificates, Identity, TlsError};
 use tokio::net::TcpStream;
@@ -35,8 +35,8 @@ pub use users::{LineError, Users, UsersError, VERIFIER_ITERATIONS, line_for};
 use self::authenticator::Authenticator;
 use self::requirement::Requirement;
 use self::tls::{Tls, TlsSettings};
-use crate::connection::socket::Stream;
 use crate::limits::HANDSHAKE_TIMEOUT;
+use crate::transport::socket::Stream;
 
 /// SecuritySettings of security that contradict each other. The server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -132,10 +132,15 @@ impl Security {
         self.tls.as_ref().map(|tls| tls.expiry())
     }
 
-    /// Returns a client's stream, and the name in the client's certificate.
-    pub(crate) async fn open(&self, stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
+    /// Returns a client's stream, and the name in the client's certificate. On a port with TLS a client without TLS, whose
+    /// first byte has a `response_without_tls`, gets that response.
+    pub(crate) async fn open(
+        &self,
+        stream: TcpStream,
+        response_without_tls: fn(u8) -> Option<Bytes>,
+    ) -> io::Result<(Stream, Option<Arc<str>>)> {
         match &self.tls {
-            Some(tls) => tls.accept(stream).await,
+            Some(tls) => tls.accept(stream, response_without_tls).await,
             None => Ok((Stream::Plain(stream), None)),
         }
     }

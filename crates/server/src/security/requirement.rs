@@ -5,47 +5,38 @@
 //! versions without this feature skip the key. A server that requires less than another one does not start, or refuses its
 //! clients while the other one is a member, unless it is configured to allow the difference.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use consort_cache::CacheError;
 use consort_hotrod::Status;
 use tokio::sync::Notify;
 
-use crate::catalog::caches::Caches;
-use crate::ops::answer::Answer;
-
-/// The prefix of the keys under which servers publish their requirements.
-const KEY: &str = "requires ";
-
-/// The value under these keys.
-const AUTHENTICATION: &[u8] = b"authentication";
+use crate::reply::Answer;
 
 /// The number of connections from which closed ones are swept out.
-const SWEPT_FROM: usize = 64;
+const SWEEP_MIN: usize = 64;
 
 /// The requirement of a server, compared with those of other servers.
 pub(crate) struct Requirement {
     /// The server requires authentication.
-    requires_users: bool,
+    pub(crate) requires_users: bool,
     /// The server may require less than other servers.
     is_weaker_allowed: bool,
     /// Other servers require more.
     is_weaker: AtomicBool,
-    connected: Mutex<Connected>,
+    connections: Mutex<OpenConnections>,
 }
 
 /// Open connections, with the signal that ends each.
-struct Connected {
+struct OpenConnections {
     all: Vec<Weak<Notify>>,
-    swept_from: usize,
+    sweep_at: usize,
 }
 
 impl Requirement {
     pub(crate) const fn new(requires_users: bool, is_weaker_allowed: bool) -> Self {
-        let connected = Mutex::new(Connected { all: Vec::new(), swept_from: SWEPT_FROM });
-        Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connected }
+        let connections = Mutex::new(OpenConnections { all: Vec::new(), sweep_at: SWEEP_MIN });
+        Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connections }
     }
 
     /// Returns whether clients are refused because other servers require authentication.
@@ -70,16 +61,16 @@ impl Requirement {
         if self.requires_users || self.is_weaker_allowed {
             return;
         }
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if connected.all.len() >= connected.swept_from {
-            connected.all.retain(|one| one.strong_count() > 0);
-            connected.swept_from = (connected.all.len() * 2).max(SWEPT_FROM);
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if connections.all.len() >= connections.sweep_at {
+            connections.all.retain(|one| one.strong_count() > 0);
+            connections.sweep_at = (connections.all.len() * 2).max(SWEEP_MIN);
         }
-        connected.all.push(Arc::downgrade(end));
+        connections.all.push(Arc::downgrade(end));
     }
 
     /// Compares the requirement with those of other servers: these have users.
-    fn compare(&self, others: &[String]) {
+    pub(crate) fn compare(&self, others: &[String]) {
         if self.requires_users {
             return;
         }
@@ -103,47 +94,10 @@ impl Requirement {
                 "refusing all clients: this server has no users, and other servers require authentication; \
                  restart it with their users (--users), or with --allow-weaker-authentication to serve every client"
             );
-            let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-            connected.all.drain(..).filter_map(|end| end.upgrade()).for_each(|end| end.notify_one());
+            let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+            connections.all.drain(..).filter_map(|end| end.upgrade()).for_each(|end| end.notify_one());
         } else {
             tracing::warn!("serving clients again: no other server requires authentication any more");
-        }
-    }
-}
-
-impl Caches {
-    /// Publishes this server's requirement, and compares it with those of the other servers.
-    pub(crate) async fn compare_requirements(&self) -> Result<(), CacheError> {
-        let own = self.manager().address().to_string();
-        let mut requiring = BTreeSet::new();
-        let mut keys = self.servers.keys();
-        while let Some(key) = keys.next().await.transpose()? {
-            requiring.extend(String::from_utf8_lossy(&key).strip_prefix(KEY).map(str::to_owned));
-        }
-        let requirement = &self.security().requirement;
-        if requirement.requires_users && !requiring.contains(&own) {
-            self.servers.put(format!("{KEY}{own}").as_bytes(), AUTHENTICATION).await?;
-        }
-        if let Some(members) = self.members_if_first() {
-            for gone in requiring.iter().filter(|member| !members.contains(member)) {
-                self.servers.remove(format!("{KEY}{gone}").as_bytes()).await?;
-            }
-        }
-        let view = self.manager().view();
-        let members = view.iter().flat_map(|view| view.members());
-        let others = members.filter(|member| *member != self.manager().address());
-        let others = others.filter(|member| requiring.contains(&member.to_string()));
-        let others: Vec<String> = others.map(|member| self.manager().name_of(member)).collect();
-        requirement.compare(&others);
-        Ok(())
-    }
-
-    /// Removes this server's published requirement.
-    pub(crate) async fn withdraw_requirement(&self) {
-        let own = self.manager().address().to_string();
-        if self.security().requirement.requires_users {
-            // If this fails, the first of the remaining members removes it.
-            let _ = self.servers.remove(format!("{KEY}{own}").as_bytes()).await;
         }
     }
 }

@@ -41,29 +41,29 @@ impl AuthenticatedSession {
 }
 
 /// The open sessions. Closed ones are swept out when there are twice as many as were left after the last sweep. So there are
-/// never more than twice the server's connections, and [`SWEPT_FROM`].
+/// never more than twice the server's connections, and [`SWEEP_MIN`].
 struct SessionList {
     all: Vec<Weak<AuthenticatedSession>>,
-    swept_from: usize,
+    sweep_at: usize,
 }
 
 /// The number of sessions from which closed ones are swept out.
-const SWEPT_FROM: usize = 64;
+const SWEEP_MIN: usize = 64;
 
 /// The users and the open sessions.
 pub(crate) struct ActiveSessions {
     settings: RwLock<Arc<AuthSettings>>,
-    connected: Mutex<SessionList>,
+    open_sessions: Mutex<SessionList>,
 }
 
 impl ActiveSessions {
     pub(crate) fn new(settings: AuthSettings) -> Self {
-        let connected = SessionList { all: Vec::new(), swept_from: SWEPT_FROM };
-        Self { settings: RwLock::new(Arc::new(settings)), connected: Mutex::new(connected) }
+        let open = SessionList { all: Vec::new(), sweep_at: SWEEP_MIN };
+        Self { settings: RwLock::new(Arc::new(settings)), open_sessions: Mutex::new(open) }
     }
 
-    fn connected(&self) -> MutexGuard<'_, SessionList> {
-        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open_sessions(&self) -> MutexGuard<'_, SessionList> {
+        self.open_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the current users and mechanisms.
@@ -75,7 +75,7 @@ impl ActiveSessions {
     /// notified when the user is removed later.
     pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
         // The lock is held until the end, so that the users do not change in between.
-        let mut connected = self.connected();
+        let mut open = self.open_sessions();
         let permissions = self.settings().users.get(name)?.permissions;
         let session = Arc::new(AuthenticatedSession {
             name: name.clone(),
@@ -83,21 +83,21 @@ impl ActiveSessions {
             is_removed: AtomicBool::new(false),
             end,
         });
-        if connected.all.len() >= connected.swept_from {
-            connected.all.retain(|one| one.strong_count() > 0);
-            connected.swept_from = (connected.all.len() * 2).max(SWEPT_FROM);
+        if open.all.len() >= open.sweep_at {
+            open.all.retain(|one| one.strong_count() > 0);
+            open.sweep_at = (open.all.len() * 2).max(SWEEP_MIN);
         }
-        connected.all.push(Arc::downgrade(&session));
+        open.all.push(Arc::downgrade(&session));
         Some(session)
     }
 
     /// Replaces the users. Returns how many connections end.
     pub(crate) fn replace(&self, settings: AuthSettings) -> usize {
-        let connected = self.connected();
+        let open = self.open_sessions();
         let settings = Arc::new(settings);
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings.clone();
         let mut removed = 0;
-        for session in connected.all.iter().filter_map(Weak::upgrade) {
+        for session in open.all.iter().filter_map(Weak::upgrade) {
             match settings.users.get(&session.name) {
                 Some(known) => session.permissions.store(known.permissions.bits(), Ordering::Relaxed),
                 None => {
@@ -142,10 +142,10 @@ mod tests {
     fn closed_sessions_are_swept_out() {
         let sessions = ActiveSessions::new(settings("alice admin"));
         let kept: Vec<_> = (0..10).map(|_| register(&sessions, "alice").unwrap()).collect();
-        for _ in 0..10 * SWEPT_FROM {
+        for _ in 0..10 * SWEEP_MIN {
             drop(register(&sessions, "alice"));
         }
-        assert!(sessions.connected().all.len() <= SWEPT_FROM);
+        assert!(sessions.open_sessions().all.len() <= SWEEP_MIN);
         assert_eq!(sessions.replace(settings("bob admin")), kept.len());
     }
 }

@@ -5,17 +5,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
-use consort_hotrod::{
-    Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, RequestContext, Response, Status,
-};
 use consort_tls::{ClientCertificates, Identity, TlsError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::parse_x509_certificate;
 
-use crate::connection::socket::Stream;
-use crate::http;
+use crate::transport::socket::Stream;
 
 /// The server's certificate and key, and the roots of client certificates.
 #[derive(Clone, Debug)]
@@ -65,16 +61,18 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the TLS stream, and the name in the client's certificate.
-    pub(crate) async fn accept(&self, mut stream: TcpStream) -> io::Result<(Stream, Option<Arc<str>>)> {
+    /// Returns the TLS stream, and the name in the client's certificate. A client without TLS, whose first byte has a
+    /// `response_without_tls`, gets that response.
+    pub(crate) async fn accept(
+        &self,
+        mut stream: TcpStream,
+        response_without_tls: fn(u8) -> Option<Bytes>,
+    ) -> io::Result<(Stream, Option<Arc<str>>)> {
         let mut first = [0];
-        if stream.peek(&mut first).await? == 1 {
-            if first == [REQUEST_MAGIC] {
-                return Err(refuse(&mut stream, &hot_rod_only_tls()).await);
-            }
-            if http::begins_with(first[0]) {
-                return Err(refuse(&mut stream, &http::only_tls()).await);
-            }
+        if stream.peek(&mut first).await? == 1
+            && let Some(response) = response_without_tls(first[0])
+        {
+            return Err(refuse(&mut stream, &response).await);
         }
         let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
         let stream = acceptor.accept(stream).await?;
@@ -89,18 +87,6 @@ async fn refuse(stream: &mut TcpStream, answer: &[u8]) -> io::Error {
     let _ = stream.write_all(answer).await;
     let _ = stream.shutdown().await;
     io::Error::new(io::ErrorKind::InvalidData, "a client without TLS")
-}
-
-fn hot_rod_only_tls() -> Bytes {
-    let context = RequestContext {
-        version: ProtocolVersion::NEWEST,
-        opcode: Opcode::Ping,
-        intelligence: Intelligence::Basic,
-    };
-    let mut output = Output::new();
-    let text = "this server accepts TLS only; use hotrods:// or use_ssl";
-    Response::error(0, Status::InvalidMagic, text).encode(context, &mut output);
-    output.into_bytes()
 }
 
 /// Returns a certificate's expiry in seconds since 1970, or 0 if it has none.

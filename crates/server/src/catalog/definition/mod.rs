@@ -23,9 +23,9 @@ use std::collections::BTreeSet;
 
 use consort_cache::{CacheConfig, CacheMode, CacheSettings, Flags, Lifetime, MemoryBound};
 
-use crate::catalog::caches::is_internal;
 use crate::limits::{ALIASES_MAX, DEFINITION_BYTES_MAX};
 use crate::media::Encoding;
+use crate::names::is_internal;
 pub(crate) use alteration::{check as check_alteration, with_attribute};
 pub(crate) use persistence::StoreSettings;
 pub use predefined::{CacheDefinitions, CacheDefinitionsError};
@@ -201,7 +201,7 @@ fn read(cache: &str, element: &Element) -> Result<Definition> {
         }
     };
     for (attribute, value) in &element.attributes {
-        set(&mut definition, element, attribute, value)?;
+        apply_attribute(&mut definition, element, attribute, value)?;
     }
     element.check_children(CHILDREN)?;
     for child in &element.children {
@@ -225,7 +225,12 @@ fn read(cache: &str, element: &Element) -> Result<Definition> {
 }
 
 /// Applies an attribute of the cache's element.
-fn set(definition: &mut Definition, element: &Element, attribute: &str, value: &str) -> Result<()> {
+fn apply_attribute(
+    definition: &mut Definition,
+    element: &Element,
+    attribute: &str,
+    value: &str,
+) -> Result<()> {
     let config = &mut definition.config;
     match attribute {
         "mode" => match value {

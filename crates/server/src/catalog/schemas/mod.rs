@@ -23,10 +23,7 @@ use tokio::sync::Mutex;
 use crate::catalog::served_cache::ServedCache;
 use crate::limits::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
 use crate::media::Types;
-use crate::ops::answer::Refusal;
-
-/// The name of the cache.
-pub(crate) const SCHEMAS: &str = "___protobuf_metadata";
+use crate::reply::Refusal;
 
 const SCHEMA: &[u8] = b".proto";
 const ERRORS: &[u8] = b".errors";
@@ -80,7 +77,7 @@ pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Resu
         }
         _ => return Ok(None),
     };
-    let (mut sources, _) = all(cache).await?;
+    let (mut sources, _) = read_all(cache).await?;
     for (key, value) in written.into_iter().filter(|(key, _)| is_schema(key)) {
         sources.insert(String::from_utf8_lossy(key).into_owned(), value.clone());
     }
@@ -131,7 +128,7 @@ impl Schemas {
         let written = cache.write(key, write).await?;
         if written.is_done {
             self.note_change();
-            update(cache).await?;
+            update_errors(cache).await?;
         }
         Ok(written)
     }
@@ -141,7 +138,7 @@ impl Schemas {
         let _writing = self.writing.lock().await;
         cache.clear().await?;
         self.note_change();
-        update(cache).await
+        update_errors(cache).await
     }
 
     /// Notes that schemas may have changed.
@@ -155,7 +152,7 @@ impl Schemas {
         let changes = self.changes.load(Ordering::Acquire);
         let fingerprint = Fingerprint { changes, entries: cache.local_len(), bytes: cache.local_bytes() };
         if compiled.fingerprint != Some(fingerprint) {
-            match all(cache).await {
+            match read_all(cache).await {
                 Ok((sources, _)) if *compiled.sources == sources => compiled.fingerprint = Some(fingerprint),
                 Ok((sources, _)) => {
                     let sources = Arc::new(sources);
@@ -182,7 +179,7 @@ impl Schemas {
 }
 
 /// Returns the schemas and the recorded errors.
-async fn all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>), CacheError> {
+async fn read_all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>), CacheError> {
     let (mut entries, mut sources, mut errors) = (cache.entries(), check::Sources::new(), BTreeMap::new());
     while let Some((key, value)) = entries.next().await.transpose()? {
         if is_schema(&key) {
@@ -206,10 +203,10 @@ pub(crate) fn error_of(schema: Bytes) -> Option<String> {
 }
 
 /// Updates the recorded errors.
-async fn update(cache: &RawCache) -> Result<(), CacheError> {
+async fn update_errors(cache: &RawCache) -> Result<(), CacheError> {
     let mut seen = None;
     for _ in 0..ATTEMPTS {
-        let (sources, errors) = all(cache).await?;
+        let (sources, errors) = read_all(cache).await?;
         let sources = Arc::new(sources);
         if seen.as_ref() == Some(&sources) {
             return Ok(());

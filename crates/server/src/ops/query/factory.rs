@@ -10,7 +10,7 @@ use consort_query::{Compiled, Statement};
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::media::Types;
-use crate::ops::answer::Refusal;
+use crate::reply::Refusal;
 
 /// Compiles the factory's query, which is evaluated entity by entity.
 pub(super) async fn compiled(

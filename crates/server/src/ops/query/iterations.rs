@@ -10,11 +10,8 @@ use consort_query::{Compiled, Exceeded};
 use super::{factory, owner};
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::ops::answer::Refusal;
-use crate::ops::filter::{take_metadata, with_metadata};
-
-/// The name of the filter factory.
-pub(crate) const ITERATION: &str = "iteration-filter-converter-factory";
+use crate::ops::filter::{ITERATION_QUERY, take_metadata, with_metadata};
+use crate::reply::Refusal;
 
 /// The transforms from an entity to its row: alone, or after the entry's metadata.
 const ROWS: &str = owner::ROWS;
@@ -34,7 +31,8 @@ impl IterationQuery {
         served: &ServedCache,
         start: &Start,
     ) -> Result<Option<Self>, Refusal> {
-        let Some(factory) = start.filter.as_ref().filter(|factory| factory.name.as_str() == ITERATION) else {
+        let Some(factory) = start.filter.as_ref().filter(|factory| factory.name.as_str() == ITERATION_QUERY)
+        else {
             return Ok(None);
         };
         let compiled = factory::compiled(caches, served, factory).await?;

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::limits::ENTITY_JSON_MAX;
 use crate::media::{Format, Types};
-use crate::ops::answer::Refusal;
+use crate::reply::Refusal;
 
 /// Returns the result of a query as JSON.
 pub(super) fn answer(

@@ -11,13 +11,8 @@ use consort_query::{Compiled, Exceeded};
 use super::factory;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::ops::answer::Refusal;
-
-/// The name of the filter factory.
-pub(crate) const FILTER: &str = "query-dsl-filter-converter-factory";
-
-/// The name of the continuous-query factory.
-pub(crate) const CONTINUOUS: &str = "continuous-query-filter-converter-factory";
+use crate::ops::filter::{CONTINUOUS_QUERY, QUERY_FILTER};
+use crate::reply::Refusal;
 
 /// The query of a listener.
 #[derive(Clone, Debug)]
@@ -34,14 +29,14 @@ impl ListenerQuery {
         served: &ServedCache,
         listener: &Listener,
     ) -> Result<Option<Self>, Refusal> {
-        let is_one = |factory: &&Factory| matches!(factory.name.as_str(), FILTER | CONTINUOUS);
+        let is_one = |factory: &&Factory| matches!(factory.name.as_str(), QUERY_FILTER | CONTINUOUS_QUERY);
         let Some(factory) = listener.filter.as_ref().filter(is_one) else { return Ok(None) };
         if listener.converter.as_ref().is_some_and(|converter| converter.name != factory.name) {
             let text = format!("'{}' has to be both filter and converter", factory.name.as_str());
             return Err(Refusal::new(text));
         }
         let compiled = factory::compiled(caches, served, factory).await?;
-        let is_continuous = factory.name.as_str() == CONTINUOUS;
+        let is_continuous = factory.name.as_str() == CONTINUOUS_QUERY;
         Ok(Some(Self { compiled: Arc::new(compiled), is_continuous }))
     }
 

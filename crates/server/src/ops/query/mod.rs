@@ -17,17 +17,19 @@ use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody};
 use consort_protostream::{QueryRequest, QueryResponse};
 use consort_query::{Compiled, QueryError, QueryErrorKind, QueryResult, Statement};
 
+use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::connection::session::Session;
+use crate::compute_pool::{QUERIES, offload_if_large};
 use crate::limits::{QUERY_REQUEST_BYTES_MAX, QUERY_TIME_MAX};
 use crate::media::{Format, Types};
-use crate::ops::answer::{Answer, Refusal};
-use crate::ops::compute_pool::{QUERIES, offload_if_large};
+use crate::memory::responses::Responses;
+use crate::reply::{Answer, Refusal};
 use crate::security::Permission;
+use crate::security::access::Authorization;
 
 pub(crate) use factory::compile;
-pub(crate) use iterations::{ITERATION, IterationQuery};
-pub(crate) use listeners::{CONTINUOUS, FILTER, ListenerQuery};
+pub(crate) use iterations::IterationQuery;
+pub(crate) use listeners::ListenerQuery;
 pub(crate) use owner::register;
 
 /// The rows in a response to a query without a limit.
@@ -79,9 +81,12 @@ impl QueryFormat {
     }
 }
 
+/// The part of a session that queries need: the caches, the permissions of the client, and the capacity for responses.
+pub(crate) type Context<'s> = (&'s Caches, &'s Authorization, &'s Responses);
+
 /// Executes a query of a cache.
 pub(crate) async fn answer(
-    session: &Session,
+    context: Context<'_>,
     served: &Arc<ServedCache>,
     query: Bytes,
     header: &RequestHeader,
@@ -95,7 +100,7 @@ pub(crate) async fn answer(
     let found = tokio::time::timeout(QUERY_TIME_MAX, async {
         // The semaphore is never closed.
         let _permit = QUERIES.acquire().await;
-        find(session, served, query, form).await
+        find(context, served, query, form).await
     });
     found.await.unwrap_or_else(|_| {
         let seconds = QUERY_TIME_MAX.as_secs();
@@ -107,13 +112,12 @@ pub(crate) async fn answer(
 
 /// Executes a query that has its permit.
 async fn find(
-    session: &Session,
+    (caches, access, responses): Context<'_>,
     served: &Arc<ServedCache>,
     query: Bytes,
     form: QueryFormat,
 ) -> Result<Answer, Refusal> {
-    let (caches, access) = (&*session.caches, &session.access);
-    let mut gathering = session.responses.begin().await?;
+    let mut gathering = responses.begin().await?;
     let types = caches.types().await;
     let request = form.request(query, &types)?;
     let statement = Statement::parse(&request.query)?;
@@ -132,7 +136,7 @@ async fn find(
         QueryResponse { count, is_exact: true, ..QueryResponse::default() }
     } else {
         let (offset, max) = page(&request)?;
-        let room = (&session.responses, &mut gathering);
+        let room = (responses, &mut gathering);
         let QueryResult { rows, count } =
             run::select(caches, served, &compiled, request.is_local, (offset, max), room).await?;
         QueryResponse { columns: compiled.names.len(), rows, count, is_exact: true }

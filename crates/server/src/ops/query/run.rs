@@ -10,10 +10,10 @@ use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMer
 use super::owner::{PARTS, ROWS};
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
+use crate::compute_pool::offload_if_large;
 use crate::limits::CONCURRENT_DELETES;
 use crate::memory::responses::{ResponseReservation, Responses};
-use crate::ops::answer::Refusal;
-use crate::ops::compute_pool::offload_if_large;
+use crate::reply::Refusal;
 
 impl From<MergeError> for Refusal {
     fn from(error: MergeError) -> Self {

@@ -1,11 +1,27 @@
 //! Results of requests, and the conversion of errors to status and text.
 
+pub(crate) mod key_error;
+
 use consort_cache::{CacheError, OperationError};
 use consort_hotrod::{ResponseBody, Status};
+use consort_memory::Reservation;
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::media::ConversionError;
-use crate::memory::responses::ResponseBytes;
-use crate::ops::key_error::describe_key;
+use crate::reply::key_error::describe_key;
+
+/// The reserved bytes of a response. Dropping it returns them.
+#[derive(Debug)]
+pub(crate) struct ResponseBytes {
+    pub(crate) bytes: Reservation,
+    /// The response's places among those of its connection.
+    pub(crate) places: Vec<OwnedSemaphorePermit>,
+}
+
+impl ResponseBytes {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.bytes()
+    }
+}
 
 /// A status and the body of a response.
 pub(crate) struct Answer {
@@ -94,18 +110,6 @@ impl From<CacheError> for Refusal {
             error => error.to_string(),
         };
         Self { status, text }
-    }
-}
-
-impl From<ConversionError> for Refusal {
-    fn from(error: ConversionError) -> Self {
-        Self::new(error.to_string())
-    }
-}
-
-impl From<ConversionError> for Answer {
-    fn from(error: ConversionError) -> Self {
-        Refusal::from(error).into()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use crate::catalog::caches::Caches;
-use crate::connection::push::{EventSender, Push};
+use crate::events::push::{EventSender, Push};
 use crate::memory::responses::Responses;
 use crate::ops::counter_listeners::CounterListeners;
 use crate::ops::iteration::Iterations;

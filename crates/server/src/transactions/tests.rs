@@ -2,7 +2,7 @@
 
 use consort_cache::Channel;
 use consort_conf::{Variables, parse_stack};
-use consort_hotrod::{Expiration, Span, TimeUnit};
+use consort_hotrod::{Expiration, ProtocolVersion, Span, TimeUnit};
 
 use super::record::TimeoutAction;
 use super::*;
@@ -30,6 +30,11 @@ pub(crate) async fn single_member(cluster: &str) -> SingleMember {
     SingleMember { _manager: manager, cache, transactions, involved }
 }
 
+/// As the server reads it, with the lifetimes of a cache without defaults.
+fn lifetime(expiration: &Expiration) -> Lifetime {
+    crate::ops::map::lifetime(expiration, ProtocolVersion::NEWEST, Lifetime::FOREVER)
+}
+
 fn put(key: &'static str, value: &'static str) -> Modification {
     let change = Some((Expiration::default(), Bytes::from(value)));
     Modification { key: key.into(), seen: Seen::NotRead, change }
@@ -40,9 +45,7 @@ impl SingleMember {
     async fn prepared(&self, n: u8, modifications: Vec<Modification>) -> (Vec<u8>, Branch) {
         let id = Bytes::copy_from_slice(&[n]);
         let key = record_key(&Xid { format: 1, global: id.clone(), branch: id });
-        let version = ProtocolVersion::NEWEST;
-        let (mut branch, seen) =
-            new_branch("c", "lost", modifications, MINUTE, version, Lifetime::FOREVER).ok().unwrap();
+        let (mut branch, seen) = new_branch("c", "lost", modifications, MINUTE, lifetime).ok().unwrap();
         assert_eq!(self.transactions.begin(&key, &branch).await.ok().unwrap(), None);
         let holder = lock_holder(&key);
         assert!(self.transactions.lock_and_validate(&self.cache, &holder, &mut branch, &seen).await.unwrap());

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use consort_cache::{CacheError, Change, Condition, RawCache, ReadFrom, Write};
 use tokio::sync::Mutex;
 
-use crate::ops::answer::Refusal;
-use crate::ops::compute_pool::offload_if_large;
+use crate::compute_pool::offload_if_large;
+use crate::reply::Refusal;
 
 /// The number of locks, and so of keys that this server can change at the same time.
 const KEY_LOCKS: usize = 64;

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
 use consort_hotrod::{Request, RequestBody, RequestContext, Response, ResponseBody, Status, Text};
 
-use crate::connection::session::Session;
 use crate::limits::AUTH_FAILURES_MAX;
-use crate::ops::answer::Answer;
 use crate::ops::dispatch;
+use crate::ops::session::Session;
+use crate::reply::Answer;
 use crate::security::access::not_authenticated;
 use crate::security::authenticator::{Authenticator, Exchange, Origin, Step};
 

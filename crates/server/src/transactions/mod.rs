@@ -33,21 +33,17 @@ use consort_cache::{
     Cache, CacheConfig, CacheError, CacheManager, CacheMode, Condition, Lifetime, OpenError, OperationError,
     RawCache, ReadFrom, Write, Written,
 };
-use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Request, Response, Seen, Xid, xa};
-use consort_hotrod::{ProtocolVersion, RequestHeader, ResponseBody, Status};
+use consort_hotrod::Expiration;
+use consort_hotrod::ops::transaction::{Modification, Prepare, Recovery, Seen, Xid, xa};
 
-use crate::catalog::caches::Caches;
-use crate::catalog::served_cache::ServedCache;
-use crate::connection::session::Session;
 use crate::limits::{
     DECISION_TIME_MAX, LOCK_LEASE, LOCK_TIME_MAX, TRANSACTION_BYTES_MAX, TRANSACTIONS_BYTES_MAX,
     TRANSACTIONS_MAX,
 };
 use crate::memory::responses::ResponseReservation;
 use crate::metrics::cache_stats::Count;
-use crate::ops::answer::{Answer, Refusal};
+use crate::reply::Refusal;
 use locks::Locks;
-pub(crate) use reaper::reap;
 use record::{Branch, Intent, State, Value};
 pub(crate) use record::{Record, record_key, xid_from_key};
 
@@ -59,9 +55,6 @@ const LOCKS: &str = "___consort_locks";
 
 /// The caches of transactions.
 pub(crate) const CACHES: [&str; 2] = [RECORDS, LOCKS];
-
-/// The recovery settings of PREPARE_TX, the form before 2.9, which has no fields for them.
-const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
 /// How long a server delays its response to a client whose transaction is still being prepared, before the client repeats
 /// its request.
@@ -89,14 +82,14 @@ struct Limits {
 /// Counts of the outcomes of transactions for clients of this server.
 #[derive(Default)]
 pub(crate) struct Counts {
-    prepared: Count,
-    committed: Count,
-    rolled_back: Count,
+    pub(crate) prepared: Count,
+    pub(crate) committed: Count,
+    pub(crate) rolled_back: Count,
 }
 
 impl Counts {
     /// Counts the outcome of a request whose response has this code.
-    fn note(&self, requested: &Count, code: i32) {
+    pub(crate) fn note(&self, requested: &Count, code: i32) {
         match code {
             xa::OK => requested.one(),
             xa::ROLLBACK | xa::HEURISTIC_ROLLBACK => self.rolled_back.one(),
@@ -114,11 +107,17 @@ impl Counts {
     }
 }
 
+/// Finds the caches of a transaction's branches.
+pub(crate) trait FindCache: Sync {
+    /// Returns a cache by its name; `None` if it was removed.
+    fn find_cache(&self, name: &str) -> impl Future<Output = Result<Option<RawCache>, Refusal>> + Send;
+}
+
 /// The caches of a transaction by their names; `None` for a cache that was removed.
-type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
+pub(crate) type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
 /// Runs work to its end even if the client disconnects, because the server that begins a step also ends it.
-async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
@@ -129,82 +128,13 @@ async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 
     }
 }
 
-fn code_answer(code: i32) -> Answer {
-    Answer::success(ResponseBody::Transaction(Response::Code(code)))
-}
-
-/// Executes a request of a transaction.
-pub(crate) async fn answer(
-    session: &Session,
-    served: Option<&Arc<ServedCache>>,
-    request: Request,
-    header: &RequestHeader,
-) -> Result<Answer, Refusal> {
-    let caches = &*session.caches;
-    let failed = |error: crate::catalog::admin_error::AdminError| Refusal::new(error.to_string());
-    if let Request::Prepare(prepare, recovery) = request {
-        let transactions = served.and_then(|served| served.transactions.clone());
-        let (Some(served), Some(transactions)) = (served, transactions) else {
-            let name = header.cache.as_str();
-            let text =
-                format!("ISPN006020: Cache '{name}' is not transactional to execute a client transaction");
-            return Err(Refusal::new(text));
-        };
-        let mut involved = transactions.involved(caches, &prepare.xid).await?;
-        involved.insert(served.cache.name().to_owned(), Some(served.cache.clone()));
-        let (cache, version) = (served.cache.clone(), header.version);
-        let recovery = recovery.unwrap_or(OLD_RECOVERY);
-        let is_one_phase = prepare.is_one_phase;
-        let prepared = async move {
-            let code = transactions.prepare(&cache, &involved, prepare, recovery, version).await?;
-            let counts = &transactions.counts;
-            let requested = if is_one_phase { &counts.committed } else { &counts.prepared };
-            code.iter().for_each(|code| counts.note(requested, *code));
-            Ok::<_, Refusal>(code)
-        };
-        // Without a code of its own the client repeats the request.
-        return Ok(run_detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code_answer));
-    }
-    let transactions = caches.transactions().await.map_err(failed)?.clone();
-    Ok(match request {
-        Request::Commit(xid) => {
-            let involved = transactions.involved(caches, &xid).await?;
-            let committed = async move {
-                let code = transactions.commit(&xid, &involved).await?;
-                transactions.counts.note(&transactions.counts.committed, code);
-                Ok::<_, Refusal>(code)
-            };
-            code_answer(run_detached(committed).await?)
-        }
-        Request::Rollback(xid) => {
-            let rolled_back = async move {
-                let code = transactions.roll_back(&record_key(&xid)).await?;
-                transactions.counts.note(&transactions.counts.rolled_back, code);
-                Ok::<_, Refusal>(code)
-            };
-            code_answer(run_detached(rolled_back).await?)
-        }
-        Request::Forget(xid) => {
-            transactions.forget(&record_key(&xid)).await?;
-            Answer::of(Status::Success)
-        }
-        Request::FetchRecovery | Request::Prepare(..) => {
-            let mut gathering = session.responses.begin().await?;
-            let in_doubt = transactions.in_doubt(&mut gathering).await?;
-            let body = ResponseBody::Transaction(Response::Prepared(in_doubt));
-            Answer::success(body).holding(gathering.finish())
-        }
-    })
-}
-
 /// Returns the branch of a client's request with the versions that the client has read, both in the order of the keys.
 fn new_branch(
     cache: &str,
     server: &str,
     modifications: Vec<Modification>,
     recovery: Recovery,
-    version: ProtocolVersion,
-    default: Lifetime,
+    lifetime: impl Fn(&Expiration) -> Lifetime,
 ) -> Result<(Branch, Vec<Seen>), Refusal> {
     let bytes = |one: &Modification| one.key.len() + one.change.as_ref().map_or(0, |(_, value)| value.len());
     if modifications.iter().map(bytes).sum::<usize>() > TRANSACTION_BYTES_MAX {
@@ -213,7 +143,7 @@ fn new_branch(
     let mut by_key = BTreeMap::new();
     for Modification { key, seen, change } in modifications {
         let value = change.map(|(expiration, value)| {
-            let Lifetime { lifespan, max_idle } = crate::ops::map::lifetime(&expiration, version, default);
+            let Lifetime { lifespan, max_idle } = lifetime(&expiration);
             Value { bytes: value.to_vec(), lifespan, max_idle }
         });
         let intent = Intent { key: key.to_vec(), had: None, value };
@@ -295,31 +225,33 @@ impl Transactions {
     }
 
     /// Returns the caches of the transaction's branches so far.
-    async fn involved(&self, caches: &Caches, xid: &Xid) -> Result<InvolvedCaches, Refusal> {
+    pub(crate) async fn involved(
+        &self,
+        caches: &impl FindCache,
+        xid: &Xid,
+    ) -> Result<InvolvedCaches, Refusal> {
         let mut involved = InvolvedCaches::new();
         for branch in self.record(&record_key(xid)).await?.unwrap_or_default().branches {
-            let found = caches.find(&branch.cache).await.map_err(|error| Refusal::new(error.to_string()))?;
-            involved.insert(branch.cache, found.map(|served| served.handle()));
+            let found = caches.find_cache(&branch.cache).await?;
+            involved.insert(branch.cache, found);
         }
         Ok(involved)
     }
 
     /// Prepares a transaction in a cache, and commits it if it has one phase. `None` if another request is executing it.
-    async fn prepare(
+    pub(crate) async fn prepare(
         &self,
         cache: &RawCache,
         involved: &InvolvedCaches,
         prepare: Prepare,
         recovery: Recovery,
-        version: ProtocolVersion,
+        lifetime: impl Fn(&Expiration) -> Lifetime,
     ) -> Result<Option<i32>, Refusal> {
         let Prepare { xid, is_one_phase, modifications } = prepare;
         if modifications.is_empty() {
             return Ok(Some(xa::READ_ONLY));
         }
-        let default = cache.options().lifetime;
-        let (mut branch, seen) =
-            new_branch(cache.name(), &self.server, modifications, recovery, version, default)?;
+        let (mut branch, seen) = new_branch(cache.name(), &self.server, modifications, recovery, lifetime)?;
         let key = record_key(&xid);
         if let Some(state) = self.begin(&key, &branch).await? {
             return Ok(match state {
@@ -448,7 +380,7 @@ impl Transactions {
         Ok(is_rolled_back)
     }
 
-    async fn commit(&self, xid: &Xid, involved: &InvolvedCaches) -> Result<i32, Refusal> {
+    pub(crate) async fn commit(&self, xid: &Xid, involved: &InvolvedCaches) -> Result<i32, Refusal> {
         let key = record_key(xid);
         let mut decided = xa::UNKNOWN;
         let decide = |record: Option<&Record>| {
@@ -468,7 +400,7 @@ impl Transactions {
         }
     }
 
-    async fn roll_back(&self, key: &[u8]) -> Result<i32, Refusal> {
+    pub(crate) async fn roll_back(&self, key: &[u8]) -> Result<i32, Refusal> {
         let mut decided = xa::UNKNOWN;
         let decide = |record: Option<&Record>| {
             decided = xa::UNKNOWN;
@@ -559,7 +491,7 @@ impl Transactions {
 
     /// Removes the record, because no further request for it follows. The record of a transaction that is not completed
     /// stays.
-    async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
+    pub(crate) async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
         let kept = |record: Option<&Record>| {
             record.filter(|record| record.branches.iter().any(|branch| !branch.intents.is_empty())).cloned()
         };
@@ -567,7 +499,7 @@ impl Transactions {
     }
 
     /// Returns the transactions that wait for recovery.
-    async fn in_doubt(&self, gathering: &mut ResponseReservation) -> Result<Vec<Xid>, Refusal> {
+    pub(crate) async fn in_doubt(&self, gathering: &mut ResponseReservation) -> Result<Vec<Xid>, Refusal> {
         let (mut all, mut keys) = (self.records.keys(), Vec::new());
         while let Some(key) = all.next().await.transpose()? {
             if let Some(entry) = self.records.get_with_metadata(&key[..]).await?

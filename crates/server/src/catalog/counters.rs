@@ -17,15 +17,15 @@ use consort_hotrod::{ResponseBody, Status, Text};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use crate::catalog::compute::KeyLocks;
+use crate::catalog::counter::{Changed, Counter, OutOfBounds};
 use crate::catalog::registry::{Lifecycle, Registry};
 use crate::catalog::served_cache::ServedCache;
 use crate::limits::{
     COUNTER_NAME_MAX, COUNTERS_COUNT_TIMEOUT, COUNTERS_FREE_INTERVAL, COUNTERS_MAX, COUNTERS_WARNING_FROM,
 };
 use crate::memory::responses::Responses;
-use crate::ops::answer::{Answer, Refusal};
-use crate::ops::compute::KeyLocks;
-use crate::ops::counter::{Changed, Counter, OutOfBounds};
+use crate::reply::{Answer, Refusal};
 
 /// The cache of volatile counters, and that of persistent ones.
 pub(crate) const COUNTERS: &str = "___consort_counters";

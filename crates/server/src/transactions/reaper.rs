@@ -4,24 +4,10 @@
 use consort_cache::CacheError;
 
 use super::record::TimeoutAction;
-use super::{InvolvedCaches, Transactions};
-use crate::catalog::caches::Caches;
-use crate::limits::REAP_INTERVAL;
-
-/// Completes abandoned transactions, until the future is dropped.
-pub(crate) async fn reap(caches: &Caches) {
-    loop {
-        tokio::time::sleep(REAP_INTERVAL).await;
-        let Some(transactions) = caches.transactions_if_open() else { continue };
-        let Some(members) = caches.members_if_first() else { continue };
-        if let Err(error) = transactions.reap(caches, &members).await {
-            tracing::debug!(%error, "cannot complete abandoned transactions; trying again later");
-        }
-    }
-}
+use super::{FindCache, InvolvedCaches, Transactions};
 
 impl Transactions {
-    async fn reap(&self, caches: &Caches, members: &[String]) -> Result<(), CacheError> {
+    pub(crate) async fn reap(&self, caches: &impl FindCache, members: &[String]) -> Result<(), CacheError> {
         let mut keys = self.records.keys();
         while let Some(key) = keys.next().await.transpose()? {
             let Some(entry) = self.records.get_with_metadata(&key[..]).await? else { continue };
@@ -40,8 +26,8 @@ impl Transactions {
                     tracing::info!("completing the commit of a transaction for the member that began it");
                     let mut involved = InvolvedCaches::new();
                     for branch in &entry.value.branches {
-                        if let Ok(found) = caches.find(&branch.cache).await {
-                            involved.insert(branch.cache.clone(), found.map(|served| served.cache.clone()));
+                        if let Ok(found) = caches.find_cache(&branch.cache).await {
+                            involved.insert(branch.cache.clone(), found);
                         }
                     }
                     self.finish(&key, &involved).await?;

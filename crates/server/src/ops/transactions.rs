@@ -1,0 +1,108 @@
+//! Requests of transactions, which [`crate::transactions`] executes, and the completion of abandoned transactions.
+
+use std::sync::Arc;
+
+use consort_cache::RawCache;
+use consort_hotrod::ops::transaction::{Recovery, Request, Response};
+use consort_hotrod::{Expiration, RequestHeader, ResponseBody, Status};
+
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::caches::Caches;
+use crate::catalog::served_cache::ServedCache;
+use crate::limits::REAP_INTERVAL;
+use crate::ops::map;
+use crate::ops::session::Session;
+use crate::reply::{Answer, Refusal};
+use crate::transactions::{FindCache, record_key, run_detached};
+
+/// The recovery settings of PREPARE_TX, the form before 2.9, which has no fields for them.
+const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
+
+fn code_answer(code: i32) -> Answer {
+    Answer::success(ResponseBody::Transaction(Response::Code(code)))
+}
+
+/// Executes a request of a transaction.
+pub(crate) async fn answer(
+    session: &Session,
+    served: Option<&Arc<ServedCache>>,
+    request: Request,
+    header: &RequestHeader,
+) -> Result<Answer, Refusal> {
+    let caches = &*session.caches;
+    let failed = |error: AdminError| Refusal::new(error.to_string());
+    if let Request::Prepare(prepare, recovery) = request {
+        let transactions = served.and_then(|served| served.transactions.clone());
+        let (Some(served), Some(transactions)) = (served, transactions) else {
+            let name = header.cache.as_str();
+            let text =
+                format!("ISPN006020: Cache '{name}' is not transactional to execute a client transaction");
+            return Err(Refusal::new(text));
+        };
+        let mut involved = transactions.involved(caches, &prepare.xid).await?;
+        involved.insert(served.cache.name().to_owned(), Some(served.cache.clone()));
+        let (cache, version) = (served.cache.clone(), header.version);
+        let default = cache.options().lifetime;
+        let lifetime = move |expiration: &Expiration| map::lifetime(expiration, version, default);
+        let recovery = recovery.unwrap_or(OLD_RECOVERY);
+        let is_one_phase = prepare.is_one_phase;
+        let prepared = async move {
+            let code = transactions.prepare(&cache, &involved, prepare, recovery, lifetime).await?;
+            let counts = &transactions.counts;
+            let requested = if is_one_phase { &counts.committed } else { &counts.prepared };
+            code.iter().for_each(|code| counts.note(requested, *code));
+            Ok::<_, Refusal>(code)
+        };
+        // Without a code of its own the client repeats the request.
+        return Ok(run_detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code_answer));
+    }
+    let transactions = caches.transactions().await.map_err(failed)?.clone();
+    Ok(match request {
+        Request::Commit(xid) => {
+            let involved = transactions.involved(caches, &xid).await?;
+            let committed = async move {
+                let code = transactions.commit(&xid, &involved).await?;
+                transactions.counts.note(&transactions.counts.committed, code);
+                Ok::<_, Refusal>(code)
+            };
+            code_answer(run_detached(committed).await?)
+        }
+        Request::Rollback(xid) => {
+            let rolled_back = async move {
+                let code = transactions.roll_back(&record_key(&xid)).await?;
+                transactions.counts.note(&transactions.counts.rolled_back, code);
+                Ok::<_, Refusal>(code)
+            };
+            code_answer(run_detached(rolled_back).await?)
+        }
+        Request::Forget(xid) => {
+            transactions.forget(&record_key(&xid)).await?;
+            Answer::of(Status::Success)
+        }
+        Request::FetchRecovery | Request::Prepare(..) => {
+            let mut gathering = session.responses.begin().await?;
+            let in_doubt = transactions.in_doubt(&mut gathering).await?;
+            let body = ResponseBody::Transaction(Response::Prepared(in_doubt));
+            Answer::success(body).holding(gathering.finish())
+        }
+    })
+}
+
+impl FindCache for Caches {
+    async fn find_cache(&self, name: &str) -> Result<Option<RawCache>, Refusal> {
+        let found = self.find(name).await.map_err(|error| Refusal::new(error.to_string()))?;
+        Ok(found.map(|served| served.handle()))
+    }
+}
+
+/// Completes abandoned transactions, until the future is dropped.
+pub(crate) async fn reap(caches: &Caches) {
+    loop {
+        tokio::time::sleep(REAP_INTERVAL).await;
+        let Some(transactions) = caches.transactions_if_open() else { continue };
+        let Some(members) = caches.members_if_first() else { continue };
+        if let Err(error) = transactions.reap(caches, &members).await {
+            tracing::debug!(%error, "cannot complete abandoned transactions; trying again later");
+        }
+    }
+}
