@@ -114,7 +114,8 @@ pub(crate) fn replicated_config(name: &str) -> CacheConfig {
 
 impl Caches {
     /// Joins the other servers and opens the caches. `endpoint` is the address at which clients reach this server; `data`
-    /// is the directory for data that outlive all servers; every cache of clients gets the transforms. If opening takes long, the log says which servers it waits for.
+    /// is the directory for data that outlive all servers; `register_transforms` is called for each cache of clients. If
+    /// opening takes long, the log says which servers it waits for.
     pub(crate) async fn open(
         manager: CacheManager,
         endpoint: ServerAddress,
