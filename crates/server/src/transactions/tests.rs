@@ -148,16 +148,8 @@ async fn transactions_are_bounded_in_number_and_bytes_until_they_are_forgotten()
     let mut member = single_member("bounded").await;
     let limits = |transactions, bytes| Limits { transactions, bytes };
     let begin = async |member: &SingleMember, n: u8| {
-        let (branch, _) = new_branch(
-            "c",
-            "A",
-            vec![put("a", "a value of some bytes")],
-            MINUTE,
-            ProtocolVersion::NEWEST,
-            Lifetime::FOREVER,
-        )
-        .ok()
-        .unwrap();
+        let (branch, _) =
+            new_branch("c", "A", vec![put("a", "a value of some bytes")], MINUTE, lifetime).ok().unwrap();
         member.transactions.begin(&[n], &branch).await.is_ok()
     };
     assert_eq!(
@@ -177,9 +169,7 @@ async fn transactions_are_bounded_in_number_and_bytes_until_they_are_forgotten()
 
 #[test]
 fn too_large_transaction_or_duplicate_key_is_refused() {
-    let branch = |modifications| {
-        new_branch("c", "A", modifications, MINUTE, ProtocolVersion::NEWEST, Lifetime::FOREVER)
-    };
+    let branch = |modifications| new_branch("c", "A", modifications, MINUTE, lifetime);
     assert!(branch(vec![put("a", "1"), put("a", "2")]).is_err());
     let value = Bytes::from(vec![7; TRANSACTION_BYTES_MAX]);
     let change = Some((Expiration::default(), value));
