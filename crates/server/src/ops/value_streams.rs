@@ -280,8 +280,6 @@ impl Drop for Streams {
 mod tests {
     use std::time::Duration;
 
-    use consort_memory::Budget;
-
     use super::*;
     use crate::limits::FULL_CAPACITY_VALUES_MAX;
     use crate::memory::Memory;
