@@ -85,18 +85,22 @@ const STEPS: &[Step] = &[
     ("package", "public crates have what a registry needs, and compile from their packages", |_| {
         package::run()
     }),
-    ("injected-bugs", "the simulator finds every bug that is injected into the protocols and the grid", |filter| {
-        let arguments: Vec<&str> = INJECTED.into_iter().chain(filter).collect();
-        match cargo_test(&arguments) {
-            Outcome::Tested(simulated) if filter.is_none() => {
-                match cargo_test(&[&INJECTED_INTO_NODES[..], &["injected_bug"]].concat()) {
-                    Outcome::Tested(more) => Outcome::Tested(simulated + more),
-                    outcome => outcome,
+    (
+        "injected-bugs",
+        "the simulator finds every bug that is injected into the protocols and the grid",
+        |filter| {
+            let arguments: Vec<&str> = INJECTED.into_iter().chain(filter).collect();
+            match cargo_test(&arguments) {
+                Outcome::Tested(simulated) if filter.is_none() => {
+                    match cargo_test(&[&INJECTED_INTO_NODES[..], &["injected_bug"]].concat()) {
+                        Outcome::Tested(more) => Outcome::Tested(simulated + more),
+                        outcome => outcome,
+                    }
                 }
+                outcome => outcome,
             }
-            outcome => outcome,
-        }
-    }),
+        },
+    ),
     ("book", "mdBook builds the book", |_| book::run()),
     ("documents", "the commands in the documents run", |_| documents::run()),
     ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
@@ -116,7 +120,8 @@ const INJECTED_INTO_NODES: [&str; 5] =
 
 /// What the steps from `injected-bugs` on compile, in the order in which they need it.
 fn later_builds() -> Vec<Vec<&'static str>> {
-    let tests = [&INJECTED[..], &INJECTED_INTO_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
+    let tests =
+        [&INJECTED[..], &INJECTED_INTO_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
     let [in_clusters, in_nodes, interop] = tests;
     vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
 }

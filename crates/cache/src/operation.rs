@@ -153,7 +153,7 @@ impl<'a> Operation<'a> {
     fn leave(&mut self) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::New(Request { ticket: Some(ticket), .. }) => {
-                self.handler.state().backpressure.leave(ticket)
+                self.handler.state().backpressure.leave(ticket);
             }
             Step::Submitted(number) => {
                 self.handler.waiters().remove(number);

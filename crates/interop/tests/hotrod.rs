@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use consort_cache::{CacheManager, Channel, View};
 use consort_conf::{Variables, parse_stack};
-use consort_testbed::HotRodClient;
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
+use consort_testbed::HotRodClient;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;

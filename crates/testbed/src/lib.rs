@@ -17,7 +17,6 @@ mod jvm;
 mod linearizability;
 pub mod vectors;
 
-
 pub use consort_netns::{Host, Hosts, HostsError, KillOnDrop, Links, Network, own_network};
 pub use control_group::ControlGroup;
 pub use grids::JavaGrid;

@@ -129,8 +129,7 @@ impl Modules {
         let mut path = path.to_vec();
         // A re-export may stand for another one.
         for _ in 0..8 {
-            let depth =
-                (0..=path.len()).rev().find(|depth| self.modules.contains_key(&path[..*depth].to_vec()));
+            let depth = (0..=path.len()).rev().find(|depth| self.modules.contains_key(&path[..*depth]));
             let module = path[..depth.unwrap_or(0)].to_vec();
             let Some(name) = path.get(module.len()) else { return module };
             match self.exports.get(&(module.clone(), name.clone())) {

@@ -256,7 +256,8 @@ async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, 
 
 impl Uperf {
     pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        let cluster = Cluster::assemble("uperf", &mut self.common, Arc::<Caller>::default(), IgnoringReceiver).await?;
+        let cluster =
+            Cluster::assemble("uperf", &mut self.common, Arc::<Caller>::default(), IgnoringReceiver).await?;
         let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
         let is_good =
             if self.menu { menu::serve(&mut self, &cluster).await? } else { self.round(&cluster).await? };

@@ -239,7 +239,7 @@ impl CacheReplica {
             Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
             Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
             Body::Notify(tell) if is_ours(tell.segment) => {
-                self.handle_notify(cx, from, command.topology, tell)
+                self.handle_notify(cx, from, command.topology, tell);
             }
             Body::Idle { segment, key, version, number } if is_ours(segment) => {
                 self.handle_idle(cx, from, (segment, key), version, number);

@@ -1,7 +1,7 @@
 //! The Hot Rod client for Node.js, unmodified.
 
-use consort_testbed::HotRodJsClient;
 use consort_server::ClientCertificates;
+use consort_testbed::HotRodJsClient;
 
 use super::{Running, certificates, succeeds, users};
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consort_cache::{
-    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability,
-    HandoverTimeout, ManagerEvent, OperationError, RawCache, Segment,
+    CacheBuilder, CacheConfig, CacheError, CacheManager, CacheMode, Durability, HandoverTimeout,
+    ManagerEvent, OperationError, RawCache, Segment,
 };
 use consort_hotrod::{CacheTopology, RequestHeader, ServerAddress, Status};
 use futures_core::Stream;
@@ -363,7 +363,7 @@ impl Caches {
         let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let transactions =
             if definition.is_transactional { Some(self.transactions().await?.clone()) } else { None };
-        let builder = (self.register_transforms)(self.manager.open_with(definition.settings().into()));
+        let builder = (self.register_transforms)(self.manager.open_with(definition.settings()));
         let (cache, directory) = match (&definition.store, place) {
             (Some(store), Some(place)) => {
                 let data = self.data.as_ref().ok_or(AdminError::NoData)?;
@@ -530,10 +530,10 @@ impl Caches {
         let being_removed = RemovalGuard::begin(&self.being_removed, name);
         // Of several clients that remove a cache, one waits until no other member has it, and only then closes it here: a
         // cache that is created afterwards finds none of its name. The others close it at once.
-        if self.definitions.remove(name.as_bytes()).await? {
-            if let Some(served) = self.get(name) {
-                cache_removal::wait_until_closed_elsewhere(&self.manager, &served, name).await;
-            }
+        if self.definitions.remove(name.as_bytes()).await?
+            && let Some(served) = self.get(name)
+        {
+            cache_removal::wait_until_closed_elsewhere(&self.manager, &served, name).await;
         }
         drop(being_removed);
         self.close(name).await?;

@@ -354,7 +354,8 @@ const fn is_scan(body: &RequestBody) -> bool {
 
 fn pong(served: Option<&ServedCache>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
-    let (key_type, value_type) = served.map(|served| served.encoding.client_media_types()).unwrap_or_default();
+    let (key_type, value_type) =
+        served.map(|served| served.encoding.client_media_types()).unwrap_or_default();
     let pong = server::Pong { key_type, value_type, newest: ProtocolVersion::NEWEST.byte(), opcodes };
     Answer::success(ResponseBody::Server(server::Response::Pong(pong)))
 }

@@ -421,7 +421,7 @@ impl Transactions {
             match self.finish(key, involved).await {
                 Ok(()) => return Ok(xa::OK),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot complete the writes of a decided transaction; trying again")
+                    tracing::warn!(%error, "cannot complete the writes of a decided transaction; trying again");
                 }
             }
         }

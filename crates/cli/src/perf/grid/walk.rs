@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use consort_cache::{Guarantee, EntryStream, RawCache};
+use consort_cache::{EntryStream, Guarantee, RawCache};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 

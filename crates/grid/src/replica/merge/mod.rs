@@ -457,7 +457,7 @@ impl CacheReplica {
             match installed.writes.primary(segment) {
                 Some(primary) if *primary == cx.local => self.send_history(cx, segment, history.seen_only()),
                 Some(primary) => {
-                    self.send(cx, primary, Body::HistoryUpdate { segment, history: history.seen_only() })
+                    self.send(cx, primary, Body::HistoryUpdate { segment, history: history.seen_only() });
                 }
                 None => {}
             }

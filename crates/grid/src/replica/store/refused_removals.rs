@@ -89,8 +89,8 @@ mod tests {
     use consort_group::{Address, Uuid};
 
     use super::*;
-    use crate::replica::store::writes::Persistence;
     use crate::operation::Change;
+    use crate::replica::store::writes::Persistence;
     use crate::{
         CacheConfig, Container, ContainerSettings, Entry, OperationError, StoreRequest, StoreSettings,
         Version,

@@ -17,7 +17,6 @@ use crate::command::{Ack, Body, Reply, Restored};
 use crate::container::Taken;
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
-use crate::injected_bugs::InjectedBug;
 use crate::operation::{Change, OperationError};
 use crate::persistence::{PersistedState, StoreFailure, StoreOrder, StoreRequest, StoreSettings};
 use crate::replica::CacheReplica;

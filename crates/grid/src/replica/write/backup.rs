@@ -154,8 +154,8 @@ mod tests {
 
     use super::*;
     use crate::command::OperationId;
-    use crate::replica::store::writes::Persistence;
     use crate::operation::{Outcome, Written};
+    use crate::replica::store::writes::Persistence;
     use crate::{
         CacheConfig, Container, ContainerSettings, Lifetime, Limit, MemoryBound, StoreRequest, StoreSettings,
         Stored, WhenFull,

@@ -9,7 +9,6 @@ use crate::command::{Body, Call, Reply};
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
 use crate::node::silence::SILENT_AFTER;
-use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, OperationError, ReadFrom};
 use crate::replica::CacheReplica;
 use crate::topology::{Phase, Topology};
@@ -163,7 +162,7 @@ impl CacheReplica {
             // The write is done, and the failing member acknowledges it, too. Owners that have not received it yet would drop
             // it if they learnt that it is finished.
             error @ OperationError::StoreWriteFailed { .. } if !is_finished => {
-                cx.calls.give_up(number, error)
+                cx.calls.give_up(number, error);
             }
             OperationError::Degraded { .. } if is_write && is_sent_again => {
                 cx.calls.give_up(number, OperationError::Uncertain);

@@ -15,7 +15,6 @@ use crate::command::Effect;
 use crate::event::{EntryEvent, EventKind, Previous, Scope};
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
-use crate::injected_bugs::InjectedBug;
 use crate::operation::{Action, Change, OperationError, Write};
 use crate::replica::{CacheReplica, Installed};
 use crate::{CacheMode, Entry, Flags, Segment, SegmentState, Version};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use consort_cache::{Change, Condition, Segment, Version, EntryStream, Write};
+use consort_cache::{Change, Condition, EntryStream, Segment, Version, Write};
 use consort_hotrod::Flags;
 use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMerger, Source};
 

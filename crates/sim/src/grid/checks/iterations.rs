@@ -90,7 +90,8 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
     let segment = segment_of(of_key.key, grid.config.segments);
     let is_steady = Kind::of(of_key.key) == Kind::Steady && !grid.workload.clears;
     let all = iterations(world).iter().enumerate();
-    for (nth, iteration) in all.filter(|(_, iteration)| iteration.publication.projection != Projection::Count) {
+    for (nth, iteration) in all.filter(|(_, iteration)| iteration.publication.projection != Projection::Count)
+    {
         // The entries before belong to iterations that only count.
         found = &found[found.partition_point(|(of, ..)| *of < nth)..];
         let of_walk = &found[..found.partition_point(|(of, ..)| *of == nth)];
@@ -104,7 +105,8 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
                 return Err(("walks give the last acknowledged write", what));
             }
             let known = of_key.values.get(version);
-            if iteration.publication.projection == Projection::Entries && known.is_some_and(|known| known != value)
+            if iteration.publication.projection == Projection::Entries
+                && known.is_some_and(|known| known != value)
             {
                 return Err(("one value of a version", describe()));
             }

@@ -105,7 +105,8 @@ impl Merged<'_> {
             return false;
         }
         let acknowledged = || {
-            let of_line = |write: &&'_ Operation| Some((write.acknowledged()?.0, write.split_points.clone()?));
+            let of_line =
+                |write: &&'_ Operation| Some((write.acknowledged()?.0, write.split_points.clone()?));
             self.operations.iter().filter_map(move |write| Some((write, of_line(write)?)))
         };
         acknowledged().filter(|(write, _)| write.value() == Some(&last.value)).any(|(_, (version, line))| {
