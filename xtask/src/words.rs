@@ -10,15 +10,14 @@ use crate::steps::Outcome;
 /// Words of documentation that stand for an actor or a thing without its name.
 const UNNAMED: [&str; 5] = ["who", "whoever", "somebody", "nobody", "what"];
 
-/// The most of them in the documentation of all crates. There were 4,200; the aim is 420. The server and the command have most
-/// of those that are left.
-const UNNAMED_MAX: usize = 983;
+/// The most of them in the documentation of all crates.
+const UNNAMED_MAX: usize = 27;
 
 /// Beginnings of a test's name that say no subject.
 const BEGINNINGS: [&str; 3] = ["what_", "who_", "whoever_"];
 
 /// The most tests that still begin with one of them.
-const TESTS_MAX: usize = 62;
+const TESTS_MAX: usize = 0;
 
 /// The number of words without a name in the documentation of a source.
 fn unnamed(source: &str) -> usize {
