@@ -160,13 +160,3 @@ pub use sites::DEFAULT_CLUSTER;
 pub use stream::Tls;
 pub use uri::DEFAULT_PORT;
 pub use writer::ValueWriter;
-
-/// Compiles the examples of the README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// So are those in the book's first steps.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/book/src/first-steps.md")]
-struct FirstSteps;

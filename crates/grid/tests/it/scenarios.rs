@@ -5,14 +5,16 @@ use std::panic::catch_unwind;
 use consort_grid::InjectedBug;
 
 use crate::cluster::INJECTED_BUG;
-use crate::{ailing, listeners, merging, records};
+use crate::{faulty_store, listeners, merging, records};
 
 /// Seeds after which a bug counts as not found.
 const SEEDS_MAX: u64 = 2_000;
 
 fn judge(bug: InjectedBug, seed: u64) {
     match bug {
-        InjectedBug::RefusedIsFinished | InjectedBug::WritingForgotten => drop(ailing::check(seed, false)),
+        InjectedBug::RefusedIsFinished | InjectedBug::WritingForgotten => {
+            faulty_store::check(seed, false);
+        }
         InjectedBug::RecordsNotGiven => records::lose_backups(seed, false),
         InjectedBug::SeenForgotten => merging::replace_before_a_merge(seed, "there", Some("new")),
         InjectedBug::CopiedAnew => merging::replace_copied_entry(seed, "there", Some("old")),

@@ -520,7 +520,7 @@ pub(in crate::catalog::definition) mod tests {
             (r#"<tracing enabled="true"/>"#, "tracing"),
             (r#"<backups/>"#, "'backups of distributed-cache' is not supported"),
             (r#"<query default-max-results="10"/>"#, "query of distributed-cache"),
-            (r#"<memory/><memory/>"#, "memory is there more than once"),
+            (r#"<memory/><memory/>"#, "memory is defined more than once"),
             (r#"<memory><heap/></memory>"#, "heap of memory"),
         ] {
             let text = format!("<distributed-cache>{within}</distributed-cache>");
