@@ -20,7 +20,7 @@ fn output(program: &str) -> Vec<String> {
 fn embedded_cache_keeps_the_entries_of_a_member_that_leaves() {
     let expected = [
         "members: 3",
-        "copies: 2000",
+        "two copies of each: true",
         "B reads 12: Some(144)",
         "C doubles it: Some(288)",
         "entries after A has left: 1000",
