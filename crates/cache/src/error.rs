@@ -108,7 +108,10 @@ pub enum OpenError {
     },
     /// Its store has entries but no cluster state. Nothing was changed. To discard the entries, purge the store
     /// ([`crate::Persistence::purge_on_start`]).
-    #[error("cache {cache}: its store has {entries} entries of nobody knows which cluster")]
+    #[error(
+        "cache {cache}: its store has {entries} entries and no record of their cluster; \
+         restore its files from a copy, or open the cache with another directory"
+    )]
     UnknownStoreOrigin {
         /// The cache.
         cache: Arc<str>,

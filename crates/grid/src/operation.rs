@@ -195,7 +195,7 @@ pub(crate) fn ago(now: Time, span: Duration) -> Time {
 pub enum OperationError {
     /// Not all owners have responded within the timeout, or no reachable member has a capacity for the cache. The
     /// write may have been applied, or may still be applied.
-    #[error("no answer within {0:?}; what was to be written may still be")]
+    #[error("timed out after {0:?}; a write may still be applied")]
     TimedOut(Duration),
     /// This member was removed from the cluster while the write was in progress. The write may have been applied.
     #[error("this member was left out of the cluster; the write may have been done")]
