@@ -72,8 +72,11 @@ mod tests {
 
     /// Starts this test's program again, as one that has started another process and prints its id.
     fn starter() -> (Child, u32) {
+        // Without the name of the crate, as the test program lists it.
+        let module = module_path!().split_once("::").map_or("", |(_, module)| module);
+        let test = format!("{module}::started_process_ends_with_a_signal");
         let mut starter = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "ending::tests::started_process_ends_with_a_signal", "--nocapture"])
+            .args(["--exact", &test, "--nocapture"])
             .env(VARIABLE, "1")
             .stdout(Stdio::piped())
             .spawn()

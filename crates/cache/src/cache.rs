@@ -277,7 +277,7 @@ impl RawCache {
         Some(written.map_err(CacheError::Operation))
     }
 
-    /// Prefetches these keys, which are looked up next, at most [`AHEAD_MAX`](crate::AHEAD_MAX) of them: the CPU
+    /// Prefetches these keys, which are looked up next, at most [`PREFETCH_MAX`](crate::PREFETCH_MAX) of them: the CPU
     /// fetches their memory for all at once. There is no other effect.
     pub fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.opened.prefetch(keys);
