@@ -206,7 +206,7 @@ fn first_returning_member_does_not_start_from_older_data() {
 
 #[cfg(feature = "injected-bugs")]
 #[test]
-fn injected_confirmation_before_the_store_makes_a_member_continue_alone() {
+fn injected_bug_confirmation_before_the_store_makes_a_member_continue_alone() {
     let found = (0..20).find(|&seed| {
         let mut cluster = Cluster::new(seed, config());
         cluster.injected_bug = Some(consort_grid::InjectedBug::NoteNotAwaited);
