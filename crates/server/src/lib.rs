@@ -55,6 +55,8 @@ mod reply;
 mod security;
 mod server;
 mod shutdown;
+#[cfg(test)]
+mod single_member;
 mod transactions;
 mod transport;
 

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::catalog::admin_error::AdminError;
-use crate::catalog::caches::Caches;
+use crate::catalog::caches::{Caches, CachesSettings};
 use crate::catalog::cluster_log;
 use crate::catalog::data_directory::{Data, DataError};
 use crate::catalog::definition::CacheDefinitions;
@@ -301,9 +301,15 @@ impl ServerBuilder {
         let addresses = Addresses::new(self.connections_per_address);
         let mut acceptor =
             Acceptor::new(listener, health, security.clone(), telemetry.clone(), handshake_pool, addresses);
-        let (memory, definitions) = (self.memory, self.definitions);
-        let opening =
-            open(manager, endpoint, security.clone(), data.as_ref(), telemetry, memory, definitions);
+        let settings = CachesSettings {
+            endpoint,
+            security: security.clone(),
+            data: data.as_ref(),
+            telemetry,
+            memory: self.memory,
+            register_transforms,
+        };
+        let opening = open(manager, settings, self.definitions);
         let caches = tokio::select! {
             caches = opening => caches?,
             // New connections are accepted meanwhile, and clients wait.
@@ -322,19 +328,13 @@ async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), Serv
 /// Opens the caches of the cluster, and the predefined ones.
 async fn open(
     manager: CacheManager,
-    endpoint: ServerAddress,
-    security: Arc<Security>,
-    data: Option<&Data>,
-    telemetry: Arc<Telemetry>,
-    memory: Memory,
+    settings: CachesSettings<'_>,
     definitions: Option<CacheDefinitions>,
 ) -> Result<Caches, ServerError> {
-    let caches = Caches::open(manager, endpoint, security, data, telemetry, memory, register_transforms)
-        .await
-        .map_err(|error| match error {
-            AdminError::Data(error) => error.into(),
-            error => ServerError::Caches(error.to_string()),
-        })?;
+    let caches = Caches::open(manager, settings).await.map_err(|error| match error {
+        AdminError::Data(error) => error.into(),
+        error => ServerError::Caches(error.to_string()),
+    })?;
     if caches.security().requirement.refuses() {
         if let Err(error) = caches.end().await {
             tracing::warn!(%error, "a server that cannot start has left with an error");

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
+use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file, sources};
 
 /// Sources of both, below `interop/helm`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "manifests/main.go"];
@@ -26,12 +26,7 @@ impl Helm {
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (project, directory) = (tree.root.join("interop/helm"), tree.directory.join("helm"));
-        let read = |name: &&str| {
-            let path = project.join(name);
-            fs::read_to_string(&path).map_err(in_file(&path))
-        };
-        let wanted = SOURCES.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat();
-        fetch_once(&wanted, &directory, || {
+        fetch_once(&sources(&project, SOURCES)?, &directory, || {
             fs::create_dir_all(&directory).map_err(in_file(&directory))?;
             let mut build = Command::new("go");
             build.args(["build", "-mod=readonly", "-trimpath", "-ldflags=-s -w", "-o"]).arg(&directory);

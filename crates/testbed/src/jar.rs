@@ -198,6 +198,15 @@ impl Jar {
     }
 }
 
+/// Returns the contents of these files of a project, one after the other.
+pub(crate) fn sources(project: &Path, names: &[&str]) -> Result<String, JarError> {
+    let read = |name: &&str| {
+        let path = project.join(name);
+        fs::read_to_string(&path).map_err(in_file(&path))
+    };
+    Ok(names.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat())
+}
+
 /// Fetches files into a directory of their own, unless it has the wanted ones.
 pub(crate) fn fetch_once(
     wanted: &str,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
+use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file, sources};
 
 /// Its sources, below `interop/linearizability`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "main.go", "main_test.go"];
@@ -25,12 +25,7 @@ impl LinearizabilityChecker {
         let tree = JavaTree::open()?;
         let project = tree.root.join("interop/linearizability");
         let directory = tree.directory.join("linearizability");
-        let read = |name: &&str| {
-            let path = project.join(name);
-            fs::read_to_string(&path).map_err(in_file(&path))
-        };
-        let wanted = SOURCES.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat();
-        fetch_once(&wanted, &directory, || {
+        fetch_once(&sources(&project, SOURCES)?, &directory, || {
             fs::create_dir_all(&directory).map_err(in_file(&directory))?;
             let mut test = Command::new("go");
             test.args(["test", "-mod=readonly", "./..."]).current_dir(&project);

@@ -104,6 +104,19 @@ pub(crate) struct Caches {
     is_leaving: AtomicBool,
 }
 
+/// The settings of a server's caches.
+pub(crate) struct CachesSettings<'d> {
+    /// The address at which clients reach this server.
+    pub(crate) endpoint: ServerAddress,
+    pub(crate) security: Arc<Security>,
+    /// The directory for data that outlive all servers.
+    pub(crate) data: Option<&'d Data>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) memory: Memory,
+    /// Called for each cache of clients.
+    pub(crate) register_transforms: RegisterTransforms,
+}
+
 /// Registers the functions that owners of entries run for the operations of clients.
 pub(crate) type RegisterTransforms = fn(CacheBuilder<'_>) -> CacheBuilder<'_>;
 
@@ -113,32 +126,17 @@ pub(crate) fn replicated_config(name: &str) -> CacheConfig {
 }
 
 impl Caches {
-    /// Joins the other servers and opens the caches. `endpoint` is the address at which clients reach this server; `data`
-    /// is the directory for data that outlive all servers; `register_transforms` is called for each cache of clients. If
-    /// opening takes long, the log says which servers it waits for.
+    /// Joins the other servers and opens the caches. If opening takes long, the log says which servers it waits for.
     pub(crate) async fn open(
         manager: CacheManager,
-        endpoint: ServerAddress,
-        security: Arc<Security>,
-        data: Option<&Data>,
-        telemetry: Arc<Telemetry>,
-        memory: Memory,
-        register_transforms: RegisterTransforms,
+        settings: CachesSettings<'_>,
     ) -> Result<Self, AdminError> {
-        let opening =
-            Self::open_all(manager.clone(), endpoint, security, data, telemetry, memory, register_transforms);
+        let opening = Self::open_all(manager.clone(), settings);
         startup_log::log_while_waiting(&manager, &OWN, opening).await
     }
 
-    async fn open_all(
-        manager: CacheManager,
-        endpoint: ServerAddress,
-        security: Arc<Security>,
-        data: Option<&Data>,
-        telemetry: Arc<Telemetry>,
-        memory: Memory,
-        register_transforms: RegisterTransforms,
-    ) -> Result<Self, AdminError> {
+    async fn open_all(manager: CacheManager, settings: CachesSettings<'_>) -> Result<Self, AdminError> {
+        let CachesSettings { endpoint, security, data, telemetry, memory, register_transforms } = settings;
         // Definitions change rarely, so that each change can be written to disk: an acknowledged one survives a power
         // failure.
         let of = |name| (name, register_transforms(manager.open_with(replicated_config(name).into())));

@@ -273,23 +273,16 @@ async fn wait_until_drained(handshake_pool: &mut HandshakePool, connections: &mu
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
-    use consort_cache::{CacheManager, Channel};
-    use consort_conf::{Variables, parse_stack};
-    use consort_hotrod::{
-        Output, ProtocolVersion, Request, RequestBody, RequestHeader, ServerAddress, Status, ops,
-    };
+    use consort_hotrod::{Output, ProtocolVersion, Request, RequestBody, RequestHeader, Status, ops};
     use consort_tls::{ClientCertificates, Identity, Roots};
     use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
     use tokio_rustls::TlsConnector;
 
     use super::*;
     use crate::memory::Memory;
-    use crate::ops::register_transforms;
     use crate::security::SecuritySettings;
     use crate::security::tls::TlsSettings;
-
-    const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
-        <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
+    use crate::single_member::caches;
 
     trait Both: AsyncRead + AsyncWrite + Unpin {}
     impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
@@ -316,17 +309,6 @@ mod tests {
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         }
-    }
-
-    async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
-        let stack = parse_stack("acceptor", STACK, &Variables::new()).unwrap();
-        let members = CacheManager::from_channel(Channel::from_config(stack.config));
-        let manager = members.connect(cluster).await.unwrap();
-        let endpoint = ServerAddress { host: "localhost".into(), port: 1 };
-        let security = Arc::new(Security::new(SecuritySettings::default()).unwrap());
-        Caches::open(manager, endpoint, security, None, telemetry, Memory::default(), register_transforms)
-            .await
-            .unwrap()
     }
 
     /// A client's first request.

@@ -21,6 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::Instant;
 
+use crate::compute_pool::processors;
 use crate::limits::{HANDSHAKE_THREADS_SHARE, PREAUTH_AGE_MIN, PREAUTH_BYTES_MAX, PREAUTH_CONNECTIONS_MIN};
 use crate::transport::addresses::Origin;
 
@@ -78,9 +79,8 @@ impl HandshakePool {
     ///
     /// If the system has no threads.
     pub(crate) fn new(budget: Budget) -> io::Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let runtime = Builder::new_multi_thread()
-            .worker_threads((cores / HANDSHAKE_THREADS_SHARE).max(1))
+            .worker_threads((processors() / HANDSHAKE_THREADS_SHARE).max(1))
             .thread_name("handshake")
             .on_thread_start(lower_thread_priority)
             .enable_time()

@@ -365,8 +365,14 @@ mod tests {
     use bytes::Bytes;
     use consort_hotrod::Expiration;
     use consort_hotrod::ops::multimap;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     use super::*;
+    use crate::compute_pool::processors;
+    use crate::limits::SCANS_PER_PROCESSOR;
+    use crate::security::access::Authorization;
+    use crate::single_member;
 
     #[test]
     fn scans_are_the_requests_that_read_whole_caches() {
@@ -393,5 +399,29 @@ mod tests {
         for other in &others {
             assert!(!is_scan(other), "{other:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn scan_waits_for_a_permit_of_its_connection_and_other_requests_do_not() {
+        let caches = Arc::new(single_member::caches("scans", Arc::default()).await);
+        let (session, _pushes) = Session::new(caches.clone(), Authorization::new(caches.security()));
+        let session = Arc::new(session);
+        let request = |body| Request { header: RequestHeader::new(1, ProtocolVersion::NEWEST), body };
+        let permits = SCANS_PER_PROCESSOR * processors();
+        let all_but_one = session.scans.acquire_many(permits as u32 - 1).await.unwrap();
+        let one = session.scans.acquire().await.unwrap();
+
+        let ping = answer(session.clone(), request(RequestBody::Server(server::Request::Ping)));
+        assert_eq!(ping.await.1.status, Status::Success);
+
+        let names = request(RequestBody::Counter(counter::Request::Names));
+        let mut scan = pin!(answer(session.clone(), names));
+        assert!(scan.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(one);
+        assert_eq!(session.scans.available_permits(), 0, "the scan has got the permit");
+        assert_eq!(scan.await.1.status, Status::Success);
+        assert_eq!(session.scans.available_permits(), 1, "a scan returns its permit");
+        drop(all_but_one);
+        assert_eq!(session.scans.available_permits(), permits);
     }
 }

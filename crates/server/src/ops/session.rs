@@ -1,12 +1,13 @@
 //! The state that a connection has begun and not ended. It ends with the connection.
 
-use std::num::NonZeroUsize;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::catalog::caches::Caches;
+use crate::compute_pool::processors;
 use crate::events::push::{EventSender, Push};
+use crate::limits::SCANS_PER_PROCESSOR;
 use crate::memory::responses::Responses;
 use crate::ops::counter_listeners::CounterListeners;
 use crate::ops::iteration::Iterations;
@@ -29,9 +30,6 @@ pub(crate) struct Session {
     pub(crate) scans: Semaphore,
 }
 
-/// Scans of a connection at a time, for each processor: enough to use all of them while some scans wait for other members.
-const SCANS_PER_PROCESSOR: usize = 2;
-
 impl Session {
     /// Also returns the receiver of the events for the connection's output.
     pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
@@ -53,11 +51,4 @@ impl Session {
         };
         (session, pushes)
     }
-}
-
-/// Returns the number of processors of the process; 1 if it is unknown.
-fn processors() -> usize {
-    static PROCESSORS: LazyLock<usize> =
-        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
-    *PROCESSORS
 }

@@ -18,6 +18,7 @@ use consort_sasl::{Malformed, Mechanism, prepare};
 use ring::rand::SystemRandom;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::compute_pool::processors;
 use crate::limits::PASSWORD_THREADS_SHARE;
 use crate::security::access::User;
 use crate::security::attempts::Attempts;
@@ -129,8 +130,7 @@ impl Authenticator {
         handshake_timeout: Duration,
     ) -> Result<Self, SecurityError> {
         let settings = AuthSettings { mechanisms: choice.for_users(&users)?, users };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let hashing = Arc::new(Semaphore::new((cores / PASSWORD_THREADS_SHARE).max(1)));
+        let hashing = Arc::new(Semaphore::new((processors() / PASSWORD_THREADS_SHARE).max(1)));
         let random = SystemRandom::new();
         Ok(Self {
             sessions: ActiveSessions::new(settings),

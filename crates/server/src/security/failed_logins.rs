@@ -1,26 +1,18 @@
 //! Rate-limited logging of failed logins: one line for many, with the addresses of the clients.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// The interval between two lines: a client that guesses passwords does not fill the log.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
+use crate::security::rate_limited_log::RateLimitedLog;
 
 /// The most addresses in one line.
 const ADDRESSES_MAX: usize = 8;
 
-/// FailureSummary logins since the last line.
+/// The failed logins since the last line.
 #[derive(Default)]
-pub(crate) struct FailedLogins(Mutex<State>);
+pub(crate) struct FailedLogins(RateLimitedLog<FailureSummary>);
 
-#[derive(Default)]
-struct State {
-    pending: FailureSummary,
-    logged_at: Option<Instant>,
-}
-
-/// FailureSummary logins, and the addresses of the clients.
+/// The number of failed logins, and the addresses of the clients.
 #[derive(Default)]
 pub(crate) struct FailureSummary {
     pub(crate) attempts: u64,
@@ -54,19 +46,14 @@ impl FailureSummary {
 impl FailedLogins {
     /// Counts a failed login. Returns the failures since the last line if a line is due now.
     pub(crate) fn count(&self, peer: Option<SocketAddr>, now: Instant) -> Option<FailureSummary> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.pending.add(peer);
-        if state.logged_at.is_some_and(|logged_at| now.saturating_duration_since(logged_at) < LOG_INTERVAL) {
-            return None;
-        }
-        state.logged_at = Some(now);
-        Some(std::mem::take(&mut state.pending))
+        self.0.add(now, |failures| failures.add(peer))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::security::rate_limited_log::LOG_INTERVAL;
 
     fn peer(last: u8) -> Option<SocketAddr> {
         Some((IpAddr::from([10, 0, 0, last]), 1_000).into())

@@ -1,14 +1,9 @@
 //! Transactions in the intermediate states that failed servers leave.
 
-use consort_cache::Channel;
-use consort_conf::{Variables, parse_stack};
 use consort_hotrod::{Expiration, ProtocolVersion, Span, TimeUnit};
 
 use super::record::TimeoutAction;
 use super::*;
-
-const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
-    <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
 const MINUTE: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
@@ -21,9 +16,7 @@ pub(crate) struct SingleMember {
 }
 
 pub(crate) async fn single_member(cluster: &str) -> SingleMember {
-    let stack = parse_stack("transactions", STACK, &Variables::new()).unwrap();
-    let members = CacheManager::from_channel(Channel::from_config(stack.config));
-    let manager = members.connect(cluster).await.unwrap();
+    let manager = crate::single_member::manager(cluster).await;
     let cache = manager.open(CacheConfig::new("c")).raw().await.unwrap();
     let transactions = Arc::new(Transactions::open(&manager).await.unwrap());
     let involved = InvolvedCaches::from([("c".to_owned(), Some(cache.clone()))]);

@@ -22,5 +22,6 @@ mod remote_values;
 mod requirement;
 mod roles;
 mod schemas;
-mod strangers;
+
 mod transactions;
+mod unauthenticated;

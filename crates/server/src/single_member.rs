@@ -1,0 +1,35 @@
+//! A cluster of one member without sockets, for tests.
+
+use std::sync::Arc;
+
+use consort_cache::{CacheManager, Channel};
+use consort_conf::{Variables, parse_stack};
+use consort_hotrod::ServerAddress;
+
+use crate::catalog::caches::{Caches, CachesSettings};
+use crate::memory::Memory;
+use crate::metrics::telemetry::Telemetry;
+use crate::ops::register_transforms;
+use crate::security::{Security, SecuritySettings};
+
+const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
+    <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
+
+/// Connects the member. Each test has a cluster of its own name, because all are in one process.
+pub(crate) async fn manager(cluster: &str) -> CacheManager {
+    let stack = parse_stack("single member", STACK, &Variables::new()).unwrap();
+    CacheManager::from_channel(Channel::from_config(stack.config)).connect(cluster).await.unwrap()
+}
+
+/// Opens the caches of a server without users.
+pub(crate) async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
+    let settings = CachesSettings {
+        endpoint: ServerAddress { host: "localhost".into(), port: 1 },
+        security: Arc::new(Security::new(SecuritySettings::default()).unwrap()),
+        data: None,
+        telemetry,
+        memory: Memory::default(),
+        register_transforms,
+    };
+    Caches::open(manager(cluster).await, settings).await.unwrap()
+}
