@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- default "Parallel" .Values.podManagementPolicy }}
 {{- end }}
 
-{{/* A probe of the server's port: HTTP, HTTPS, or only whether somebody listens. */}}
+{{/* A probe of the server's port: HTTP, HTTPS, or only whether a program listens. */}}
 {{- define "consort.probe" -}}
 {{- $tls := .root.Values.tls -}}
 {{- if .root.Values.probes.healthPort -}}

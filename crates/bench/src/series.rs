@@ -136,7 +136,7 @@ impl Series {
         }
         println!("\n{}", markdown(&table, 1));
         let verdict = if stays { "stays" } else { "does not stay" };
-        println!("\nwhat a CPU does {verdict} within {:.0} %", FALL_MAX * 100.0);
+        println!("\nthe rate of a CPU {verdict} within {:.0} %", FALL_MAX * 100.0);
         stays
     }
 

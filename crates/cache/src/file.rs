@@ -313,7 +313,7 @@ fn read_cache(
 
 fn merge_policy(text: &str) -> Result<MergePolicy, String> {
     match text.strip_prefix("custom:") {
-        Some("") => Err("custom: needs the name of what was registered".to_owned()),
+        Some("") => Err("custom: needs the name of a registered policy".to_owned()),
         Some(name) => Ok(MergePolicy::Custom(name.into())),
         None => one_of(text, MERGE_POLICIES).map_err(|why| format!("{why}, custom:NAME")),
     }

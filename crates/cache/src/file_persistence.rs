@@ -34,7 +34,7 @@ pub(crate) fn read_persistence(tree: &Tree, node: &Node) -> Result<Persistence, 
     };
     let (is_passive, is_preloaded) = (flag(node, "passivation")?, flag(store, "preload")?);
     if is_passive && is_preloaded {
-        let what = "preload needs passivation to be off: with it, the store has what memory has not";
+        let what = "preload needs passivation to be off: with it, the store has only entries that memory does not have";
         return Err(tree.wrong(store.position, what));
     }
     let mut files = FileStoreConfig::default();

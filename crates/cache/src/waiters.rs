@@ -83,7 +83,7 @@ mod tests {
         waiters.insert(2, Waker::noop().clone(), false);
         assert_eq!(waiters.poll(2, &mut cx), Poll::Pending);
         waiters.remove(1);
-        assert!(waiters.finish(1, Ok(Outcome::Read(None))).is_none(), "nobody is to be woken");
+        assert!(waiters.finish(1, Ok(Outcome::Read(None))).is_none(), "no task is woken");
         assert!(waiters.finish(2, Ok(Outcome::Read(None))).is_some());
         assert_eq!(waiters.poll(2, &mut cx), Poll::Ready(Ok(Outcome::Read(None))));
         assert!(waiters.waiters.is_empty());

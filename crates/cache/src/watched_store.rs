@@ -105,7 +105,7 @@ impl StoreWatch {
                 directory,
                 free_bytes,
                 error,
-                "the cache's store cannot write: what clients put is refused until it can, removals are not. If the disk is full, \
+                "the cache's store cannot write: puts are refused until it can, removals are not. If the disk is full, \
                  give it space"
             );
         } else {
@@ -116,7 +116,7 @@ impl StoreWatch {
                 free_bytes,
                 error,
                 failures = failing.failures,
-                "the cache's store has not been able to write for {seconds} s: what clients put is refused, removals are not"
+                "the cache's store has not been able to write for {seconds} s: puts are refused, removals are not"
             );
         }
     }

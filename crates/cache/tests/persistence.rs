@@ -247,7 +247,7 @@ async fn unusable_store_is_reported_and_not_changed() {
     let error = within_timeout("open", open(16)).await.expect_err("damaged");
     assert!(error.to_string().contains("NOTE is damaged"), "{error}");
     std::fs::remove_file(&note).expect("removed");
-    let error = within_timeout("open", open(16)).await.expect_err("nobody's");
+    let error = within_timeout("open", open(16)).await.expect_err("entries of no known cluster");
     assert!(matches!(error, OpenError::UnknownStoreOrigin { entries: 1, .. }), "{error}");
     std::fs::write(&note, intact).expect("written");
     let cache = within_timeout("open", open(16)).await.expect("opened");

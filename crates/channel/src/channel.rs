@@ -657,7 +657,7 @@ mod tests {
         {
             let mut sending = pin!(channel.send(flagged()));
             let is_waiting = poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx).is_pending()));
-            assert!(is_waiting.await, "nobody acknowledges");
+            assert!(is_waiting.await, "no member acknowledges");
             assert_eq!(tickets(), 1);
         }
         assert_eq!(tickets(), 0);

@@ -13,7 +13,7 @@ use crate::reader::complain;
 use crate::terminal::{Escaped, shown};
 
 #[derive(Args)]
-#[command(after_help = "Keys and values are bytes as they are. The exit code is 2 for errors.\n\n\
+#[command(after_help = "Keys and values are raw bytes. The exit code is 2 for errors.\n\n\
     Examples:\n  \
     consort cache create shop\n  \
     consort cache put shop apples 3\n  \

@@ -55,7 +55,7 @@ pub(crate) async fn hand_over(
     let others = manager.view().map_or(0, |view| view.len().saturating_sub(1));
     if others > 0 {
         tell(&format!(
-            "-- leaving: what is here goes to others first, which may take {} s; another signal ends it at once",
+            "-- leaving: handing entries over, for at most {} s; another signal ends it at once",
             LEAVE_TIMEOUT.as_secs()
         ));
     }

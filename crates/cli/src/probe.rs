@@ -17,16 +17,16 @@ const PORT: u16 = 7500;
 /// Asks every member that a multicast reaches, or with --addr one member and through it all others.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    consort probe                             who is there?\n  \
+    consort probe                             the members and their views\n  \
     consort probe --addr localhost jmx=UFC    flow control's attributes\n  \
     consort probe jmx=FD_ALL3.timeout         one attribute\n  \
-    consort probe jmx=FD_ALL3.timeout=30s     sets it\n  \
+    consort probe jmx=FD_ALL3.timeout=30s     a new value for it\n  \
     consort probe 'op=TCP.bundler[\"nb\"]'      an operation\n  \
     consort probe rpcs rpcs-details           calls and round trips\n  \
-    consort probe jmx=NAKACK2.level=trace     traces a layer while it runs\n\n\
-    Members answer whose transport has diag.enabled, as in the stock stacks; consort\n\
-    server answers with --diagnostics, and changes nothing without a passcode. The\n\
-    exit code is 1 if nobody answers.")]
+    consort probe jmx=NAKACK2.level=trace     the trace of a running layer\n\n\
+    Members respond if their transport has diag.enabled, as in the stock stacks.\n\
+    consort server responds with --diagnostics, and changes nothing without a\n\
+    passcode. The exit code is 1 if no member responds.")]
 pub(crate) struct Probe {
     /// Ask this member over TCP, then all members that it names; no multicast
     #[arg(long, visible_alias = "address", value_name = "HOST")]

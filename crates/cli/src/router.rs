@@ -19,18 +19,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     consort router --host 0.0.0.0           members of all hosts may register\n  \
-    consort router --members 10.0.0.1       who is registered there?\n  \
+    consort router --members 10.0.0.1       the members registered there\n  \
     consort chat --config tcpgossip.xml \\\n    \
     -D jgroups.tcpgossip.initial_hosts=10.0.0.1[12001],10.0.0.2[12001]\n\n\
-    Members whose stack has TCPGOSSIP register with all routers that it names, and\n\
-    ask them where the others are; their messages do not pass through it. Those of\n\
-    JGroups' members that have TUNNEL do. Either takes JGroups' own GossipRouter,\n\
-    too, and --members asks it as well.\n\n\
-    With two routers members find each other while one of them is away. A router\n\
-    knows nothing any more when it ends; members register again with the next.\n\n\
-    Whoever reaches a router can register there, so let nobody reach it but the\n\
-    members. SIGTERM or Ctrl-C ends it. The log tells who comes and goes;\n\
-    CONSORT_LOG=warn tells only what is wrong.")]
+    Members with TCPGOSSIP in their stack register with all routers of its list and\n\
+    get the addresses of the other members from them; their messages do not pass\n\
+    through the router. Messages of JGroups members with TUNNEL do. Members can use\n\
+    JGroups' own GossipRouter instead, and --members queries it, too.\n\n\
+    With two routers, members discover each other while one router is down. A\n\
+    router keeps its members in memory only; members register again after a\n\
+    restart.\n\n\
+    Every program that reaches a router can register there, so let only members\n\
+    reach it. SIGTERM or Ctrl-C ends it. The log has a line for each member that\n\
+    registers or leaves; CONSORT_LOG=warn logs faults only.")]
 pub(crate) struct Router {
     /// Address for members to connect to; 0.0.0.0 and :: are all addresses of this host
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]

@@ -43,40 +43,39 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     consort server --cluster shop --bind 10.0.0.3 --machine node7\n  \
     consort server --host 0.0.0.0 --users users --tls-cert cert.pem \\\n    \
     --tls-key key.pem\n\n\
-    With --data, definitions of caches, schemas and persistent counters are there\n\
-    again when all servers have ended, and what caches have that have a store\n\
-    (persistence in their configuration); all other entries are in memory only.\n\
-    Servers of a cluster that have all ended wait for those that were there to the\n\
-    last.\n\n\
-    With --caches a server does not serve before it has the caches of the file. They\n\
-    are made on all servers, and stay when they are no more in the file. If one is\n\
-    there and is different, the server does not start and says which.\n\n\
-    Without --users who can connect can do everything. So another --host than one\n\
-    of the loopback needs --users, or --no-auth. With --users only these are\n\
-    served, each with what its roles permit; consort user --help tells what the file\n\
-    is like. Users show who they are by SCRAM-SHA-512, -384 or -256; with TLS also\n\
-    by PLAIN, with --tls-client-ca by a certificate whose common name is the\n\
-    user's (EXTERNAL), and with --token-key by a JSON Web Token whose sub is the\n\
-    user's name (OAUTHBEARER). Without TLS, passwords and tokens as they are are\n\
-    refused unless --allow-cleartext says that nobody can read along.\n\n\
-    With SIGHUP the server reads its files again. Of --users, roles count from the\n\
-    next request on, and connections of who is no user any more end; a new password\n\
-    is for who comes then. --token-key, --tls-cert, --tls-key and --tls-client-ca\n\
-    are for connections to come. Of --caches, those that are new are made. A file\n\
-    with something wrong in it changes nothing: the log says what is wrong, and\n\
-    where.\n\n\
-    The log, on standard error, tells when members come and go, when caches are\n\
-    degraded because too many owners are away, and when entries move to new owners.\n\
-    CONSORT_LOG=warn tells only what is wrong.\n\n\
-    On the same port it answers in HTTP: /health, /health/live, /health/ready and\n\
-    /health/started to everybody, and /metrics, as Prometheus reads them, to users\n\
-    who may see how things are (--open-metrics: to everybody). With --health-port\n\
-    the /health paths are answered on a port of their own, too.\n\n\
+    With --data, definitions of caches, schemas, persistent counters and the\n\
+    entries of caches with a store (persistence in their definition) survive the\n\
+    end of all servers; all other entries are in memory only. After the end of all\n\
+    servers, a server waits for the servers of the last topology (see\n\
+    --recovery-timeout).\n\n\
+    With --caches, a server creates the missing caches of the file on all servers\n\
+    before it serves. A cache stays when it is removed from the file. If a cache\n\
+    exists with another definition, the server does not start and names the cache.\n\n\
+    Without --users, every client can do everything. So a --host other than a\n\
+    loopback address needs --users or --no-auth. With --users, clients have to\n\
+    authenticate, and the roles of a user permit its operations; consort user\n\
+    --help describes the file. Mechanisms are SCRAM-SHA-512, -384 and -256; with\n\
+    TLS also PLAIN, with --tls-client-ca a certificate whose common name is the\n\
+    user's (EXTERNAL), and with --token-key a JSON Web Token whose sub is the\n\
+    user's name (OAUTHBEARER). Without TLS, PLAIN and OAUTHBEARER need\n\
+    --allow-cleartext, because anyone on the network path can read their passwords\n\
+    and tokens.\n\n\
+    At SIGHUP the server reads its files again. Roles of --users apply from the\n\
+    next request on, connections of removed users end, and new passwords apply to\n\
+    new logins. --token-key, --tls-cert, --tls-key and --tls-client-ca apply to new\n\
+    connections. New caches of --caches are created. A file with an error changes\n\
+    nothing, and the log names the file and the error.\n\n\
+    The log, on standard error, has lines for members that join and leave, for\n\
+    degraded caches, and for rebalances. CONSORT_LOG=warn logs faults only.\n\n\
+    The same port serves HTTP: /health, /health/live, /health/ready and\n\
+    /health/started without authentication, and /metrics in Prometheus' format to\n\
+    users with the permission MONITOR (--open-metrics: without authentication).\n\
+    --health-port serves the /health paths on a port of their own, too.\n\n\
     Memory is limited by --memory and by the control group. A server that is\n\
-     short of memory refuses writes that add entries, and /health says DEGRADED.\n\n\
-    SIGTERM ends a server once its clients have gone over to other servers of the\n\
-    cluster, what it was asked is answered, and others have what it has. Clients\n\
-    that follow topologies have no error meanwhile.")]
+    short of memory refuses writes that add entries, and /health says DEGRADED.\n\n\
+    At SIGTERM a server moves its clients to the other servers of the cluster,\n\
+    answers the requests that it has, hands its entries over, and ends. Clients\n\
+    that follow topologies get no error meanwhile.")]
 pub(crate) struct Server {
     /// Port for clients
     #[arg(long, default_value_t = 11222)]
@@ -273,7 +272,7 @@ impl Server {
             _ = signals.next() => return Ok(ExitCode::SUCCESS),
         };
         if self.users.is_none() && !server.address().ip().is_loopback() {
-            tracing::warn!("there are no users (--no-auth): everyone who can connect can do everything");
+            tracing::warn!("there are no users (--no-auth): every client can do everything");
         }
         let at = server.address();
         let serving = match &self.cluster {
@@ -302,7 +301,7 @@ impl Server {
                 name = signals.next() => {
                     let most = LEAVE_TIMEOUT.as_secs();
                     tracing::info!(
-                        "{name}: answers what was asked, and leaves, which may take {most} s; another signal ends it at once"
+                        "{name}: answering requests and leaving, for at most {most} s; another signal ends it at once"
                     );
                 }
                 () = end_of_input(), if self.with_parent => {}

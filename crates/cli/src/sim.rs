@@ -22,7 +22,8 @@ use crate::perf::range::{self, MEMBERS_MAX};
     consort sim --grid --seeds 1000\n  \
     consort sim --grid --seed 417 --trace\n  \
     consort sim --grid --parted --members 6 --seeds 1000\n\n\
-    The exit code is 1 if a cluster has broken a rule; how to replay it is printed."
+    The exit code is 1 if a cluster violates a rule; the command to replay its seed\n\
+    is printed."
 )]
 pub(crate) struct Sim {
     #[command(subcommand)]

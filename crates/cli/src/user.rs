@@ -9,14 +9,14 @@ use consort_server::{Role, line_for};
 use crate::password;
 
 #[derive(Args)]
-#[command(after_help = "The password is the first line of standard input. Of it the line has salted\n\
-    verifiers only, for SCRAM-SHA-256, SCRAM-SHA-384 and SCRAM-SHA-512 (RFC 5803):\n\
-    who has the line can try passwords, but does not have this one.\n\n\
+#[command(after_help = "The password is the first line of standard input. The printed line has only\n\
+    salted verifiers of it, for SCRAM-SHA-256, SCRAM-SHA-384 and SCRAM-SHA-512 (RFC\n\
+    5803): a reader of the line can guess passwords, but cannot read this one.\n\n\
     Lines of that file are NAME ROLE[,ROLE...] [SECRET...]. Roles are admin,\n\
-    deployer, application, observer and monitor. A secret is a verifier as this\n\
-    command makes them, or password:TEXT, for trying things out. A user without a\n\
-    secret can show who it is by a client certificate or a token with its name only.\n\
-    Words with white space are quoted; lines that begin with # say nothing.\n\n\
+    deployer, application, observer and monitor. A secret is a verifier of this\n\
+    command, or password:TEXT, for experiments. A user without a secret\n\
+    authenticates only with a client certificate or a token with its name. Words\n\
+    with white space are quoted; lines that begin with # are comments.\n\n\
     Examples:\n  \
     consort user alice --role application < password >> users\n  \
     consort user ci --role deployer --no-password >> users")]

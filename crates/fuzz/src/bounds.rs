@@ -27,7 +27,7 @@ pub fn bounded_by<T>(limit: u64, run: impl FnOnce() -> T) -> (T, u64) {
     assert!(used.bytes_max <= limit, "{} bytes of memory, at most {limit} are in proportion", used.bytes_max);
     match result {
         Some(result) => (result, used.bytes_max),
-        None => unreachable!("measure runs what it is given"),
+        None => unreachable!("measure runs its function"),
     }
 }
 

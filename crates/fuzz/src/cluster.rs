@@ -470,7 +470,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::ReadFiles { .. } => Outcome::Files(Vec::new()),
                     Effect::LookUp { .. } => Outcome::Addresses(Vec::new()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
-                    Effect::Connect { .. } => Outcome::Failed("nobody is there".to_owned()),
+                    Effect::Connect { .. } => Outcome::Failed("no member listens".to_owned()),
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }

@@ -92,9 +92,7 @@ impl Pair {
                     let other = &mut self.nodes[1 - at];
                     if *other.local() == frame.dest {
                         let read = other.handle_frame(self.now, &address(at as u64), frame.bytes);
-                        read.unwrap_or_else(|error| {
-                            panic!("a node does not read what another has written: {error}")
-                        });
+                        read.unwrap_or_else(|error| panic!("a node does not read another's frame: {error}"));
                     }
                 }
             }

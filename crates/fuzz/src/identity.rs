@@ -17,7 +17,7 @@ const USERS: [&str; 5] = [
     "# users\nadmin admin password:secret\n",
     "reader observer,monitor SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
      WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=\n",
-    "\"with blanks\" application \"password:with blanks\"\n\nnobody deployer\n",
+    "\"with blanks\" application \"password:with blanks\"\n\nerin deployer\n",
     "a admin\nb monitor\nc observer\nd application\n",
     "j\u{f6}rg admin\r\n\t\"q\\\"uote\" monitor\n",
 ];

@@ -46,7 +46,7 @@ pub(crate) fn query(bytes: &[u8]) -> Seen {
     match &read {
         Ok(plan) => {
             for entity in ENTITIES {
-                let (written, _) = fuzzing::plan(plan, entity).expect("owners know what they are told");
+                let (written, _) = fuzzing::plan(plan, entity).expect("owners know the plan");
                 assert_eq!(&written, plan);
             }
         }

@@ -34,7 +34,7 @@ pub(crate) fn bucket(bytes: &[u8]) -> Seen {
     if let Some((values, written)) = &read {
         assert_eq!(written, &input);
         let length: usize = values.iter().map(|value| 4 + value.len()).sum();
-        assert_eq!(8 + length, bytes.len(), "values are parts of what was read");
+        assert_eq!(8 + length, bytes.len(), "values are parts of the input");
     }
     Seen::one(read.is_some(), peak)
 }
@@ -59,7 +59,7 @@ pub(crate) fn http(bytes: &[u8]) -> Seen {
     let (read, peak) = bounded(bytes.len(), || fuzzing::http_head(bytes));
     let half = fuzzing::http_head(&bytes[..bytes.len() / 2]);
     match (&half, &read) {
-        (Ok(Some(_)), _) => assert_eq!(half, read, "what follows a head changes it"),
+        (Ok(Some(_)), _) => assert_eq!(half, read, "bytes after a head change it"),
         (Err(_), Ok(_)) => panic!("{half:?} became {read:?}"),
         (Ok(None), _) | (Err(_), Err(_)) => {}
     }

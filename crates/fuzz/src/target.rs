@@ -78,7 +78,7 @@ pub const TARGETS: &[Target] = &[
         wire::objects,
     ),
     reads("ping-data", "discovery's payload", wire::ping_data, wire::ping_datas),
-    reads("gossip", "what members and routers tell each other", wire::gossip, wire::gossips),
+    reads("gossip", "messages between members and routers", wire::gossip, wire::gossips),
     reads(
         "view-and-digest",
         "GMS' payload of view and digest",
@@ -86,7 +86,7 @@ pub const TARGETS: &[Target] = &[
         wire::views_and_digests,
     ),
     reads("view", "MERGE3's payload, and view ids", wire::view, wire::views),
-    reads("join-rsp", "what a coordinator answers to a joiner", wire::join_rsp, wire::join_rsps),
+    reads("join-rsp", "a coordinator's response to a joiner", wire::join_rsp, wire::join_rsps),
     reads("address-list", "lists of addresses", wire::address_list, wire::address_lists),
     reads("method-call", "calls of RpcDispatcher", wire::method_call, wire::method_calls),
     reads("primitive", "return values of calls", wire::primitive, wire::primitives),
@@ -115,10 +115,15 @@ pub const TARGETS: &[Target] = &[
     reads("bind-addr", "selectors of interfaces", texts::bind_addr, texts::bind_addrs).shaped(Shape::Text),
     reads("ping-file", "files of FILE_PING", texts::ping_file, texts::ping_files).shaped(Shape::Text),
     reads("grid-frame", "a member of the grid under mutated frames of another", grid::frame, grid::frames),
-    reads("hotrod-request", "what Hot Rod clients ask, of all versions", hotrod::request, hotrod::requests),
+    reads(
+        "hotrod-request",
+        "requests of Hot Rod clients, of all versions",
+        hotrod::request,
+        hotrod::requests,
+    ),
     reads(
         "hotrod-response",
-        "what Hot Rod servers answer and tell, of all versions",
+        "responses and events of Hot Rod servers, of all versions",
         hotrod::response,
         hotrod::responses,
     ),
@@ -127,9 +132,9 @@ pub const TARGETS: &[Target] = &[
     reads("media", "values that become values of another media type", server::convert, server::media),
     reads("definition", "definitions of caches", server::definition, server::definitions).shaped(Shape::Text),
     reads("schema", "schemas of protobuf", server::schema, server::schemas).shaped(Shape::Text),
-    reads("query", "queries in Ickle, down to what owners are told", query::query, query::queries)
+    reads("query", "queries in Ickle, down to the plans of owners", query::query, query::queries)
         .shaped(Shape::Text),
-    reads("query-plan", "what owners are told of queries, requests and answers", query::plan, query::plans),
+    reads("query-plan", "plans of queries, requests and responses", query::plan, query::plans),
     reads("sasl", "messages of SASL's mechanisms, and verifiers", sasl::message, sasl::messages)
         .shaped(Shape::Text),
     reads("users-file", "files of users with roles and secrets", identity::users, identity::user_files)

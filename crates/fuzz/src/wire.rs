@@ -17,7 +17,7 @@ fn again<T: PartialEq + Debug>(
     decode: impl Fn(&Bytes) -> Result<T, WireError>,
 ) {
     let bytes = encode(value);
-    let second = decode(&bytes).unwrap_or_else(|error| panic!("what was written is not read: {error}"));
+    let second = decode(&bytes).unwrap_or_else(|error| panic!("the written message is not read: {error}"));
     assert!(is_same(value, &second), "{value:?}\nbecame\n{second:?}");
     assert_eq!(encode(&second), bytes, "the same value has two encodings");
 }
@@ -62,7 +62,7 @@ fn check_message(
     encode: fn(&Message) -> Bytes,
 ) {
     let bytes = encode(message);
-    let second = decode(&bytes).unwrap_or_else(|error| panic!("what was written is not read: {error}"));
+    let second = decode(&bytes).unwrap_or_else(|error| panic!("the written message is not read: {error}"));
     if has_regular_parts(message) {
         assert!(is_same(message, &second), "{message:?}\nbecame\n{second:?}");
     }
@@ -114,7 +114,7 @@ pub(crate) fn packet(bytes: &[u8]) -> Seen {
         check_sizes(packet);
         let decode = |bytes: &Bytes| wire::decode_packet(bytes, &[]);
         let second = decode(&encode_packet(packet));
-        let second = second.unwrap_or_else(|error| panic!("what was written is not read: {error}"));
+        let second = second.unwrap_or_else(|error| panic!("the written message is not read: {error}"));
         let is_all_written = match packet {
             Packet::Single { is_multicast, message, .. } => {
                 *is_multicast == message.dest.is_none() && has_regular_parts(message)
@@ -316,7 +316,7 @@ pub(crate) fn method_call(bytes: &[u8]) -> Seen {
     if let Ok(call) = &decoded {
         let encoded = wire::encode_method_call(call);
         let second = wire::decode_method_call(&encoded);
-        let second = second.unwrap_or_else(|error| panic!("what was written is not read: {error}"));
+        let second = second.unwrap_or_else(|error| panic!("the written message is not read: {error}"));
         assert!(is_same(call, &second), "{call:?}\nbecame\n{second:?}");
     }
     Seen::one(decoded.is_ok(), peak)

@@ -231,7 +231,9 @@ pub enum OpenError {
     },
     /// The store here has entries of another cache of this name. They are not changed. To discard them, purge the
     /// store when the cache is opened.
-    #[error("cache {cache}: the store here has what {ours} has begun, the cluster what {theirs} has begun")]
+    #[error(
+        "cache {cache}: the local store belongs to another cache of this name (created by {ours}; the cluster's was created by {theirs})"
+    )]
     ForeignStore {
         /// The cache.
         cache: Arc<str>,

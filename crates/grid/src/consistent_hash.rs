@@ -56,12 +56,12 @@ impl ConsistentHash {
     /// If `owner_count` or `segment_count` is zero, or there are more members than a `u16` counts.
     pub fn new(members: Vec<CacheMember>, owner_count: u16, segment_count: u16) -> Self {
         assert!(owner_count > 0 && segment_count > 0, "a cache has owners and segments");
-        let nobody = Self {
+        let empty = Self {
             members: Arc::from([]),
             owner_count,
             owners: vec![Owners::new(); usize::from(segment_count)].into(),
         };
-        nobody.rebalanced(members)
+        empty.rebalanced(members)
     }
 
     /// Creates a hash from parts that another member has sent.

@@ -34,7 +34,7 @@ pub struct PersistedState {
 
 /// The error for state in a store that cannot be decoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("what the store remembers of its cluster cannot be read: {0}")]
+#[error("the cluster state of the store cannot be read: {0}")]
 pub struct CorruptPersistedState(String);
 
 wire_struct!(PersistedState { member, config, topology, is_void });

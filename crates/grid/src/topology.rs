@@ -401,7 +401,7 @@ mod tests {
         });
         for segment in target.segments() {
             assert_eq!(copying.epoch(segment), 2, "everybody gets a second owner");
-            assert_eq!(copying.primary_term(segment), 1, "who is read stays primary");
+            assert_eq!(copying.primary_term(segment), 1, "the member that is read stays primary");
             let has_moved = target.primary(segment) != alone.current.primary(segment);
             assert_eq!(switching.primary_term(segment), if has_moved { 3 } else { 1 });
             assert_eq!(switching.epoch(segment), if has_moved { 3 } else { 2 });

@@ -43,9 +43,9 @@ fn a_server_that_is_well_is_found_so() {
         let _server = server(&[]);
         done(&["cache", "create", "shop"]);
         let lines = [
-            "ok      port 127.0.0.1:11222: somebody listens",
+            "ok      port 127.0.0.1:11222: a program listens",
             "ok      protocol of 127.0.0.1:11222: Hot Rod, up to version 4.1, without TLS",
-            "ok      authentication of 127.0.0.1:11222: nobody has to say who it is",
+            "ok      authentication of 127.0.0.1:11222: not required",
             "ok      health of 127.0.0.1:11222: HEALTHY",
             "ok      clock of 127.0.0.1:11222: as ours",
             "ok      caches: shop",
@@ -65,7 +65,7 @@ fn a_server_that_is_well_is_found_so() {
 #[test]
 fn a_port_without_a_server_is_told_apart_from_one_with_something_else() {
     in_own_network("a_port_without_a_server_is_told_apart_from_one_with_something_else", async {
-        finds(&[], 1, &["BAD     port 127.0.0.1:11222: Connection refused", "-> nobody listens there"]);
+        finds(&[], 1, &["BAD     port 127.0.0.1:11222: Connection refused", "-> no program listens there"]);
         finds(&["no.such.host.invalid"], 1, &["BAD     name no.such.host.invalid: "]);
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = silent.local_addr().expect("an address").to_string();
@@ -153,15 +153,15 @@ fn member<'a>(cluster: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn a_member_that_would_find_others_is_well() {
     in_own_network("a_member_that_would_find_others_is_well", async {
-        let alone = "nobody answers: a member that starts now is alone";
-        let nobody = "BAD     hosts to ask (TCPPING): nobody listens at any of localhost[7800]";
+        let alone = "no member responds: a member that starts now is alone";
+        let nobody = "BAD     hosts to ask (TCPPING): no member listens at any of localhost[7800]";
         finds(&member("shop", &[]), 1, &[nobody, alone, "port to bind to: 7800 is free"]);
         let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A", "--diagnostics"]);
         let lines = [
             "ok      stack tcp.xml: TCP, TCPPING",
             "warning address to bind to: 127.0.0.1 of lo, packets of 65536 bytes",
             "port to bind to: 7800 is taken, by a member as a rule; 7801 is free",
-            "ok      hosts to ask (TCPPING): somebody listens at 127.0.0.1:7800",
+            "ok      hosts to ask (TCPPING): a member listens at 127.0.0.1:7800",
             "ok      members of cluster shop: A at 127.0.0.1:7800",
             "ok      view of cluster shop: [A|0] (1) [A]",
         ];
@@ -174,13 +174,13 @@ fn another_clusters_name_and_wrong_hosts_are_told() {
     in_own_network("another_clusters_name_and_wrong_hosts_are_told", async {
         let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A", "--diagnostics"]);
         let lines = [
-            "BAD     members of cluster stop: none answers; those that answer (A at 127.0.0.1:7800) are of cluster shop",
+            "BAD     members of cluster stop: no member responds; the members that respond (A at 127.0.0.1:7800) are of cluster shop",
             "-> members find only those with the same name: --cluster shop",
         ];
         finds(&member("stop", &[]), 1, &lines);
         let wrong = member("shop", &["-Djgroups.tcpping.initial_hosts=127.0.0.1[7950]"]);
         let lines = [
-            "BAD     hosts to ask (TCPPING): nobody listens at any of 127.0.0.1[7950], nor at the 2 ports after each",
+            "BAD     hosts to ask (TCPPING): no member listens at any of 127.0.0.1[7950], nor at the 2 ports after each",
             "BAD     hosts to ask (TCPPING): none of them is a member of cluster shop, whose members are elsewhere",
             "-> -D jgroups.tcpping.initial_hosts=127.0.0.1[7800]",
         ];

@@ -272,7 +272,7 @@ fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
         demo.wait_for(&["SIGINT: the servers end"]);
         demo.wait_for_end();
         let (_, complaint, code) = cache(&["--at=127.0.0.1:11223", "ls"]);
-        assert!(code == 2 && !complaint.is_empty(), "nobody serves any more: {complaint}");
+        assert!(code == 2 && !complaint.is_empty(), "no server is left: {complaint}");
     });
 }
 
@@ -479,7 +479,7 @@ fn a_server_that_waits_says_for_what() {
         let doctor = Tool::run_consort(&["doctor"]);
         let found = String::from_utf8_lossy(&doctor.stdout).into_owned();
         assert!(doctor.status.code() == Some(1) && found.contains("DEGRADED"), "{found}");
-        assert!(found.contains("consort cache make-available goes on without them"), "{found}");
+        assert!(found.contains("consort cache make-available, which prints the losses"), "{found}");
         late.wait_for(&["not serving yet, after 35 s"]);
         // The server can still be stopped.
         late.terminate();

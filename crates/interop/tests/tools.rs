@@ -103,7 +103,7 @@ fn without_multicast_probe_asks_one_member_for_all() {
     in_network(Network::WithoutMulticast, "without_multicast_probe_asks_one_member_for_all", async {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let joined = socket.join_multicast_v4(&Ipv4Addr::new(224, 0, 75, 75), &Ipv4Addr::LOCALHOST);
-        joined.expect_err("nobody can join a group");
+        joined.expect_err("no member can join a group");
         let setting = Setting::new("tcp.xml");
         let mut members = Vec::new();
         for name in ["A", "B", "C", "D"] {

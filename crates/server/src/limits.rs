@@ -100,7 +100,7 @@ pub const HTTP_LINGER_MAX: Duration = Duration::from_secs(1);
 pub const AUTH_FAILURES_MAX: usize = 3;
 
 /// A server hashes as many passwords at a time as it has cores, divided by this. A hash of a cleartext password costs much
-/// CPU by design, whoever sends it.
+/// CPU by design, for every client.
 pub const PASSWORD_THREADS_SHARE: usize = 2;
 
 /// The time for which a verified password is accepted again without hashing. It saves most of the hashes for clients with

@@ -262,7 +262,7 @@ pub(crate) fn no_past(world: &World, joiners: &[usize]) -> Result<(), Broken> {
     for node in joiners.iter().map(|&joiner| &world.nodes[joiner]) {
         for got in node.log.got.iter().filter(|got| got.is_multicast) {
             if sent_at(world, got).is_some_and(|at| at < node.born) {
-                return Err(("joiners get what follows", format!("{} got {got:?}", node.name)));
+                return Err(("joiners get the following messages", format!("{} got {got:?}", node.name)));
             }
         }
     }

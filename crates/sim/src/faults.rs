@@ -173,7 +173,7 @@ impl Faults {
             }
             6 if self.mix.cuts => {
                 if world.network.clogs.is_empty() {
-                    world.note_story(format!("what {} sends takes a second longer", world.nodes[node].name));
+                    world.note_story(format!("packets of {} take a second longer", world.nodes[node].name));
                     let (place, all) = (world.nodes[node].place, 0..world.places());
                     world.network.clogs.extend(all.map(|other| (place, other)));
                 } else {
@@ -216,7 +216,7 @@ impl Faults {
             .filter(|&(_, &is_inside)| is_inside)
             .map(|(place, _)| format!("M{place}"))
             .collect();
-        let ways = if is_one_way { "what they send" } else { "both ways" };
+        let ways = if is_one_way { "their packets" } else { "both ways" };
         world.note_story(format!("cut: {} from the others, {ways}", names.join(" ")));
         for (a, &a_inside) in inside.iter().enumerate() {
             for (b, &b_inside) in inside.iter().enumerate() {

@@ -111,7 +111,7 @@ impl Node {
         let address = address.unwrap_or_else(|| Address::random(rng));
         let name = format!("M{place}");
         let fail = |error: registry::ValueError| error.to_string();
-        let nothing = || "a protocol that nobody makes".to_owned();
+        let nothing = || "an unknown protocol".to_owned();
         let bottom = config.protocols.first().ok_or_else(nothing)?;
         let (transport, version) = registry::transport(bottom).ok_or_else(nothing)?.map_err(fail)?;
         let has_multicast = bottom.short_name() == "UDP";

@@ -149,7 +149,7 @@ impl Member {
         let thread = thread::spawn(move || {
             current_thread()?.block_on(async {
                 let channel = builder.connect("senders").await?;
-                told.send(channel.clone()).context("nobody waits")?;
+                told.send(channel.clone()).context("the receiver has gone")?;
                 let _ = ended.await;
                 channel.close().await;
                 anyhow::Ok(())

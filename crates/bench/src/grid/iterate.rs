@@ -145,7 +145,7 @@ fn consort(case: Case, options: &Options) -> anyhow::Result<Sample> {
     ])?;
     let point = &said["points"][0];
     let number = |name: &str| {
-        point[name].as_f64().ok_or_else(|| anyhow::anyhow!("no {name} in what `consort iterate` says"))
+        point[name].as_f64().ok_or_else(|| anyhow::anyhow!("no {name} in the output of `consort iterate`"))
     };
     Ok(Sample {
         rate: number("entries_sec")?,

@@ -174,7 +174,8 @@ fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
     let strangers = Attack::start(&server, &["connections", &count_said, "--unfinished", "--hold=8"])?;
     let kilobytes = (settled(&server) - before) * 1e3;
     let said = strangers.end()?;
-    let opened = said["opened"].as_f64().filter(|opened| *opened > 0.0).context("nobody has connected")?;
+    let opened =
+        said["opened"].as_f64().filter(|opened| *opened > 0.0).context("no connection was opened")?;
     Ok(kilobytes / opened)
 }
 

@@ -106,7 +106,7 @@ fn greeted(at: &str) -> anyhow::Result<TcpStream> {
     // The rest of the response, a few bytes, has arrived with it.
     let mut answer = [0; 256];
     let count = connection.read(&mut answer)?;
-    ensure!(answer[..count].starts_with(&PONG), "not what a PING is answered by: {:?}", &answer[..count]);
+    ensure!(answer[..count].starts_with(&PONG), "not the response to a PING: {:?}", &answer[..count]);
     Ok(connection)
 }
 

@@ -72,7 +72,8 @@ impl Redis {
         let output = command.stdin(Stdio::null()).output().context("starting redis-benchmark")?;
         let said = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "redis-benchmark ended with {}: {said}", output.status);
-        let rate = rate(&said).with_context(|| format!("no rate in what redis-benchmark says: {said}"))?;
+        let rate =
+            rate(&said).with_context(|| format!("no rate in the output of redis-benchmark: {said}"))?;
         let taken = self.0.cpu().saturating_sub(before).as_secs_f64();
         Ok((rate, taken * 1e6 / f64::from(requests)))
     }

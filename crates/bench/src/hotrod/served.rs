@@ -82,7 +82,7 @@ impl Served {
         let begun = Instant::now();
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = KillOnDrop(child.with_context(|| format!("starting {name}"))?);
-        let output = child.0.stdout.take().with_context(|| format!("what {name} says"))?;
+        let output = child.0.stdout.take().with_context(|| format!("the output of {name}"))?;
         let (tell, told) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {

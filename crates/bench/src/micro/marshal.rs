@@ -166,7 +166,7 @@ impl Written {
     /// Returns nanoseconds per packet.
     fn measure(&self, case: Case, time: Duration) -> anyhow::Result<f64> {
         if case.is_read {
-            decode_packet(&self.bytes, &self.tp).context("what was written")?;
+            decode_packet(&self.bytes, &self.tp).context("the written message")?;
             return Ok(nanos(time, || {
                 let _ = black_box(decode_packet(black_box(&self.bytes), &self.tp));
             }));

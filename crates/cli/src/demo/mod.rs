@@ -28,9 +28,9 @@ use crate::perf::progress::every_second;
     consort demo\n  \
     consort demo --config udp.xml --time 2\n  \
     consort demo --grid\n\n\
-    Servers listen on 11222, 11223 and 11224 of 127.0.0.1, or on other ports where\n\
-    these are taken. The exit code is 1 if a key was lost, or if something has\n\
-    failed that no death explains."
+    Servers listen on 127.0.0.1, ports 11222, 11223 and 11224, or on other ports if\n\
+    these are taken. The exit code is 1 if a key is lost, or if an operation fails\n\
+    for another reason than the killed server."
 )]
 pub(crate) struct Demo {
     #[command(flatten)]
@@ -83,7 +83,7 @@ impl Demo {
                 let is_good = shown?;
                 println!("\n{}", invitation(&servers));
                 tokio::select! {
-                    signal = signals.next() => println!("\n{signal}: the servers end, and what they have with them."),
+                    signal = signals.next() => println!("\n{signal}: the servers and their entries end."),
                     ended = servers.one_has_ended() => {
                         let (name, status) = ended?;
                         anyhow::bail!("server {name} has ended by itself: {status}");
@@ -128,8 +128,8 @@ impl Demo {
         let failed = |figures: &[Figures]| figures.iter().map(|own| own.errors + own.missing).sum::<u64>();
         let failed = failed(&calm) + failed(&storm) - uncertain;
         println!(
-            "\n{} operations have failed. {} writes were under way when their server died: whether it had\n\
-             done them nobody can say, and so the client does not repeat them.",
+            "\n{} operations have failed. {} writes were under way when their server died: whether it\n\
+             applied them is unknown, so the client does not repeat them.",
             grouped(failed as f64),
             grouped(uncertain as f64)
         );

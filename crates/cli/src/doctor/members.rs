@@ -92,7 +92,7 @@ pub(super) fn judge(
             findings.bad(
                 checked,
                 format!(
-                    "none answers; those that answer ({}) are of cluster {}",
+                    "no member responds; the members that respond ({}) are of cluster {}",
                     listed(&all),
                     others.join(", ")
                 ),
@@ -101,15 +101,15 @@ pub(super) fn judge(
         } else if is_expected {
             findings.warning(
                 checked,
-                "nobody answers probe, although somebody listens",
-                "servers answer with --diagnostics only; other transports may have diag.enabled=\"false\", or what listens there is \
+                "no member responds to probe, although a program listens",
+                "servers answer with --diagnostics only; other transports may have diag.enabled=\"false\", or the program that listens there is \
                  no member",
             );
         } else {
             findings.bad(
                 checked,
-                "nobody answers: a member that starts now is alone",
-                "that is right for the first one; otherwise look at what is bad above",
+                "no member responds: a member that starts now is alone",
+                "that is right for the first member; otherwise mend the BAD lines above",
             );
         }
         return;

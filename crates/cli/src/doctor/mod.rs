@@ -20,9 +20,9 @@ use crate::join::Join;
 use crate::password::Login;
 use crate::reader::complain;
 
-/// Looks why a member is alone or a client cannot connect, and says what to do about it.
+/// Find out why a member is alone or a client cannot connect, and print a remedy.
 ///
-/// It looks at this host, and at a server, or at a member's stack, or at both. Nothing is changed and nobody is joined.
+/// It checks this host, and a server, a member's stack, or both. It changes nothing and joins no cluster.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     consort doctor                                      the server of this host\n  \
@@ -31,11 +31,10 @@ use crate::reader::complain;
     'hotrods://shop.example?trust_store_file_name=ca.pem' --user alice\n  \
     consort doctor --config tcp.xml --cluster shop \\\n    \
     -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
-    A line is `ok`, `warning` or `BAD`, what was checked, and what was found; the\n\
-    next one says what to do. Members answer whose transport has diag.enabled, as in\n\
-    the stock stacks, and servers with --diagnostics: they are asked as consort\n\
-    probe asks. The exit code is 1 if\n\
-    something is bad, and 2 for errors.")]
+    A line has `ok`, `warning` or `BAD`, the check, and its result. The next line\n\
+    has the remedy. Members respond if their transport has diag.enabled, as in the\n\
+    stock stacks, and servers with --diagnostics; consort probe queries them in the\n\
+    same way. The exit code is 1 if a check is BAD, and 2 for errors.")]
 pub(crate) struct Doctor {
     /// Address of a server for clients: HOST, HOST:PORT, or a URI with hotrod:// or hotrods://. Without it and --config:
     /// 127.0.0.1:11222

@@ -40,7 +40,7 @@ pub(super) async fn look(
                     member.phys.map_or_else(|| name.to_owned(), |place| format!("{name} at {place}"))
                 });
                 let told = match members.len() {
-                    0 => format!("it is there, and nobody of cluster {cluster} is registered"),
+                    0 => format!("it responds, and has no member of cluster {cluster}"),
                     _ => format!(
                         "of cluster {cluster} are registered {}",
                         names.collect::<Vec<_>>().join(", ")
@@ -51,7 +51,7 @@ pub(super) async fn look(
             Err(error) => findings.warning(
                 checked,
                 error.to_string(),
-                "start one there (consort router --host 0.0.0.0), or let a firewall pass who connects to it",
+                "start one there (consort router --host 0.0.0.0), or let members through the firewall",
             ),
         }
     }

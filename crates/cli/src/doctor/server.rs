@@ -65,7 +65,7 @@ async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findin
     for address in found {
         match timeout(patience, TcpStream::connect(address)).await {
             Ok(Ok(_)) => {
-                findings.good(format!("port {address}"), "somebody listens");
+                findings.good(format!("port {address}"), "a program listens");
                 reached = reached.or(Some(address));
             }
             Ok(Err(error)) => failures.push((address, error.kind(), error.to_string())),
@@ -91,10 +91,10 @@ async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findin
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ConnectionRefused => {
-            "nobody listens there: start a server (consort server), or name the port of one; without --host a server listens \
+            "no program listens there: start a server (consort server), or name the port of one; without --host a server listens \
              on 127.0.0.1 only"
         }
-        ErrorKind::TimedOut => "the host is down, or a firewall drops what comes for this port",
+        ErrorKind::TimedOut => "the host is down, or a firewall drops packets to this port",
         ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
             "there is no way to this address: look at the routes (ip route get ADDRESS), and whether both hosts have IPv4 or IPv6"
         }
@@ -120,7 +120,7 @@ async fn converse(
             let checked = format!("authentication of {address}");
             match mechanisms {
                 Some(mechanisms) => findings.good(checked, format!("by {}", mechanisms.join(", "))),
-                None => findings.good(checked, "nobody has to say who it is"),
+                None => findings.good(checked, "not required"),
             }
             health(address, server, patience, findings).await;
             true
@@ -201,14 +201,14 @@ async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration,
     let checked = format!("health of {address}");
     match &*told.health {
         "DEGRADED" if is_short => {
-            findings.warning(checked, "DEGRADED", "memory is short; owners of some keys may be away, too: the servers' logs tell");
+            findings.warning(checked, "DEGRADED", "memory is short; owners of some keys may be unreachable, too: see the servers' logs");
         }
         "HEALTHY" | "HEALTHY_REBALANCING" => findings.good(checked, &*told.health),
         "DEGRADED" => findings.bad(
             checked,
-            "DEGRADED: owners of some keys are away",
-            "let servers go on that are stopped, or mend the network; the servers' logs name who is away. If they have crashed, \
-             they do not come back as they were: consort cache make-available goes on without them",
+            "DEGRADED: owners of some keys are unreachable",
+            "continue stopped servers, or repair the network; the servers' logs name the unreachable ones. Only if they have \
+             crashed for good: consort cache make-available, which prints the losses and asks first",
         ),
         other => findings.warning(checked, other, "wait until it is HEALTHY"),
     }
@@ -235,9 +235,9 @@ async fn connect(builder: ClientBuilder, patience: Duration, findings: &mut Find
             }
             return;
         }
-        Err(error) => return findings.bad("client", error.to_string(), "look at what it was given"),
+        Err(error) => return findings.bad("client", error.to_string(), "check the client's options"),
     };
-    findings.good("client", "connected, and admitted as who it says it is");
+    findings.good("client", "connected and authenticated");
     match client.administration().names().await {
         Ok(names) if names.is_empty() => findings.good("caches", "none, so that clients are sent to no other server"),
         Ok(names) => {
@@ -247,7 +247,7 @@ async fn connect(builder: ClientBuilder, patience: Duration, findings: &mut Find
         Err(ClientError::Denied { message, .. }) => findings.bad(
             "caches",
             message,
-            "say who you are (hotrod://USER:PASSWORD@HOST), or give the user a role: monitor sees names, observer reads, application writes",
+            "log in (hotrod://USER:PASSWORD@HOST), or give the user a role: monitor sees names, observer reads, application writes",
         ),
         Err(error) => findings.bad("caches", error.to_string(), "look into the server's log"),
     }

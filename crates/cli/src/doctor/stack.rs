@@ -53,7 +53,7 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
         findings.warning(
             "attributes without effect",
             missed,
-            "take them out, or do what is said about them: nothing here does what they ask for",
+            "remove them, or use the named alternative: they have no effect here",
         );
     }
     if let Some(unused) = IgnoredAttribute::line(&ignored, &stack, false) {
@@ -138,7 +138,7 @@ fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
         None => findings.bad(
             checked,
             format!("all from {first} to {last} are taken"),
-            "end what has them, or use others: -D jgroups.bind_port=PORT, or a larger port_range",
+            "end the programs that use them, or use others: -D jgroups.bind_port=PORT, or a larger port_range",
         ),
     }
 }
@@ -238,7 +238,7 @@ fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked
         named: named.map(|name| HostPort { host: name.to_owned(), port: transport.bind_port }).collect(),
         range: transport.port_range,
         is_list: false,
-        remedy: "the first member finds nobody; later ones need a name that stands for all members: -D jgroups.dns.dns_query=NAME",
+        remedy: "the first member finds no other; later ones need a name that stands for all members: -D jgroups.dns.dns_query=NAME",
         text,
     }
 }
@@ -312,10 +312,10 @@ async fn hosts(
     let there: Vec<String> = there.iter().map(ToString::to_string).collect();
     found.is_somebody_there = !there.is_empty();
     if there.is_empty() {
-        let nobody = format!("nobody listens at any of {text}, nor at the {range} ports after each");
+        let nobody = format!("no member listens at any of {text}, nor at the {range} ports after each");
         findings.bad(*checked, nobody, *remedy);
     } else {
-        findings.good(*checked, format!("somebody listens at {}", there.join(", ")));
+        findings.good(*checked, format!("a member listens at {}", there.join(", ")));
     }
 }
 

@@ -187,7 +187,7 @@ impl Cluster {
     /// Returns the coordinator, as the first member that responds sees it.
     pub(crate) async fn coordinator(&mut self) -> anyhow::Result<usize> {
         let states = self.look().await;
-        let (_, state) = states.first().context("nobody answers")?;
+        let (_, state) = states.first().context("no member responds")?;
         let is_it = |place: &usize| member_name(*place) == state.coordinator;
         self.living().into_iter().find(is_it).with_context(|| format!("no member `{}`", state.coordinator))
     }

@@ -35,16 +35,16 @@ use crate::join::Join;
 #[derive(Args)]
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("live")),
-    after_help = "It needs unshare and nsenter (util-linux), ip (iproute2), and to be root:\n\
-    `unshare -rn consort live` may do.\n\n\
+    after_help = "It needs unshare and nsenter (util-linux), ip (iproute2), and root, for example\n\
+    by `unshare -rn consort live`.\n\n\
     Examples:\n  \
     consort live\n  \
     consort live --events kill,restart --members 3\n  \
     consort live --events pause,cut --detect 4\n\n\
-    \"there\" in the table is the member to which it was done: one that was left out\n\
-    gives old values until it knows, and in a minority it refuses writes. The exit\n\
-    code is 1 if an acknowledged write is lost, a call hangs, or a read gives what\n\
-    it must not."
+    \"there\" in the table is the member with the fault. A removed member returns old\n\
+    values until it learns of its removal, and a member in a minority refuses\n\
+    writes. The exit code is 1 if an acknowledged write is lost, a call hangs, or a\n\
+    read returns an invalid value."
 )]
 pub(crate) struct Live {
     #[command(flatten)]

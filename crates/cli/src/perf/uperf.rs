@@ -29,7 +29,7 @@ use crate::terminal::Escaped;
 /// waits for both.
 #[derive(Args)]
 #[command(after_help = "A read fetches --size bytes from one member; a write sends as many to --anycast\n\
-    members at once and waits for all. A member without others calls itself. Peak\n\
+    members at once and waits for all. A member that is alone calls itself. Peak\n\
     memory is that of each round. The exit code is 1 if a call has failed.\n\n\
     Example, on one host:\n  \
     consort uperf --members 4 --threads 25 --time 10\n\n\

@@ -97,6 +97,6 @@ impl Callers {
                 lost.push((key, found, known.acknowledged));
             }
         }
-        assert_eq!(lost, [], "key, what is there, what was acknowledged");
+        assert_eq!(lost, [], "key, found value, acknowledged value");
     }
 }

@@ -249,7 +249,7 @@ impl Coordinator {
     /// Describes the coordinator's state and the responses it waits for, for people.
     pub(crate) fn describe(&self) -> String {
         match &self.role {
-            Role::Member => "somebody else".to_owned(),
+            Role::Member => "another member".to_owned(),
             Role::Collecting(gathering) => format!("waits for the status of {:?}", gathering.missing()),
             Role::Leading => {
                 let led = self.led.iter().map(|(id, led)| format!("cache {:08x}: {}", id.0, led.describe()));

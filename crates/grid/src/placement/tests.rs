@@ -149,8 +149,8 @@ fn no_member_has_two_copies_however_large_it_is() {
 
 #[test]
 fn members_without_capacity_own_no_segments() {
-    let nobody = CacheMember { capacity: CapacityFactor::ZERO, ..address(1).into() };
-    let hash = ConsistentHash::new(vec![nobody], 2, 10);
+    let without_capacity = CacheMember { capacity: CapacityFactor::ZERO, ..address(1).into() };
+    let hash = ConsistentHash::new(vec![without_capacity], 2, 10);
     assert!(hash.segments().all(|segment| hash.primary(segment).is_none()));
     let hash = hash.rebalanced(members(1..3));
     assert_complete(&hash);

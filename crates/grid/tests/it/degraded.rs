@@ -107,7 +107,10 @@ fn last_member_does_not_wait_for_lost_members_whose_data_it_has() {
         cluster.crash(1);
         cluster.leave(0);
         cluster.run(Duration::from_secs(1));
-        assert!(!leaves_degraded(&mut cluster), "nobody knows yet, and who lives is given what it leaves");
+        assert!(
+            !leaves_degraded(&mut cluster),
+            "the loss is not known yet, and the living member receives its entries"
+        );
         cluster.deliver_views(false);
         cluster.run(AT_ONCE);
         assert!(leaves_degraded(&mut cluster));
@@ -127,7 +130,7 @@ fn nothing_is_left_behind_that_only_this_member_has_or_that_others_here_may_be_g
     };
     let one = CacheMode::Distributed { owners: 1 };
     assert!(!leaves_degraded(&mut lost_of(2, one, &[1])), "some keys are here alone");
-    assert!(!leaves_degraded(&mut lost_of(4, CacheMode::Replicated, &[1, 2])), "somebody else is here");
+    assert!(!leaves_degraded(&mut lost_of(4, CacheMode::Replicated, &[1, 2])), "another member is here");
     assert!(leaves_degraded(&mut lost_of(4, CacheMode::Replicated, &[1, 2, 3])));
     let mut stays = cluster(deny);
     stays.crash(1);

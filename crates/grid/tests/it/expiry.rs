@@ -125,7 +125,7 @@ fn an_entry_lives_as_long_as_one_owner_uses_it_and_then_expires_everywhere() {
         for _ in 0..20 {
             cluster.run(Duration::from_secs(3));
             assert!(found(&mut cluster, reader, b"k"));
-            assert_eq!(held(&cluster), 3, "whoever has not used it keeps it");
+            assert_eq!(held(&cluster), 3, "a member that has not used it keeps it");
         }
         cluster.run(Duration::from_secs(3));
         for n in 0..3 {
@@ -133,7 +133,7 @@ fn an_entry_lives_as_long_as_one_owner_uses_it_and_then_expires_everywhere() {
         }
         cluster.run(IDLE);
         for n in 0..3 {
-            assert!(!found(&mut cluster, n, b"k"), "nobody has used it since");
+            assert!(!found(&mut cluster, n, b"k"), "it was not used since");
         }
         assert_eq!(held(&cluster), 0);
         cluster.check_agreement();
@@ -175,7 +175,7 @@ fn condition_sees_the_last_use_at_another_owner() {
         };
         assert!(!is_done(&mut cluster), "member {reader} has used it");
         cluster.run(2 * IDLE);
-        assert!(is_done(&mut cluster), "nobody has");
+        assert!(is_done(&mut cluster), "no member has it");
     }
 }
 
@@ -238,7 +238,7 @@ fn readers_at_all_members_find_only_entries_used_in_time() {
             let is_found = found(&mut cluster, n, keys[nth]);
             let slack = Duration::from_millis(100);
             match used[nth] {
-                None => assert!(!is_found, "seed {seed}: nobody has put it"),
+                None => assert!(!is_found, "seed {seed}: it was not put"),
                 Some(at) if began.since(at) < IDLE - slack => assert!(is_found, "seed {seed}: it was used"),
                 Some(at) if began.since(at) > IDLE + slack => assert!(!is_found, "seed {seed}: it was not"),
                 Some(_) => {}
@@ -302,7 +302,7 @@ fn former_owner_sends_the_last_use_of_an_entry() {
         assert!(owned.iter().any(|key| !is_held(&cluster, 2, key)), "something moves");
         assert!(all_found(&mut cluster, 0, &owned), "is_leaving: {is_leaving}");
         cluster.run(2 * IDLE);
-        assert_eq!(held(&cluster), 0, "nobody has used them since");
+        assert_eq!(held(&cluster), 0, "they were not used since");
     }
 }
 

@@ -280,7 +280,7 @@ fn check_history(cluster: &Cluster, parted: &[(Time, Time)]) {
         let (Some(Ok(Outcome::Read(Some(stored)))), Some(ended)) = (&read.result, read.ended) else {
             continue;
         };
-        let writer = by_value.get(&stored.value).unwrap_or_else(|| panic!("nobody wrote {stored:?}"));
+        let writer = by_value.get(&stored.value).unwrap_or_else(|| panic!("no writer of {stored:?}"));
         assert!(writer.key == read.key && writer.began <= ended, "{read:?} gives what {writer:?} wrote");
         let is_excused = read.is_apart || parted.iter().any(|(from, to)| read.began <= *to && *from <= ended);
         let Some(written) = writer.ended.filter(|_| is_write(writer) && !is_excused) else { continue };

@@ -292,7 +292,7 @@ fn s004_10_responses_are_fetched_while_the_reader_is_busy_within_the_batch_size(
     cluster.run(Duration::from_millis(50));
     ahead.bring(&mut cluster, 0, id);
     assert_eq!(ahead.brought.len(), 3, "one answer of each of them");
-    assert_eq!(asked(&mut cluster, 0, id), 0, "who is not done with an answer asks for no other");
+    assert_eq!(asked(&mut cluster, 0, id), 0, "a reader with an unread batch requests no other");
     ahead.next(&mut cluster, 0, id);
     assert_eq!(
         asked(&mut cluster, 0, id),

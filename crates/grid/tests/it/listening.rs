@@ -61,7 +61,7 @@ impl Reader {
                 Ok(events) if events.is_empty() => break,
                 Ok(events) => {
                     for event in events {
-                        cluster.log(format!("M{}/{} is told {event:?}", self.member, id.0));
+                        cluster.log(format!("M{}/{} gets {event:?}", self.member, id.0));
                         self.events.push((cluster.now, event));
                     }
                 }

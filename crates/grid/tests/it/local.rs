@@ -40,7 +40,7 @@ fn a_local_cache_says_nothing_to_others_of_the_same_name() {
             matches!(&cluster.history[at].result, Some(Ok(Outcome::Written(written))) if written.is_done)
         );
     }
-    assert_eq!(cluster.frames, before, "nobody is told");
+    assert_eq!(cluster.frames, before, "no member gets a frame");
     assert_eq!(value_of(&mut cluster, 0), Ok(Some(Bytes::from_static(b"of M0"))));
     assert_eq!(value_of(&mut cluster, 3), Ok(Some(Bytes::from_static(b"of M3"))));
     assert_eq!(value_of(&mut cluster, 1), Ok(None));

@@ -86,7 +86,7 @@ impl Writer {
         let was_here = here.is_ok();
         let result = here.unwrap_or_else(|write| {
             let at = cluster.submit(0, key.clone(), Action::Write(write), TIMEOUT);
-            match cluster.history[at].result.clone().expect("nobody else is needed")? {
+            match cluster.history[at].result.clone().expect("no other member is needed")? {
                 Outcome::Written(written) => Ok(written),
                 read @ Outcome::Read(_) => panic!("{read:?}"),
             }

@@ -129,7 +129,7 @@ pub(crate) fn check_history(cluster: &Cluster) {
                     matches!(&done.action, Action::Write(Write { change: Change::Put { value, .. }, .. })
                         if *value == stored.value)
                 });
-                let writer = writer.unwrap_or_else(|| panic!("{key:?}: nobody wrote {stored:?}"));
+                let writer = writer.unwrap_or_else(|| panic!("{key:?}: no writer of {stored:?}"));
                 assert!(writer.began <= ended, "{key:?}: {stored:?} was read before it was written");
                 assert!(!is_undone(writer), "{key:?}: {stored:?} was read of {writer:?}");
             }

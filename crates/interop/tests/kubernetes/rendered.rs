@@ -295,7 +295,7 @@ fn a_member_serves_everyone_only_if_that_is_said() {
     let with = Chart::of(&[r#"users={"secretName": "grid-users"}"#]);
     assert!(!with.arguments().contains(&"--no-auth"));
     let image = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Dockerfile")).unwrap();
-    assert!(!image.contains("\"--no-auth\""), "the image serves nobody without users");
+    assert!(!image.contains("\"--no-auth\""), "the image serves no client without users");
 }
 
 #[test]

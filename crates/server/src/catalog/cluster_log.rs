@@ -113,7 +113,7 @@ fn line(change: &Change, caches: &BTreeSet<String>, took: Duration) -> (bool, St
             let text = format!(
                 "{caches}: degraded, because {away} {are} away: keys of which they are owners cannot be written, nor read unless \
                  the cache allows that. Let them go on (they may be stopped, or cut off), or mend the network. If they have \
-                 crashed they do not come back as they were: consort cache make-available goes on without them"
+                 crashed they do not come back as they were: consort cache make-available, which prints the losses"
             );
             (true, text)
         }

@@ -69,10 +69,7 @@ fn text(waited: Duration, view: &str, members: usize, pending: &[PendingCache]) 
             names()
         )
     } else {
-        format!(
-            "it is the only one here, {view}, and others of its cluster may know what has happened since it ended ({})",
-            names()
-        )
+        format!("it is alone, {view}, and other servers of its cluster may have later changes ({})", names())
     };
     format!(
         "not serving yet, after {} s: {why}. Start the servers that are missing, or mend the network between them. If they \

@@ -178,7 +178,7 @@ async fn forward_events(
             Some(Ok(Event::Gap)) => break "changes may be missing",
             // The cache is closed and has no more events.
             Some(Err(CacheError::Closed)) | None => return,
-            Some(Err(_)) => break "what is there cannot be read",
+            Some(Err(_)) => break "the present entries cannot be read",
         };
         let Some(push) = push else { continue };
         match timeout(UNREAD_EVENT_TIMEOUT, events_out.send(push)).await {

@@ -163,7 +163,7 @@ impl Users {
     /// [`UsersError`] with the file, the line and the reason.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, UsersError> {
         let file = path.as_ref().display().to_string();
-        consort_tls::secrets::warn_if_open(path.as_ref(), "who the users are");
+        consort_tls::secrets::warn_if_open(path.as_ref(), "the users");
         match std::fs::read_to_string(path.as_ref()) {
             Ok(text) => Self::parse(&file, &text),
             Err(error) => Err(UsersError::Unreadable { file, reason: error.to_string() }),

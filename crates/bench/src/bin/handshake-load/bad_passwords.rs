@@ -177,7 +177,7 @@ impl Line {
         loop {
             match self.decoder.decode(&mut self.input, |_| Some(request.context()))? {
                 Some(Incoming::Response(response)) => return Ok(Some(response)),
-                Some(other) => bail!("nobody asked for {other:?}"),
+                Some(other) => bail!("unexpected {other:?}"),
                 None => {}
             }
             if matches!(self.stream.read_buf(&mut self.input).await, Ok(0) | Err(_)) {

@@ -49,8 +49,8 @@ use crate::perf::progress::shown;
 #[command(
     mut_arg("cluster", |cluster| cluster.default_value("default")),
     mut_arg("reserve", |reserve| reserve.conflicts_with("measured")),
-    after_help = "Threads, or invokers, are tasks with one operation in flight each.\n\
-    Half the keys of a member of four are its own with two owners, and read without\n\
+    after_help = "Threads, or invokers, are tasks with one operation in flight each. With four\n\
+    members and two owners, a member owns half of the keys, and reads them without\n\
     the network.\n\n\
     Example, by hand, in as many terminals or on as many hosts as you like:\n  \
     consort perf\n  \
@@ -60,13 +60,13 @@ use crate::perf::progress::shown;
     Example, through the servers of a cluster:\n  \
     consort perf --hotrod 127.0.0.1:11222 --clients 1 --threads 22 --reads 0.8 \\\n    \
     --time 10 --json\n\n  \
-    The same as with a pool of connections, one for each invoker:\n  \
+    With a connection for each invoker:\n  \
     consort perf --hotrod 127.0.0.1:11222 --pooled --threads 22 --reads 0.8 \\\n    \
     --time 10 --json\n\n\
-    The control channel uses the ports 50 above the grid's, unless --control-config\n\
-    says otherwise. SIGTERM and Ctrl-C end a member: others get first what it has. A\n\
-    second one ends it at once. The exit code is 1 if something has failed, and with\n\
-    --members also if a key lacks a copy or has copies that differ."
+    The control channel uses the grid's ports plus 50, unless --control-config is\n\
+    set. At SIGTERM and Ctrl-C a member hands its entries over and ends; a second\n\
+    signal ends it at once. The exit code is 1 if an operation has failed, and with\n\
+    --members also if a key lacks a copy or has different copies."
 )]
 pub(crate) struct Perf {
     #[command(flatten)]

@@ -23,9 +23,9 @@ use crate::perf::report::Percentiles;
     mut_arg("cluster", |cluster| cluster.default_value("default")),
     after_help = "Example:\n  \
     consort rebalance --members 3 --megabytes 1000 --invokers 4\n\n\
-    With 2 owners the fourth member gets half of what there is: 1,000 MB are\n\
-    2,000,000 keys of 1 KB. The exit code is 1 if an operation has failed or a key\n\
-    lacks a copy or has copies that differ."
+    With 2 owners the fourth member receives half of all entries: for 1,000 MB\n\
+    there are 2,000,000 keys of 1 KB. The exit code is 1 if an operation has\n\
+    failed, or a key lacks a copy or has different copies."
 )]
 pub(crate) struct Rebalance {
     #[command(flatten)]
@@ -123,7 +123,7 @@ impl Rebalance {
         let watching = grid.rebalanced(members + 1)?;
         let begin = Instant::now();
         let joined = grid.add(self.owners, &settings, self.reserve)?;
-        let seen = watching.await.context("who watches")??;
+        let seen = watching.await.context("the observer")??;
         let since_start = begin.elapsed();
         grid.end_run().await?;
         let meanwhile = match reading {
@@ -135,7 +135,7 @@ impl Rebalance {
         let now = Used::of(&states);
         let moved = states.iter().find(|state| state.name == joined);
         let moved_mb =
-            moved.with_context(|| format!("{joined} has not said what it has"))?.bytes as f64 / 1e6;
+            moved.with_context(|| format!("{joined} has not reported its entries"))?.bytes as f64 / 1e6;
         let verdict = grid.validate(keys, self.owners).await?;
         eprintln!("{}", verdict.text(grid.wanted(self.owners)));
         let (calm, meanwhile) = (Total::of(&calm), Total::of(&meanwhile));

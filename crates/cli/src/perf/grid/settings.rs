@@ -180,7 +180,9 @@ pub(super) mod tests {
             Setting::of(key).unwrap().set(&mut by_menu, value).unwrap();
         }
         assert_eq!(by_option, by_menu);
-        assert_eq!(parsed(&["--invokers=5", "--seconds=1", "--reads=0.5"]).threads, 5);
+        let earlier = parsed(&["--invokers=5", "--seconds=1", "--read-percentage=0.5"]);
+        assert_eq!(earlier, parsed(&["--threads=5", "--time=1", "--reads=0.5"]));
+        assert_ne!(earlier, parsed(&[]));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl CacheReplica {
                 None => {
                     let present = self.container.peek(place.0, &place.1);
                     if present.is_some_and(|entry| entry.is_passive() && entry.version == version) {
-                        failure = Some("the store does not have what it has taken".into());
+                        failure = Some("the store lost an entry that it had accepted".into());
                     }
                 }
             }

@@ -65,7 +65,7 @@ fn process_memory(out: &mut Exposition, caches: &Caches) {
     out.family(
         Kind::Gauge,
         "consort_process_memory_limit_bytes",
-        "The memory that this server may use, and what sets that.",
+        "The memory limit of this server, and its source.",
     );
     if let Some(usage) = &usage {
         out.value(&[("of", &usage.limit.of)], usage.limit.bytes);
@@ -134,7 +134,7 @@ fn clients(out: &mut Exposition, caches: &Caches) {
         .value(&[], telemetry.accepted.get());
     out.family(Kind::Counter, "consort_connections_refused", "Connections that were one too many.")
         .value(&[], telemetry.turned_away.get());
-    out.family(Kind::Counter, "consort_rejections", "Times that a client has not shown who it is.")
+    out.family(Kind::Counter, "consort_rejections", "Failed authentications of clients.")
         .value(&[], telemetry.rejections.get());
     out.family(Kind::Counter, "consort_requests", "Requests of Hot Rod clients.");
     for (opcode, count) in sums.requests.iter().filter(|(_, count)| *count > 0) {
@@ -143,8 +143,8 @@ fn clients(out: &mut Exposition, caches: &Caches) {
     out.family(
         Kind::Histogram,
         "consort_request_duration_seconds",
-        "How long requests of Hot Rod clients take: from when a connection begins with what it has read until all of that \
-         is answered and ready to be written; for what has to wait, until it is itself. Reads and writes are of one key.",
+        "The duration of requests of Hot Rod clients, from the start of the requests that a connection has read to the end of all \
+         of them; for requests that wait, to their own end. Reads and writes are of one key.",
     );
     for class in Class::ALL {
         let times = telemetry.times(class);

@@ -35,7 +35,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
                 clear.began,
                 clear.ended
             );
-            return Err(("what was there when it was cleared is gone", what));
+            return Err(("entries before a clear are gone", what));
         }
     }
     Ok(())

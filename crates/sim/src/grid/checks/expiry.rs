@@ -30,7 +30,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let (Some(stored), Some(ended)) = (given(operation), operation.ended) else { continue };
         let describe = || describe(world, key, operation);
         if stored.lifetime.lifespan.is_some_and(|lifespan| stored.age >= lifespan) {
-            return Err(("nobody is given what has expired", describe()));
+            return Err(("no read returns an expired entry", describe()));
         }
         let Some(writer) = writer(operations, stored) else { continue };
         let Some(lifespan) = writer.lifespan() else { continue };
@@ -49,7 +49,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
             return Err(("entries say how old they are", written()));
         }
         if operation.began > acknowledged + lifespan.div_f64(SLOWEST) + late + ROUNDED {
-            return Err(("nobody is given what has expired", written()));
+            return Err(("no read returns an expired entry", written()));
         }
     }
     Ok(())
@@ -84,7 +84,7 @@ pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
                 at(Time::ZERO).iter().find(|(key, _)| !there.contains_key(*key))
             {
                 let what = format!("{} still has {key:?} with {version} in segment {segment}", node.name);
-                return Err(("nothing is left of what has expired", what));
+                return Err(("nothing is left of expired entries", what));
             }
         }
     }

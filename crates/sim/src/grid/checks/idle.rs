@@ -67,11 +67,11 @@ fn used_is_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), Broken
         return Ok(());
     }
     let what = format!(
-        "{}\n  does not find what was used by\n  {}",
+        "{}\n  does not find the entry used by\n  {}",
         of_key.describe(operation),
         of_key.describe(last)
     );
-    Err(("what is used is found", what))
+    Err(("a used entry is found", what))
 }
 
 /// Returns whether the members that may have returned an entry still know that.
@@ -98,11 +98,11 @@ fn unused_is_not_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), 
     let late = late(of_key.world, write.began, ended);
     if operation.began > last + max_idle.div_f64(SLOWEST) + late + ROUNDED {
         let what = format!(
-            "{}\n  finds what nobody has used since {last:?}\n  {}",
+            "{}\n  finds an entry that no client has used since {last:?}\n  {}",
             of_key.describe(operation),
             of_key.describe(write)
         );
-        return Err(("what nobody uses is found by nobody", what));
+        return Err(("an unused entry expires for every reader", what));
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let Some((Some(stored), ended)) = read.read() else { continue };
         let mut writers = operations.iter().filter(|write| write.value() == Some(&stored.value));
         let Some(writer) = writers.find(|write| write.began <= ended) else {
-            return Err(("what is read was written", describe(world, key, read)));
+            return Err(("a read value was written", describe(world, key, read)));
         };
         let is_judged = if has_parted { read.is_look() } else { !read.is_excused };
         let Some((_, written)) = writer.written().filter(|_| is_judged) else { continue };
@@ -37,7 +37,7 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
         let mut newer = acknowledged.iter().filter(is_newer);
         if let Some(newer) = newer.find(|other| other.ended.is_some_and(|at| at < read.began)) {
             let what = format!("{}\n  misses {}", describe(world, key, read), describe(world, key, newer));
-            return Err(("nobody reads what an acknowledged write has replaced", what));
+            return Err(("no read returns a value that an acknowledged write has replaced", what));
         }
     }
     Ok(())

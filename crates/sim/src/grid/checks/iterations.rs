@@ -119,7 +119,7 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
             && is_there(of_key, iteration, ended);
         if is_owed {
             let what = format!("{:?} is missing in {}", of_key.key, describe(world, iteration));
-            return Err(("what is there all the time comes", what));
+            return Err(("an entry that is present all the time is returned", what));
         }
     }
     Ok(())
@@ -150,7 +150,7 @@ pub(crate) fn whole(world: &World, first: usize, there: &BTreeMap<Bytes, Version
             iteration.found.iter().map(|(key, version, _)| (key.clone(), *version)).collect();
         if !matches!(iteration.result, Some(Ok(_))) || found != *there {
             let what = format!("{} entries are there, but {}", there.len(), describe(world, iteration));
-            return Err(("a walk in a quiet cluster gives what there is", what));
+            return Err(("an iteration in a quiet cluster returns the entries", what));
         }
     }
     Ok(())

@@ -62,7 +62,7 @@ pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Resul
                 key.and_then(|key| replica.get(key)),
                 describe(world, listener_client)
             );
-            return Err(("listeners with state have what is there", what));
+            return Err(("listeners with state have the present entries", what));
         }
     }
     Ok(())
@@ -124,7 +124,7 @@ fn in_order(world: &World, listener_client: &ListenerClient) -> Result<(), Broke
             missed.get_or_insert_with(describe);
         }
     }
-    missed.map_or(Ok(()), |what| Err(("what has happened follows from what was", what)))
+    missed.map_or(Ok(()), |what| Err(("an event follows from the previous state", what)))
 }
 
 /// Checks the previous value, for a listener that asks for it: it is the value of the event before. Merges do not report the
@@ -178,7 +178,7 @@ fn is_asked_for(
     if is_free || operations.iter().find(is_it).is_some() {
         return Ok(());
     }
-    Err(("what is told was asked for", format!("{event:?} at {}", describe(world, listener_client))))
+    Err(("an event was requested", format!("{event:?} at {}", describe(world, listener_client))))
 }
 
 /// Checks that every acknowledged change arrived that began after the listener was ready, and after its last gap.
@@ -224,7 +224,7 @@ fn nothing_missing(
             && (listener_client.options.with_values || event.value.is_none());
         if !is_right {
             let what = format!("{event:?} for {}", super::describe(world, &write.key, write));
-            return Err(("listeners are told what was done", what));
+            return Err(("listeners get the writes", what));
         }
     }
     Ok(())

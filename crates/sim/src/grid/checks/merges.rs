@@ -75,7 +75,7 @@ impl Merged<'_> {
             let Some((Some(stored), ended)) = read.read() else { continue };
             let mut writes = self.operations.iter();
             if !writes.any(|write| write.value() == Some(&stored.value) && write.began <= ended) {
-                return Err(("what is read was written", self.describe(read)));
+                return Err(("a read value was written", self.describe(read)));
             }
         }
         Ok(())
@@ -141,7 +141,7 @@ impl Merged<'_> {
         // An uncertain write may have been done in another partition.
         if is_unbroken && (uncertain.is_empty() || last.is_some()) || last.is_none() && !removes {
             let what = format!("{last:?} in the end, but {}", self.describe(standing));
-            return Err(("what one side has written is merged", what));
+            return Err(("a write of one partition is merged", what));
         }
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Merged<'_> {
             Some((other, ..)) => {
                 let (this, other) = (self.describe(write), self.describe(other));
                 let what = format!("{last:?} in the end, but {this}\n  and {other}");
-                Err(("what both sides have written is removed", what))
+                Err(("writes of both partitions are removed", what))
             }
             None => Ok(()),
         }

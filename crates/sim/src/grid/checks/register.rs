@@ -18,12 +18,12 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
                 .iter()
                 .any(|write| write.value() == Some(&stored.value) && write.began <= ended);
             if !is_written {
-                return Err(("what is read was written", of_key.describe(read)));
+                return Err(("a read value was written", of_key.describe(read)));
             }
             // Several writers of a counter may have one value.
             let writers = || of_key.operations.iter().filter(|write| write.value() == Some(&stored.value));
             if writers().all(|write| write.is_undone()) {
-                return Err(("what has failed was not done", of_key.describe(read)));
+                return Err(("a failed write was not done", of_key.describe(read)));
             }
         }
         if read.is_excused {
