@@ -121,7 +121,7 @@ fn doctor_reports_missing_or_wrong_credentials() {
         std::fs::write(&users, "alice admin password:secret\n").expect("a file");
         let _server = server(&["--users", &users.display().to_string()]);
         let by = "authentication of 127.0.0.1:11222: by SCRAM-SHA-512, SCRAM-SHA-384, SCRAM-SHA-256";
-        finds(&[], 1, &[by, "BAD     caches: ", "-> say who you are"]);
+        finds(&[], 1, &[by, "BAD     caches: ", "-> log in (hotrod://USER:PASSWORD@HOST)"]);
         finds(
             &["alice:wrong@127.0.0.1"],
             1,

@@ -269,7 +269,7 @@ fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
             assert_eq!(done(&["--at", at, "size", "perf"]).0, "100000\n");
         }
         demo.signal("INT");
-        demo.wait_for(&["SIGINT: the servers end"]);
+        demo.wait_for(&["SIGINT: the servers and their entries end"]);
         demo.wait_for_end();
         let (_, complaint, code) = cache(&["--at=127.0.0.1:11223", "ls"]);
         assert!(code == 2 && !complaint.is_empty(), "no server is left: {complaint}");
@@ -419,7 +419,7 @@ fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
         done(&["create", "shop"]);
         second.signal("STOP");
         first.signal("TERM");
-        first.wait_for(&["SIGTERM: answers what was asked, and leaves"]);
+        first.wait_for(&["SIGTERM: answering requests and leaving"]);
         first.signal("INT");
         first.wait_for(&["SIGINT once more: ended before"]);
         first.wait_for_death();
@@ -460,8 +460,8 @@ fn a_server_that_waits_says_for_what() {
         third.wait_for_death();
         let mut late = start("D", "11225");
         let told = late.wait_for(&["not serving yet, after 5 s"]);
-        assert!(told.contains("Start the servers that are missing"), "{told}");
-        assert!(told.contains("servers are away without which nothing may be written: "), "{told}");
+        assert!(told.contains("Start the missing servers"), "{told}");
+        assert!(told.contains("writes need these unreachable owners: "), "{told}");
         // Probes do not take the server for dead, and clients wait.
         for (path, code) in [("live", 200), ("started", 503), ("ready", 503)] {
             let answer = of_http(11225, &format!("/health/{path}")).await;

@@ -59,22 +59,25 @@ fn text(waited: Duration, view: &str, members: usize, pending: &[PendingCache]) 
     let away: BTreeSet<&String> = pending.iter().filter_map(|one| one.away.as_ref()).flatten().collect();
     let why = if !away.is_empty() {
         let away: Vec<&str> = away.into_iter().map(String::as_str).collect();
-        format!("servers are away without which nothing may be written: {}", away.join(", "))
+        format!("writes need these unreachable owners: {}", away.join(", "))
     } else if pending.is_empty() {
-        format!("it waits for answers of the servers that are here, {view}")
+        format!("it waits for responses of the members {view}")
     } else if members > 1 {
         format!(
-            "the servers that are here, {view}, have not taken this one in ({}): if servers have gone all at once, they do so \
-             when those are back",
+            "the members {view} have not added this server to the caches {}. If several servers left at the same time, they \
+             do so after those return",
             names()
         )
     } else {
-        format!("it is alone, {view}, and other servers of its cluster may have later changes ({})", names())
+        format!(
+            "it is the only member, {view}, and missing servers may have later changes of the caches {}",
+            names()
+        )
     };
     format!(
-        "not serving yet, after {} s: {why}. Start the servers that are missing, or mend the network between them. If they \
-         have crashed, consort cache make-available at a server that serves goes on without them; where none does, servers with \
-         --data do so with --recovery-timeout SECONDS, and others once all of the cluster are ended and started again",
+        "not serving yet, after {} s: {why}. Start the missing servers, or repair the network between them. If they have \
+         crashed for good, run consort cache make-available at a serving server. If no server serves, start servers that have \
+         --data with --recovery-timeout SECONDS; without --data, end all servers of the cluster and start them again",
         waited.as_secs()
     )
 }
@@ -92,13 +95,21 @@ mod tests {
         let waiting =
             |members, pending: &[PendingCache]| text(Duration::from_secs(5), "[A|3]", members, pending);
         let away = waiting(2, &[of("a", Some(&["C", "B"])), of("b", Some(&["C"])), of("c", None)]);
-        assert!(away.starts_with("not serving yet, after 5 s: servers are away"), "{away}");
-        assert!(away.contains(" written: B, C. Start the servers that are missing"), "{away}");
+        assert!(
+            away.starts_with("not serving yet, after 5 s: writes need these unreachable owners: B, C. Start"),
+            "{away}"
+        );
         let outside = waiting(2, &[of("a", None), of("b", None)]);
-        assert!(outside.contains("[A|3], have not taken this one in (a, b)"), "{outside}");
+        assert!(
+            outside.contains("the members [A|3] have not added this server to the caches a, b."),
+            "{outside}"
+        );
         let alone = waiting(1, &[of("a", None)]);
-        assert!(alone.contains("it is the only one here, [A|3]"), "{alone}");
+        assert!(
+            alone.contains("only member, [A|3], and missing servers may have later changes of the caches a"),
+            "{alone}"
+        );
         let silent = waiting(2, &[]);
-        assert!(silent.contains("waits for answers of the servers that are here, [A|3]"), "{silent}");
+        assert!(silent.contains("it waits for responses of the members [A|3]"), "{silent}");
     }
 }
