@@ -21,7 +21,7 @@ pub const TRANSFER_RATE_MIN: u32 = 256 * 1024;
 /// Responses with many entries that one connection assembles at a time, or whose bytes its client has not read.
 pub const LARGE_RESPONSES_MAX: usize = 64;
 
-/// Requests of one connection at a time that read a whole cache (SIZE, CLEAR, BULK_GET, queries, new listeners and others), for
+/// Requests of one connection at a time that read a whole cache (SIZE, BULK_GET, queries, new listeners and others), for
 /// each processor: enough to use all processors while some of these requests wait for other members. Without the limit, the
 /// tasks of one connection's pipelined requests fill the queues of all threads, and other connections wait behind them.
 pub const SCANS_PER_PROCESSOR: usize = 2;

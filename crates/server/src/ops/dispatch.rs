@@ -338,10 +338,13 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
-/// Returns whether a request reads a whole cache in one go. Iterations do not: each of their requests reads one batch.
+/// Returns whether a request reads a whole cache in one go. Iterations do not: each of their requests reads one batch. CLEAR
+/// does not: it reads no entry.
 const fn is_scan(body: &RequestBody) -> bool {
     match body {
-        RequestBody::Bulk(request) => !matches!(request, BulkRequest::PutAll(..) | BulkRequest::GetAll(..)),
+        RequestBody::Bulk(request) => {
+            !matches!(request, BulkRequest::PutAll(..) | BulkRequest::GetAll(..) | BulkRequest::Clear)
+        }
         RequestBody::Task(task::Request::Query(_)) => true,
         RequestBody::Multimap(request) => {
             matches!(request.action, MultimapAction::Size | MultimapAction::ContainsValue(..))
@@ -378,7 +381,6 @@ mod tests {
     fn scans_are_the_requests_that_read_whole_caches() {
         let multimap = |action| RequestBody::Multimap(multimap::Request { action, allows_duplicates: false });
         let scans = [
-            RequestBody::Bulk(BulkRequest::Clear),
             RequestBody::Bulk(BulkRequest::Size),
             RequestBody::Bulk(BulkRequest::BulkGet(1)),
             RequestBody::Bulk(BulkRequest::BulkGetKeys(0)),
@@ -390,6 +392,7 @@ mod tests {
             assert!(is_scan(scan), "{scan:?}");
         }
         let others = [
+            RequestBody::Bulk(BulkRequest::Clear),
             RequestBody::Bulk(BulkRequest::GetAll(Vec::new())),
             RequestBody::Bulk(BulkRequest::PutAll(Expiration::default(), Vec::new())),
             RequestBody::Map(map::Request::Get(Bytes::new())),
