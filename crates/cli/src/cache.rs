@@ -8,8 +8,8 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
+use crate::broken_pipe::print_error;
 use crate::password::Login;
-use crate::reader::complain;
 use crate::terminal::{Escaped, shown};
 
 #[derive(Args)]
@@ -173,7 +173,7 @@ fn code(is_done: bool) -> ExitCode {
 impl Cache {
     /// Errors have an exit code of their own, because 1 is an answer.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(self.ask().await.unwrap_or_else(|error| complain(&error, ExitCode::from(2))))
+        Ok(self.ask().await.unwrap_or_else(|error| print_error(&error, ExitCode::from(2))))
     }
 
     async fn ask(self) -> anyhow::Result<ExitCode> {

@@ -84,7 +84,7 @@ impl Join {
         arguments
     }
 
-    /// Settles where members on this host find each other, unless the user has said it.
+    /// Sets the addresses where members on this host find each other, unless the user has set them.
     pub(crate) fn on_this_host(&mut self, first_port: u16, members: usize) -> anyhow::Result<()> {
         self.bind.get_or_insert_with(|| "127.0.0.1".to_owned());
         if matches!(self.transport()?.short_name(), "TCP" | "TCP_NIO2") {

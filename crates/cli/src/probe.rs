@@ -79,7 +79,7 @@ impl Probe {
 
     pub(crate) fn run(mut self) -> anyhow::Result<ExitCode> {
         if let Some(file) = &self.passcode_file {
-            self.passcode = Some(crate::password::of_file(file)?);
+            self.passcode = Some(crate::password::read_file(file)?);
         }
         let mut text = self.keys.join(" ");
         if let Some(cluster) = &self.cluster {
@@ -165,9 +165,9 @@ impl Probe {
 
     /// Asks one member over TCP.
     pub(crate) fn ask(&self, to: (&str, u16), text: &str) -> anyhow::Result<String> {
-        let patience = Duration::from_millis(self.timeout.max(1_000));
-        let mut stream = connect(to, patience)?;
-        stream.set_read_timeout(Some(patience))?;
+        let time_limit = Duration::from_millis(self.timeout.max(1_000));
+        let mut stream = connect(to, time_limit)?;
+        stream.set_read_timeout(Some(time_limit))?;
         let mut request = self.request(text);
         request.push(b'\n');
         stream.write_all(&request)?;
@@ -178,10 +178,10 @@ impl Probe {
 }
 
 /// Connects to the first address of a host that accepts. Hosts that drop packets are waited for no longer than the timeout.
-fn connect(to: (&str, u16), patience: Duration) -> std::io::Result<TcpStream> {
+fn connect(to: (&str, u16), time_limit: Duration) -> std::io::Result<TcpStream> {
     let mut failure = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
     for address in to.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
+        match TcpStream::connect_timeout(&address, time_limit) {
             Ok(stream) => return Ok(stream),
             Err(error) => failure = error,
         }

@@ -10,7 +10,7 @@ use consort_group::PingData;
 use consort_group::config::{HostPort, Property};
 use consort_router::{Router as Routes, RouterConfig};
 
-use crate::ending::Signals;
+use crate::shutdown::Signals;
 use crate::table::table;
 
 /// The time limit for a router's list of registered members.

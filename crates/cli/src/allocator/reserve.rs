@@ -15,7 +15,7 @@ use clap::Args;
 use consort_measure::grouped;
 use consort_server::amount_of_bytes;
 
-use super::room::{Room, room};
+use super::available_memory::{AvailableMemory, available_memory};
 
 /// The option of commands that can reserve memory.
 #[derive(Args)]
@@ -74,12 +74,12 @@ fn too_much(bytes: u64) -> String {
 ///
 /// If there is not: how much there is, and where.
 pub(crate) fn check(bytes: u64) -> anyhow::Result<()> {
-    room().map_or(Ok(()), |room| fits(bytes, &room))
+    available_memory().map_or(Ok(()), |available| fits(bytes, &available))
 }
 
-fn fits(bytes: u64, room: &Room) -> anyhow::Result<()> {
-    if bytes > room.bytes {
-        bail!("{}: {} has {} left", too_much(bytes), room.of, megabytes(room.bytes));
+fn fits(bytes: u64, available: &AvailableMemory) -> anyhow::Result<()> {
+    if bytes > available.bytes {
+        bail!("{}: {} has {} left", too_much(bytes), available.of, megabytes(available.bytes));
     }
     Ok(())
 }
@@ -121,15 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_is_refused_before_any_is_taken() {
-        let room = Room { bytes: 1_000_000_000, of: "this machine".to_owned() };
-        assert!(fits(1_000_000_000, &room).is_ok());
-        let error = fits(1_000_000_001, &room).unwrap_err().to_string();
+    fn reservation_beyond_available_memory_is_refused_before_allocation() {
+        let available = AvailableMemory { bytes: 1_000_000_000, of: "this machine".to_owned() };
+        assert!(fits(1_000_000_000, &available).is_ok());
+        let error = fits(1_000_000_001, &available).unwrap_err().to_string();
         assert_eq!(error, "--reserve: 1,000 MB of memory cannot be had: this machine has 1,000 MB left");
     }
 
     #[test]
-    fn all_blocks_are_there_at_once() {
+    fn reserved_blocks_are_allocated_together() {
         for count in [0, 1, 5] {
             let blocks = blocks(count).unwrap();
             assert_eq!((blocks.len() as u64, blocks.iter().all(|block| block.len() == BLOCK)), (count, true));

@@ -14,10 +14,10 @@ use consort_measure::grouped;
 
 use self::servers::Servers;
 use self::watch::{HEAD, Watch};
-use crate::ending::Signals;
 use crate::join::Join;
 use crate::perf::grid::{Clients, Figures, Settings, Test, Total, bytes};
 use crate::perf::progress::every_second;
+use crate::shutdown::Signals;
 
 /// Start three servers on this host, put 100,000 keys, measure through Hot Rod, kill a server under load, and check the data.
 /// The servers serve until Ctrl-C or SIGTERM.
@@ -84,7 +84,7 @@ impl Demo {
                 println!("\n{}", invitation(&servers));
                 tokio::select! {
                     signal = signals.next() => println!("\n{signal}: the servers and their entries end."),
-                    ended = servers.one_has_ended() => {
+                    ended = servers.wait_for_any_end() => {
                         let (name, status) = ended?;
                         anyhow::bail!("server {name} has ended by itself: {status}");
                     }
@@ -118,9 +118,9 @@ impl Demo {
             begin.elapsed().as_secs_f64()
         );
         println!("\nA client with {} invokers, 80 % reads:", settings.threads);
-        let calm = quiet(&clients, &settings).await?;
+        let calm = measure_without_faults(&clients, &settings).await?;
         println!("\nOnce more, and a server dies on the way:");
-        let (table, storm) = with_a_death(servers, &clients, &settings).await?;
+        let (table, storm) = measure_kill(servers, &clients, &settings).await?;
         let found = clients.count(settings.keys).await?;
         println!("\n{} of {} keys are there.", grouped(found.into()), grouped(settings.keys.into()));
         print!("\n{table}");
@@ -139,7 +139,7 @@ impl Demo {
 }
 
 /// The test without a fault, with its results.
-async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
+async fn measure_without_faults(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
     let running = clients.start(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 });
     // Meanwhile nothing is counted.
     tokio::time::sleep(WARM_UP).await;
@@ -157,7 +157,7 @@ async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Fig
 }
 
 /// The test during which a server dies. Returns the rates as a table, and the client's figures.
-async fn with_a_death(
+async fn measure_kill(
     servers: &mut Servers,
     clients: &Clients,
     settings: &Settings,

@@ -29,7 +29,7 @@ pub(crate) async fn every_second<T>(
 }
 
 /// Does the work, with a line on the terminal, if there is one, with the count of the last second.
-pub(crate) async fn shown<T>(work: impl Future<Output = T>, count: impl Fn() -> u64, what: &str) -> T {
+pub(crate) async fn with_counter<T>(work: impl Future<Output = T>, count: impl Fn() -> u64, what: &str) -> T {
     let mut terminal = std::io::stderr();
     if !terminal.is_terminal() {
         return work.await;

@@ -91,7 +91,7 @@ fn helm_and_kubernetes_take_the_chart_with_all_values() {
         assert_eq!(headless["spec"]["clusterIP"], "None");
         assert_eq!(headless["spec"]["publishNotReadyAddresses"], true);
         let host = format!("{}.shop.svc", set["serviceName"].as_str().unwrap());
-        assert!(chart.arguments().contains(&&*format!("--listed-at={host}")), "{:?}", chart.arguments());
+        assert!(chart.arguments().contains(&&*format!("--wait-for-dns={host}")), "{:?}", chart.arguments());
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use consort_cache::{CacheManager, Phase, RawCache};
 use serde::{Deserialize, Serialize};
 
-use super::load::key;
+use super::target::key;
 
 /// Copies that are looked at before others may run.
 const TURN: u32 = 500;

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::figures::{Extremes, Figures, times};
 use super::settings::Settings;
-use super::target::Target;
+use super::target::{Target, key};
 use crate::perf::report::{Counts, histogram};
 
 /// Operations after which an invoker lets others run even if it never had to wait: reads of keys that are here end
@@ -283,11 +283,6 @@ impl Run {
             }
         }
     }
-}
-
-/// The bytes of a key.
-pub(crate) const fn key(number: u32) -> [u8; 4] {
-    number.to_be_bytes()
 }
 
 /// Puts these keys. `tell` gets the count from time to time.

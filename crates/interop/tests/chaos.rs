@@ -1,11 +1,11 @@
-//! The grid under load while things happen to its members: processes in network namespaces of their own.
+//! Faults of members under load: processes in network namespaces of their own.
 
 use consort_interop::{Tool, in_own_network};
 use consort_testbed::LinearizabilityChecker;
 
-/// Shorter pauses and cuts than `docs/lab/2026-11-live.md` has, and a stack that notices them.
+/// Shorter pauses and cuts than `docs/lab/2026-11-chaos.md` has, and a stack that notices them.
 const QUICK: [&str; 8] = [
-    "live",
+    "chaos",
     "--calm=0.5",
     "--keys=500",
     "--clients=10",
@@ -20,17 +20,17 @@ const QUICK: [&str; 8] = [
 fn nothing_is_lost_when_members_are_killed_stopped_cut_off_and_restarted() {
     let test = "nothing_is_lost_when_members_are_killed_stopped_cut_off_and_restarted";
     in_own_network(test, async {
-        let mut live = Tool::consort(&QUICK);
-        live.wait_for_end();
-        let said = live.said.join("\n");
-        assert!(said.contains("5 of 5 events without loss."), "{said}");
+        let mut chaos = Tool::consort(&QUICK);
+        chaos.wait_for_end();
+        let output = chaos.said.join("\n");
+        assert!(output.contains("5 of 5 events without loss."), "{output}");
         let figures = |name: &str| -> Vec<&str> {
-            live.said.iter().filter_map(|line| line.trim().strip_prefix(name)).map(str::trim).collect()
+            chaos.said.iter().filter_map(|line| line.trim().strip_prefix(name)).map(str::trim).collect()
         };
-        assert_eq!(figures("lost writes"), ["0"; 5], "{said}");
-        assert_eq!(figures("hung calls"), ["0"; 5], "{said}");
+        assert_eq!(figures("lost writes"), ["0"; 5], "{output}");
+        assert_eq!(figures("hung calls"), ["0"; 5], "{output}");
         // Planned operations fail no call.
-        assert_eq!(figures("failed calls").last(), Some(&"0"), "{said}");
+        assert_eq!(figures("failed calls").last(), Some(&"0"), "{output}");
     });
 }
 
@@ -41,17 +41,17 @@ fn check_history(test: &str, access: &[&str]) {
     in_own_network(test, async {
         let history = format!("--history={}", file.display());
         let mut arguments =
-            vec!["live", &history, "--members=3", "--clients=5", "--seconds=20", "--calm=0.5"];
+            vec!["chaos", &history, "--members=3", "--clients=5", "--seconds=20", "--calm=0.5"];
         arguments.extend(["--detect=2", "--pause=4", "--cut=5"]);
         arguments.extend(access);
-        let mut live = Tool::consort(&arguments);
-        live.wait_for_end();
-        let output = checker.command([file.as_path()]).output().unwrap();
-        let verdict = String::from_utf8_lossy(&output.stdout).into_owned();
-        let said = live.said.join("\n");
-        assert!(output.status.success(), "{verdict}\n{said}");
+        let mut chaos = Tool::consort(&arguments);
+        chaos.wait_for_end();
+        let judged = checker.command([file.as_path()]).output().unwrap();
+        let verdict = String::from_utf8_lossy(&judged.stdout).into_owned();
+        let output = chaos.said.join("\n");
+        assert!(judged.status.success(), "{verdict}\n{output}");
         let verdict: serde_json::Value = serde_json::from_str(&verdict).unwrap();
-        assert!(verdict["operations"].as_u64().unwrap() > 1_000, "{verdict}\n{said}");
+        assert!(verdict["operations"].as_u64().unwrap() > 1_000, "{verdict}\n{output}");
         std::fs::remove_file(&file).unwrap();
     });
 }

@@ -29,23 +29,23 @@ fn kinds(failed: &BTreeMap<String, u64>) -> String {
 }
 
 /// A figure of the others, and that of the member to which something was done if it is not the same.
-fn both(others: String, touched: &str) -> String {
-    if touched == "0" { others } else { format!("{others}; there {touched}") }
+fn both(others: String, faulty: &str) -> String {
+    if faulty == "0" { others } else { format!("{others}; there {faulty}") }
 }
 
 fn cells(row: &Row) -> [String; 8] {
-    let calls = row.others.reads + row.others.writes + row.touched.reads + row.touched.writes;
-    let hung = row.others.hung + row.touched.hung;
+    let calls = row.others.reads + row.others.writes + row.faulty.reads + row.faulty.writes;
+    let hung = row.others.hung + row.faulty.hung;
     let lost = row.found.lost + row.found.wrong + row.found.failed;
-    // In a rolling restart every member is one of the others and touched in its turn.
+    // In a rolling restart every member is one of the others and faulty in its turn.
     let pause = row.others.pause_ms;
     [
-        row.what.clone(),
+        row.event.clone(),
         grouped(calls as f64),
         lost.to_string(),
         hung.to_string(),
-        both(kinds(&row.others.failed), &kinds(&row.touched.failed)),
-        both(row.others.stale.to_string(), &row.touched.stale.to_string()),
+        both(kinds(&row.others.failed), &kinds(&row.faulty.failed)),
+        both(row.others.stale.to_string(), &row.faulty.stale.to_string()),
         seconds(Duration::from_millis(pause)),
         seconds(row.whole),
     ]
@@ -61,7 +61,7 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
     let notes: Vec<String> = rows
         .iter()
         .filter(|row| !row.note.is_empty())
-        .map(|row| format!("* {}: {}.\n", row.what, row.note))
+        .map(|row| format!("* {}: {}.\n", row.event, row.note))
         .collect();
     if notes.is_empty() { text } else { text + "\n" + &notes.concat() }
 }

@@ -1,4 +1,4 @@
-//! Going through everything in a cache, again and again, from one member.
+//! The load of `consort iterate`: one member iterates over all entries of a cache again and again.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use consort_cache::{EntryStream, Guarantee, RawCache};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-/// How a cache is gone through.
+/// How a cache is iterated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
@@ -28,7 +28,7 @@ pub(crate) enum Way {
 pub(crate) enum Take {
     /// Entry by entry, to be kept.
     Entries,
-    /// Entry by entry, where it lies.
+    /// Entry by entry, as bytes of the received batch.
     Bytes,
     /// An answer of a member at a time.
     Answers,
@@ -41,11 +41,11 @@ pub(crate) fn word(value: impl ValueEnum) -> String {
 
 /// The order to a member.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Walking {
+pub(crate) struct IterationLoad {
     pub(crate) way: Way,
     pub(crate) take: Take,
     pub(crate) batch: usize,
-    /// Walks at the same time.
+    /// Concurrent iterations.
     pub(crate) readers: usize,
     /// A pass that has begun by then is ended.
     pub(crate) time_ms: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Walking {
 
 /// The results.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct Walked {
+pub(crate) struct IterationResult {
     pub(crate) entries: u64,
     /// Of the values.
     pub(crate) bytes: u64,
@@ -62,69 +62,69 @@ pub(crate) struct Walked {
     pub(crate) seconds: f64,
 }
 
-impl Walking {
-    /// Goes through everything until the time is over.
+impl IterationLoad {
+    /// Iterates until the time is over.
     ///
     /// # Errors
     ///
-    /// The first of a walk.
-    pub(crate) async fn carry_out(self, cache: &RawCache) -> anyhow::Result<Walked> {
+    /// The first of an iteration.
+    pub(crate) async fn run(self, cache: &RawCache) -> anyhow::Result<IterationResult> {
         let begin = Instant::now();
         let end = begin + Duration::from_millis(self.time_ms);
         let mut readers = JoinSet::new();
         for _ in 0..self.readers {
             let cache = cache.clone();
             readers.spawn(async move {
-                let mut own = Walked::default();
+                let mut own = IterationResult::default();
                 while own.passes == 0 || Instant::now() < end {
                     self.pass(&cache, &mut own).await?;
                 }
                 anyhow::Ok(own)
             });
         }
-        let mut all = Walked::default();
+        let mut all = IterationResult::default();
         while let Some(reader) = readers.join_next().await {
             let own = reader.context("a reader")??;
             all.entries += own.entries;
             all.bytes += own.bytes;
             all.passes += own.passes;
         }
-        Ok(Walked { seconds: begin.elapsed().as_secs_f64(), ..all })
+        Ok(IterationResult { seconds: begin.elapsed().as_secs_f64(), ..all })
     }
 
-    async fn pass(self, cache: &RawCache, walked: &mut Walked) -> anyhow::Result<()> {
-        let mut walk = self.shape(cache.entries().batch(self.batch));
+    async fn pass(self, cache: &RawCache, result: &mut IterationResult) -> anyhow::Result<()> {
+        let mut entries = self.shape(cache.entries().batch(self.batch));
         match self.take {
             Take::Entries => {
-                while let Some(entry) = walk.next().await {
-                    walked.bytes += entry?.1.len() as u64;
-                    walked.entries += 1;
+                while let Some(entry) = entries.next().await {
+                    result.bytes += entry?.1.len() as u64;
+                    result.entries += 1;
                 }
             }
             Take::Bytes => {
-                while let Some(entry) = walk.next_bytes().await {
-                    walked.bytes += entry?.value.len() as u64;
-                    walked.entries += 1;
+                while let Some(entry) = entries.next_bytes().await {
+                    result.bytes += entry?.value.len() as u64;
+                    result.entries += 1;
                 }
             }
             Take::Answers => {
-                while let Some(batch) = walk.next_batch().await {
+                while let Some(batch) = entries.next_batch().await {
                     let batch = batch?;
-                    walked.entries += batch.len() as u64;
-                    walked.bytes += batch.bytes().map(|entry| entry.value.len() as u64).sum::<u64>();
+                    result.entries += batch.len() as u64;
+                    result.bytes += batch.bytes().map(|entry| entry.value.len() as u64).sum::<u64>();
                 }
             }
         }
-        walked.passes += 1;
+        result.passes += 1;
         Ok(())
     }
 
-    fn shape<T>(self, walk: EntryStream<T>) -> EntryStream<T> {
+    fn shape<T>(self, entries: EntryStream<T>) -> EntryStream<T> {
         match self.way {
-            Way::Parallel => walk,
-            Way::Sequential => walk.sequential(),
-            Way::AtMostOnce => walk.guarantee(Guarantee::AtMostOnce),
-            Way::AtLeastOnce => walk.guarantee(Guarantee::AtLeastOnce),
+            Way::Parallel => entries,
+            Way::Sequential => entries.sequential(),
+            Way::AtMostOnce => entries.guarantee(Guarantee::AtMostOnce),
+            Way::AtLeastOnce => entries.guarantee(Guarantee::AtLeastOnce),
         }
     }
 }

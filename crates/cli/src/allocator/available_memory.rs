@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The available bytes, and the limit that they belong to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Room {
+pub(super) struct AvailableMemory {
     pub(super) bytes: u64,
     pub(super) of: String,
 }
@@ -14,22 +14,22 @@ pub(super) struct Room {
 const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Returns the narrowest limit; none if none is known.
-pub(super) fn room() -> Option<Room> {
-    let machine = read_to_string("/proc/meminfo").ok().and_then(|said| of_machine(&said));
+pub(super) fn available_memory() -> Option<AvailableMemory> {
+    let machine = read_to_string("/proc/meminfo").ok().and_then(|meminfo| machine_memory(&meminfo));
     let own = read_to_string("/proc/self/cgroup").unwrap_or_default();
     let groups = group(&own).into_iter().flat_map(Path::ancestors).filter_map(|path| {
         let group = Path::new(GROUPS).join(path);
-        let said = |file: &str| read_to_string(group.join(file)).ok();
-        let bytes = of_group(&said("memory.max")?, &said("memory.current")?, &said("memory.stat")?)?;
-        Some(Room { bytes, of: format!("control group {}", group.display()) })
+        let read = |file: &str| read_to_string(group.join(file)).ok();
+        let bytes = group_memory(&read("memory.max")?, &read("memory.current")?, &read("memory.stat")?)?;
+        Some(AvailableMemory { bytes, of: format!("control group {}", group.display()) })
     });
-    machine.into_iter().chain(groups).min_by_key(|room| room.bytes)
+    machine.into_iter().chain(groups).min_by_key(|available| available.bytes)
 }
 
 /// Returns the memory that is available without swapping.
-fn of_machine(meminfo: &str) -> Option<Room> {
+fn machine_memory(meminfo: &str) -> Option<AvailableMemory> {
     let bytes = number(meminfo, "MemAvailable:")? * 1_024;
-    Some(Room { bytes, of: "this machine".to_owned() })
+    Some(AvailableMemory { bytes, of: "this machine".to_owned() })
 }
 
 /// The path of a process's group, below where they all are.
@@ -37,8 +37,8 @@ fn group(own: &str) -> Option<&Path> {
     own.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new)
 }
 
-/// Returns the memory that a group's processes can still take; pages of files make room for them. None without a limit.
-fn of_group(max: &str, current: &str, stat: &str) -> Option<u64> {
+/// Returns the memory that a group's processes can still take; pages of files count as available. None without a limit.
+fn group_memory(max: &str, current: &str, stat: &str) -> Option<u64> {
     let max: u64 = max.trim().parse().ok()?;
     let current: u64 = current.trim().parse().ok()?;
     let files = number(stat, "file").unwrap_or_default();
@@ -57,23 +57,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_tells_what_is_available() {
+    fn available_memory_of_the_machine_is_read_from_meminfo() {
         let meminfo =
             "MemTotal:       24683596 kB\nMemFree:         1000000 kB\nMemAvailable:   20000000 kB\n";
-        assert_eq!(of_machine(meminfo), Some(Room { bytes: 20_480_000_000, of: "this machine".to_owned() }));
-        assert_eq!(of_machine("MemTotal: 5 kB\nMemAvailable: many"), None);
+        assert_eq!(
+            machine_memory(meminfo),
+            Some(AvailableMemory { bytes: 20_480_000_000, of: "this machine".to_owned() })
+        );
+        assert_eq!(machine_memory("MemTotal: 5 kB\nMemAvailable: many"), None);
     }
 
     #[test]
-    fn files_of_a_group_make_room() {
+    fn file_pages_of_a_group_count_as_available() {
         let stat = "anon 600\nfile 300\nfile_mapped 7\n";
-        assert_eq!(of_group("1000\n", "900\n", stat), Some(400));
-        assert_eq!(of_group("1000\n", "1300\n", ""), Some(0), "a limit that was lowered");
-        assert_eq!(of_group("max\n", "900\n", stat), None);
+        assert_eq!(group_memory("1000\n", "900\n", stat), Some(400));
+        assert_eq!(group_memory("1000\n", "1300\n", ""), Some(0), "a limit that was lowered");
+        assert_eq!(group_memory("max\n", "900\n", stat), None);
     }
 
     #[test]
-    fn a_group_is_in_others() {
+    fn group_path_includes_its_ancestors() {
         let own = group("1:name=systemd:/old\n0::/kubepods/pod7\n").unwrap();
         let all: Vec<_> = own.ancestors().map(|path| Path::new(GROUPS).join(path)).collect();
         let expected = ["/sys/fs/cgroup/kubepods/pod7", "/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/"];
@@ -82,9 +85,9 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_some() {
+    fn this_machine_has_available_memory() {
         if cfg!(target_os = "linux") {
-            assert!(room().is_some_and(|room| room.bytes > 0));
+            assert!(available_memory().is_some_and(|available| available.bytes > 0));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A member that writes allocates memory for the new value and frees that of the old one, which lies anywhere. The allocator
 //! puts a freed block back into its page, where others of its size are in use, and searches a page with a free one for the
 //! next: 7 % of a member's time at 80 % reads (docs/lab/2026-11-performance.md). So a thread that serves a member keeps some
-//! freed blocks on shelves, by size, and allocates from them first. Buffers for reads and writes come from them, too: the last
+//! freed blocks in a cache, by size class, and allocates from them first. Buffers for reads and writes come from them, too: the last
 //! one is still in the CPU's cache, and the allocator's next is not.
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libmimalloc_sys::mi_malloc;
 use mimalloc::MiMalloc;
 
-/// The allocator, behind the shelves of threads that have some.
-pub(super) struct Recycling;
+/// The allocator, behind the caches of threads that have one.
+pub(super) struct RecyclingAllocator;
 
-/// How blocks for the shelves are aligned: as the allocator aligns them anyway.
+/// The alignment of cached blocks: the allocator aligns them so anyway.
 const ALIGN: usize = 16;
 
 /// The alignment of every block. Requests for no more avoid the allocator's check of alignments: an iteration that allocates
@@ -45,11 +45,11 @@ const LAYOUTS: [Layout; CLASSES] = {
     layouts
 };
 
-/// Returns the class with the smallest blocks that fit; none if the shelves have no such class.
+/// Returns the class with the smallest blocks that fit; none if the caches have no such class.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
-    let is_shelved = SIZES.contains(&layout.size()) && layout.align() <= ALIGN;
-    is_shelved.then(|| {
+    let is_cached = SIZES.contains(&layout.size()) && layout.align() <= ALIGN;
+    is_cached.then(|| {
         let last = layout.size() - 1;
         let doubling = last.ilog2() as usize;
         (doubling - 8) * 4 + (last >> (doubling - 2)) % 4
@@ -75,38 +75,38 @@ const fn blocks_max(class: usize) -> usize {
     if blocks < BLOCKS_MAX { blocks } else { BLOCKS_MAX }
 }
 
-struct Shelf {
+struct SizeClass {
     count: usize,
-    /// The fewest that were on it since the last sweep: as many lie at its bottom that were not needed.
+    /// The fewest blocks since the last sweep: as many at the bottom were not needed.
     least: usize,
-    /// The first `count` are on it.
+    /// The first `count` are blocks.
     blocks: [*mut u8; BLOCKS_MAX],
 }
 
-struct Shelves {
-    /// The bytes of all blocks on all shelves.
+struct ThreadCache {
+    /// The bytes of all blocks of all classes.
     bytes: usize,
     /// Blocks that the thread has freed since the last sweep.
     freed: u32,
-    shelves: [Shelf; CLASSES],
+    classes: [SizeClass; CLASSES],
 }
 
-impl Shelves {
+impl ThreadCache {
     fn new() -> Self {
-        let shelf = || Shelf { count: 0, least: 0, blocks: [ptr::null_mut(); BLOCKS_MAX] };
-        Self { bytes: 0, freed: 0, shelves: std::array::from_fn(|_| shelf()) }
+        let size_class = || SizeClass { count: 0, least: 0, blocks: [ptr::null_mut(); BLOCKS_MAX] };
+        Self { bytes: 0, freed: 0, classes: std::array::from_fn(|_| size_class()) }
     }
 
     #[inline]
     fn take(&mut self, class: usize) -> Option<*mut u8> {
-        let shelf = &mut self.shelves[class];
-        shelf.count = shelf.count.checked_sub(1)?;
-        shelf.least = shelf.least.min(shelf.count);
+        let size_class = &mut self.classes[class];
+        size_class.count = size_class.count.checked_sub(1)?;
+        size_class.least = size_class.least.min(size_class.count);
         self.bytes -= LAYOUTS[class].size();
-        Some(shelf.blocks[shelf.count])
+        Some(size_class.blocks[size_class.count])
     }
 
-    /// None if there is no room for it.
+    /// None if the cache is full.
     #[inline]
     fn keep(&mut self, class: usize, block: *mut u8) -> Option<()> {
         self.freed += 1;
@@ -117,9 +117,9 @@ impl Shelves {
         if bytes > ALL_BYTES_MAX {
             return None;
         }
-        let shelf = &mut self.shelves[class];
-        *shelf.blocks[..blocks_max(class)].get_mut(shelf.count)? = block;
-        shelf.count += 1;
+        let size_class = &mut self.classes[class];
+        *size_class.blocks[..blocks_max(class)].get_mut(size_class.count)? = block;
+        size_class.count += 1;
         self.bytes = bytes;
         Some(())
     }
@@ -128,20 +128,20 @@ impl Shelves {
     #[cold]
     fn sweep(&mut self) {
         self.freed = 0;
-        for (shelf, layout) in self.shelves.iter_mut().zip(LAYOUTS) {
-            for &block in &shelf.blocks[..shelf.least] {
-                // SAFETY: a block on a shelf was allocated with its class's layout, and nothing else refers to it.
+        for (size_class, layout) in self.classes.iter_mut().zip(LAYOUTS) {
+            for &block in &size_class.blocks[..size_class.least] {
+                // SAFETY: a block of a size class was allocated with the class's layout, and nothing else refers to it.
                 unsafe { MiMalloc.dealloc(block, layout) };
             }
-            shelf.blocks.copy_within(shelf.least..shelf.count, 0);
-            shelf.count -= shelf.least;
-            self.bytes -= shelf.least * layout.size();
-            shelf.least = shelf.count;
+            size_class.blocks.copy_within(size_class.least..size_class.count, 0);
+            size_class.count -= size_class.least;
+            self.bytes -= size_class.least * layout.size();
+            size_class.least = size_class.count;
         }
     }
 }
 
-impl Drop for Shelves {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
         // The first sweep may find blocks that were needed; the second frees them.
         self.sweep();
@@ -149,15 +149,15 @@ impl Drop for Shelves {
     }
 }
 
-/// The shelves of a thread. Another thread may sweep them while the thread waits for work.
+/// The cache of a thread. Another thread may sweep it while the thread waits for work.
 struct Owner {
-    /// Whether the thread waits, and does not look at its shelves.
+    /// Whether the thread waits, and does not look at its cache.
     is_parked: Mutex<bool>,
-    shelves: UnsafeCell<Shelves>,
+    cache: UnsafeCell<ThreadCache>,
 }
 
-// SAFETY: The shelves are accessed by their thread while `is_parked` is false, and under the lock of `is_parked` while it is
-// true. Only their thread changes it, under the lock. The blocks on them may be freed by any thread.
+// SAFETY: The cache is accessed by its thread while `is_parked` is false, and under the lock of `is_parked` while it is
+// true. Only its thread changes `is_parked`, under the lock. The blocks in the cache may be freed by any thread.
 unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
@@ -171,19 +171,19 @@ impl Owner {
         let is_parked = self.is_parked.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_parked {
             // SAFETY: the thread is parked, and stays so while the lock is held.
-            unsafe { (*self.shelves.get()).sweep() };
+            unsafe { (*self.cache.get()).sweep() };
         }
     }
 }
 
-/// The shelves of all threads that have some.
+/// The caches of all threads that have one.
 static OWNERS: Mutex<Vec<Arc<Owner>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread's shelves; null if it has none or is parked. It has no destructor, with which an allocator could not use it.
-    static SHELVES: Cell<*mut Shelves> = const { Cell::new(ptr::null_mut()) };
+    /// This thread's cache; null if it has none or is parked. It has no destructor, with which an allocator could not use it.
+    static CACHE: Cell<*mut ThreadCache> = const { Cell::new(ptr::null_mut()) };
 
-    /// The owner of the shelves, from [`begin`] to [`end`].
+    /// The owner of the cache, from [`begin`] to [`end`].
     static OWNER: Cell<*const Owner> = const { Cell::new(ptr::null()) };
 
     /// The turn in which this thread has last collected the blocks of its pages that other threads have freed.
@@ -193,21 +193,21 @@ thread_local! {
 /// Counts the turns in which each thread collects once.
 static TURN: AtomicU32 = AtomicU32::new(0);
 
-/// This thread has shelves from now on.
+/// Gives this thread a cache.
 pub(crate) fn begin() {
     if OWNER.get().is_null() {
-        let owner = Owner { is_parked: Mutex::new(false), shelves: UnsafeCell::new(Shelves::new()) };
+        let owner = Owner { is_parked: Mutex::new(false), cache: UnsafeCell::new(ThreadCache::new()) };
         let owner = Arc::new(owner);
         OWNER.set(Arc::as_ptr(&owner));
-        let shelves = owner.shelves.get();
+        let cache = owner.cache.get();
         OWNERS.lock().unwrap_or_else(PoisonError::into_inner).push(owner);
-        SHELVES.set(shelves);
+        CACHE.set(cache);
     }
 }
 
 /// Frees the blocks that this thread keeps, and keeps no more. A thread that ends without this call leaks them.
 pub(crate) fn end() {
-    SHELVES.set(ptr::null_mut());
+    CACHE.set(ptr::null_mut());
     let owner = OWNER.replace(ptr::null());
     let mut owners = OWNERS.lock().unwrap_or_else(PoisonError::into_inner);
     let ended = owners.iter().position(|other| ptr::eq(Arc::as_ptr(other), owner));
@@ -219,10 +219,10 @@ pub(crate) fn end() {
 /// Notes that this thread waits for work. Its blocks may be freed meanwhile. Once in a turn it collects its pages' blocks that
 /// other threads have freed: the allocator checks those only when the thread allocates blocks of their size.
 pub(crate) fn park() {
-    SHELVES.set(ptr::null_mut());
+    CACHE.set(ptr::null_mut());
     let turn = TURN.load(Ordering::Relaxed);
     if COLLECTED_IN.replace(turn) != turn {
-        super::give_back_what_is_due();
+        super::return_expired_memory();
     }
     // SAFETY: null, or this thread's own, which stays until `end` is called on this thread.
     if let Some(owner) = unsafe { OWNER.get().as_ref() } {
@@ -235,7 +235,7 @@ pub(crate) fn unpark() {
     // SAFETY: as above.
     if let Some(owner) = unsafe { OWNER.get().as_ref() } {
         owner.set_parked(false);
-        SHELVES.set(owner.shelves.get());
+        CACHE.set(owner.cache.get());
     }
 }
 
@@ -246,28 +246,28 @@ pub(super) fn sweep_parked() {
     owners.iter().for_each(|owner| owner.sweep_if_parked());
 }
 
-/// The shelves of this thread, for as long as `act` takes, which calls the allocator below and not this one.
+/// The cache of this thread, for as long as `act` takes, which calls the allocator below and not this one.
 #[inline]
-fn with_shelves<R>(act: impl FnOnce(&mut Shelves) -> Option<R>) -> Option<R> {
-    // SAFETY: null, or this thread's own, which stay until `end` is called on this thread. While it is not null no other
-    // thread looks at them. There is one reference at a time: no `act` comes back here.
-    unsafe { SHELVES.get().as_mut() }.and_then(act)
+fn with_cache<R>(act: impl FnOnce(&mut ThreadCache) -> Option<R>) -> Option<R> {
+    // SAFETY: null, or this thread's own, which stays until `end` is called on this thread. While it is not null no other
+    // thread looks at it. There is one reference at a time: no `act` comes back here.
+    unsafe { CACHE.get().as_mut() }.and_then(act)
 }
 
 fn take(class: usize) -> Option<*mut u8> {
-    with_shelves(|shelves| shelves.take(class))
+    with_cache(|cache| cache.take(class))
 }
 
-/// None if there is no room for it.
+/// None if the cache is full.
 fn keep(class: usize, block: *mut u8) -> Option<()> {
-    with_shelves(|shelves| shelves.keep(class, block))
+    with_cache(|cache| cache.keep(class, block))
 }
 
 // SAFETY: A layout that has a class gets a block of that class's layout, which is at least as large and as aligned, on every
-// thread, with shelves or without. So whatever is freed with a layout of a class is a block of it, and may serve any other
-// layout of that class. A block is on one shelf at most: it gets there when it is freed, and leaves when it is taken. All
+// thread, with a cache or without. So a block that is freed with a layout of a class is one of the class, and may serve any other
+// layout of that class. A block is in one cache at most: it gets there when it is freed, and leaves when it is taken. All
 // other layouts are the allocator's own, from the beginning to the end. Nothing here panics: a class is below `CLASSES`.
-unsafe impl GlobalAlloc for Recycling {
+unsafe impl GlobalAlloc for RecyclingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class_of(layout) {
@@ -355,7 +355,7 @@ mod tests {
             let layout = layout(size);
             // SAFETY: the size is not zero, and the bytes written are within the allocation.
             let at = unsafe {
-                let at = Recycling.alloc(layout);
+                let at = RecyclingAllocator.alloc(layout);
                 at.write_bytes(filled_with, size);
                 at
             };
@@ -375,7 +375,7 @@ mod tests {
         fn resize(&mut self, size: usize) {
             let kept = self.layout.size().min(size);
             // SAFETY: it was allocated with this layout, and the size is not zero.
-            self.at = unsafe { Recycling.realloc(self.at, self.layout, size) };
+            self.at = unsafe { RecyclingAllocator.realloc(self.at, self.layout, size) };
             self.layout = layout(size);
             // SAFETY: so much is there and was written; the rest is written then.
             unsafe {
@@ -390,16 +390,16 @@ mod tests {
         fn drop(&mut self) {
             self.check();
             // SAFETY: it was allocated with this layout.
-            unsafe { Recycling.dealloc(self.at, self.layout) };
+            unsafe { RecyclingAllocator.dealloc(self.at, self.layout) };
         }
     }
 
     fn kept(class: usize) -> usize {
-        with_shelves(|shelves| Some(shelves.shelves[class].count)).unwrap_or(0)
+        with_cache(|cache| Some(cache.classes[class].count)).unwrap_or(0)
     }
 
     #[test]
-    fn class_takes_what_is_in_it_and_wastes_a_fifth_at_most() {
+    fn class_fits_its_layouts_and_wastes_a_fifth_at_most() {
         for size in (1..10_000).chain((10_000..300_000).step_by(7)) {
             let Some(class) = class_of(layout(size)) else {
                 assert!(!SIZES.contains(&size));
@@ -422,12 +422,12 @@ mod tests {
         drop(block);
         assert_eq!(Block::new(1_024, 2).at, at);
         end();
-        assert!(SHELVES.get().is_null());
+        assert!(CACHE.get().is_null());
         assert_eq!(kept(class_of(layout(1_000)).unwrap()), 0);
     }
 
     #[test]
-    fn no_more_are_kept_than_there_is_room_for() {
+    fn blocks_beyond_the_capacity_of_a_class_are_freed() {
         begin();
         for (size, most) in [(3_500, BLOCKS_MAX), (60_000, 8), (200_000, 2)] {
             let class = class_of(layout(size)).unwrap();
@@ -445,7 +445,7 @@ mod tests {
             drop((0..blocks_max(class)).map(|n| Block::new(layout.size(), n as u8)).collect::<Vec<_>>());
         }
         let kept: usize = (0..CLASSES).map(|class| kept(class) * LAYOUTS[class].size()).sum();
-        assert_eq!(with_shelves(|shelves| Some(shelves.bytes)), Some(kept));
+        assert_eq!(with_cache(|cache| Some(cache.bytes)), Some(kept));
         assert!((ALL_BYTES_MAX / 2..=ALL_BYTES_MAX).contains(&kept), "{kept}");
         end();
     }
@@ -483,23 +483,23 @@ mod tests {
     }
 
     #[test]
-    fn recycled_memory_is_zero_where_that_is_asked_for() {
+    fn recycled_memory_is_zeroed_on_request() {
         begin();
         drop(Block::new(2_000, 0xff));
         let layout = layout(1_900);
         // SAFETY: the size is not zero; it is freed with the same layout.
         unsafe {
-            let block = Recycling.alloc_zeroed(layout);
+            let block = RecyclingAllocator.alloc_zeroed(layout);
             assert!(std::slice::from_raw_parts(block, 1_900).iter().all(|&byte| byte == 0));
-            Recycling.dealloc(block, layout);
+            RecyclingAllocator.dealloc(block, layout);
         }
         end();
     }
 
     #[test]
-    fn blocks_keep_what_is_written_to_them_whoever_frees_and_resizes_them() {
+    fn blocks_keep_their_bytes_when_other_threads_free_and_resize_them() {
         let (give, given) = mpsc::channel::<Block>();
-        // One with shelves and one without, which free each other's.
+        // One with a cache and one without, which free each other's.
         let other = std::thread::spawn(move || {
             let mut held = Vec::new();
             for (n, block) in given.into_iter().enumerate() {

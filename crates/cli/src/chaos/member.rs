@@ -13,11 +13,11 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::clients::{Clients, Load, Tally, count_of, kind, value};
 use super::ledger::Ledger;
-use crate::ending::{Signals, hand_over};
 use crate::perf::grid::key;
+use crate::shutdown::{Signals, leave_gracefully};
 
 /// The cache.
-pub(super) const CACHE: &str = "live";
+pub(super) const CACHE: &str = "chaos";
 
 /// Keys that are put together when a place's keys are put first.
 const CHUNK: usize = 500;
@@ -42,7 +42,7 @@ pub(crate) enum Order {
 
 /// A member's message.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Said {
+pub(crate) enum Reply {
     /// It has the cache open.
     Ready,
     Done,
@@ -59,7 +59,7 @@ pub(crate) enum Said {
 pub(crate) struct Line {
     /// Of the order that this answers; 0 if it was not asked.
     pub(crate) number: u64,
-    pub(crate) said: Said,
+    pub(crate) reply: Reply,
 }
 
 /// How far a member is.
@@ -104,7 +104,7 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
     let config = CacheConfig { mode: CacheMode::Distributed { owners: 2 }, ..CacheConfig::new(CACHE) };
     let cache = setting.manager.open(config).raw().await?;
     let ledger = Rc::new(Ledger::open(&setting.directory, setting.places, setting.keys_each)?);
-    say(0, Said::Ready);
+    send_reply(0, Reply::Ready);
     let mut clients: Option<Clients> = None;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     loop {
@@ -112,9 +112,9 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
             line = lines.next_line() => line.context("the input")?,
             _ = signals.next() => {
                 if let Some(clients) = clients.take() {
-                    say(0, Said::Last(clients.stop().await));
+                    send_reply(0, Reply::Last(clients.stop().await));
                 }
-                return hand_over(setting.manager, signals.next(), |_| ()).await;
+                return leave_gracefully(setting.manager, signals.next(), |_| ()).await;
             }
         };
         let Some(line) = line else {
@@ -122,14 +122,14 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
             return Ok(());
         };
         let (number, order): (u64, Order) = serde_json::from_str(&line).context("an order")?;
-        let said = match order {
+        let reply = match order {
             Order::Populate => match populate(&cache, &ledger, &setting).await {
-                Ok(()) => Said::Done,
-                Err(error) => Said::Failed(format!("{error:#}")),
+                Ok(()) => Reply::Done,
+                Err(error) => Reply::Failed(format!("{error:#}")),
             },
             Order::Work => {
                 clients.get_or_insert_with(|| Clients::start(&cache, &ledger, setting.place, setting.load));
-                Said::Done
+                Reply::Done
             }
             Order::Stop => {
                 let stopping = clients.take();
@@ -138,28 +138,28 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
                         Some(clients) => clients.stop().await,
                         None => Tally::default(),
                     };
-                    say(number, Said::Tally(tally));
+                    send_reply(number, Reply::Tally(tally));
                 });
                 continue;
             }
-            Order::Look => Said::State(look(&setting.manager)),
+            Order::Look => Reply::State(member_state(&setting.manager)),
             Order::Read => match read(&cache, &ledger, setting.load).await {
-                Ok(found) => Said::Found(found),
-                Err(error) => Said::Failed(format!("{error:#}")),
+                Ok(found) => Reply::Found(found),
+                Err(error) => Reply::Failed(format!("{error:#}")),
             },
         };
-        say(number, said);
+        send_reply(number, reply);
     }
 }
 
 /// Sends a message, unless the reader has gone.
-pub(super) fn say(number: u64, said: Said) {
-    if let Ok(line) = serde_json::to_string(&Line { number, said }) {
+pub(super) fn send_reply(number: u64, reply: Reply) {
+    if let Ok(line) = serde_json::to_string(&Line { number, reply }) {
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
-pub(super) fn look(manager: &CacheManager) -> State {
+pub(super) fn member_state(manager: &CacheManager) -> State {
     let topology = manager.watch_topology(CACHE).and_then(|topology| topology.borrow().clone());
     let view = manager.view();
     let coordinator = view.as_ref().and_then(|view| view.coordinator());
@@ -195,7 +195,7 @@ async fn read(cache: &RawCache, ledger: &Ledger, load: Load) -> anyhow::Result<F
     let cache = cache.with_timeout(Duration::from_secs(10));
     for number in 0..ledger.keys() {
         let (least, most) = (ledger.acknowledged(number)?, ledger.tried(number)?);
-        let what = match cache.get(&key(number)[..]).await {
+        let finding = match cache.get(&key(number)[..]).await {
             Ok(found) => match count_of(number, found.as_deref(), load.size) {
                 Some(count) if count < least => {
                     all.lost += 1;
@@ -212,7 +212,8 @@ async fn read(cache: &RawCache, ledger: &Ledger, load: Load) -> anyhow::Result<F
                 format!("{}: {error}", kind(&error))
             }
         };
-        all.example.get_or_insert_with(|| format!("key {number} {what}; acknowledged {least}, tried {most}"));
+        all.example
+            .get_or_insert_with(|| format!("key {number} {finding}; acknowledged {least}, tried {most}"));
         if number % TURN == 0 {
             tokio::task::yield_now().await;
         }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::clients::Tally;
 use super::cluster::Cluster;
-use super::member::{Found, Order, Said};
+use super::member::{Found, Order, Reply};
 use crate::perf::member_name;
 
 /// An event.
@@ -39,11 +39,11 @@ pub(crate) struct Times {
 /// The results of an event.
 #[derive(Debug)]
 pub(crate) struct Row {
-    pub(crate) what: String,
+    pub(crate) event: String,
     /// The results of clients of members without a fault.
     pub(crate) others: Tally,
     /// The results of clients of members with a fault.
-    pub(crate) touched: Tally,
+    pub(crate) faulty: Tally,
     /// The entries at the end.
     pub(crate) found: Found,
     /// From the event, or from its end if it lasts, until every key has all its owners.
@@ -56,7 +56,7 @@ impl Row {
     /// Returns whether nothing was lost, nothing hung, and reads returned valid values.
     pub(crate) fn is_good(&self) -> bool {
         let Found { lost, wrong, failed, .. } = self.found;
-        let both = [&self.others, &self.touched];
+        let both = [&self.others, &self.faulty];
         lost + wrong + failed == 0
             && self.others.stale == 0
             && both.iter().all(|tally| tally.hung + tally.wrong == 0)
@@ -67,7 +67,7 @@ impl Row {
 
 /// The faults that were caused.
 pub(super) struct Done {
-    pub(super) touched: Vec<usize>,
+    pub(super) faulty: Vec<usize>,
     tally: Tally,
     whole: Duration,
     note: String,
@@ -75,7 +75,7 @@ pub(super) struct Done {
 
 impl Event {
     /// Whether its member can be left out of the topology without knowing it, and give stale values until it does.
-    pub(super) fn hides_the_topology(self) -> bool {
+    pub(super) fn allows_stale_reads(self) -> bool {
         matches!(self, Self::Pause | Self::Cut)
     }
 
@@ -91,50 +91,46 @@ impl Event {
     }
 
     /// Lets it happen under load, then looks at everything.
-    pub(crate) async fn happen(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Row> {
+    pub(crate) async fn run(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Row> {
         cluster.order_all(Order::Work).await?;
         tokio::time::sleep(times.calm).await;
-        let done = self.act(cluster, times).await?;
+        let done = self.cause(cluster, times).await?;
         tokio::time::sleep(times.calm).await;
-        let (mut others, mut touched) = (Tally::default(), done.tally);
-        for (place, said) in cluster.order_all(Order::Stop).await? {
-            let Said::Tally(tally) = said else { bail!("no tally") };
-            if done.touched.contains(&place) { &mut touched } else { &mut others }.add(&tally);
+        let (mut others, mut faulty) = (Tally::default(), done.tally);
+        for (place, reply) in cluster.order_all(Order::Stop).await? {
+            let Reply::Tally(tally) = reply else { bail!("no tally") };
+            if done.faulty.contains(&place) { &mut faulty } else { &mut others }.add(&tally);
         }
         let mut found = Found::default();
-        for (place, said) in cluster.order_all(Order::Read).await? {
-            let Said::Found(own) = said else { bail!("nothing found") };
+        for (place, reply) in cluster.order_all(Order::Read).await? {
+            let Reply::Found(own) = reply else { bail!("nothing found") };
             found.lost = found.lost.max(own.lost);
             found.wrong = found.wrong.max(own.wrong);
             found.failed = found.failed.max(own.failed);
             let example = own.example.map(|example| format!("at {}: {example}", member_name(place)));
             found.example = found.example.or(example);
         }
-        let (what, whole, note) = (self.text(times), done.whole, done.note);
-        Ok(Row { what, others, touched, found, whole, note })
+        let (event, whole, note) = (self.text(times), done.whole, done.note);
+        Ok(Row { event, others, faulty, found, whole, note })
     }
 
     /// Lets it happen, and waits until the cluster is whole again.
-    pub(super) async fn act(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Done> {
-        let all = cluster.living();
+    pub(super) async fn cause(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Done> {
+        let all = cluster.running_members();
         let coordinator = cluster.coordinator().await?;
         let other = *all.iter().rev().find(|place| **place != coordinator).unwrap_or(&coordinator);
-        let mut done = Done {
-            touched: vec![other],
-            tally: Tally::default(),
-            whole: Duration::ZERO,
-            note: String::new(),
-        };
+        let mut done =
+            Done { faulty: vec![other], tally: Tally::default(), whole: Duration::ZERO, note: String::new() };
         match self {
             Self::Kill | Self::KillCoordinator => {
                 let place = if self == Self::Kill { other } else { coordinator };
                 cluster.kill(place)?;
-                done.touched = vec![place];
-                done.whole = cluster.until_whole(all.len() - 1, times.whole_max).await?;
+                done.faulty = vec![place];
+                done.whole = cluster.wait_until_complete(all.len() - 1, times.whole_max).await?;
                 tokio::time::sleep(times.calm).await;
                 let begin = Instant::now();
                 cluster.start(place).await?;
-                cluster.until_whole(all.len(), times.whole_max).await?;
+                cluster.wait_until_complete(all.len(), times.whole_max).await?;
                 let joined = begin.elapsed().as_secs_f64();
                 done.note =
                     format!("a new {} has its share {joined:.1} s after its start", member_name(place));
@@ -143,31 +139,31 @@ impl Event {
                 cluster.signal(other, "STOP")?;
                 tokio::time::sleep(times.pause).await;
                 cluster.signal(other, "CONT")?;
-                done.whole = cluster.until_whole(all.len(), times.whole_max).await?;
+                done.whole = cluster.wait_until_complete(all.len(), times.whole_max).await?;
             }
             Self::Cut => {
                 cluster.cut(other)?;
                 tokio::time::sleep(times.cut).await;
                 cluster.heal(other)?;
-                done.whole = cluster.until_whole(all.len(), times.whole_max).await?;
+                done.whole = cluster.wait_until_complete(all.len(), times.whole_max).await?;
             }
             Self::Restart => {
-                done.touched.clear();
+                done.faulty.clear();
                 let (mut left, mut joined) = (Duration::ZERO, Duration::ZERO);
                 for place in all.clone() {
                     let begin = Instant::now();
                     cluster.signal(place, "TERM")?;
-                    let (last, is_good) = cluster.until_ended(place).await?;
+                    let (last, is_good) = cluster.wait_for_end(place).await?;
                     left = left.max(begin.elapsed());
                     if !is_good {
                         bail!("{} has not ended well", member_name(place));
                     }
-                    if let Some(Said::Last(tally)) = last {
+                    if let Some(Reply::Last(tally)) = last {
                         done.tally.add(&tally);
                     }
                     let begin = Instant::now();
                     cluster.start(place).await?;
-                    cluster.until_whole(all.len(), times.whole_max).await?;
+                    cluster.wait_until_complete(all.len(), times.whole_max).await?;
                     joined = joined.max(begin.elapsed());
                     cluster.order(place, Order::Work, times.whole_max).await?;
                 }

@@ -78,7 +78,7 @@ struct HistoryClient {
 
 /// The client's response.
 #[derive(Default)]
-struct Told {
+struct OperationResult {
     found: Option<Bytes>,
     done: Option<bool>,
 }
@@ -117,7 +117,7 @@ impl HistoryClient {
         let outcome = self.perform(verb, &key, last, value).await;
         let completed_ns = monotonic_ns();
         let completion = match outcome {
-            Ok(Told { found, done }) => Completion {
+            Ok(OperationResult { found, done }) => Completion {
                 outcome: Outcome::Ok,
                 found: found.as_deref().map(text),
                 done,
@@ -157,28 +157,31 @@ impl HistoryClient {
         key: &str,
         last: Option<Read>,
         value: Bytes,
-    ) -> Result<Told, Failure> {
+    ) -> Result<OperationResult, Failure> {
         let bytes = key.as_bytes();
         Ok(match verb {
             Verb::Get => {
                 let read = self.target.get(bytes).await?;
                 let found = read.as_ref().map(|read| read.value.clone());
                 self.last = read.map(|read| (key.to_owned(), read));
-                Told { found, done: None }
+                OperationResult { found, done: None }
             }
             Verb::Put => {
                 self.target.put(bytes, &value).await?;
-                Told::default()
+                OperationResult::default()
             }
-            Verb::Swap => Told { found: self.target.swap(bytes, &value).await?, done: None },
+            Verb::Swap => OperationResult { found: self.target.swap(bytes, &value).await?, done: None },
             Verb::PutIfAbsent => {
-                Told { found: None, done: Some(self.target.put_if_absent(bytes, &value).await?) }
+                OperationResult { found: None, done: Some(self.target.put_if_absent(bytes, &value).await?) }
             }
             Verb::ReplaceIf => {
-                let Some(read) = last else { return Ok(Told { found: None, done: Some(false) }) };
-                Told { found: None, done: Some(self.target.replace_if(bytes, &read, &value).await?) }
+                let Some(read) = last else { return Ok(OperationResult { found: None, done: Some(false) }) };
+                OperationResult {
+                    found: None,
+                    done: Some(self.target.replace_if(bytes, &read, &value).await?),
+                }
             }
-            Verb::Take => Told { found: self.target.take(bytes).await?, done: None },
+            Verb::Take => OperationResult { found: self.target.take(bytes).await?, done: None },
         })
     }
 }

@@ -10,17 +10,17 @@ use super::figures::Total;
 use super::load::Test;
 
 /// Servers that were started elsewhere.
-pub(super) struct Watched(Vec<u32>);
+pub(super) struct ServerProcesses(Vec<u32>);
 
 /// Their CPU and memory during the measurement.
-pub(super) struct Served {
+pub(super) struct ServerUsage {
     /// CPU time of all.
     pub(super) cpu_s: f64,
     /// The most memory that one has had so far.
     pub(super) rss_mb: f64,
 }
 
-impl Watched {
+impl ServerProcesses {
     /// Processes by their ids.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Watched {
     }
 
     /// Looks at them when the test begins to count and when it ends. Nothing if there are none.
-    pub(super) async fn during(&self, test: &Test) -> Option<Served> {
+    pub(super) async fn during(&self, test: &Test) -> Option<ServerUsage> {
         if self.0.is_empty() {
             return None;
         }
@@ -43,7 +43,7 @@ impl Watched {
         tokio::time::sleep(Duration::from_secs_f64(test.settings.time)).await;
         let cpu_s = self.cpu().saturating_sub(before).as_secs_f64();
         let rss_mb = self.0.iter().map(|&pid| process::peak_memory_mb_of(pid)).fold(0.0, f64::max);
-        Some(Served { cpu_s, rss_mb })
+        Some(ServerUsage { cpu_s, rss_mb })
     }
 
     fn cpu(&self) -> Duration {
@@ -51,7 +51,7 @@ impl Watched {
     }
 }
 
-impl Served {
+impl ServerUsage {
     /// For people.
     pub(super) fn text(&self, total: &Total) -> String {
         let cpu_us = total.each_us(self.cpu_s);
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn missing_process_cannot_be_watched() {
-        assert!(Watched::new(&[std::process::id()]).is_ok());
-        let error = Watched::new(&[u32::MAX]).err().unwrap().to_string();
+        assert!(ServerProcesses::new(&[std::process::id()]).is_ok());
+        let error = ServerProcesses::new(&[u32::MAX]).err().unwrap().to_string();
         assert!(error.contains("4294967295"), "{error}");
     }
 }

@@ -15,7 +15,7 @@ const FORMAT: u32 = 1;
 
 /// How many operations ended in which way.
 #[derive(Clone, Copy, Default, Debug)]
-pub(in crate::live) struct Summary {
+pub(in crate::chaos) struct Summary {
     pub(crate) acknowledged: u64,
     pub(crate) unchanged: u64,
     pub(crate) uncertain: u64,
@@ -24,7 +24,7 @@ pub(in crate::live) struct Summary {
 
 impl Summary {
     /// One line for the terminal.
-    pub(in crate::live) fn text(&self, file: &Path, faults: usize) -> String {
+    pub(in crate::chaos) fn text(&self, file: &Path, faults: usize) -> String {
         let Self { acknowledged, unchanged, uncertain, unfinished } = self;
         format!(
             "{}: {} operations, {acknowledged} acknowledged, {unchanged} failed without effect, {uncertain} uncertain, \
@@ -53,7 +53,7 @@ struct Operation<'a> {
 }
 
 /// Writes the history of a directory's files: a header, faults, and operations in the order in which they were invoked.
-pub(in crate::live) fn collect(
+pub(in crate::chaos) fn collect(
     directory: &Path,
     access: &str,
     faults: &[Fault],

@@ -1,5 +1,5 @@
-//! The end of our programs by a signal: a member hands its data to other members and leaves, within a limited time. A second
-//! signal ends it at once.
+//! Shutdown by a signal: a member hands its data to other members and leaves, within a limited time. A second signal ends it at
+//! once.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// The next one's name.
+    /// Waits for the next signal. Returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -27,8 +27,8 @@ impl Signals {
         }
     }
 
-    /// The name of the one after the next.
-    pub(crate) async fn next_but_one(&mut self) -> &'static str {
+    /// Waits for the second signal from now. Returns its name.
+    pub(crate) async fn second(&mut self) -> &'static str {
         self.next().await;
         self.next().await
     }
@@ -42,19 +42,19 @@ pub(crate) async fn end_of_input() {
 }
 
 /// Closes a manager: other members first get the entries that only this member has. `at_once` completes with a reason when the
-/// handover is to be abandoned. `tell` gets the progress.
+/// handover is to be abandoned. `report` gets the progress.
 ///
 /// # Errors
 ///
 /// If other members may not have all entries.
-pub(crate) async fn hand_over(
+pub(crate) async fn leave_gracefully(
     manager: CacheManager,
     at_once: impl Future<Output = &'static str>,
-    mut tell: impl FnMut(&str),
+    mut report: impl FnMut(&str),
 ) -> anyhow::Result<()> {
     let others = manager.view().map_or(0, |view| view.len().saturating_sub(1));
     if others > 0 {
-        tell(&format!(
+        report(&format!(
             "-- leaving: handing entries over, for at most {} s; another signal ends it at once",
             LEAVE_TIMEOUT.as_secs()
         ));
@@ -63,14 +63,14 @@ pub(crate) async fn hand_over(
     let closing = manager.clone().close();
     tokio::select! {
         closed = closing => closed?,
-        why = at_once => {
-            tell(&format!("-- {why}: ending at once"));
+        reason = at_once => {
+            report(&format!("-- {reason}: ending at once"));
             manager.abort().await;
-            anyhow::bail!("{why} before others had everything that was here");
+            anyhow::bail!("{reason} before other members had all entries");
         }
     }
     if others > 0 {
-        tell(&format!("-- left: others have everything, after {}", seconds(begin.elapsed())));
+        report(&format!("-- left: other members have all entries, after {}", seconds(begin.elapsed())));
     }
     Ok(())
 }

@@ -11,13 +11,13 @@ use anyhow::{Context, bail};
 use consort_netns::{Hosts, KillOnDrop, Links};
 use tokio::sync::{mpsc, oneshot};
 
-use super::member::{Line, Order, Said, State};
+use super::member::{Line, Order, Reply, State};
 use crate::perf::member_name;
 
 /// How often it is looked how far members are.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time limit for a member's report: a stopped member never sends one.
-const LOOK_TIME_MAX: Duration = Duration::from_millis(500);
+const STATE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a member may take to join.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(120);
 /// How long an order may take.
@@ -25,15 +25,15 @@ pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(300);
 /// The time limit for a member to end on request: as long as its channel, its caches and its calls may take.
 const END_TIME_MAX: Duration = Duration::from_secs(150);
 /// The number of messages that a member sends without a request: that it is ready, and its last report.
-const UNASKED_MAX: usize = 2;
+const UNSOLICITED_MAX: usize = 2;
 
 /// A process, and how it is talked to.
 struct Process {
     child: KillOnDrop,
     input: ChildStdin,
-    answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>>,
+    answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>,
     /// The messages that it sends without a request.
-    unasked: mpsc::Receiver<Said>,
+    unsolicited: mpsc::Receiver<Reply>,
 }
 
 /// The cluster. All of it is gone when dropped.
@@ -60,9 +60,9 @@ impl Cluster {
     /// Hosts for so many members, and no member yet.
     pub(crate) fn new(places: usize, mut arguments: Vec<String>) -> anyhow::Result<Self> {
         let hosts = Hosts::start(places, Links { mtu: 1_500, limit: None }).context(
-            "hosts are network namespaces, for which one has to be root: `unshare -rn consort live` may do",
+            "hosts are network namespaces, for which one has to be root: `unshare -rn consort chaos` may do",
         )?;
-        let directory = std::env::temp_dir().join(format!("consort-live-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("consort-chaos-{}", std::process::id()));
         std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let all: Vec<String> = hosts.all().iter().map(|host| format!("{}[7800]", host.address())).collect();
         arguments.push(format!("-Djgroups.tcpping.initial_hosts={}", all.join(",")));
@@ -78,7 +78,7 @@ impl Cluster {
     }
 
     /// Returns the numbers of the running members.
-    pub(crate) fn living(&self) -> Vec<usize> {
+    pub(crate) fn running_members(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&place| self.members[place].is_some()).collect()
     }
 
@@ -93,7 +93,7 @@ impl Cluster {
         let program = std::env::current_exe().context("where is this program?")?;
         let mut command: Command = host.command(program);
         command
-            .arg("live")
+            .arg("chaos")
             .args(&self.arguments)
             .arg(format!("--place={place}"))
             .arg(format!("--name={name}"))
@@ -103,25 +103,25 @@ impl Cluster {
         let mut child = KillOnDrop(command.spawn().with_context(|| format!("starting member {name}"))?);
         let input = child.0.stdin.take().context("its input")?;
         let output = BufReader::new(child.0.stdout.take().context("its output")?);
-        let answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Said>>>> = Arc::default();
-        let (say, unasked) = mpsc::channel(UNASKED_MAX);
+        let answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>> = Arc::default();
+        let (replies, unsolicited) = mpsc::channel(UNSOLICITED_MAX);
         let waiting = answers.clone();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                let Ok(Line { number, said }) = serde_json::from_str(&line) else { continue };
+                let Ok(Line { number, reply }) = serde_json::from_str(&line) else { continue };
                 let asked = waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
                 match asked {
-                    Some(asked) => drop(asked.send(said)),
-                    None if number == 0 => drop(say.blocking_send(said)),
+                    Some(asked) => drop(asked.send(reply)),
+                    None if number == 0 => drop(replies.blocking_send(reply)),
                     None => {}
                 }
             }
             // Callers that wait for a response get an error.
             waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
         });
-        let mut process = Process { child, input, answers, unasked };
-        match tokio::time::timeout(JOIN_TIME_MAX, process.unasked.recv()).await {
-            Ok(Some(Said::Ready)) => {}
+        let mut process = Process { child, input, answers, unsolicited };
+        match tokio::time::timeout(JOIN_TIME_MAX, process.unsolicited.recv()).await {
+            Ok(Some(Reply::Ready)) => {}
             Ok(other) => bail!("{name} ends instead of joining: {other:?}"),
             Err(_) => bail!("{name} has not joined within {JOIN_TIME_MAX:?}"),
         }
@@ -135,7 +135,7 @@ impl Cluster {
         place: usize,
         order: Order,
         limit: Duration,
-    ) -> impl Future<Output = anyhow::Result<Said>> + use<> {
+    ) -> impl Future<Output = anyhow::Result<Reply>> + use<> {
         let number = self.next_order;
         self.next_order += 1;
         let (asked, answer) = oneshot::channel();
@@ -148,8 +148,8 @@ impl Cluster {
         async move {
             sent.with_context(|| format!("{name} reads nothing"))?;
             match tokio::time::timeout(limit, answer).await {
-                Ok(Ok(Said::Failed(why))) => bail!("{name}: {why}"),
-                Ok(Ok(said)) => Ok(said),
+                Ok(Ok(Reply::Failed(why))) => bail!("{name}: {why}"),
+                Ok(Ok(reply)) => Ok(reply),
                 Ok(Err(_)) => bail!("{name} has ended instead of an answer to {order:?}"),
                 Err(_) => bail!("{name} does not answer to {order:?} within {limit:?}"),
             }
@@ -157,9 +157,9 @@ impl Cluster {
     }
 
     /// Gives all that live an order at once. Returns their answers by place.
-    pub(crate) async fn order_all(&mut self, order: Order) -> anyhow::Result<Vec<(usize, Said)>> {
+    pub(crate) async fn order_all(&mut self, order: Order) -> anyhow::Result<Vec<(usize, Reply)>> {
         let mut asked = Vec::new();
-        for place in self.living() {
+        for place in self.running_members() {
             asked.push((place, self.order(place, order, ORDER_TIME_MAX)));
         }
         let mut answers = Vec::new();
@@ -170,14 +170,14 @@ impl Cluster {
     }
 
     /// How far those are that answer at once.
-    async fn look(&mut self) -> Vec<(usize, State)> {
+    async fn states(&mut self) -> Vec<(usize, State)> {
         let mut asked = Vec::new();
-        for place in self.living() {
-            asked.push((place, self.order(place, Order::Look, LOOK_TIME_MAX)));
+        for place in self.running_members() {
+            asked.push((place, self.order(place, Order::Look, STATE_TIMEOUT)));
         }
         let mut states = Vec::new();
         for (place, answer) in asked {
-            if let Ok(Said::State(state)) = answer.await {
+            if let Ok(Reply::State(state)) = answer.await {
                 states.push((place, state));
             }
         }
@@ -186,26 +186,34 @@ impl Cluster {
 
     /// Returns the coordinator, as the first member that responds sees it.
     pub(crate) async fn coordinator(&mut self) -> anyhow::Result<usize> {
-        let states = self.look().await;
+        let states = self.states().await;
         let (_, state) = states.first().context("no member responds")?;
         let is_it = |place: &usize| member_name(*place) == state.coordinator;
-        self.living().into_iter().find(is_it).with_context(|| format!("no member `{}`", state.coordinator))
+        self.running_members()
+            .into_iter()
+            .find(is_it)
+            .with_context(|| format!("no member `{}`", state.coordinator))
     }
 
     /// Waits until every member that lives knows of so many and nothing is missing anywhere. Returns how long that took.
-    pub(crate) async fn until_whole(&mut self, members: usize, limit: Duration) -> anyhow::Result<Duration> {
+    pub(crate) async fn wait_until_complete(
+        &mut self,
+        members: usize,
+        limit: Duration,
+    ) -> anyhow::Result<Duration> {
         let begin = Instant::now();
         loop {
-            let states = self.look().await;
+            let states = self.states().await;
             let is_whole =
                 |state: &State| state.members == members && state.is_stable && state.segments_left == 0;
-            if states.len() == self.living().len() && states.iter().all(|(_, state)| is_whole(state)) {
+            if states.len() == self.running_members().len() && states.iter().all(|(_, state)| is_whole(state))
+            {
                 return Ok(begin.elapsed());
             }
             if begin.elapsed() > limit {
                 bail!("no {members} members that have everything within {limit:?}: {states:?}");
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -228,13 +236,13 @@ impl Cluster {
     }
 
     /// Waits for the end of a member that was asked to end. Returns its clients' results, and whether it ended well.
-    pub(crate) async fn until_ended(&mut self, place: usize) -> anyhow::Result<(Option<Said>, bool)> {
+    pub(crate) async fn wait_for_end(&mut self, place: usize) -> anyhow::Result<(Option<Reply>, bool)> {
         let mut process = self.members[place].take().context("no member")?;
         let mut last = None;
         let ended = async {
             // Its output ends with it.
-            while let Some(said) = process.unasked.recv().await {
-                last = Some(said);
+            while let Some(reply) = process.unsolicited.recv().await {
+                last = Some(reply);
             }
         };
         if tokio::time::timeout(END_TIME_MAX, ended).await.is_err() {

@@ -12,16 +12,16 @@ use super::record::{Fault, monotonic_ns};
 use crate::perf::member_name;
 
 /// The directory of the processes' files. Dropping it removes it.
-pub(in crate::live) struct OperationsDirectory(PathBuf);
+pub(in crate::chaos) struct OperationsDirectory(PathBuf);
 
 impl OperationsDirectory {
-    pub(in crate::live) fn create() -> anyhow::Result<Self> {
+    pub(in crate::chaos) fn create() -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("consort-history-{}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         Ok(Self(path))
     }
 
-    pub(in crate::live) fn path(&self) -> &Path {
+    pub(in crate::chaos) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -34,7 +34,7 @@ impl Drop for OperationsDirectory {
 
 /// Lets clients work on all members until `length` is over, while the events happen one after the other, again and again. An
 /// event that has begun is waited for.
-pub(in crate::live) async fn work(
+pub(in crate::chaos) async fn work(
     cluster: &mut Cluster,
     events: &[Event],
     times: &Times,
@@ -50,11 +50,11 @@ pub(in crate::live) async fn work(
         let Some(event) = event else { break };
         println!("{:>6.1} s  {}", begin.elapsed().as_secs_f64(), event.text(times));
         let from_ns = monotonic_ns();
-        let done = event.act(cluster, times).await?;
+        let done = event.cause(cluster, times).await?;
         faults.push(Fault {
             fault: event.text(times),
-            members: done.touched.iter().map(|&place| member_name(place)).collect(),
-            excuses_reads: event.hides_the_topology(),
+            members: done.faulty.iter().map(|&place| member_name(place)).collect(),
+            excuses_reads: event.allows_stale_reads(),
             from_ns,
             to_ns: monotonic_ns(),
         });

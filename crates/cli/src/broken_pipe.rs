@@ -10,7 +10,7 @@ use std::process::ExitCode;
 const GONE: i32 = 128 + 13;
 
 /// Makes `println!` end the process instead of panicking if the reader of the output has gone.
-pub(crate) fn end_without() {
+pub(crate) fn exit_quietly() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if panic.payload_as_str().is_some_and(is_unprinted) {
@@ -27,7 +27,7 @@ fn is_unprinted(panic: &str) -> bool {
 
 /// Prints an error on standard error and returns its exit code. For output without a reader, it prints nothing and returns that
 /// exit code.
-pub(crate) fn complain(error: &anyhow::Error, code: ExitCode) -> ExitCode {
+pub(crate) fn print_error(error: &anyhow::Error, code: ExitCode) -> ExitCode {
     if is_gone(error) {
         return ExitCode::from(GONE as u8);
     }

@@ -36,14 +36,14 @@ mod tests {
 
     #[test]
     fn a_table_is_replaced_by_the_same_command_only() {
-        let text = with("# Title\n", "consort live", "one\n");
-        assert_eq!(text, "# Title\n\n<!-- consort live -->\none\n<!-- end -->\n");
-        let text = with(&text, "consort live --detect 4", "two\n") + "\nMore.\n";
-        let text = with(&text, "consort live", "three\n");
+        let text = with("# Title\n", "consort chaos", "one\n");
+        assert_eq!(text, "# Title\n\n<!-- consort chaos -->\none\n<!-- end -->\n");
+        let text = with(&text, "consort chaos --detect 4", "two\n") + "\nMore.\n";
+        let text = with(&text, "consort chaos", "three\n");
         assert_eq!(
             text,
-            "# Title\n\n<!-- consort live -->\nthree\n<!-- end -->\n\n\
-             <!-- consort live --detect 4 -->\ntwo\n<!-- end -->\n\nMore.\n"
+            "# Title\n\n<!-- consort chaos -->\nthree\n<!-- end -->\n\n\
+             <!-- consort chaos --detect 4 -->\ntwo\n<!-- end -->\n\nMore.\n"
         );
     }
 }

@@ -11,34 +11,34 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::oneshot;
 
 use super::super::clients::Tally;
-use super::super::member::{CACHE, Order, Said, look, say};
+use super::super::member::{CACHE, Order, Reply, member_state, send_reply};
 use super::client::HistoryClients;
 use super::record::Recorder;
 use super::target::Target;
-use crate::ending::{Signals, hand_over};
+use crate::shutdown::{Signals, leave_gracefully};
 
 /// The port of every server, each on a host of its own.
 const PORT: u16 = 11222;
 
 /// The cache of the servers, as that of embedded members.
-const DEFINITION: &str = r#"{"caches": {"live": {"distributed-cache": {"owners": 2}}}}"#;
+const DEFINITION: &str = r#"{"caches": {"chaos": {"distributed-cache": {"owners": 2}}}}"#;
 
 /// The settings of a member.
-pub(in crate::live) struct Setting {
-    pub(in crate::live) manager: CacheManager,
+pub(in crate::chaos) struct Setting {
+    pub(in crate::chaos) manager: CacheManager,
     /// The directory of the processes' files.
-    pub(in crate::live) operations: PathBuf,
+    pub(in crate::chaos) operations: PathBuf,
     /// Of a member that is a server.
-    pub(in crate::live) servers: Option<Servers>,
-    pub(in crate::live) clients: u32,
+    pub(in crate::chaos) servers: Option<Servers>,
+    pub(in crate::chaos) clients: u32,
 }
 
 /// The hosts of servers.
-pub(in crate::live) struct Servers {
+pub(in crate::chaos) struct Servers {
     /// Where this one listens.
-    pub(in crate::live) bind: String,
+    pub(in crate::chaos) bind: String,
     /// All of them, which clients may use.
-    pub(in crate::live) all: Vec<String>,
+    pub(in crate::chaos) all: Vec<String>,
 }
 
 /// A server in this process, until it is ended.
@@ -74,7 +74,7 @@ impl RunningServer {
 }
 
 /// Takes part until its input ends or a signal comes.
-pub(in crate::live) async fn serve(setting: Setting) -> anyhow::Result<()> {
+pub(in crate::chaos) async fn serve(setting: Setting) -> anyhow::Result<()> {
     let Setting { manager, operations, servers, clients } = setting;
     let mut signals = Signals::listen()?;
     let recorder = Rc::new(Recorder::create(&operations).context("creating the file of operations")?);
@@ -90,7 +90,7 @@ pub(in crate::live) async fn serve(setting: Setting) -> anyhow::Result<()> {
             (Target::HotRod(server.client.raw(CACHE)), Some(server))
         }
     };
-    say(0, Said::Ready);
+    send_reply(0, Reply::Ready);
     let mut working: Option<HistoryClients> = None;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     loop {
@@ -102,7 +102,7 @@ pub(in crate::live) async fn serve(setting: Setting) -> anyhow::Result<()> {
                 }
                 return match server {
                     Some(server) => server.end().await,
-                    None => hand_over(manager, signals.next(), |_| ()).await,
+                    None => leave_gracefully(manager, signals.next(), |_| ()).await,
                 };
             }
         };
@@ -111,21 +111,21 @@ pub(in crate::live) async fn serve(setting: Setting) -> anyhow::Result<()> {
             return Ok(());
         };
         let (number, order): (u64, Order) = serde_json::from_str(&line).context("an order")?;
-        let said = match order {
+        let reply = match order {
             Order::Work => {
                 working.get_or_insert_with(|| HistoryClients::start(&target, &recorder, &name, clients));
-                Said::Done
+                Reply::Done
             }
             Order::Stop => match working.take() {
-                None => Said::Tally(Tally::default()),
+                None => Reply::Tally(Tally::default()),
                 Some(working) => match working.stop().await {
-                    Ok(_) => Said::Tally(Tally::default()),
-                    Err(error) => Said::Failed(format!("{error:#}")),
+                    Ok(_) => Reply::Tally(Tally::default()),
+                    Err(error) => Reply::Failed(format!("{error:#}")),
                 },
             },
-            Order::Look => Said::State(look(&manager)),
-            Order::Populate | Order::Read => Said::Failed(format!("{order:?} is not for a history")),
+            Order::Look => Reply::State(member_state(&manager)),
+            Order::Populate | Order::Read => Reply::Failed(format!("{order:?} is not for a history")),
         };
-        say(number, said);
+        send_reply(number, reply);
     }
 }

@@ -1,4 +1,4 @@
-//! `consort live`: members under load, to which things happen.
+//! `consort chaos`: faults of members under load.
 //!
 //! Every member is a process on a host of its own, a network namespace. Its clients write keys of their own and read all,
 //! and judge every answer by a ledger that outlives the process. After each event every member reads every key.
@@ -34,19 +34,19 @@ use crate::join::Join;
 /// last acknowledged value of each key is known, whatever happens to the member: a lower value is a lost write or a stale read.
 #[derive(Args)]
 #[command(
-    mut_arg("cluster", |cluster| cluster.default_value("live")),
+    mut_arg("cluster", |cluster| cluster.default_value("chaos")),
     after_help = "It needs unshare and nsenter (util-linux), ip (iproute2), and root, for example\n\
-    by `unshare -rn consort live`.\n\n\
+    by `unshare -rn consort chaos`.\n\n\
     Examples:\n  \
-    consort live\n  \
-    consort live --events kill,restart --members 3\n  \
-    consort live --events pause,cut --detect 4\n\n\
+    consort chaos\n  \
+    consort chaos --events kill,restart --members 3\n  \
+    consort chaos --events pause,cut --detect 4\n\n\
     \"there\" in the table is the member with the fault. A removed member returns old\n\
     values until it learns of its removal, and a member in a minority refuses\n\
     writes. The exit code is 1 if an acknowledged write is lost, a call hangs, or a\n\
     read returns an invalid value."
 )]
-pub(crate) struct Live {
+pub(crate) struct Chaos {
     #[command(flatten)]
     join: Join,
     /// Events, in this order
@@ -122,7 +122,7 @@ pub(crate) struct Live {
 /// How long a cluster may take until all owners are there again.
 const WHOLE_TIME_MAX: Duration = Duration::from_secs(180);
 
-impl Live {
+impl Chaos {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         match (self.place, &self.directory) {
             (Some(place), Some(directory)) => {
@@ -190,11 +190,11 @@ impl Live {
         for place in 0..members {
             cluster.start(place).await?;
         }
-        cluster.until_whole(members, WHOLE_TIME_MAX).await?;
+        cluster.wait_until_complete(members, WHOLE_TIME_MAX).await?;
         Ok(cluster)
     }
 
-    /// Records a history while the events happen again and again.
+    /// Records a history while the events repeat.
     async fn record(self, file: &std::path::Path) -> anyhow::Result<ExitCode> {
         let directory = history::OperationsDirectory::create()?;
         let mut more = vec![format!("--operations={}", directory.path().display())];
@@ -213,7 +213,7 @@ impl Live {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// As the one that lets things happen.
+    /// As the process that causes the events.
     async fn drive(self) -> anyhow::Result<ExitCode> {
         let members = usize::from(self.members);
         let times = self.times();
@@ -229,7 +229,7 @@ impl Live {
         );
         let mut rows = Vec::new();
         for event in &self.events {
-            let row = event.happen(&mut cluster, &times).await?;
+            let row = event.run(&mut cluster, &times).await?;
             println!("{}", table::text(&row));
             rows.push(row);
         }
@@ -294,10 +294,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_the_same_whatever_document_it_writes() {
+    fn printed_command_omits_the_document() {
         let of = |line: &str| command(line.split(' ').map(str::to_owned));
-        assert_eq!(of("live --document a.md --detect 4"), "consort live --detect 4");
-        assert_eq!(of("live --document=b.md --detect 4"), "consort live --detect 4");
+        assert_eq!(of("chaos --document a.md --detect 4"), "consort chaos --detect 4");
+        assert_eq!(of("chaos --document=b.md --detect 4"), "consort chaos --detect 4");
     }
 
     #[test]

@@ -11,7 +11,7 @@ const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// When a test is over.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub(crate) enum Extent {
+pub(crate) enum StopCondition {
     /// After this time, of which the first part does not count.
     Time {
         /// The time at the start that does not count.
@@ -23,7 +23,7 @@ pub(crate) enum Extent {
     Number(u64),
 }
 
-impl Extent {
+impl StopCondition {
     /// By number, if there is one.
     pub(crate) fn new(number: Option<u64>, common: &Common) -> Self {
         number.map_or_else(
@@ -68,7 +68,7 @@ mod tests {
     fn the_shares_of_all_senders_are_the_number() {
         for (number, senders) in [(20_000, 25), (20_000, 3), (2, 100), (0, 7)] {
             let shares: Vec<u64> =
-                (0..senders).map(|nth| Extent::Number(number).share(nth, senders)).collect();
+                (0..senders).map(|nth| StopCondition::Number(number).share(nth, senders)).collect();
             assert_eq!(shares.iter().sum::<u64>(), number);
             assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
         }
