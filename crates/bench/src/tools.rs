@@ -274,7 +274,7 @@ mod tests {
 
     /// S003-5: parts that measure calls measure the same ones, whatever the command's own default is.
     #[test]
-    fn calls_are_of_the_kind_that_the_bench_was_told() {
+    fn calls_are_of_the_configured_kind() {
         let arguments = |line: &[&str]| {
             let options = Options::parse_from([&["bench"], line].concat());
             consort_arguments(&Load::calls(&options), 3, &options)
@@ -295,7 +295,7 @@ mod tests {
 
     /// A program that fails without reporting an error counts as failed all the same.
     #[test]
-    fn a_failure_that_figures_do_not_tell_of_is_an_error() {
+    fn a_failure_without_figures_is_an_error() {
         let errors = |lost, end: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", &format!("echo '{{\"lost\": {lost}, \"reordered\": 1}}'; {end}")]);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_figures_says_why() {
+    fn a_program_without_figures_reports_the_reason() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo no luck >&2; exit 3"]);
         let error = run_by(command, "sh", &[]).err().unwrap().to_string();

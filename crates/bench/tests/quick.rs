@@ -138,7 +138,7 @@ fn servers_and_clients_are_measured_in_one_run() {
 /// A legitimate client has figures beside thousands of unauthenticated connections and wrong passwords (here a few), each of
 /// which the server has refused; so does the server's memory for an unauthenticated connection.
 #[test]
-fn a_client_beside_strangers_is_measured() {
+fn a_client_beside_handshakes_is_measured() {
     let figures = figures("hostile", &["--only=hostile", "--strangers=60"]);
     let rows = figures["rows"].as_array().expect("rows");
     let of = |subject: &str, figure: &str| {

@@ -60,7 +60,7 @@ fn keys_of(cache: &RawCache, member: &consort_cache::Address, count: usize) -> V
 }
 
 #[tokio::test]
-async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
+async fn writes_to_a_stopped_member_wait_and_other_operations_continue() {
     const VALUE: usize = 500_000;
     const COUNT: usize = 400;
     let (a, cache, apart) = two("stands-still").await;

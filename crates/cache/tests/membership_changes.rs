@@ -26,13 +26,13 @@ struct Key {
     begun: u64,
 }
 
-type Told = BTreeMap<Vec<u8>, Key>;
+type WrittenKeys = BTreeMap<Vec<u8>, Key>;
 
 /// Writers and readers on some members, until they are stopped.
 struct Load {
     is_over: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
-    running: JoinSet<Told>,
+    running: JoinSet<WrittenKeys>,
 }
 
 fn number(value: &[u8]) -> u64 {
@@ -40,19 +40,24 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// Writes growing numbers to keys of its own, and reads them back.
-async fn write(cache: RawCache, name: String, is_over: Arc<AtomicBool>, writes: Arc<AtomicU64>) -> Told {
-    let mut told = Told::new();
+async fn write(
+    cache: RawCache,
+    name: String,
+    is_over: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
+) -> WrittenKeys {
+    let mut written = WrittenKeys::new();
     for round in 1.. {
         for at in 0..KEYS {
             if is_over.load(Relaxed) {
-                return told;
+                return written;
             }
             let key = format!("{name} {at}").into_bytes();
-            let known = told.entry(key.clone()).or_default();
+            let known = written.entry(key.clone()).or_default();
             known.begun = round;
             match within_timeout("put", cache.put(&key[..], &round.to_be_bytes()[..])).await {
                 Ok(()) => known.acknowledged = round,
-                Err(CacheError::Closed | CacheError::Operation(OperationError::Uncertain)) => return told,
+                Err(CacheError::Closed | CacheError::Operation(OperationError::Uncertain)) => return written,
                 Err(error) => panic!("{name}: {error}"),
             }
             writes.fetch_add(1, Relaxed);
@@ -60,12 +65,12 @@ async fn write(cache: RawCache, name: String, is_over: Arc<AtomicBool>, writes: 
                 Ok(value) => {
                     assert_eq!(value.as_deref().map(number), Some(round), "{name} reads what it wrote");
                 }
-                Err(CacheError::Closed) => return told,
+                Err(CacheError::Closed) => return written,
                 Err(error) => panic!("{name}: {error}"),
             }
         }
     }
-    told
+    written
 }
 
 impl Load {
@@ -95,18 +100,18 @@ impl Load {
         .await;
     }
 
-    async fn end(self) -> Told {
+    async fn end(self) -> WrittenKeys {
         self.is_over.store(true, Relaxed);
         within_timeout("the end", self.running.join_all()).await.into_iter().flatten().collect()
     }
 }
 
 /// Asserts that every key has the last acknowledged value, or one whose write began later.
-async fn nothing_is_lost(caches: &[RawCache], told: &Told) {
+async fn nothing_is_lost(caches: &[RawCache], written: &WrittenKeys) {
     for cache in caches {
         let got =
-            within_timeout("get_all", cache.get_all(told.keys().map(|key| &key[..]))).await.expect("got");
-        for ((key, known), value) in told.iter().zip(got) {
+            within_timeout("get_all", cache.get_all(written.keys().map(|key| &key[..]))).await.expect("got");
+        for ((key, known), value) in written.iter().zip(got) {
             let value = value.as_deref().map_or(0, number);
             let key = String::from_utf8_lossy(key);
             assert!(
@@ -146,18 +151,18 @@ async fn members_come_and_go(cluster: Cluster) {
         wait_for_rebalance(&all(&managers), "c", managers.len()).await;
         load.go_on(500).await;
     }
-    let told = load.end().await;
-    nothing_is_lost(&caches, &told).await;
+    let written = load.end().await;
+    nothing_is_lost(&caches, &written).await;
     close(managers).await;
 }
 
 #[tokio::test]
-async fn members_that_come_and_go_lose_nothing() {
+async fn joins_and_leaves_lose_no_entry() {
     members_come_and_go(Cluster::loopback("come-and-go")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_come_and_go_over_tcp_lose_nothing() {
+async fn joins_and_leaves_over_tcp_lose_no_entry() {
     members_come_and_go(Cluster::tcp("come-and-go-tcp")).await;
 }
 
@@ -173,8 +178,8 @@ async fn one_crashes(cluster: Cluster) {
         within_timeout("abort", crashing.abort()).await;
         wait_for_rebalance(&all(&managers), "c", managers.len()).await;
         load.go_on(1_000).await;
-        let told = load.end().await;
-        nothing_is_lost(&caches, &told).await;
+        let written = load.end().await;
+        nothing_is_lost(&caches, &written).await;
     }
     close(managers).await;
 }
@@ -297,7 +302,7 @@ async fn last_member_with_unique_entries_closes_soon() {
 
 /// The unreachable member has all of the data, or has crashed.
 #[tokio::test]
-async fn last_member_whose_entries_lost_members_have_closes_at_once_and_names_them() {
+async fn last_member_closes_at_once_if_lost_members_have_its_entries_and_names_them() {
     let (a, cache) = left_alone("behind", 2).await;
     let error =
         within_timeout("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");

@@ -253,7 +253,7 @@ mod tests {
 
     /// S000-30, S000-31: number and size before every answer, and the counts at the end.
     #[test]
-    fn answers_read_as_in_jgroups() {
+    fn responses_are_printed_as_in_jgroups() {
         let answers = ["local_addr=A\nview=[A|1] (2) [A, B]\n".to_owned(), "local_addr=B\n".to_owned()];
         assert_eq!(
             shown(&answers, None),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routers_are_named_as_people_name_them() {
+    fn router_addresses_are_parsed_in_common_forms() {
         for (text, expected) in [
             ("10.0.0.1", "10.0.0.1:12001"),
             ("router.example", "router.example:12001"),

@@ -22,10 +22,10 @@ fn nothing_is_lost_when_members_are_killed_stopped_cut_off_and_restarted() {
     in_own_network(test, async {
         let mut chaos = Tool::consort(&QUICK);
         chaos.wait_for_end();
-        let output = chaos.said.join("\n");
+        let output = chaos.output.join("\n");
         assert!(output.contains("5 of 5 events without loss."), "{output}");
         let figures = |name: &str| -> Vec<&str> {
-            chaos.said.iter().filter_map(|line| line.trim().strip_prefix(name)).map(str::trim).collect()
+            chaos.output.iter().filter_map(|line| line.trim().strip_prefix(name)).map(str::trim).collect()
         };
         assert_eq!(figures("lost writes"), ["0"; 5], "{output}");
         assert_eq!(figures("hung calls"), ["0"; 5], "{output}");
@@ -48,7 +48,7 @@ fn check_history(test: &str, access: &[&str]) {
         chaos.wait_for_end();
         let judged = checker.command([file.as_path()]).output().unwrap();
         let verdict = String::from_utf8_lossy(&judged.stdout).into_owned();
-        let output = chaos.said.join("\n");
+        let output = chaos.output.join("\n");
         assert!(judged.status.success(), "{verdict}\n{output}");
         let verdict: serde_json::Value = serde_json::from_str(&verdict).unwrap();
         assert!(verdict["operations"].as_u64().unwrap() > 1_000, "{verdict}\n{output}");

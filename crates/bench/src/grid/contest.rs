@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn with_nobody_beside_it_nothing_is_met_or_missed() {
+    fn without_comparison_no_target_is_met_or_missed() {
         let mut contest = Contest::new("reads".to_owned(), []);
         contest.consort = samples(600.0, 2.0);
         let rows = contest.rows(&[Compared::cost("CPU", CPU, Some(Target::AtMost(0.2)))]);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_both_kinds_are_read() {
+    fn responses_of_both_kinds_of_member_are_read() {
         let consort = Member::read(CONSORT).unwrap();
         assert_eq!(
             (&*consort.name, &*consort.address, consort.wire()),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_answers_twice_is_one() {
+    fn two_responses_of_a_member_count_once() {
         let later = CONSORT.replace("[A|0] (1) [A]", "[B|1] (2) [B, A]");
         let members = newest(&[CONSORT.to_owned(), JAVA.to_owned(), later]);
         let views: Vec<&str> = members.iter().map(|member| &*member.view).collect();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_another_view_and_another_version_are_told_apart() {
+    fn another_name_another_view_and_another_version_are_distinguished() {
         let (a, java) = (Member::read(CONSORT).unwrap(), Member::read(JAVA).unwrap());
         assert_eq!(checked_members(&[], "shop", true).1, 1);
         assert!(checked_members(&[], "shop", false).2.contains("is alone"));

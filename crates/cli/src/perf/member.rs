@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_has_the_size_that_is_asked_for() {
+    fn a_value_has_the_requested_size() {
         let values = Values::default();
         for size in [0, 5_000, 1_000, 6_000] {
             let request = Request::get(size);

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_and_a_gap_are_told_apart_across_laps() {
+    fn a_duplicate_and_a_gap_are_distinguished_across_laps() {
         let row = counted((0..300).chain([299]).chain(310..600));
         assert_eq!((row.count, row.next, row.duplicated, row.reordered), (591, 600, 1, 1));
     }

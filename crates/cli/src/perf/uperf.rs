@@ -355,7 +355,7 @@ mod tests {
 
     /// S001-5: a cluster of one makes its calls, too.
     #[test]
-    fn a_member_calls_the_others_and_itself_only_where_there_are_none() {
+    fn a_member_calls_the_others_or_itself_if_alone() {
         let [a, b, c] = [1, 2, 3].map(|seed| Address::random(&mut Rng::new(seed)));
         let view = |members: &[&Address]| {
             let members: Vec<Address> = members.iter().map(|&member| member.clone()).collect();

@@ -1,6 +1,7 @@
 //! The client against servers of this process, over real sockets.
 
 mod certificates;
+mod chunked_values;
 mod counters;
 mod failover;
 mod http;
@@ -10,7 +11,6 @@ mod legacy;
 mod listeners;
 mod multimaps;
 mod near;
-mod pieces;
 mod queries;
 mod scripted_server;
 mod security;

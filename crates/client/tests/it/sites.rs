@@ -34,7 +34,7 @@ async fn next(events: &mut Events<String>) -> Event<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_site_is_lost_the_client_goes_on_with_the_next_one_and_back_by_hand() {
+async fn a_client_fails_over_to_the_next_site_and_returns_manually() {
     let ((lon, _lon), (nyc, there)) = (site("lost-lon", 1).await, site("lost-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c").with_timeout(PATIENCE);
@@ -52,15 +52,15 @@ async fn when_a_site_is_lost_the_client_goes_on_with_the_next_one_and_back_by_ha
     cache.put("written", &7).await.unwrap();
     assert_eq!(there.cache::<String, u32>("c").get("written").await.unwrap(), Some(7));
     assert_eq!(next(&mut events).await, Event::Gap);
-    let told = there.cache::<String, u32>("c");
+    let cache = there.cache::<String, u32>("c");
     eventually("events of the second cluster arrive", async || {
-        told.put("told", &1).await.unwrap();
+        cache.put("told", &1).await.unwrap();
         let event = timeout(Duration::from_millis(100), events.next()).await;
         matches!(event, Ok(Some(Ok(Event::Entry(EntryEvent { key, .. })))) if key == "told")
     })
     .await;
     eventually("the near cache is on again", async || near.near_stats().unwrap().is_on).await;
-    told.put("where", &3).await.unwrap();
+    cache.put("where", &3).await.unwrap();
     eventually("the event arrives", async || near.get("where").await.unwrap() == Some(3)).await;
     // An unreachable cluster is left again.
     client.switch_to_default_cluster();
@@ -70,7 +70,7 @@ async fn when_a_site_is_lost_the_client_goes_on_with_the_next_one_and_back_by_ha
 }
 
 #[tokio::test]
-async fn a_site_is_left_by_hand_while_it_is_there_and_come_back_to() {
+async fn a_client_switches_manually_between_reachable_sites() {
     let ((lon, _lon), (nyc, _nyc)) = (site("hand-lon", 1).await, site("hand-nyc", 2).await);
     let client = client(&lon, &nyc).await;
     let cache = client.cache::<String, u32>("c");
@@ -122,7 +122,7 @@ async fn an_iteration_does_not_continue_on_another_site() {
 }
 
 #[tokio::test]
-async fn a_client_begins_at_another_site_if_the_first_is_not_there() {
+async fn a_client_connects_to_another_site_if_the_first_is_unreachable() {
     let (nyc, _nyc) = site("begin-nyc", 2).await;
     let closed = ScriptedServer::listen().await.address();
     let builder = Client::builder().server(closed.clone());
@@ -137,7 +137,7 @@ async fn a_client_begins_at_another_site_if_the_first_is_not_there() {
 
 /// Requests in flight are still answered, and the topologies in these responses are ignored.
 #[tokio::test]
-async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_not_believed() {
+async fn responses_of_the_previous_site_are_returned_and_their_topologies_are_ignored() {
     let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let builder = Client::builder().server(lon.address()).cluster("NYC", [nyc.address()]);
     let (client, mut there) = tokio::join!(builder.connect(), lon.accept());
@@ -164,7 +164,7 @@ async fn answers_of_the_site_that_was_left_are_given_and_their_topologies_are_no
 
 /// A restarted cluster does not count as lost.
 #[tokio::test]
-async fn a_site_is_not_left_before_it_was_tried_as_often_as_is_said() {
+async fn a_client_fails_over_only_after_the_configured_attempts() {
     let (lon, nyc) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let builder = Client::builder().server(lon.address()).cluster("NYC", [nyc.address()]).switch_after(2);
     let (client, there) = tokio::join!(builder.connect(), lon.accept());

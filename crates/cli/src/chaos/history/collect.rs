@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn line_that_a_killed_process_has_not_written_to_its_end_is_left_out() {
+    fn incomplete_last_line_of_a_killed_process_is_ignored() {
         let mut lines = Vec::new();
         for number in [1, 2] {
             write_line(&mut lines, &Line::Invoked(number, invocation("key", number))).unwrap();

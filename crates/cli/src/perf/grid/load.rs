@@ -344,7 +344,7 @@ mod tests {
 
     /// S000-38
     #[test]
-    fn a_line_of_progress_tells_the_rate_since_the_beginning() {
+    fn a_line_of_progress_has_the_rate_since_the_start() {
         let done = Done { gets: 286_351, puts: 0, ..Done::default() };
         let text = done.text(Duration::from_millis(5_998));
         assert_eq!(text, "47,741 reqs/sec (286,351 reads 0 writes)");

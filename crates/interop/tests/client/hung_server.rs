@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::cluster::consort_with;
-use crate::list;
+use crate::feature_matrix;
 
 /// More than one for each segment owner.
 const KEYS: u64 = 200;
@@ -39,14 +39,14 @@ fn without_fd_sock2() -> PathBuf {
 }
 
 #[test]
-fn reads_go_on_at_other_owners_while_a_server_hangs_and_health_names_it() {
-    const TEST: &str = "hung::reads_go_on_at_other_owners_while_a_server_hangs_and_health_names_it";
+fn reads_continue_at_other_owners_while_a_server_hangs_and_health_names_it() {
+    const TEST: &str = "hung_server::reads_continue_at_other_owners_while_a_server_hangs_and_health_names_it";
     in_own_network(TEST, async move {
         let config = without_fd_sock2();
         let servers =
             [("A", 11222), ("B", 11322), ("C", 11422)].map(|(name, port)| patient(name, port, &config));
         let client = Client::connect("hotrod://127.0.0.1:11222").await.expect("a connection");
-        client.administration().create("read", list::DISTRIBUTED).await.unwrap();
+        client.administration().create("read", feature_matrix::DISTRIBUTED).await.unwrap();
         let cache = client.cache::<u64, u64>("read");
         for key in 0..KEYS {
             cache.put(&key, &key).await.unwrap();

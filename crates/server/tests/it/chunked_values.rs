@@ -93,7 +93,7 @@ async fn request_of_an_unknown_stream_is_refused_and_its_end_is_no_error() {
 }
 
 #[tokio::test]
-async fn last_piece_is_answered_like_a_put_without_the_previous_value() {
+async fn last_chunk_gets_the_response_of_a_put_without_the_previous_value() {
     let (server, _client) = RunningServer::with_cache("statuses", "c").await;
     let mut client = StreamClient::connect(&server, ProtocolVersion::V4_1).await;
     client.flags = Flags::FORCE_RETURN_PREVIOUS;
@@ -111,7 +111,7 @@ async fn last_piece_is_answered_like_a_put_without_the_previous_value() {
 }
 
 #[tokio::test]
-async fn pieces_have_the_length_that_the_client_requests() {
+async fn chunks_have_the_length_that_the_client_requests() {
     let (server, mut client) = RunningServer::with_cache("lengths", "c").await;
     client.ask("c", put("key", "0123456789")).await;
     let mut client = StreamClient::connect(&server, ProtocolVersion::V4_1).await;
@@ -157,7 +157,7 @@ async fn streams_of_a_connection_are_bounded_by_number_and_values_by_length() {
 
 /// The form of 2.6, with all pieces in one request.
 #[tokio::test]
-async fn old_version_puts_and_gets_all_pieces_in_one_request() {
+async fn old_version_puts_and_gets_all_chunks_in_one_request() {
     let (server, _client) = RunningServer::with_cache("old-streams", "c").await;
     for version in [ProtocolVersion::V2_6, ProtocolVersion::V3_1, ProtocolVersion::V4_0] {
         let mut client = StreamClient::connect(&server, version).await;

@@ -12,8 +12,8 @@ const RESERVED: f64 = 600.0;
 const OTHER_MAX: f64 = 150.0;
 
 #[test]
-fn entries_come_into_memory_that_is_there() {
-    in_own_network("reserved::entries_come_into_memory_that_is_there", async {
+fn entries_use_reserved_memory() {
+    in_own_network("reserved_memory::entries_use_reserved_memory", async {
         let mut server = Tool::consort(&["server", "--reserve=600MB"]);
         server.wait_for(&["Hot Rod on", "alone"]);
         let before = memory_mb_of(server.id());
@@ -40,11 +40,11 @@ fn reservation_above_the_available_memory_is_refused_with_the_available_amount()
         let run = Tool::run_consort(&["server", &format!("--reserve={size}")]);
         (run.status.code(), String::from_utf8(run.stderr).expect("text"))
     };
-    let (code, complaint) = refused("900TB");
-    assert_eq!(code, Some(1), "{complaint}");
-    let said = "--reserve: 900,000,000 MB of memory cannot be had: ";
-    assert!(complaint.contains(said) && complaint.contains(" MB left"), "{complaint}");
-    let (code, complaint) = refused("2XB");
-    assert_eq!(code, Some(2), "{complaint}");
-    assert!(complaint.contains("no amount of memory, such as 500MB, 2GB or 1.5GiB"), "{complaint}");
+    let (code, message) = refused("900TB");
+    assert_eq!(code, Some(1), "{message}");
+    let expected = "--reserve: 900,000,000 MB of memory cannot be had: ";
+    assert!(message.contains(expected) && message.contains(" MB left"), "{message}");
+    let (code, message) = refused("2XB");
+    assert_eq!(code, Some(2), "{message}");
+    assert!(message.contains("no amount of memory, such as 500MB, 2GB or 1.5GiB"), "{message}");
 }

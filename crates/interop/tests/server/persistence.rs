@@ -21,15 +21,15 @@ async fn client(port: u16) -> Client {
 }
 
 /// Returns the error of a server that must not start.
-fn complaint(directory: &str) -> String {
+fn start_error(directory: &str) -> String {
     let run = Tool::run_consort(&["server", "--data", directory]);
     assert!(!run.status.success() && run.stdout.is_empty(), "{run:?}");
     String::from_utf8(run.stderr).expect("text")
 }
 
 #[test]
-fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
-    in_own_network("kept::a_server_has_its_caches_and_counters_again_however_it_has_ended", async {
+fn caches_and_counters_survive_a_restart_after_any_end() {
+    in_own_network("persistence::caches_and_counters_survive_a_restart_after_any_end", async {
         let directory = Directory::new("one");
         let data = directory.of("data");
         let server = alone(&data);
@@ -69,10 +69,12 @@ fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
         asking.close().await;
         // Two of them do not share a directory.
         let second = Tool::run_consort(&["server", "--port", "11322", "--data", &data]);
-        let told = String::from_utf8_lossy(&second.stderr).into_owned();
+        let message = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(
-            !second.status.success() && told.contains("in use by another store") && told.contains(&data),
-            "{told}"
+            !second.status.success()
+                && message.contains("in use by another store")
+                && message.contains(&data),
+            "{message}"
         );
         drop(server);
 
@@ -80,19 +82,19 @@ fn a_server_has_its_caches_and_counters_again_however_it_has_ended() {
             let file = Path::new(&data).join(cache).join("NOTE");
             let intact = std::fs::read(&file).expect("a note");
             std::fs::write(&file, b"nonsense").expect("written");
-            let told = complaint(&data);
-            assert!(told.contains(&format!("{data}/{cache}: NOTE is damaged")), "{told}");
+            let message = start_error(&data);
+            assert!(message.contains(&format!("{data}/{cache}: NOTE is damaged")), "{message}");
             std::fs::write(&file, intact).expect("written");
         }
         let file = Path::new(&data).join("___consort_caches").join("META");
         let intact = std::fs::read(&file).expect("a description");
         std::fs::write(&file, b"#!/bin/sh\n").expect("written");
-        assert!(complaint(&data).contains("META is damaged at byte 0: invalid META file"));
+        assert!(start_error(&data).contains("META is damaged at byte 0: invalid META file"));
         std::fs::write(&file, intact).expect("written");
         let foreign = directory.of("file");
         std::fs::write(&foreign, b"no directory").expect("written");
-        let told = complaint(&foreign);
-        assert!(told.contains(&foreign), "{told}");
+        let message = start_error(&foreign);
+        assert!(message.contains(&foreign), "{message}");
 
         let server = alone(&data);
         assert_eq!(done(&["ls"]).0, "late\n", "what could not be used was not touched");
@@ -113,8 +115,8 @@ fn member(directory: &Directory, name: &str, port: u16, more: &[&str]) -> Tool {
 }
 
 #[test]
-fn servers_that_were_all_killed_have_their_caches_and_counters_again() {
-    in_own_network("kept::servers_that_were_all_killed_have_their_caches_and_counters_again", async {
+fn caches_and_counters_survive_the_kill_of_all_servers() {
+    in_own_network("persistence::caches_and_counters_survive_the_kill_of_all_servers", async {
         let directory = Directory::new("three");
         let names = [("A", 11222), ("B", 11322), ("C", 11422)];
         let mut servers = Vec::new();
@@ -200,8 +202,8 @@ async fn compare(ports: &[u16]) {
 /// A server that was stopped has old files: writes and removals in the meantime take precedence. After all servers were
 /// killed, each key has its last value or is removed.
 #[test]
-fn entries_in_files_are_those_of_last_whoever_was_away() {
-    in_own_network("kept::entries_in_files_are_those_of_last_whoever_was_away", async {
+fn files_have_the_last_entries_after_any_member_was_unreachable() {
+    in_own_network("persistence::files_have_the_last_entries_after_any_member_was_unreachable", async {
         let directory = Directory::new("stored");
         let begin = |(name, port)| member(&directory, name, port, &[]);
         let names = [("A", 11222), ("B", 11322), ("C", 11422)];

@@ -1,8 +1,8 @@
-//! Multimaps and values in pieces, in the list of our client's checks.
+//! Multimaps and chunked values, in the list of our client's checks.
 
 use consort_client::{Client, ClientError, Multimap, PIECE_BYTES};
 
-use crate::list::is_from;
+use crate::feature_matrix::is_from;
 
 /// In a cache of their own, as Infinispan wants it. From 4.0 on also with duplicates.
 pub(crate) async fn multimaps(client: &Client, settings: &str, version: Option<&str>) {
@@ -53,7 +53,7 @@ async fn duplicates(often: &Multimap<String, u32>, version: Option<&str>) {
 }
 
 /// From 4.1 on.
-pub(crate) async fn pieces(client: &Client, name: &str, version: Option<&str>) {
+pub(crate) async fn chunked_values(client: &Client, name: &str, version: Option<&str>) {
     let (cache, key) = (client.raw(name), &b"large"[..]);
     if !is_from(version, "4.1") {
         let error = cache.reader(key).await.unwrap_err();

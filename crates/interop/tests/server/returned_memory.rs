@@ -61,7 +61,7 @@ fn member(nth: usize) -> Tool {
 
 #[test]
 fn memory_of_large_values_goes_back_once_they_are_removed() {
-    in_own_network("returned::memory_of_large_values_goes_back_once_they_are_removed", async {
+    in_own_network("returned_memory::memory_of_large_values_goes_back_once_they_are_removed", async {
         let servers: Vec<Tool> = (0..3).map(member).collect();
         let client = Client::connect(&format!("hotrod://{SERVER}")).await.expect("a client");
         client.administration().create("shop", r#"{"distributed-cache": {}}"#).await.expect("a cache");
@@ -102,7 +102,7 @@ fn memory_of_large_values_goes_back_once_they_are_removed() {
 #[test]
 fn memory_of_values_that_changed_their_sizes_goes_back_once_the_cache_is_cleared() {
     in_own_network(
-        "returned::memory_of_values_that_changed_their_sizes_goes_back_once_the_cache_is_cleared",
+        "returned_memory::memory_of_values_that_changed_their_sizes_goes_back_once_the_cache_is_cleared",
         async {
             let mut server = Tool::consort(&["server", "--memory=512MiB"]);
             server.wait_for(&["Hot Rod on"]);
@@ -152,7 +152,7 @@ fn memory_of_values_that_changed_their_sizes_goes_back_once_the_cache_is_cleared
 
 #[test]
 fn hundreds_of_caches_with_stores_share_threads_and_descriptors() {
-    in_own_network("returned::hundreds_of_caches_with_stores_share_threads_and_descriptors", async {
+    in_own_network("returned_memory::hundreds_of_caches_with_stores_share_threads_and_descriptors", async {
         let directory = std::env::temp_dir().join(format!("consort-stores-{}", std::process::id()));
         create_dir_all(&directory).expect("a directory");
         let mut caches = "<infinispan><cache-container>".to_owned();

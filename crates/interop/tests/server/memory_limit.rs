@@ -18,8 +18,9 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn server_in_a_group_of_128_mib_refuses_what_it_has_no_memory_for_and_is_not_killed() {
-    let name = "limited::server_in_a_group_of_128_mib_refuses_what_it_has_no_memory_for_and_is_not_killed";
+fn server_in_a_group_of_128_mib_refuses_entries_beyond_its_memory_and_is_not_killed() {
+    let name =
+        "memory_limit::server_in_a_group_of_128_mib_refuses_entries_beyond_its_memory_and_is_not_killed";
     in_own_network(name, async {
         let group = ControlGroup::new("limited", LIMIT).unwrap();
         let mut server = Tool::start(group.command(&built("consort"), &["server"]));
@@ -42,9 +43,9 @@ fn server_in_a_group_of_128_mib_refuses_what_it_has_no_memory_for_and_is_not_kil
         assert_eq!(group.killed().unwrap(), 0);
         assert!(written > 4_000 && refused > 10_000, "{written} written, {refused} refused");
         assert_eq!(cache.get(&key(0)[..]).await.expect("a read").map(|value| value.len()), Some(BYTES));
-        let told = Tool::run_consort(&["doctor", SERVER]);
-        let told = String::from_utf8_lossy(&told.stdout).into_owned();
-        assert!(told.contains("used, short"), "{told}");
+        let report = Tool::run_consort(&["doctor", SERVER]);
+        let report = String::from_utf8_lossy(&report.stdout).into_owned();
+        assert!(report.contains("used, short"), "{report}");
         server.wait_for(&["memory is short", "134 MB"]);
         // The first ones went in.
         for number in 0..3_000 {
@@ -61,7 +62,7 @@ fn server_in_a_group_of_128_mib_refuses_what_it_has_no_memory_for_and_is_not_kil
 
 #[test]
 fn a_process_with_a_limit_below_a_gib_has_no_huge_pages() {
-    in_own_network("limited::a_process_with_a_limit_below_a_gib_has_no_huge_pages", async {
+    in_own_network("memory_limit::a_process_with_a_limit_below_a_gib_has_no_huge_pages", async {
         for (limit, enabled) in [("1023MiB", "0"), ("1GiB", "1")] {
             let mut server = Tool::consort(&["server", "--memory", limit]);
             server.wait_for(&["Hot Rod on"]);

@@ -12,7 +12,7 @@ use consort_client::{
 use consort_interop::{PATIENCE, eventually};
 use tokio::time::timeout;
 
-use crate::large;
+use crate::chunked_values;
 
 /// Whose server it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,9 +59,9 @@ pub(crate) async fn by(client: &Client, newest: &Client, kind: Kind, version: Op
     }
     if is_from(version, "2.7") {
         counters(client, version).await;
-        large::multimaps(client, DISTRIBUTED, version).await;
+        chunked_values::multimaps(client, DISTRIBUTED, version).await;
     }
-    large::pieces(client, CACHE, version).await;
+    chunked_values::chunked_values(client, CACHE, version).await;
     newest.administration().remove(CACHE).await.unwrap();
     assert!(!newest.administration().names().await.unwrap().iter().any(|name| name == CACHE));
 }
@@ -256,7 +256,7 @@ async fn next<K>(events: &mut Events<K>) -> Event<K> {
     timeout(PATIENCE, events.next()).await.expect("an event").expect("no end").unwrap()
 }
 
-async fn told(events: &mut Events<u32>) -> (EventKind, u32) {
+async fn next_event(events: &mut Events<u32>) -> (EventKind, u32) {
     match next(events).await {
         Event::Entry(EntryEvent { kind, key, .. }) => (kind, key),
         other => panic!("{other:?}"),
@@ -295,13 +295,13 @@ async fn listeners(client: &Client) {
         (EventKind::Created, 101),
         (EventKind::Expired, 101),
     ] {
-        assert_eq!(told(&mut events).await, expected);
+        assert_eq!(next_event(&mut events).await, expected);
     }
     drop(events);
     let mut removals = cache.listen().kinds([EventKind::Removed]).start().await.unwrap();
     cache.put(&100, &1).await.unwrap();
     cache.remove(&100).await.unwrap();
-    assert_eq!(told(&mut removals).await, (EventKind::Removed, 100));
+    assert_eq!(next_event(&mut removals).await, (EventKind::Removed, 100));
     drop(removals);
     let unknown = cache.listen().filter(Filter::named("nobody-has-this", [])).start().await.unwrap_err();
     assert!(matches!(unknown, ClientError::Server { .. }), "{unknown}");
@@ -333,19 +333,19 @@ async fn near(client: &Client) {
         assert!(stats.hits == 1 && stats.is_on, "{stats:?}");
         // Through a handle that does not know of the near cache.
         plain.put(&1, &11).await.unwrap();
-        eventually("it is told", async || cache.get(&1).await.unwrap() == Some(11)).await;
+        eventually("the event arrives", async || cache.get(&1).await.unwrap() == Some(11)).await;
         plain.remove(&1).await.unwrap();
-        eventually("it is told", async || cache.get(&1).await.unwrap().is_none()).await;
+        eventually("the event arrives", async || cache.get(&1).await.unwrap().is_none()).await;
         if bloom {
-            let told = cache.near_stats().unwrap().events;
+            let events = cache.near_stats().unwrap().events;
             plain.put_all(&(1_000..2_000).map(|n| (n, n)).collect::<BTreeMap<_, _>>()).await.unwrap();
             plain.put_all(&(1_000..2_000).map(|n| (n, 0)).collect::<BTreeMap<_, _>>()).await.unwrap();
             plain.put(&1, &12).await.unwrap();
             assert_eq!(cache.get(&1).await.unwrap(), Some(12));
             plain.put(&1, &13).await.unwrap();
-            eventually("it is told", async || cache.get(&1).await.unwrap() == Some(13)).await;
-            let told = cache.near_stats().unwrap().events - told;
-            assert!(told < 200 || plain_listens(client).await, "{told} events of keys that are not kept");
+            eventually("the event arrives", async || cache.get(&1).await.unwrap() == Some(13)).await;
+            let events = cache.near_stats().unwrap().events - events;
+            assert!(events < 200 || plain_listens(client).await, "{events} events of keys that are not kept");
             // More keys than the filter has room for: the filter is rebuilt, and cached entries stay correct.
             for key in 1_000..2_000 {
                 assert_eq!(cache.get(&key).await.unwrap(), Some(0));
@@ -355,10 +355,10 @@ async fn near(client: &Client) {
             })
             .await;
             plain.put(&1_999, &1).await.unwrap();
-            eventually("it is told", async || cache.get(&1_999).await.unwrap() == Some(1)).await;
+            eventually("the event arrives", async || cache.get(&1_999).await.unwrap() == Some(1)).await;
         }
         plain.clear().await.unwrap();
-        eventually("it is told", async || cache.get(&1_998).await.unwrap().is_none()).await;
+        eventually("the event arrives", async || cache.get(&1_998).await.unwrap().is_none()).await;
     }
 }
 
@@ -422,8 +422,8 @@ async fn counters(client: &Client, version: Option<&str>) {
 async fn counted(events: &mut CounterEvents, before: i64, now: i64) {
     let value = |value| CounterValue { value, state: CounterState::Valid };
     let expected = CounterEvent::Changed { old: value(before), new: value(now) };
-    let told = timeout(PATIENCE, events.next()).await.expect("an event");
-    assert_eq!(told.expect("no end").unwrap(), expected);
+    let event = timeout(PATIENCE, events.next()).await.expect("an event");
+    assert_eq!(event.expect("no end").unwrap(), expected);
 }
 
 async fn statistics(client: &Client) {
@@ -459,7 +459,7 @@ pub(crate) async fn lose_a_server(client: &Client, lose: impl FnOnce()) {
     }
     assert_eq!(found, entries);
     while next(&mut events).await != Event::Gap {}
-    eventually("the near cache is told again", async || near.near_stats().unwrap().is_on).await;
+    eventually("the near cache receives events again", async || near.near_stats().unwrap().is_on).await;
     for key in 0..100 {
         cache.put(&key, &7).await.unwrap();
     }
@@ -473,7 +473,7 @@ pub(crate) async fn lose_a_server(client: &Client, lose: impl FnOnce()) {
     })
     .await;
     // The listener may not have been there for the first of them.
-    eventually("changes are told again", async || {
+    eventually("events arrive again", async || {
         cache.put(&5_000, &1).await.unwrap();
         cache.put(&5_000, &2).await.unwrap();
         matches!(timeout(Duration::from_millis(200), events.next()).await, Ok(Some(Ok(Event::Entry(_)))))

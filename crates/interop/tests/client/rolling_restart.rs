@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::cluster::consort;
-use crate::list;
+use crate::feature_matrix;
 
 const WRITERS: u64 = 50;
 
@@ -78,14 +78,17 @@ async fn restart_one_after_the_other(servers: &mut [(&'static str, u16, Tool)], 
 
 #[test]
 fn no_write_fails_while_servers_are_restarted_one_after_the_other() {
-    in_own_network("rolling::no_write_fails_while_servers_are_restarted_one_after_the_other", async move {
-        let all = [("A", 11222), ("B", 11322), ("C", 11422), ("D", 11522)];
-        let mut servers = all.map(|(name, port)| (name, port, consort(name, port)));
-        let at: Vec<String> = all.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
-        let client = Client::connect(&format!("hotrod://{}", at.join(","))).await.expect("a connection");
-        client.administration().create("written", list::DISTRIBUTED).await.unwrap();
-        let mut writers = Writers::begin(&client.cache("written"));
-        restart_one_after_the_other(&mut servers, &mut writers).await;
-        writers.end().await;
-    });
+    in_own_network(
+        "rolling_restart::no_write_fails_while_servers_are_restarted_one_after_the_other",
+        async move {
+            let all = [("A", 11222), ("B", 11322), ("C", 11422), ("D", 11522)];
+            let mut servers = all.map(|(name, port)| (name, port, consort(name, port)));
+            let at: Vec<String> = all.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+            let client = Client::connect(&format!("hotrod://{}", at.join(","))).await.expect("a connection");
+            client.administration().create("written", feature_matrix::DISTRIBUTED).await.unwrap();
+            let mut writers = Writers::begin(&client.cache("written"));
+            restart_one_after_the_other(&mut servers, &mut writers).await;
+            writers.end().await;
+        },
+    );
 }

@@ -40,7 +40,7 @@ async fn rest(reader: &mut ValueReader) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn values_of_any_length_are_written_and_read_in_pieces() {
+async fn values_of_any_length_are_written_and_read_in_chunks() {
     let (_server, client) = Running::with_cache("lengths", "c").await;
     let cache = client.raw("c");
     let key = &b"key"[..];
@@ -105,7 +105,7 @@ async fn a_reader_sees_one_value_throughout_and_a_dropped_writer_changes_nothing
 }
 
 #[tokio::test]
-async fn servers_that_do_not_speak_4_1_are_named_in_the_error() {
+async fn servers_without_version_4_1_are_named_in_the_error() {
     let (server, _admin) = Running::with_cache("old", "c").await;
     let client = speaking(&server, ProtocolVersion::V4_0).await.unwrap();
     let cache = client.raw("c");
@@ -138,7 +138,7 @@ async fn a_value_that_is_too_large_is_refused_and_changes_nothing() {
 
 /// S002-15: between any two chunks a small request goes out and is answered on the same connection.
 #[tokio::test]
-async fn s002_15_small_requests_go_between_the_pieces_on_one_connection() {
+async fn s002_15_small_requests_are_sent_between_chunks_on_one_connection() {
     const PIECES: usize = 200;
     let (server, client) = Running::with_cache("between", "c").await;
     let cache = client.raw("c");
@@ -229,7 +229,7 @@ async fn s002_15_two_chunks_are_in_flight_and_other_requests_do_not_wait() {
 
 /// S002-17: without other requests six chunks are in flight.
 #[tokio::test]
-async fn s002_17_six_pieces_are_written_before_the_first_is_acknowledged() {
+async fn s002_17_six_chunks_are_written_before_the_first_is_acknowledged() {
     const PIECES: u8 = 9;
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
@@ -334,7 +334,7 @@ async fn s002_17_chunks_are_requested_ahead_and_fewer_beside_other_requests() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
+async fn a_stream_ends_with_its_connection_and_reports_the_outcome() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
@@ -366,7 +366,7 @@ async fn a_stream_ends_with_its_connection_and_says_what_was_changed() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_failed_does_not_say_that_it_is_at_the_end() {
+async fn a_failed_reader_does_not_report_the_end() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c");
@@ -422,7 +422,7 @@ async fn serve_streams(played: ScriptedServer, length: usize) {
 
 /// S002-16: while the client writes and reads values of 550 MB, only a few chunks are in memory.
 #[test]
-fn s002_16_a_few_pieces_of_a_value_are_in_memory() {
+fn s002_16_a_few_chunks_of_a_value_are_in_memory() {
     const LENGTH: usize = 9_000 * PIECE_BYTES;
     let (sender, receiver) = std::sync::mpsc::channel();
     // Allocations are counted per thread; the server has its own.

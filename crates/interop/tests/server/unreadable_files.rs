@@ -50,44 +50,48 @@ fn has_all() {
 }
 
 #[test]
-fn a_cache_whose_files_may_not_be_read_is_named_until_they_may() {
-    in_own_network("unopened::a_cache_whose_files_may_not_be_read_is_named_until_they_may", async {
-        let directory = Directory::new("unreadable");
-        let data = filled(&directory);
-        let files = files_of(&data, "orders");
-        set_mode(&files, 0);
-        // The superuser ignores modes, unless it lacks these capabilities.
-        let mut server = served(&data, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
-        let told = server
-            .said
-            .iter()
-            .find(|line| line.contains("ERROR"))
-            .unwrap_or_else(|| panic!("no error in {:?}", server.said));
-        for part in ["Keep its files", "cache=\"orders\"", "Permission denied"] {
-            assert!(told.contains(part), "{told}");
-        }
-        assert!(of_http(11222, "/health").await.ends_with("DEGRADED"));
-        let ready = of_http(11222, "/health/ready").await;
-        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("1 defined caches"), "{ready}");
-        let (out, complaint, code) = cache(&["get", "orders", "key"]);
-        assert!(
-            out.is_empty() && code == 2 && complaint.contains("Permission denied"),
-            "{out} {complaint} {code}"
-        );
-        assert_eq!(done(&["get", "stock", "key"]), ("stock".to_owned(), 0), "other caches are served");
-        set_mode(&files, 0o700);
-        server.wait_for(&["a cache that could not be opened earlier", "orders"]);
-        has_all();
-        assert!(of_http(11222, "/health").await.ends_with("HEALTHY"));
-        server.terminate();
-    });
+fn a_cache_with_unreadable_files_is_reported_until_they_are_readable() {
+    in_own_network(
+        "unreadable_files::a_cache_with_unreadable_files_is_reported_until_they_are_readable",
+        async {
+            let directory = Directory::new("unreadable");
+            let data = filled(&directory);
+            let files = files_of(&data, "orders");
+            set_mode(&files, 0);
+            // The superuser ignores modes, unless it lacks these capabilities.
+            let mut server = served(&data, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
+            let line = server
+                .output
+                .iter()
+                .find(|line| line.contains("ERROR"))
+                .unwrap_or_else(|| panic!("no error in {:?}", server.output));
+            for part in ["Keep its files", "cache=\"orders\"", "Permission denied"] {
+                assert!(line.contains(part), "{line}");
+            }
+            assert!(of_http(11222, "/health").await.ends_with("DEGRADED"));
+            let ready = of_http(11222, "/health/ready").await;
+            assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("1 defined caches"), "{ready}");
+            let (out, message, code) = cache(&["get", "orders", "key"]);
+            assert!(
+                out.is_empty() && code == 2 && message.contains("Permission denied"),
+                "{out} {message} {code}"
+            );
+            assert_eq!(done(&["get", "stock", "key"]), ("stock".to_owned(), 0), "other caches are served");
+            set_mode(&files, 0o700);
+            server.wait_for(&["a cache that could not be opened earlier", "orders"]);
+            has_all();
+            assert!(of_http(11222, "/health").await.ends_with("HEALTHY"));
+            server.terminate();
+        },
+    );
 }
 
 /// With each limit a server either serves all, or names the cache that it could not open and is not ready, or does not start and
 /// names the file. It loses nothing, and with more descriptors it serves all.
 #[test]
 fn a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_open() {
-    let name = "unopened::a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_open";
+    let name =
+        "unreadable_files::a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_open";
     in_own_network(name, async {
         let directory = Directory::new("few-descriptors");
         let data = filled(&directory);
@@ -96,8 +100,8 @@ fn a_server_with_few_descriptors_serves_all_or_names_the_file_that_it_could_not_
             let starter = ["prlimit", &format!("--nofile={limit}:{limit}")];
             let mut server = Tool::consort_started_by(&starter, &["server", "--data", &data]);
             if server.wait_for_or_end(&["Hot Rod on"]).is_none() {
-                let said = server.said.join("\n");
-                assert!(said.contains("Too many open files"), "{limit}: {said}");
+                let output = server.output.join("\n");
+                assert!(output.contains("Too many open files"), "{limit}: {output}");
                 refused += 1;
                 continue;
             }
