@@ -4,6 +4,7 @@ mod certificates;
 mod chunked_values;
 mod counters;
 mod failover;
+mod failover_clusters;
 mod http;
 mod iteration;
 #[cfg(feature = "legacy")]
@@ -16,6 +17,5 @@ mod scripted_server;
 mod security;
 mod servers;
 mod sharing;
-mod sites;
 mod verbs;
 mod write_tracker;

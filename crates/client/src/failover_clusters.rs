@@ -1,5 +1,5 @@
-//! Failover between clusters at several sites: by hand, or when no server of the current one is reachable
-//! (facts section 9.3). Replication between the clusters is up to the servers.
+//! Failover between clusters: manually, or when no server of the current cluster is reachable (facts section 9.3). Replication
+//! between the clusters is up to the servers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
@@ -17,14 +17,14 @@ pub const DEFAULT_CLUSTER: &str = "___DEFAULT-CLUSTER___";
 
 /// A configured cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct FailoverCluster {
     name: String,
     servers: Vec<ServerAddress>,
 }
 
 /// All clusters, and the current one.
-pub(crate) struct Sites {
-    all: Vec<Site>,
+pub(crate) struct FailoverClusters {
+    all: Vec<FailoverCluster>,
     /// Changed under the lock of the client's servers.
     current: AtomicUsize,
     /// The number of switches. Whatever began before the last switch belongs to another cluster.
@@ -33,26 +33,26 @@ pub(crate) struct Sites {
     attempts: u32,
 }
 
-impl Sites {
+impl FailoverClusters {
     /// The default cluster with these servers, and the others.
     pub(crate) fn new(
         servers: Vec<ServerAddress>,
-        others: Vec<Site>,
+        others: Vec<FailoverCluster>,
         attempts: u32,
     ) -> Result<Self, ConnectError> {
         let refuse = |reason: String| Err(ConnectError::Uri { reason });
         if servers.is_empty() {
             return refuse("no server".to_owned());
         }
-        let mut all = vec![Site { name: DEFAULT_CLUSTER.to_owned(), servers }];
-        for site in others {
-            if site.servers.is_empty() {
-                return refuse(format!("no server of cluster {}", site.name));
+        let mut all = vec![FailoverCluster { name: DEFAULT_CLUSTER.to_owned(), servers }];
+        for cluster in others {
+            if cluster.servers.is_empty() {
+                return refuse(format!("no server of cluster {}", cluster.name));
             }
-            if all.iter().any(|other| other.name == site.name) {
-                return refuse(format!("duplicate cluster {}", site.name));
+            if all.iter().any(|other| other.name == cluster.name) {
+                return refuse(format!("duplicate cluster {}", cluster.name));
             }
-            all.push(site);
+            all.push(cluster);
         }
         let (current, switches) = (AtomicUsize::new(0), AtomicU64::new(0));
         Ok(Self { all, current, switches, attempts: attempts.max(1) })
@@ -89,7 +89,7 @@ impl ClientBuilder {
     /// [`Client::switch_to_cluster`]. All clusters share the credentials and certificates.
     #[must_use]
     pub fn cluster(mut self, name: &str, servers: impl IntoIterator<Item = ServerAddress>) -> Self {
-        self.clusters.push(Site { name: name.to_owned(), servers: servers.into_iter().collect() });
+        self.clusters.push(FailoverCluster { name: name.to_owned(), servers: servers.into_iter().collect() });
         self
     }
 
@@ -106,8 +106,8 @@ impl ClientBuilder {
 impl Client {
     /// Returns the name of the current cluster; [`DEFAULT_CLUSTER`] for that of the initial servers.
     pub fn cluster(&self) -> &str {
-        let sites = &self.inner().sites;
-        &sites.all[sites.current()].name
+        let clusters = &self.inner().clusters;
+        &clusters.all[clusters.current()].name
     }
 
     /// Switches to the cluster of this name ([`ClientBuilder::cluster`]) until it is unreachable. Later
@@ -121,7 +121,7 @@ impl Client {
     /// [`ClientError::NoSuchCluster`]. An unreachable cluster shows with the first operation.
     pub fn switch_to_cluster(&self, name: &str) -> Result<(), ClientError> {
         let inner = self.inner();
-        let index = inner.sites.all.iter().position(|site| site.name == name);
+        let index = inner.clusters.all.iter().position(|cluster| cluster.name == name);
         inner.switch(index.ok_or_else(|| ClientError::NoSuchCluster(name.to_owned()))?);
         Ok(())
     }
@@ -138,18 +138,18 @@ impl Inner {
         // The lock of topologies, so that no response of the previous cluster interferes.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        if self.sites.current() == to {
+        if self.clusters.current() == to {
             return;
         }
-        self.sites.current.store(to, Ordering::Release);
-        self.sites.switches.fetch_add(1, Ordering::AcqRel);
+        self.clusters.current.store(to, Ordering::Release);
+        self.clusters.switches.fetch_add(1, Ordering::AcqRel);
         let left = std::mem::take(&mut *servers);
         for cache in caches.values() {
             cache.forget_routing();
         }
         self.has_strangers.store(false, Ordering::Release);
         drop((servers, caches));
-        tracing::warn!(cluster = %self.sites.all[to].name, "switched to another cluster");
+        tracing::warn!(cluster = %self.clusters.all[to].name, "switched to another cluster");
         for server in left {
             if let Some(handle) = server.handle() {
                 let mut connection = handle.lock();
@@ -167,7 +167,7 @@ impl Inner {
     /// Connects to the first cluster with a reachable server.
     pub(crate) async fn connect(&self) -> Result<(), ConnectError> {
         let mut troubles = Vec::new();
-        for index in 0..self.sites.all.len() {
+        for index in 0..self.clusters.all.len() {
             self.switch(index);
             self.start_initial();
             match self.wait_for_one().await {
@@ -179,29 +179,31 @@ impl Inner {
     }
 
     /// Starts the failover task, if there is more than one cluster.
-    pub(crate) fn keep_site(self: &Arc<Self>) {
-        if self.sites.all.len() > 1 {
+    pub(crate) fn keep_cluster(self: &Arc<Self>) {
+        if self.clusters.all.len() > 1 {
             let keeping = keep(Arc::downgrade(self), self.changed.clone());
             self.tasks().spawn_on(keeping, &self.runtime);
         }
     }
 
     /// Whether no server of the cluster is usable, and each has failed often enough.
-    fn has_lost_site(&self) -> bool {
+    fn has_lost_cluster(&self) -> bool {
         let is_up = || self.all().iter().any(|server| server.handle().is_some());
         if is_up() {
             return false;
         }
         // The topology may have replaced the initial servers.
         self.start_initial();
-        self.all().iter().all(|server| server.handle().is_none() && server.failures() >= self.sites.attempts)
+        self.all()
+            .iter()
+            .all(|server| server.handle().is_none() && server.failures() >= self.clusters.attempts)
     }
 
     /// Returns another cluster with a reachable server.
-    async fn reachable_site(&self) -> Option<usize> {
-        for index in self.sites.others() {
+    async fn reachable_cluster(&self) -> Option<usize> {
+        for index in self.clusters.others() {
             let mut trying = JoinSet::new();
-            for address in &self.sites.all[index].servers {
+            for address in &self.clusters.all[index].servers {
                 let server = self.new_server(address);
                 trying.spawn(async move { server.answers().await });
             }
@@ -222,12 +224,12 @@ async fn keep(client: Weak<Inner>, changed: Arc<Notify>) {
         tokio::pin!(notified);
         notified.as_mut().enable();
         let Some(client) = client.upgrade() else { return };
-        let before = client.sites.switches();
-        if client.has_lost_site()
-            && let Some(index) = client.reachable_site().await
+        let before = client.clusters.switches();
+        if client.has_lost_cluster()
+            && let Some(index) = client.reachable_cluster().await
             // Meanwhile servers may be back, or the caller may have switched.
-            && client.sites.switches() == before
-            && client.has_lost_site()
+            && client.clusters.switches() == before
+            && client.has_lost_cluster()
         {
             client.switch(index);
         }
@@ -244,18 +246,18 @@ mod tests {
         (0..count).map(|port| ServerAddress { host: "h".into(), port }).collect()
     }
 
-    fn site(name: &str, count: u16) -> Site {
-        Site { name: name.to_owned(), servers: servers(count) }
+    fn cluster(name: &str, count: u16) -> FailoverCluster {
+        FailoverCluster { name: name.to_owned(), servers: servers(count) }
     }
 
     #[test]
     fn the_others_are_tried_in_their_order_from_the_current_one_on() {
-        let sites = Sites::new(servers(2), vec![site("a", 1), site("b", 1)], 0).unwrap();
-        assert_eq!((sites.servers().len(), sites.no_topology(), sites.attempts), (2, -1, 1));
-        assert!(sites.others().eq([1, 2]));
-        sites.current.store(1, Ordering::Release);
-        assert!(sites.others().eq([2, 0]));
-        let alone = Sites::new(servers(1), Vec::new(), 3).unwrap();
+        let clusters = FailoverClusters::new(servers(2), vec![cluster("a", 1), cluster("b", 1)], 0).unwrap();
+        assert_eq!((clusters.servers().len(), clusters.no_topology(), clusters.attempts), (2, -1, 1));
+        assert!(clusters.others().eq([1, 2]));
+        clusters.current.store(1, Ordering::Release);
+        assert!(clusters.others().eq([2, 0]));
+        let alone = FailoverClusters::new(servers(1), Vec::new(), 3).unwrap();
         assert_eq!(alone.others().count(), 0);
     }
 
@@ -263,11 +265,11 @@ mod tests {
     fn clusters_have_servers_and_names_of_their_own() {
         for (first, others, reason) in [
             (0, vec![], "no server"),
-            (1, vec![site("a", 0)], "no server of cluster a"),
-            (1, vec![site("a", 1), site("a", 1)], "duplicate cluster a"),
-            (1, vec![site(DEFAULT_CLUSTER, 1)], "duplicate cluster ___DEFAULT-CLUSTER___"),
+            (1, vec![cluster("a", 0)], "no server of cluster a"),
+            (1, vec![cluster("a", 1), cluster("a", 1)], "duplicate cluster a"),
+            (1, vec![cluster(DEFAULT_CLUSTER, 1)], "duplicate cluster ___DEFAULT-CLUSTER___"),
         ] {
-            let Err(error) = Sites::new(servers(first), others, 3) else { panic!("{reason}") };
+            let Err(error) = FailoverClusters::new(servers(first), others, 3) else { panic!("{reason}") };
             assert!(error.to_string().ends_with(reason), "{error}");
         }
     }
