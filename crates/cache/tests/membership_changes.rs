@@ -308,7 +308,7 @@ async fn last_member_closes_at_once_if_lost_members_have_its_entries_and_names_t
         within_timeout("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
     let text = error.to_string();
     assert!(text.starts_with("cache is degraded: owners of segment "), "{text}");
-    assert!(text.ends_with(" are away: B"), "{text}");
+    assert!(text.ends_with(" are unreachable: B"), "{text}");
     // A wait until the timeout would end with `HandoverTimeout`.
     assert_eq!(within_timeout("close", a.close()).await, Ok(()));
 }

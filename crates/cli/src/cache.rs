@@ -272,9 +272,11 @@ fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {
 /// Asks on the terminal whether to go on.
 fn is_confirmed() -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
-        anyhow::bail!("standard input is no terminal to ask on; to go on without these servers, add --yes");
+        anyhow::bail!(
+            "standard input is no terminal for a confirmation; to continue without these servers, add --yes"
+        );
     }
-    write!(std::io::stderr(), "Go on without these servers, and give up these segments? [y/N] ")?;
+    write!(std::io::stderr(), "Continue without these servers and lose these segments? [y/N] ")?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

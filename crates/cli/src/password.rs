@@ -40,13 +40,11 @@ impl Login {
             (Some(file), _) => read_file(file),
             (None, Ok(password)) => Ok(password),
             (None, Err(std::env::VarError::NotUnicode(_))) => bail!("{VARIABLE} is not UTF-8"),
-            (None, Err(std::env::VarError::NotPresent)) => prompt_visible(
-                &format!("Password of {user}: "),
-                &mut std::io::stdin().lock(),
-            )?
-            .with_context(|| {
-                format!("there is no password of {user}: --password-file, {VARIABLE} or a terminal has it")
-            }),
+            (None, Err(std::env::VarError::NotPresent)) => {
+                prompt_visible(&format!("Password of {user}: "), &mut std::io::stdin().lock())?.with_context(
+                    || format!("no password for {user}: use --password-file, {VARIABLE} or a terminal"),
+                )
+            }
         }
     }
 }

@@ -230,7 +230,7 @@ impl Tool {
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             self.output.push(line);
         }
-        assert!(Instant::now() < until, "it goes on after:\n{}", self.output.join("\n"));
+        assert!(Instant::now() < until, "it has not ended after:\n{}", self.output.join("\n"));
         let status = self.child.0.wait().expect("its end");
         assert!(status.success(), "{status} after:\n{}", self.output.join("\n"));
     }

@@ -181,7 +181,7 @@ fn doctor_reports_another_cluster_name_and_wrong_hosts() {
         let wrong = member("shop", &["-Djgroups.tcpping.initial_hosts=127.0.0.1[7950]"]);
         let lines = [
             "BAD     hosts to ask (TCPPING): no member listens at any of 127.0.0.1[7950], nor at the 2 ports after each",
-            "BAD     hosts to ask (TCPPING): none of them is a member of cluster shop, whose members are elsewhere",
+            "BAD     hosts to ask (TCPPING): none of them is a member of cluster shop; its members have other addresses",
             "-> -D jgroups.tcpping.initial_hosts=127.0.0.1[7800]",
         ];
         finds(&wrong, 1, &lines);
@@ -211,7 +211,8 @@ fn doctor_reports_invalid_stacks() {
         finds(&nowhere, 1, &["BAD     address to bind to: ", "-> name an address of this host"]);
         // Multicasts come back on this loopback.
         let udp = ["--config=udp.xml", "--cluster=shop", "--bind=127.0.0.1"];
-        let output = finds(&udp, 1, &[" on lo: it comes back", "a member that starts now is alone"]);
+        let output =
+            finds(&udp, 1, &[" on lo: a sent packet is received", "a member that starts now is alone"]);
         assert!(output.contains("receive buffers: "), "{output}");
     });
 }

@@ -292,7 +292,7 @@ fn the_demo_of_the_grid_loses_nothing() {
         demo.wait_for(&["second 1:", "requests/s"]);
         demo.wait_for(&["Throughput:"]);
         demo.wait_for(&["kill -9 of member D"]);
-        demo.wait_for(&["the others know"]);
+        demo.wait_for(&["the other members have noticed"]);
         demo.wait_for(&["2 owners of each key again"]);
         demo.wait_for(&["100,000 keys: each has 2 equal copies"]);
         demo.wait_for(&["while segments move"]);

@@ -258,8 +258,8 @@ fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
         demo.wait_for(&["Throughput:"]);
         demo.wait_for(&["Connections: 3"]);
         demo.wait_for(&["kill -9 of server C"]);
-        demo.wait_for(&["the others go on"]);
-        demo.wait_for(&["100,000 of 100,000 keys are there"]);
+        demo.wait_for(&["the other servers continue"]);
+        demo.wait_for(&["100,000 of 100,000 keys are present"]);
         demo.wait_for(&["0 operations have failed"]);
         let serving = demo.wait_for(&["Three servers serve until Ctrl-C"]);
         demo.wait_for(&["new RemoteCacheManager(\"hotrod://127.0.0.1:"]);
@@ -468,8 +468,8 @@ fn a_waiting_server_logs_the_reason() {
             assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
         }
         // A serving server logs the missing members and the consequences.
-        first.wait_for(&["members [A|", "; gone: "]);
-        let line = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
+        first.wait_for(&["members [A|", "; left: "]);
+        let line = first.wait_for(&["WARN", "cache", "degraded, because B, C are unreachable"]);
         assert!(line.contains("shop") && line.contains("consort cache make-available"), "{line}");
         let (_, message, code) = cache(&["put", "shop", "apples", "4"]);
         assert!(code == 2 && message.contains("ISPN000306") && message.contains("degraded"), "{message}");
@@ -486,7 +486,7 @@ fn a_waiting_server_logs_the_reason() {
         assert!(code == 2 && message.contains("there is no cache 'none'"), "{message}");
         let mut late = start("E", "11226");
         let line = late.wait_for(&["not serving yet, after 5 s"]);
-        assert!(line.contains("have not taken this one in"), "{line}");
+        assert!(line.contains("have not added this server"), "{line}");
         let (made, message, code) = cache(&["make-available"]);
         assert!(code == 2 && made.is_empty() && message.contains("add --yes"), "{message}");
         let lost = message

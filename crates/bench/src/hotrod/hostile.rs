@@ -237,7 +237,7 @@ impl Attack {
         let mut output = BufReader::new(child.0.stdout.take().context("their output")?);
         let mut line = String::new();
         output.read_line(&mut line)?;
-        ensure!(line == "ready\n", "strangers have not begun, and say {line:?}");
+        ensure!(line == "ready\n", "handshake-load has not started: {line:?}");
         Ok(Self { child, input, output })
     }
 

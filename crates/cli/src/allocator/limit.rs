@@ -62,7 +62,7 @@ impl Memory {
         if limit.bytes < HUGE_PAGES_FROM
             && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
         {
-            tracing::warn!("huge pages cannot be turned off ({error}): memory that is free may not go back");
+            tracing::warn!("cannot turn huge pages off ({error}): free memory may not return to the system");
         }
         tracing::info!(
             "memory: {} may be used ({}); writes that add entries are refused above {}",

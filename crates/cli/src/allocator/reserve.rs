@@ -55,7 +55,7 @@ impl Reserve {
         let blocks = blocks(bytes.div_ceil(BLOCK as u64)).with_context(|| too_much(bytes))?;
         drop(blocks);
         let took = begin.elapsed().as_secs_f64();
-        tracing::info!("{} of memory taken in {took:.1} s", megabytes(bytes));
+        tracing::info!("reserved {} of memory in {took:.1} s", megabytes(bytes));
         Ok(())
     }
 }
@@ -65,7 +65,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 fn too_much(bytes: u64) -> String {
-    format!("--reserve: {} of memory cannot be had", megabytes(bytes))
+    format!("--reserve: {} of memory are not available", megabytes(bytes))
 }
 
 /// Whether there is so much.
@@ -125,7 +125,7 @@ mod tests {
         let available = AvailableMemory { bytes: 1_000_000_000, of: "this machine".to_owned() };
         assert!(fits(1_000_000_000, &available).is_ok());
         let error = fits(1_000_000_001, &available).unwrap_err().to_string();
-        assert_eq!(error, "--reserve: 1,000 MB of memory cannot be had: this machine has 1,000 MB left");
+        assert_eq!(error, "--reserve: 1,000 MB of memory are not available: this machine has 1,000 MB left");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Cluster {
     }
 
     fn process(&mut self, place: usize) -> anyhow::Result<&mut Process> {
-        self.members[place].as_mut().with_context(|| format!("{} does not live", member_name(place)))
+        self.members[place].as_mut().with_context(|| format!("{} does not run", member_name(place)))
     }
 
     /// Starts a member, and waits until it has the cache open.
@@ -211,7 +211,7 @@ impl Cluster {
                 return Ok(begin.elapsed());
             }
             if begin.elapsed() > limit {
-                bail!("no {members} members that have everything within {limit:?}: {states:?}");
+                bail!("no {members} members with all their entries within {limit:?}: {states:?}");
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -65,7 +65,7 @@ impl Ledger {
                 _ => std::hint::spin_loop(),
             }
         }
-        Err(io::Error::other(format!("the ledger of key {key} makes no sense")))
+        Err(io::Error::other(format!("the ledger of key {key} is inconsistent")))
     }
 
     fn write(&self, key: u32, part: u64, count: u64) -> io::Result<()> {

@@ -35,7 +35,7 @@ pub(super) async fn show(join: &Join, settings: &Settings) -> anyhow::Result<boo
     );
     println!("\n{} invokers in each, {:.0} % reads:", settings.threads, settings.read_percentage * 100.0);
     let calm = measure_without_faults(&grid, settings).await?;
-    println!("\nOnce more, and a member dies on the way:");
+    println!("\nAgain, and a member is killed meanwhile:");
     let (table, storm) = measure_kill(&mut grid, settings).await?;
     grid.settled().await?;
     let verdict = grid.validate(settings.keys, OWNERS).await?;
@@ -89,7 +89,10 @@ async fn measure_kill(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(S
         let states = watch.look(grid, MOVING).await?;
         if unnoticed.is_none() && states.iter().any(|state| state.members == grid.members()) {
             unnoticed = Some(watch.lap());
-            println!("  the others know, {:.2} s after the kill", killed.elapsed().as_secs_f64());
+            println!(
+                "  the other members have noticed, {:.2} s after the kill",
+                killed.elapsed().as_secs_f64()
+            );
         }
         if states.len() == grid.members() && states.iter().all(|state| is_whole(state, grid.members())) {
             break;
@@ -104,7 +107,7 @@ async fn measure_kill(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(S
     }
     let table = rates::table(&[
         ("before, four members", before),
-        ("dead, and the others do not know", unnoticed.unwrap_or_default()),
+        ("killed, not yet noticed", unnoticed.unwrap_or_default()),
         ("while segments move", moving),
         ("after, three members", watch.lap()),
     ]);

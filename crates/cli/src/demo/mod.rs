@@ -119,10 +119,10 @@ impl Demo {
         );
         println!("\nA client with {} invokers, 80 % reads:", settings.threads);
         let calm = measure_without_faults(&clients, &settings).await?;
-        println!("\nOnce more, and a server dies on the way:");
+        println!("\nAgain, and a server is killed meanwhile:");
         let (table, storm) = measure_kill(servers, &clients, &settings).await?;
         let found = clients.count(settings.keys).await?;
-        println!("\n{} of {} keys are there.", grouped(found.into()), grouped(settings.keys.into()));
+        println!("\n{} of {} keys are present.", grouped(found.into()), grouped(settings.keys.into()));
         print!("\n{table}");
         let uncertain: u64 = storm.iter().map(|own| own.uncertain).sum();
         let failed = |figures: &[Figures]| figures.iter().map(|own| own.errors + own.missing).sum::<u64>();
@@ -178,9 +178,12 @@ async fn measure_kill(
     let killed = Instant::now();
     println!("  kill -9 of server {name}");
     while watch.row(MOVING, usable).await < before.rate() / 2.0 {
-        anyhow::ensure!(killed.elapsed() < MOVING_MAX, "the others do not go on within {MOVING_MAX:?}");
+        anyhow::ensure!(
+            killed.elapsed() < MOVING_MAX,
+            "the other servers do not continue within {MOVING_MAX:?}"
+        );
     }
-    println!("  the others go on, {:.2} s after the kill", killed.elapsed().as_secs_f64());
+    println!("  the other servers continue, {:.2} s after the kill", killed.elapsed().as_secs_f64());
     let unnoticed = watch.lap();
     let again = Instant::now();
     while again.elapsed() < own {
@@ -188,7 +191,7 @@ async fn measure_kill(
     }
     let table = rates::table(&[
         ("before, three servers", before),
-        ("dead, and the others do not know", unnoticed),
+        ("killed, not yet noticed", unnoticed),
         ("after, two servers", watch.lap()),
     ]);
     running.end();

@@ -21,8 +21,10 @@ pub(super) fn check(group: IpAddr, interface: &Interface, time_limit: Duration, 
         interface.name
     );
     match receives_own_multicast(group, interface, time_limit) {
-        Ok(true) => findings.good(checked, "it comes back"),
-        Ok(false) => findings.bad(checked, format!("it does not come back within {time_limit:?}"), advice),
+        Ok(true) => findings.good(checked, "a sent packet is received"),
+        Ok(false) => {
+            findings.bad(checked, format!("a sent packet is not received within {time_limit:?}"), advice)
+        }
         Err(error) => findings.bad(checked, error.to_string(), advice),
     }
 }

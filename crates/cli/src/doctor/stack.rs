@@ -353,7 +353,7 @@ fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], finding
             .collect();
         findings.bad(
             TCPPING,
-            format!("none of them is a member of cluster {cluster}, whose members are elsewhere"),
+            format!("none of them is a member of cluster {cluster}; its members have other addresses"),
             format!("-D jgroups.tcpping.initial_hosts={}", places.join(",")),
         );
     }

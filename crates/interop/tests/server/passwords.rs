@@ -29,7 +29,7 @@ fn commands_take_the_password_of_the_environment() {
             (Some("rabbit hole"), None, [0, 0]),
             (Some("rabbit"), Some("ISPN006024: Invalid credentials"), [2, 1]),
             // The input is no terminal that could be asked.
-            (None, Some("there is no password of alice"), [2, 2]),
+            (None, Some("no password for alice"), [2, 2]),
         ] {
             for (arguments, code) in [&list[..], &look[..]].into_iter().zip(codes) {
                 let (output, own_code) = run(password, arguments);

@@ -42,7 +42,7 @@ fn reservation_above_the_available_memory_is_refused_with_the_available_amount()
     };
     let (code, message) = refused("900TB");
     assert_eq!(code, Some(1), "{message}");
-    let expected = "--reserve: 900,000,000 MB of memory cannot be had: ";
+    let expected = "--reserve: 900,000,000 MB of memory are not available: ";
     assert!(message.contains(expected) && message.contains(" MB left"), "{message}");
     let (code, message) = refused("2XB");
     assert_eq!(code, Some(2), "{message}");

@@ -33,7 +33,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
         if let Some(Err(error)) = &iteration.result
             && !is_right(world, iteration, error)
         {
-            return Err(("walks end or say that owners are away", describe(world, iteration)));
+            return Err(("iterations end or report unreachable owners", describe(world, iteration)));
         }
     }
     Ok(())
