@@ -178,8 +178,8 @@ fn grids_are_measured_in_one_run() {
         let row = of("grid, 3 members, 80 % reads", figure);
         assert!(row["consort"].as_f64() > Some(0.0) && row["other"].as_f64() > Some(0.0), "{row}");
     }
-    let everybody = figures["grid"][0]["others"].as_array().expect("others");
-    let names: Vec<&str> = everybody.iter().filter_map(|other| other["name"].as_str()).collect();
+    let others = figures["grid"][0]["others"].as_array().expect("others");
+    let names: Vec<&str> = others.iter().filter_map(|other| other["name"].as_str()).collect();
     assert_eq!(names, ["Infinispan, platform threads", "Hazelcast"]);
     let walk = "iterate, 100 B, parallel, batch 512";
     assert!(of(walk, "entries/s")["other"].as_f64() > Some(0.0));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use consort_measure::process;
+use consort_procstat::process;
 use consort_testbed::KillOnDrop;
 use hdrhistogram::Histogram;
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
-use super::served::Served;
+use super::server_process::ServerProcess;
 use super::{P50, P99, Pairs, SERVER_CPU_US, own_client};
 use crate::options::{Options, Part};
 use crate::progress::Progress;
@@ -82,7 +82,7 @@ pub(crate) fn idle(options: &Options, results: &mut Results<'_>) {
 
 fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()> {
     Progress::result(&format!("{} idle connections, run {run}", record.connections));
-    let server = Served::consort()?;
+    let server = ServerProcess::consort()?;
     let before = server.memory_mb();
     let at = server.at();
     let idle = (0..record.connections).map(|_| greeted(&at)).collect::<anyhow::Result<Vec<_>>>()?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use consort_cache::{MemoryUsage, ProcessMemory, watch_memory};
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use super::reserve::amount;
 

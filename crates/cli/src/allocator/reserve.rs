@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use consort_server::amount_of_bytes;
 
 use super::available_memory::{AvailableMemory, available_memory};

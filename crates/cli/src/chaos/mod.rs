@@ -20,7 +20,7 @@ use anyhow::Context;
 use clap::Args;
 use consort_cache::{CacheManager, Channel};
 use consort_group::config::StackConfig;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use self::clients::Load;
 use self::cluster::Cluster;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use super::events::Row;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use super::rates::{self, Lap};
 use super::{CALM, MOVING_MAX, OWNERS, WARM_UP};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use self::servers::Servers;
 use self::watch::{HEAD, Watch};

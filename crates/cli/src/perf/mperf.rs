@@ -11,7 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use clap::Args;
 use consort_channel::rpc::RpcDispatcher;
 use consort_channel::{Address, Channel, Delivery, Message, Receiver};
-use consort_measure::{grouped, process};
+use consort_procstat::{grouped, process};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 

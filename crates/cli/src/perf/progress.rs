@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 /// Does the work, and reports every second how much `count` has grown.
 pub(crate) async fn every_second<T>(

@@ -10,7 +10,7 @@ use clap::Args;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use consort_channel::{Address, Flags, View};
 use consort_group::Rng;
-use consort_measure::{grouped, process};
+use consort_procstat::{grouped, process};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;

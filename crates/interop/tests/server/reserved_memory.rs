@@ -1,7 +1,7 @@
 //! Memory that a server takes before it joins (`--reserve`).
 
 use consort_interop::{Tool, in_own_network};
-use consort_measure::process::memory_mb_of;
+use consort_procstat::process::memory_mb_of;
 
 use super::SERVER;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};
-use consort_measure::process::memory_mb_of;
+use consort_procstat::process::memory_mb_of;
 use tokio::time::sleep;
 
 use super::SERVER;

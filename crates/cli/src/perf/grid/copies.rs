@@ -86,7 +86,7 @@ impl Verdict {
 
     /// For people.
     pub(crate) fn text(&self, wanted: usize) -> String {
-        let grouped = |number: u32| consort_measure::grouped(number.into());
+        let grouped = |number: u32| consort_procstat::grouped(number.into());
         if self.is_good() {
             return format!("{} keys: each has {wanted} equal copies", grouped(self.keys));
         }

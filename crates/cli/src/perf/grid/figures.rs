@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use serde::Serialize;
 
 use super::Grid;

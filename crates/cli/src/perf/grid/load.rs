@@ -11,7 +11,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use consort_cache::{CacheError, RawCache};
 use consort_group::Rng;
-use consort_measure::process;
+use consort_procstat::process;
 use hdrhistogram::Histogram;
 use quanta::Clock;
 use serde::{Deserialize, Serialize};
@@ -185,11 +185,11 @@ impl Done {
 
     /// The line of a tenth of the time (S000-38).
     fn text(self, elapsed: Duration) -> String {
-        let grouped = |number: u64| consort_measure::grouped(number as f64);
+        let grouped = |number: u64| consort_procstat::grouped(number as f64);
         let rate = self.operations() as f64 / elapsed.as_secs_f64();
         format!(
             "{} reqs/sec ({} reads {} writes)",
-            consort_measure::grouped(rate),
+            consort_procstat::grouped(rate),
             grouped(self.gets),
             grouped(self.puts)
         )

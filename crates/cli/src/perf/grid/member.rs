@@ -8,7 +8,7 @@ use bytes::Bytes;
 use consort_cache::{CacheConfig, CacheManager, CacheMode, Phase, RawCache};
 use consort_channel::rpc::{Responder, RpcDispatcher, RpcHandler};
 use consort_channel::{Message, Payload};
-use consort_measure::{grouped, process};
+use consort_procstat::{grouped, process};
 use tokio::sync::{Mutex as AsyncMutex, SetOnce};
 
 use super::channels::{banner, control, control_cluster};

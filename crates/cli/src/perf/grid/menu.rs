@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use consort_channel::rpc::RpcDispatcher;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
 use super::control::{ORDER_TIME_MAX, OVERTIME_MAX, Order, POPULATE_TIME_MAX, State, order_all, order_each};

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 pub(crate) use self::control::State;
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use serde::Serialize;
 
 use super::Grid;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
-use consort_measure::process;
+use consort_procstat::process;
 
 use super::figures::Total;
 use super::load::Test;

@@ -1,4 +1,4 @@
-//! Large values in pieces through our Hot Rod client, and small gets beside them on the same connection; then the same values
+//! Large chunked values through our Hot Rod client, and small gets beside them on the same connection; then the same values
 //! at once, for comparison. The server is another process.
 
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Parser;
 use consort_client::{Client, PIECE_BYTES, RawCache, VALUE_BYTES_MAX};
-use consort_measure::process;
+use consort_procstat::process;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -47,8 +47,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let client = Client::connect(&arguments.server).await.with_context(|| arguments.server.clone())?;
-    client.administration().get_or_create("pieces", r#"{"distributed-cache": {"owners": 2}}"#).await?;
-    let cache = client.raw("pieces").with_timeout(TIMEOUT);
+    client
+        .administration()
+        .get_or_create("chunked-values", r#"{"distributed-cache": {"owners": 2}}"#)
+        .await?;
+    let cache = client.raw("chunked-values").with_timeout(TIMEOUT);
     cache.put(SMALL, &[7; SMALL_SIZE][..]).await?;
     let bytes = arguments.megabytes * 1_000_000;
     let size = bytes.min(VALUE_BYTES_MAX);

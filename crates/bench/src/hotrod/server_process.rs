@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use consort_measure::process;
+use consort_procstat::process;
 use consort_testbed::{InfinispanServer, KillOnDrop};
 
 use super::PORT;
@@ -18,14 +18,14 @@ use crate::tools;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server's process. It is killed when dropped.
-pub(crate) struct Served {
+pub(crate) struct ServerProcess {
     child: KillOnDrop,
     port: u16,
     /// How long it took until clients could connect.
     pub(super) start: Duration,
 }
 
-impl Served {
+impl ServerProcess {
     /// Starts `consort server`, alone.
     pub(super) fn consort() -> anyhow::Result<Self> {
         let mut command = Command::new(tools::program("consort")?);
@@ -83,19 +83,19 @@ impl Served {
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = KillOnDrop(child.with_context(|| format!("starting {name}"))?);
         let output = child.0.stdout.take().with_context(|| format!("the output of {name}"))?;
-        let (tell, told) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 // After the start no receiver is left, and the server may go on.
-                let _ = tell.send(line);
+                let _ = sender.send(line);
             }
         });
-        let (mut said, until) = (Vec::new(), begun + PATIENCE);
+        let (mut output, until) = (Vec::new(), begun + PATIENCE);
         loop {
-            match told.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains(ready) => return Ok(Self { child, port, start: begun.elapsed() }),
-                Ok(line) => said.push(line),
-                Err(_) => bail!("{name} has not started:\n{}", said.join("\n")),
+                Ok(line) => output.push(line),
+                Err(_) => bail!("{name} has not started:\n{}", output.join("\n")),
             }
         }
     }

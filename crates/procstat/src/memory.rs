@@ -183,7 +183,7 @@ mod tests {
 
     impl Root {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("consort-measure-{}-{name}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("consort-procstat-{}-{name}", std::process::id()));
             create_dir_all(&path).unwrap();
             Self(path)
         }

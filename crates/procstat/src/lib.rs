@@ -1,7 +1,7 @@
 //! Measurements of a process: its use of CPU and memory, and formatted numbers.
 //!
 //! ```
-//! use consort_measure::{grouped, process};
+//! use consort_procstat::{grouped, process};
 //!
 //! let before = process::cpu();
 //! assert_eq!(grouped(12_345_678.0), "12,345,678");
