@@ -14,7 +14,7 @@ use members::{Cluster, close, open, wait_for_rebalance, within_timeout};
 type Raw = Events<Bytes, Bytes>;
 
 async fn next(events: &mut Raw) -> Event {
-    within_timeout("an event", events.next()).await.expect("it goes on").expect("an event")
+    within_timeout("an event", events.next()).await.expect("the listener continues").expect("an event")
 }
 
 async fn entry(events: &mut Raw) -> (EventKind, Bytes, Option<Bytes>) {
@@ -121,7 +121,11 @@ async fn typed_events_have_present_entries_and_then_changes() {
     let mut events = within_timeout("start", other.listen().with_state().start()).await.expect("started");
     let mut replica = BTreeMap::new();
     loop {
-        match within_timeout("an event", events.next()).await.expect("it goes on").expect("an event") {
+        match within_timeout("an event", events.next())
+            .await
+            .expect("the listener continues")
+            .expect("an event")
+        {
             Event::Entry(event) => replica.insert(event.key, event.value),
             Event::Complete => break,
             Event::Gap => panic!("nothing is missing"),
@@ -213,7 +217,7 @@ async fn a_manager_reports_views_topologies_and_closed_caches() {
     use consort_cache::Phase::{ReadNewWriteAll, ReadOldWriteAll, Stable};
     let (mut views, mut phases) = (0, Vec::new());
     loop {
-        match within_timeout("an event", events.next()).await.expect("it goes on") {
+        match within_timeout("an event", events.next()).await.expect("the listener continues") {
             ManagerEvent::View(view) => views += view.len(),
             ManagerEvent::Topology { cache, topology, .. } => {
                 assert_eq!(&*cache, "c");
@@ -230,7 +234,7 @@ async fn a_manager_reports_views_topologies_and_closed_caches() {
     drop((cache, other));
     within_timeout("leave", a.leave("c")).await.expect("left");
     loop {
-        match within_timeout("an event", events.next()).await.expect("it goes on") {
+        match within_timeout("an event", events.next()).await.expect("the listener continues") {
             ManagerEvent::Closed { cache } => break assert_eq!(&*cache, "c"),
             other => assert!(matches!(other, ManagerEvent::Topology { .. }), "{other:?}"),
         }

@@ -90,7 +90,7 @@ impl Load {
     }
 
     /// Waits until this many more writes are acknowledged.
-    async fn go_on(&self, writes: u64) {
+    async fn wait_for_writes(&self, writes: u64) {
         let until = self.writes.load(Relaxed) + writes;
         within_timeout("writes", async {
             while self.writes.load(Relaxed) < until {
@@ -131,7 +131,7 @@ async fn members_come_and_go(cluster: Cluster) {
     let config = CacheConfig::new("c");
     let mut caches = open(&managers, &config).await;
     let mut load = Load::begin(&caches, 4);
-    load.go_on(500).await;
+    load.wait_for_writes(500).await;
     for (nth, name) in ["C", "D"].into_iter().enumerate() {
         let manager = cluster.join(name).await;
         let cache = within_timeout("open", manager.open(config.clone()).raw()).await.expect("opened");
@@ -139,7 +139,7 @@ async fn members_come_and_go(cluster: Cluster) {
         managers.push(manager);
         caches.push(cache);
         wait_for_rebalance(&all(&managers), "c", 3 + nth).await;
-        load.go_on(500).await;
+        load.wait_for_writes(500).await;
     }
     // The coordinator leaves, then another member.
     for at in [0, 1] {
@@ -149,7 +149,7 @@ async fn members_come_and_go(cluster: Cluster) {
         within_timeout("close", leaving.close()).await.expect("handed over");
         println!("{} writes while a member left", load.writes.load(Relaxed) - before);
         wait_for_rebalance(&all(&managers), "c", managers.len()).await;
-        load.go_on(500).await;
+        load.wait_for_writes(500).await;
     }
     let written = load.end().await;
     nothing_is_lost(&caches, &written).await;
@@ -172,12 +172,12 @@ async fn one_crashes(cluster: Cluster) {
     // The coordinator crashes, then another member.
     for at in [0, 2] {
         let load = Load::begin(&caches, 4);
-        load.go_on(1_000).await;
+        load.wait_for_writes(1_000).await;
         let crashing = managers.remove(at);
         caches.remove(at);
         within_timeout("abort", crashing.abort()).await;
         wait_for_rebalance(&all(&managers), "c", managers.len()).await;
-        load.go_on(1_000).await;
+        load.wait_for_writes(1_000).await;
         let written = load.end().await;
         nothing_is_lost(&caches, &written).await;
     }

@@ -47,7 +47,7 @@ fn doctor_accepts_a_healthy_server() {
             "ok      protocol of 127.0.0.1:11222: Hot Rod, up to version 4.1, without TLS",
             "ok      authentication of 127.0.0.1:11222: not required",
             "ok      health of 127.0.0.1:11222: HEALTHY",
-            "ok      clock of 127.0.0.1:11222: as ours",
+            "ok      clock of 127.0.0.1:11222: agrees with the local clock",
             "ok      caches: shop",
             "ok      server 127.0.0.1:11222 that clients are sent to: connected",
             "0 bad,",
@@ -69,7 +69,7 @@ fn doctor_distinguishes_a_closed_port_from_another_service() {
         finds(&["no.such.host.invalid"], 1, &["BAD     name no.such.host.invalid: "]);
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = silent.local_addr().expect("an address").to_string();
-        finds(&[&at], 1, &["it takes connections, and does not answer for 1s"]);
+        finds(&[&at], 1, &["it accepts connections, and does not respond within 1s"]);
         let (output, code) = doctor(&["ftp://a"]);
         assert!(code == 2 && output.contains("ftp is neither hotrod nor hotrods"), "{output}");
     });
@@ -93,7 +93,7 @@ fn doctor_reports_tls_on_one_side_only() {
         let (cert, key) = (cert.display().to_string(), key.display().to_string());
         let _within = server(&["--tls-cert", &cert, "--tls-key", &key]);
         let _plain = server(&["--port=11223"]);
-        finds(&[], 1, &["TLS only, and the client comes without", "-> connect with hotrods://"]);
+        finds(&[], 1, &["TLS only, and the client connects without TLS", "-> connect with hotrods://"]);
         finds(
             &["hotrods://127.0.0.1:11223"],
             1,
@@ -139,7 +139,7 @@ fn doctor_reports_an_unreachable_advertised_server() {
         done(&["cache", "create", "shop"]);
         let lines = [
             "BAD     server 127.0.0.9:11222 that clients are sent to: Connection refused",
-            "-> have it tell clients a name that they can reach (consort server --advertise HOST)",
+            "-> let the server advertise a name that clients can reach (consort server --advertise HOST)",
         ];
         finds(&[], 1, &lines);
     });

@@ -116,10 +116,10 @@ async fn read(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs small gets, one after the other, while `goes_on` returns true. Returns their durations in nanoseconds.
-async fn gets(cache: &RawCache, mut goes_on: impl FnMut(u64) -> bool) -> anyhow::Result<Histogram<u64>> {
+/// Runs small gets, one after the other, while `continues` returns true. Returns their durations in nanoseconds.
+async fn gets(cache: &RawCache, mut continues: impl FnMut(u64) -> bool) -> anyhow::Result<Histogram<u64>> {
     let mut times = Histogram::new_with_bounds(100, 60_000_000_000, 3)?;
-    while goes_on(times.len()) {
+    while continues(times.len()) {
         let begun = Instant::now();
         let value = cache.get(SMALL).await?;
         times.saturating_record(begun.elapsed().as_nanos() as u64);

@@ -236,7 +236,7 @@ mod tests {
         let response = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
         assert!(response.contains("frobnicate=no such key and no such protocol"), "{response}");
         assert!(response.contains("jmx=FROB=no such key and no such protocol"), "{response}");
-        assert!(response.contains("dump=not here: no threads"), "{response}");
+        assert!(response.contains("dump=not supported: no threads"), "{response}");
         assert!(response.contains("rpcs=this member counts no calls"), "{response}");
         assert!(
             response.contains("\ndrops") && !response.contains("\nrpcs-details"),

@@ -146,7 +146,7 @@ impl Cluster {
         });
         let name = member_name(place);
         async move {
-            sent.with_context(|| format!("{name} reads nothing"))?;
+            sent.with_context(|| format!("{name} does not read its input"))?;
             match tokio::time::timeout(limit, answer).await {
                 Ok(Ok(Reply::Failed(why))) => bail!("{name}: {why}"),
                 Ok(Ok(reply)) => Ok(reply),

@@ -102,7 +102,7 @@ impl Doctor {
         if self.json {
             println!("{}", findings.json()?);
         } else {
-            println!("\n{bad} bad, {warnings} to be warned of.");
+            println!("\n{bad} bad, {warnings} warnings.");
         }
         Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -54,7 +54,7 @@ async fn reach(server: &ServerAddress, time_limit: Duration, findings: &mut Find
         Err(_) => {
             findings.bad(
                 checked,
-                format!("the name service says nothing for {time_limit:?}"),
+                format!("the name service does not respond within {time_limit:?}"),
                 "look at /etc/resolv.conf, or give the host's address",
             );
             return None;
@@ -139,7 +139,7 @@ async fn identify_service(
         (ProbeResult::Tls, false) => {
             findings.bad(
                 checked,
-                "TLS only, and the client comes without",
+                "TLS only, and the client connects without TLS",
                 "connect with hotrods:// (in Java use_ssl=true), and with the certificate to trust",
             );
             false
@@ -155,7 +155,7 @@ async fn identify_service(
         (ProbeResult::Silence, _) => {
             findings.bad(
                 checked,
-                format!("it takes connections, and does not answer for {time_limit:?}"),
+                format!("it accepts connections, and does not respond within {time_limit:?}"),
                 "a server that is stopped or overloaded, or one that waits for other members before it serves (its log names them); or a \
                  member's port for other members (7800 as a rule)",
             );
@@ -166,7 +166,7 @@ async fn identify_service(
             if is_within_tls {
                 findings.good(checked, "it closes connections without TLS");
             } else {
-                let advice = "it may be a member's port for other members (7800 as a rule), want TLS (hotrods://), or have all the clients that it takes";
+                let advice = "it may be a member's port for other members (7800 as a rule), a port with TLS (hotrods://), or a server at its limit of connections";
                 findings.bad(checked, "it closes connections without an answer", advice);
             }
             is_within_tls
@@ -221,9 +221,9 @@ async fn health(address: SocketAddr, server: &ServerAddress, time_limit: Duratio
     let checked = format!("clock of {address}");
     if skew > SKEW_MAX {
         let advice = "set both hosts' clocks by the same service: tokens and certificates are good from and until a time";
-        findings.warning(checked, format!("{} s apart from ours", skew.as_secs()), advice);
+        findings.warning(checked, format!("differs from the local clock by {} s", skew.as_secs()), advice);
     } else {
-        findings.good(checked, "as ours");
+        findings.good(checked, "agrees with the local clock");
     }
 }
 
@@ -262,11 +262,13 @@ fn advice_on(cause: &ConnectionError) -> &'static str {
         ConnectionError::Login(LoginError::Rejected { .. }) => {
             "look at the user's name and password, and at the file with the server's users (consort user makes its lines)"
         }
-        ConnectionError::Login(LoginError::NotAsked(_)) => "leave the user out: this server knows none",
+        ConnectionError::Login(LoginError::NotAsked(_)) => "omit the user: this server has no users",
         ConnectionError::Login(LoginError::NoMechanism { .. }) => {
-            "without TLS passwords are sent in no mechanism that shows them: use hotrods://, or give the user a verifier of SCRAM"
+            "without TLS only SCRAM is used: connect with hotrods://, or give the user a SCRAM verifier"
         }
-        ConnectionError::Login(_) => "the server may not be the one that it seems to be",
+        ConnectionError::Login(_) => {
+            "the server has not proved its identity: check the address and the network"
+        }
         ConnectionError::Tls(_) => {
             "give the certificate to trust (trust_store_file_name=FILE), connect by the name that is in the server's certificate \
              (or give it as sni_host_name), and show one if it is asked for"
@@ -302,8 +304,8 @@ async fn topology(client: &Client, cache: &str, time_limit: Duration, findings: 
         let why = trouble
             .map_or_else(|| format!("no connection within {time_limit:?}"), |trouble| trouble.to_string());
         let advice = format!(
-            "have it tell clients a name that they can reach (consort server --advertise HOST), or use clients of BASIC \
-             intelligence; it may also be stopped or overloaded: consort doctor {}:{} tells",
+            "let the server advertise a name that clients can reach (consort server --advertise HOST), or use clients of BASIC \
+             intelligence; it may also be stopped or overloaded: see consort doctor {}:{}",
             address.host, address.port
         );
         findings.bad(checked, why, advice);

@@ -46,7 +46,7 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
         }
     };
     if let Err(error) = consort_conf::check_required_layers(&stack) {
-        findings.bad(checked, error.to_string(), "put it in, where the stock stacks have it");
+        findings.bad(checked, error.to_string(), "add it at its place in the stock stacks");
         return Ok(());
     }
     findings.good(checked, names.join(", "));
@@ -259,7 +259,7 @@ async fn hosts(
             Err(_) => {
                 findings.bad(
                     format!("name {host}"),
-                    format!("the name service says nothing for {time_limit:?}"),
+                    format!("the name service does not respond within {time_limit:?}"),
                     "look at /etc/resolv.conf",
                 );
                 continue;

@@ -37,14 +37,14 @@ async fn lose_and_add(at: &str, lose: impl FnOnce(), add: impl FnOnce() -> Tool)
     };
     let callers = Callers::begin(&cache, 32);
     known(3).await;
-    callers.go_on(2_000).await;
+    callers.wait_for_writes(2_000).await;
     lose();
     known(2).await;
-    callers.go_on(2_000).await;
+    callers.wait_for_writes(2_000).await;
     // It takes its time, and the callers go on.
     let _added = tokio::task::block_in_place(add);
     known(3).await;
-    callers.go_on(2_000).await;
+    callers.wait_for_writes(2_000).await;
     callers.end().await;
 }
 

@@ -44,12 +44,12 @@ impl Writers {
     }
 
     /// Waits for so many further writes.
-    async fn go_on(&mut self) {
+    async fn wait_for_writes(&mut self) {
         let mut written = self.written.subscribe();
         let wanted = *written.borrow() + WRITES_BETWEEN;
-        let goes_on = written.wait_for(|written| *written >= wanted);
+        let progress = written.wait_for(|written| *written >= wanted);
         tokio::select! {
-            goes_on = timeout(PATIENCE, goes_on) => drop(goes_on.expect("writers go on").unwrap()),
+            progress = timeout(PATIENCE, progress) => drop(progress.expect("writers continue").unwrap()),
             Some(ended) = self.running.join_next() => ended.expect("a writer has failed"),
         }
     }
@@ -65,15 +65,15 @@ impl Writers {
 /// Restarts each server, and waits in between until writers have gone on.
 async fn restart_one_after_the_other(servers: &mut [(&'static str, u16, Tool)], writers: &mut Writers) {
     for (name, port, server) in servers {
-        writers.go_on().await;
+        writers.wait_for_writes().await;
         tokio::task::block_in_place(|| {
             server.signal("TERM");
             server.wait_for_end();
         });
-        writers.go_on().await;
+        writers.wait_for_writes().await;
         *server = tokio::task::block_in_place(|| consort(name, *port));
     }
-    writers.go_on().await;
+    writers.wait_for_writes().await;
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn clients_fail_over_to_another_site_when_one_is_killed() {
             .collect();
         let more = async || {
             let before = written.load(Ordering::Relaxed);
-            eventually("writers go on", async || written.load(Ordering::Relaxed) > before + 1_000).await;
+            eventually("writers continue", async || written.load(Ordering::Relaxed) > before + 1_000).await;
         };
         more().await;
         assert_eq!(client.cluster(), DEFAULT_CLUSTER);

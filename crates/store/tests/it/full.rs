@@ -82,7 +82,7 @@ fn a_failed_sync_stops_writes_until_the_store_is_opened_again() {
             }
         }
         for number in &acknowledged {
-            assert!(store.load(0, format!("key-{number}").as_bytes()).unwrap().is_some(), "reads go on");
+            assert!(store.load(0, format!("key-{number}").as_bytes()).unwrap().is_some(), "reads continue");
         }
         drop(store);
         disk.restart(Crash::PowerLoss);
