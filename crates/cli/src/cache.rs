@@ -10,7 +10,7 @@ use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Filter, Li
 
 use crate::broken_pipe::print_error;
 use crate::password::Login;
-use crate::terminal::{Escaped, shown};
+use crate::terminal::{Escaped, escape_bytes};
 
 #[derive(Args)]
 #[command(after_help = "Keys and values are raw bytes. The exit code is 2 for errors.\n\n\
@@ -191,7 +191,7 @@ impl Cache {
                 let Some(value) = value else { return Ok(ExitCode::FAILURE) };
                 let mut out = std::io::stdout().lock();
                 let is_terminal = out.is_terminal();
-                out.write_all(&shown(&value, is_terminal))?;
+                out.write_all(&escape_bytes(&value, is_terminal))?;
                 if is_terminal && value.last().is_some_and(|last| *last != b'\n') {
                     out.write_all(b"\n")?;
                 }
@@ -294,7 +294,7 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
         for _ in 0..limit {
             let Some(entry) = walk.next().await else { break };
             let (key, value) = entry?;
-            let (key, value) = (shown(&key, is_terminal), shown(&value, is_terminal));
+            let (key, value) = (escape_bytes(&key, is_terminal), escape_bytes(&value, is_terminal));
             out.write_all(&[&key[..], b"\t", &value, b"\n"].concat())?;
         }
     } else {
@@ -302,7 +302,7 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
         let mut walk = if let Some(filter) = filter { walk.filter(filter) } else { walk };
         for _ in 0..limit {
             let Some(key) = walk.next().await else { break };
-            out.write_all(&[&shown(&key?, is_terminal)[..], b"\n"].concat())?;
+            out.write_all(&[&escape_bytes(&key?, is_terminal)[..], b"\n"].concat())?;
         }
     }
     Ok(out.flush()?)
@@ -338,7 +338,7 @@ async fn watch(cache: RawCache, state: bool, prefix: Option<String>, limit: usiz
         };
         let mut out = std::io::stdout().lock();
         let is_terminal = out.is_terminal();
-        out.write_all(&shown(&line, is_terminal))?;
+        out.write_all(&escape_bytes(&line, is_terminal))?;
         out.write_all(b"\n")?;
         out.flush()?;
     }

@@ -22,7 +22,7 @@ const UNCHANGED: Duration = Duration::from_millis(250);
 const HEAD: &str = "   time  members  requests/s    copies  segments left   MB left";
 
 /// Everything, from the start to the end of the members. Whether all has gone well.
-pub(super) async fn show(join: &Join, settings: &Settings) -> anyhow::Result<bool> {
+pub(super) async fn run(join: &Join, settings: &Settings) -> anyhow::Result<bool> {
     println!("Starting {MEMBERS} members on this host ({}), a process each.", join.config);
     let mut grid = Grid::start(join, MEMBERS, OWNERS, settings).await?;
     let begin = Instant::now();

@@ -60,7 +60,7 @@ impl Demo {
         if self.grid {
             let settings = self.settings();
             let is_good = tokio::select! {
-                is_good = members::show(&self.join, &settings) => is_good?,
+                is_good = members::run(&self.join, &settings) => is_good?,
                 signal = signals.next() => anyhow::bail!("{signal}: the members end"),
             };
             return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -70,17 +70,17 @@ impl Demo {
             started = Servers::start(&self.join, SERVERS) => started?,
             signal = signals.next() => anyhow::bail!("{signal} before the servers have started"),
         };
-        let shown = tokio::select! {
-            shown = self.show(&mut servers) => Some(shown),
+        let finished = tokio::select! {
+            finished = self.run_steps(&mut servers) => Some(finished),
             signal = signals.next() => {
                 println!("\n{signal}: the servers end.");
                 None
             }
         };
-        let is_good = match shown {
+        let is_good = match finished {
             None => true,
-            Some(shown) => {
-                let is_good = shown?;
+            Some(finished) => {
+                let is_good = finished?;
                 println!("\n{}", invitation(&servers));
                 tokio::select! {
                     signal = signals.next() => println!("\n{signal}: the servers and their entries end."),
@@ -104,7 +104,7 @@ impl Demo {
     }
 
     /// Everything until they only serve. Whether all has gone well.
-    async fn show(&self, servers: &mut Servers) -> anyhow::Result<bool> {
+    async fn run_steps(&self, servers: &mut Servers) -> anyhow::Result<bool> {
         let settings = self.settings();
         let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
         println!("Hot Rod on {}, cluster {}.", at.join(", "), self.join.cluster);
@@ -145,11 +145,11 @@ async fn measure_without_faults(clients: &Clients, settings: &Settings) -> anyho
     tokio::time::sleep(WARM_UP).await;
     let counter = running.counter();
     let mut second = 0;
-    let tell = |done| {
+    let report = |done| {
         second += 1;
         println!("  second {second}: {:>9} requests/s", grouped(done as f64));
     };
-    let figures = every_second(running.figures(), || counter().operations(), tell).await?;
+    let figures = every_second(running.figures(), || counter().operations(), report).await?;
     println!();
     figures.iter().for_each(|own| println!("{own}"));
     print!("\n{}{}\n", Total::of(&figures).text(settings, "clients"), clients.text());

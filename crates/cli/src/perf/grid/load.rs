@@ -106,14 +106,14 @@ impl Run {
         Done { gets: tally.gets.len(), puts: tally.puts.len(), failed, undecided: tally.uncertain }
     }
 
-    /// Runs the test; `cache` returns the cache of each invoker, by its number from 0. `tell` gets the lines that a member
+    /// Runs the test; `cache` returns the cache of each invoker, by its number from 0. `report` gets the lines that a member
     /// prints.
     pub(crate) async fn carry_out<C: Target>(
         self: Arc<Self>,
         cache: impl Fn(u32) -> C,
         test: &Test,
         name: &str,
-        tell: impl Fn(&str),
+        report: impl Fn(&str),
     ) -> anyhow::Result<Figures> {
         let settings = &test.settings;
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -127,27 +127,27 @@ impl Run {
         for tenth in 1..=10_u32 {
             let at = begin + Duration::from_secs_f64(settings.time * f64::from(tenth) / 10.0);
             let is_ended = tokio::time::timeout_at(at.into(), self.ended.wait()).await.is_ok();
-            tell(&format!("{tenth}: {}", self.done().text(begin.elapsed())));
+            report(&format!("{tenth}: {}", self.done().text(begin.elapsed())));
             if is_ended {
                 break;
             }
         }
         self.is_over.store(true, Relaxed);
         let (taken, cpu) = (begin.elapsed(), process::cpu().saturating_sub(cpu));
-        tell(&format!("done (in {} ms)", taken.as_millis()));
+        report(&format!("done (in {} ms)", taken.as_millis()));
         let mut each = Vec::new();
         while let Some(invoker) = invokers.join_next().await {
             each.push(invoker.context("an invoker")?);
         }
         if settings.print_invokers {
             for (nth, (gets, puts)) in each.iter().enumerate() {
-                tell(&times(&format!("invoker {}", nth + 1), *gets, *puts));
+                report(&times(&format!("invoker {}", nth + 1), *gets, *puts));
             }
         }
         let sums = each.into_iter().fold(Default::default(), |(gets, puts): (Extremes, Extremes), one| {
             (gets.with(one.0), puts.with(one.1))
         });
-        tell(&times("all", sums.0, sums.1));
+        report(&times("all", sums.0, sums.1));
         let tally = self.tally();
         Ok(Figures {
             name: name.to_owned(),
@@ -285,12 +285,12 @@ impl Run {
     }
 }
 
-/// Puts these keys. `tell` gets the count from time to time.
+/// Puts these keys. `report` gets the count from time to time.
 pub(crate) async fn populate<C: Target>(
     cache: &C,
     keys: std::ops::RangeInclusive<u32>,
     size: usize,
-    mut tell: impl FnMut(u32),
+    mut report: impl FnMut(u32),
 ) -> Result<(), C::Error> {
     let mut rng = Rng::new(seed("populate", *keys.start()));
     let mut done = 0;
@@ -301,7 +301,7 @@ pub(crate) async fn populate<C: Target>(
             (first..=last).map(|number| (key(number), value(&mut rng, size))).collect();
         cache.write_all(&entries).await?;
         done += last - first + 1;
-        tell(done);
+        report(done);
         first = last + 1;
     }
     Ok(())
