@@ -41,9 +41,10 @@ impl Login {
             (None, Ok(password)) => Ok(password),
             (None, Err(std::env::VarError::NotUnicode(_))) => bail!("{VARIABLE} is not UTF-8"),
             (None, Err(std::env::VarError::NotPresent)) => {
-                prompt_visible(&format!("Password of {user}: "), &mut std::io::stdin().lock())?.with_context(
-                    || format!("no password for {user}: use --password-file, {VARIABLE} or a terminal"),
-                )
+                prompt_on_terminal(&format!("Password of {user}: "), &mut std::io::stdin().lock())?
+                    .with_context(|| {
+                        format!("no password for {user}: use --password-file, {VARIABLE} or a terminal")
+                    })
             }
         }
     }
@@ -60,8 +61,8 @@ pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     Ok(password.to_owned())
 }
 
-/// The password that is read_hidden on a terminal, which does not show it; nothing if the input is no terminal.
-fn prompt_visible(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
+/// The password that is typed on a terminal, which does not show it; nothing if the input is no terminal.
+fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
     if !input.is_terminal() {
         return Ok(None);
     }

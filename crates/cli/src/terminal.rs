@@ -62,7 +62,7 @@ impl<W: Write + ?Sized> Write for Escaping<'_, W> {
     }
 }
 
-/// Returns whether a character acts on a terminal or a reader instead of being escape_bytes: control characters, separators of lines
+/// Returns whether a character acts on a terminal or a reader instead of being shown: control characters, separators of lines
 /// and paragraphs, and changes of the text direction.
 const fn is_control(c: char) -> bool {
     c.is_ascii_control()
@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn json_with_controls_in_it_stays_json() {
         let json = serde_json::to_string("\u{202e}\u{7f}\n").unwrap();
-        let escape_bytes = Lines(&json).to_string();
-        assert_eq!(serde_json::from_str::<String>(&escape_bytes).unwrap(), "\u{202e}\u{7f}\n");
-        assert!(!escape_bytes.chars().any(is_control));
+        let text = Lines(&json).to_string();
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), "\u{202e}\u{7f}\n");
+        assert!(!text.chars().any(is_control));
     }
 
     /// Every output of the command goes through the macros above or names here why it does not.

@@ -29,7 +29,7 @@ pub(super) enum ProbeResult {
     Tls,
     /// A server of HTTP.
     Http,
-    /// Nothing, for as long as we had time_limit.
+    /// No response within the time limit.
     Silence,
     /// Nothing, and no connection any more.
     Closed,
