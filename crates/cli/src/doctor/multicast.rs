@@ -23,7 +23,7 @@ pub(super) fn check(group: IpAddr, interface: &Interface, time_limit: Duration, 
     match receives_own_multicast(group, interface, time_limit) {
         Ok(true) => findings.good(checked, "a sent packet is received"),
         Ok(false) => {
-            findings.bad(checked, format!("a sent packet is not received within {time_limit:?}"), advice)
+            findings.bad(checked, format!("a sent packet is not received within {time_limit:?}"), advice);
         }
         Err(error) => findings.bad(checked, error.to_string(), advice),
     }

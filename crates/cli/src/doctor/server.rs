@@ -71,7 +71,7 @@ async fn reach(server: &ServerAddress, time_limit: Duration, findings: &mut Find
             }
             Ok(Err(error)) => failures.push((address, error.kind(), error.to_string())),
             Err(_) => {
-                failures.push((address, ErrorKind::TimedOut, format!("no answer within {time_limit:?}")))
+                failures.push((address, ErrorKind::TimedOut, format!("no answer within {time_limit:?}")));
             }
         }
     }

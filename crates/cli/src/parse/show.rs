@@ -21,7 +21,7 @@ impl Shown {
             Kind::Goodbye => println!("{connection}  graceful close"),
             Kind::Setup => match wire::decode_setup(bytes) {
                 Ok(Some((version, peer, _))) => {
-                    println!("{connection}  connection of {peer}, version {version}")
+                    println!("{connection}  connection of {peer}, version {version}");
                 }
                 Ok(None) => println!("{connection}  the beginning of a connection"),
                 Err(error) => println!("{connection}  not a connection's beginning: {error}"),
