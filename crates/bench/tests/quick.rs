@@ -139,7 +139,7 @@ fn servers_and_clients_are_measured_in_one_run() {
 /// which the server has refused; so does the server's memory for an unauthenticated connection.
 #[test]
 fn a_client_beside_handshakes_is_measured() {
-    let figures = figures("hostile", &["--only=hostile", "--strangers=60"]);
+    let figures = figures("hostile", &["--only=hostile", "--handshakes=60"]);
     let rows = figures["rows"].as_array().expect("rows");
     let of = |subject: &str, figure: &str| {
         let row = rows.iter().find(|row| row["subject"] == subject && row["figure"] == figure);

@@ -145,10 +145,10 @@ impl RunningProgram {
         let mut running = command.spawn().unwrap();
         let (sender, lines) = mpsc::channel(1_000);
         let output = Arc::new(Mutex::new(Vec::new()));
-        let lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        let printed = BufReader::new(running.stdout.take().unwrap()).lines();
         let keep = Arc::clone(&output);
         tokio::task::spawn_blocking(move || {
-            for line in lines.map_while(Result::ok) {
+            for line in printed.map_while(Result::ok) {
                 keep.lock().unwrap().push(line.clone());
                 let _ = sender.blocking_send(line);
             }

@@ -152,7 +152,7 @@ fn consort(case: Case, options: &Options) -> anyhow::Result<Sample> {
         cpu_us: number("cpu_us")?,
         latency: None,
         rss_mb: number("rss_mb")?,
-        errors: said["errors"].as_u64().unwrap_or(1),
+        errors: report["errors"].as_u64().unwrap_or(1),
     })
 }
 

@@ -112,7 +112,7 @@ struct Record {
 
 pub(crate) fn hostile(options: &Options, results: &mut Results<'_>) {
     let all = [
-        HandshakeLoad::Connections(options.handshake_load()),
+        HandshakeLoad::Connections(options.handshakes()),
         HandshakeLoad::BadPasswords,
         HandshakeLoad::FastBadPasswords,
     ];
@@ -138,7 +138,7 @@ pub(crate) fn hostile(options: &Options, results: &mut Results<'_>) {
     }
     let victim = record.victim.iter().map(|one| one.client.errors());
     outcome.errors = record.alone.errors() + victim.sum::<u64>();
-    outcome.rows = rows(&record, options.handshake_load());
+    outcome.rows = rows(&record, options.handshakes());
     report::print_rows(&outcome.rows);
     results.add("hostile", outcome);
 }
@@ -165,7 +165,7 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
         victim.connected_ms.push(connected_ms);
     }
     drop(server);
-    record.kilobytes_each.push(held(&users, options.handshake_load())?);
+    record.kilobytes_each.push(held(&users, options.handshakes())?);
     Ok(())
 }
 
@@ -252,8 +252,8 @@ impl Attack {
         let mut line = String::new();
         output.read_line(&mut line)?;
         let status = child.0.wait()?;
-        ensure!(status.success(), "strangers have ended with {status}");
-        serde_json::from_str(&line).with_context(|| format!("strangers say {line:?}"))
+        ensure!(status.success(), "handshake-load has ended with {status}");
+        serde_json::from_str(&line).with_context(|| format!("handshake-load printed {line:?}"))
     }
 }
 

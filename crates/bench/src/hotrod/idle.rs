@@ -43,9 +43,9 @@ struct Record {
 pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     let limits = std::fs::read_to_string("/proc/self/limits").context("/proc/self/limits")?;
     let idle = options.has(Part::Idle).then(|| ("--idle", options.idle()));
-    let strangers = options.has(Part::Hostile).then(|| ("--strangers", options.strangers()));
+    let handshakes = options.has(Part::Hostile).then(|| ("--handshakes", options.handshakes()));
     let open = open_files(&limits).context("no limit of open files in /proc/self/limits")?;
-    for (option, count) in idle.into_iter().chain(strangers) {
+    for (option, count) in idle.into_iter().chain(handshakes) {
         let wanted = count + FILES_BESIDE;
         ensure!(
             open >= wanted,
