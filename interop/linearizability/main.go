@@ -1,4 +1,4 @@
-// Command linearizability checks histories that `consort live --history` records, key by key, with the checker porcupine.
+// Command linearizability checks histories that `consort chaos --history` records, key by key, with the checker porcupine.
 //
 // Usage: linearizability [-timeout 60s] FILE...
 //

@@ -11,6 +11,7 @@ mod fuzz;
 mod interop;
 mod licenses;
 mod links;
+mod messages;
 mod miri;
 mod package;
 mod prebuild;

@@ -1,12 +1,13 @@
 //! The language of the sources: documentation names actors and things, and tests are named by subject, condition and result.
 //!
-//! Both bounds only go down.
+//! All bounds only go down. The messages that the chapter on troubleshooting quotes are texts of programs.
 
 use std::collections::BTreeMap;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::claims::{root, sources};
+use crate::messages::{self, DOCUMENT};
 use crate::steps::Outcome;
 
 /// Words of documentation that stand for an actor or a thing without its name.
@@ -35,8 +36,7 @@ fn unnamed(source: &str) -> usize {
 
 /// The number of words without a name in the texts of a source, without its tests and its documentation. A text has a space.
 fn unnamed_in_texts(source: &str) -> Result<usize, String> {
-    let code = source.split("#[cfg(test)]\nmod ").next().unwrap_or(source);
-    let tokens: TokenStream = code.parse().map_err(|error| format!("{error}"))?;
+    let tokens: TokenStream = without_tests(source).parse().map_err(|error| format!("{error}"))?;
     let mut texts = Vec::new();
     collect_texts(tokens, &mut texts);
     let words = texts.iter().flat_map(|text| {
@@ -46,7 +46,13 @@ fn unnamed_in_texts(source: &str) -> Result<usize, String> {
     Ok(words.filter(|word| UNNAMED.contains(&word.as_str())).count())
 }
 
-fn collect_texts(tokens: TokenStream, texts: &mut Vec<String>) {
+/// Returns a source without its tests.
+pub(crate) fn without_tests(source: &str) -> &str {
+    source.split("#[cfg(test)]\nmod ").next().unwrap_or(source)
+}
+
+/// Adds the literals with a space to the texts, without documentation.
+pub(crate) fn collect_texts(tokens: TokenStream, texts: &mut Vec<String>) {
     let mut is_attribute = false;
     for token in tokens {
         match token {
@@ -134,7 +140,16 @@ pub(crate) fn run() -> Outcome {
             tests.last().unwrap_or(&"")
         ));
     }
-    Outcome::Passed
+    let missing = std::fs::read_to_string(root().join(DOCUMENT))
+        .map_err(|error| error.to_string())
+        .and_then(|document| messages::missing(&document, &sources));
+    match missing {
+        Ok(missing) if missing.is_empty() => Outcome::Passed,
+        Ok(missing) => {
+            Outcome::Failed(format!("{DOCUMENT} quotes no text of a program: {}", missing.join("; ")))
+        }
+        Err(error) => Outcome::Failed(format!("{DOCUMENT}: {error}")),
+    }
 }
 
 #[cfg(test)]

@@ -15,18 +15,18 @@ use tokio::signal::unix::{SignalKind, signal};
 ///
 /// If the system does not allow that; then nothing has changed.
 pub(crate) fn with_children() -> anyhow::Result<()> {
-    let (told, tells) = std::sync::mpsc::sync_channel(1);
+    let (sender, started) = std::sync::mpsc::sync_channel(1);
     let is_leader = getpgrp() == getpid();
     let listening = std::thread::Builder::new().name("ending".to_owned()).spawn(move || {
         let listened = listen(|| {
-            let _ = told.send(Ok(()));
+            let _ = sender.send(Ok(()));
         });
         if let Err(error) = listened {
-            let _ = told.send(Err(error));
+            let _ = sender.send(Err(error));
         }
     });
     listening.context("a thread for signals")?;
-    tells.recv().context("the thread for signals has ended")?.context("signals")?;
+    started.recv().context("the thread for signals has ended")?.context("signals")?;
     // A process that already leads a group was started by a shell, whose Ctrl-C goes to that group: it keeps the group.
     if !is_leader {
         setpgid(None, None).context("a process group")?;

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use consort_measure::process;
+use consort_procstat::process;
 use consort_testbed::{Jar, JavaGrid, KillOnDrop};
 use hdrhistogram::Histogram;
 use rustix::process::{Pid, Signal, kill_process};
@@ -280,11 +280,11 @@ impl Jvm {
         let mut child = KillOnDrop(child);
         let (input, output) = (child.0.stdin.take(), child.0.stdout.take());
         let (input, output) = input.zip(output).context("a JVM's pipes")?;
-        let (told, answers) = channel();
+        let (sender, answers) = channel();
         std::thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
             for answer in lines.filter_map(|line| serde_json::from_str(line.strip_prefix("@@ ")?).ok()) {
-                if told.send(answer).is_err() {
+                if sender.send(answer).is_err() {
                     break;
                 }
             }

@@ -150,8 +150,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) idle: usize,
     /// Connections that unauthenticated clients open at once.
-    #[arg(long, value_name = "N", default_value_t = 5_000)]
-    pub(crate) strangers: usize,
+    #[arg(long, alias = "strangers", value_name = "N", default_value_t = 5_000)]
+    pub(crate) handshakes: usize,
     /// Megabytes that go each way in pieces.
     #[arg(long, value_name = "MB", default_value_t = 1_000)]
     pub(crate) streamed_mb: u64,
@@ -233,8 +233,8 @@ impl Options {
     }
 
     /// Returns the number of connections that unauthenticated clients open at once.
-    pub(crate) fn strangers(&self) -> usize {
-        if self.quick { self.strangers.min(200) } else { self.strangers }
+    pub(crate) fn handshakes(&self) -> usize {
+        if self.quick { self.handshakes.min(200) } else { self.handshakes }
     }
 
     /// Returns the megabytes that go each way in pieces.

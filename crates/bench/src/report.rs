@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use serde::Serialize;
 
 use crate::record::Record;

@@ -21,12 +21,12 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// The output of a program.
-struct Said {
+struct Report {
     figures: Value,
     is_success: bool,
 }
 
-impl Said {
+impl Report {
     /// Returns a required number.
     fn number(&self, path: &str) -> anyhow::Result<f64> {
         let number = self.figures.pointer(path).and_then(Value::as_f64);
@@ -85,20 +85,20 @@ impl Said {
 }
 
 /// Runs a program of this build.
-fn run(name: &str, arguments: &[String]) -> anyhow::Result<Said> {
+fn run(name: &str, arguments: &[String]) -> anyhow::Result<Report> {
     run_by(Command::new(program(name)?), name, arguments)
 }
 
-fn run_by(mut command: Command, name: &str, arguments: &[String]) -> anyhow::Result<Said> {
+fn run_by(mut command: Command, name: &str, arguments: &[String]) -> anyhow::Result<Report> {
     let output =
         command.args(arguments).stdin(Stdio::null()).output().with_context(|| format!("starting {name}"))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let figures = said.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    let report = String::from_utf8_lossy(&output.stdout);
+    let figures = report.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     let figures = figures.with_context(|| {
         let why = String::from_utf8_lossy(&output.stderr);
         format!("`{name} {}` ended with {} and no figures:\n{why}", arguments.join(" "), output.status)
     })?;
-    Ok(Said { figures, is_success: output.status.success() })
+    Ok(Report { figures, is_success: output.status.success() })
 }
 
 /// Runs `consort` under a load, with more arguments than the load's.
@@ -120,10 +120,10 @@ pub(crate) fn consort_by(
     more: &[String],
 ) -> anyhow::Result<Sample> {
     let arguments = [&consort_arguments(load, members, options), more].concat();
-    let said = run_by(command, "consort", &arguments)?;
+    let report = run_by(command, "consort", &arguments)?;
     match load {
-        Load::Uperf { .. } => said.calls(),
-        Load::Mperf { .. } => said.multicasts(&["/lost", "/duplicated", "/reordered"]),
+        Load::Uperf { .. } => report.calls(),
+        Load::Mperf { .. } => report.multicasts(&["/lost", "/duplicated", "/reordered"]),
     }
 }
 
@@ -176,19 +176,19 @@ pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Res
         &times(options),
     ]
     .concat();
-    let said = run("consort", &arguments)?;
-    let mut sample = said.calls()?;
-    sample.errors = said.errors(&["/errors", "/missing"])?;
+    let report = run("consort", &arguments)?;
+    let mut sample = report.calls()?;
+    sample.errors = report.errors(&["/errors", "/missing"])?;
     Ok(sample)
 }
 
 /// Runs a test of the grid with a command of its own, in JSON. Fails if an operation fails.
 pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
-    let said = run("consort", arguments)?;
-    if !said.is_success {
+    let report = run("consort", arguments)?;
+    if !report.is_success {
         bail!("`consort {}` has failed", arguments.join(" "));
     }
-    Ok(said.figures)
+    Ok(report.figures)
 }
 
 /// Clients of Hot Rod servers.
@@ -231,11 +231,15 @@ pub(crate) fn ping_pong(size: usize, reads: f64, options: &Options) -> anyhow::R
 }
 
 /// Runs the bench's own program: values in pieces, and small gets beside them.
-pub(crate) fn pieces(at: &str, options: &Options) -> anyhow::Result<Value> {
+pub(crate) fn chunked_values(at: &str, options: &Options) -> anyhow::Result<Value> {
     let megabytes = format!("--megabytes={}", options.streamed_mb());
     let seconds = format!("--time={}", options.time().as_secs_f64());
-    let said = run("pieces", &[format!("--server={at}"), megabytes, seconds])?;
-    if said.is_success { Ok(said.figures) } else { bail!("`pieces` has failed: {}", said.figures) }
+    let report = run("chunked-values", &[format!("--server={at}"), megabytes, seconds])?;
+    if report.is_success {
+        Ok(report.figures)
+    } else {
+        bail!("`chunked-values` has failed: {}", report.figures)
+    }
 }
 
 /// A client at a steady rate, of one server.
@@ -256,8 +260,8 @@ pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Bo
         format!("--size={}", load.size),
         format!("--reads={}", load.reads),
     ];
-    let said = run("open_loop", &[&own[..], &times(options)].concat())?;
-    Ok((said.requests()?, said.number("/connected_ms")?))
+    let report = run("open_loop", &[&own[..], &times(options)].concat())?;
+    Ok((report.requests()?, report.number("/connected_ms")?))
 }
 
 /// Runs the bench's own program: `threads` threads that send to one member.
@@ -274,7 +278,7 @@ mod tests {
 
     /// S003-5: parts that measure calls measure the same ones, whatever the command's own default is.
     #[test]
-    fn calls_are_of_the_kind_that_the_bench_was_told() {
+    fn calls_are_of_the_configured_kind() {
         let arguments = |line: &[&str]| {
             let options = Options::parse_from([&["bench"], line].concat());
             consort_arguments(&Load::calls(&options), 3, &options)
@@ -295,7 +299,7 @@ mod tests {
 
     /// A program that fails without reporting an error counts as failed all the same.
     #[test]
-    fn a_failure_that_figures_do_not_tell_of_is_an_error() {
+    fn a_failure_without_figures_is_an_error() {
         let errors = |lost, end: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", &format!("echo '{{\"lost\": {lost}, \"reordered\": 1}}'; {end}")]);
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_figures_says_why() {
+    fn a_program_without_figures_reports_the_reason() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo no luck >&2; exit 3"]);
         let error = run_by(command, "sh", &[]).err().unwrap().to_string();

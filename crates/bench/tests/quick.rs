@@ -138,8 +138,8 @@ fn servers_and_clients_are_measured_in_one_run() {
 /// A legitimate client has figures beside thousands of unauthenticated connections and wrong passwords (here a few), each of
 /// which the server has refused; so does the server's memory for an unauthenticated connection.
 #[test]
-fn a_client_beside_strangers_is_measured() {
-    let figures = figures("hostile", &["--only=hostile", "--strangers=60"]);
+fn a_client_beside_handshakes_is_measured() {
+    let figures = figures("hostile", &["--only=hostile", "--handshakes=60"]);
     let rows = figures["rows"].as_array().expect("rows");
     let of = |subject: &str, figure: &str| {
         let row = rows.iter().find(|row| row["subject"] == subject && row["figure"] == figure);
@@ -178,8 +178,8 @@ fn grids_are_measured_in_one_run() {
         let row = of("grid, 3 members, 80 % reads", figure);
         assert!(row["consort"].as_f64() > Some(0.0) && row["other"].as_f64() > Some(0.0), "{row}");
     }
-    let everybody = figures["grid"][0]["others"].as_array().expect("others");
-    let names: Vec<&str> = everybody.iter().filter_map(|other| other["name"].as_str()).collect();
+    let others = figures["grid"][0]["others"].as_array().expect("others");
+    let names: Vec<&str> = others.iter().filter_map(|other| other["name"].as_str()).collect();
     assert_eq!(names, ["Infinispan, platform threads", "Hazelcast"]);
     let walk = "iterate, 100 B, parallel, batch 512";
     assert!(of(walk, "entries/s")["other"].as_f64() > Some(0.0));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consort_cache::{Cache, CacheConfig, CacheManager, Channel, Phase, RawCache, Topology};
 use consort_conf::Variables;
-use consort_measure::process::cpu;
+use consort_procstat::process::cpu;
 
 const KEYS: usize = 100_000;
 const VALUE: usize = 1_000;

@@ -30,7 +30,7 @@ pub enum CacheError {
     #[error(transparent)]
     Listener(ListenError),
     /// Other members or tasks changed the key in each attempt ([`crate::Cache::compute`]). Nothing was changed.
-    #[error("the key was changed by others in each of {attempts} attempts")]
+    #[error("the key was changed by other callers in each of {attempts} attempts")]
     Contended {
         /// Number of attempts.
         attempts: u32,
@@ -49,7 +49,7 @@ impl From<OperationError> for CacheError {
 /// The error of one of several keys ([`crate::Cache::get_all`], [`crate::Cache::put_all`],
 /// [`crate::Cache::remove_all`]).
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("of the keys, that at {nth}: {error}")]
+#[error("key {nth}: {error}")]
 pub struct KeyError {
     /// Index of the key in the arguments, from 0: the first that has failed, in their order.
     pub nth: usize,
@@ -151,7 +151,8 @@ fn waits_for(remembered: usize) -> String {
     match remembered {
         0 | 1 => String::new(),
         members => format!(
-            ": its store is of {members} members, and it waits until all are back or it is made available without them"
+            ": its store was written by a cluster of {members} members; it opens when all of them have rejoined, or when it is \
+             made available without them"
         ),
     }
 }

@@ -358,7 +358,7 @@ fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigEr
 
 /// Returns a limit, which must not be 0.
 fn some(limit: u64) -> Result<u64, String> {
-    if limit == 0 { Err("with 0 there is room for nothing".to_owned()) } else { Ok(limit) }
+    if limit == 0 { Err("a limit of 0 allows no entry".to_owned()) } else { Ok(limit) }
 }
 
 /// Checks that an element has no children.
@@ -541,7 +541,7 @@ mod tests {
             ),
             (
                 "<invalidation-cache name=\"a\"><persistence><file-store path=\"p\"/></persistence></invalidation-cache>",
-                "a store cannot be had with mode Invalidation",
+                "a store cannot be combined with mode Invalidation",
             ),
             (
                 "<replicated-cache name=\"a\"><memory max-count=\"1\" max-size=\"1\"/></replicated-cache>",
@@ -549,11 +549,11 @@ mod tests {
             ),
             (
                 "<replicated-cache name=\"a\"><memory max-count=\"0\"/></replicated-cache>",
-                "attribute max-count of memory: with 0 there is room for nothing",
+                "attribute max-count of memory: a limit of 0 allows no entry",
             ),
             (
                 "<replicated-cache name=\"a\"><memory max-size=\"0\"/></replicated-cache>",
-                "attribute max-size of memory: with 0 there is room for nothing",
+                "attribute max-size of memory: a limit of 0 allows no entry",
             ),
         ] {
             let effects = error(caches);

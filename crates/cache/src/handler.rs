@@ -204,7 +204,7 @@ impl GridHandler {
         let came = iterations.take(node, self.now(), reader, cx.waker());
         let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.dispatch(effects);
+        self.deliver_effects(effects);
         match came {
             Ok(Next::Nothing) => Poll::Pending,
             came => Poll::Ready(came.map_err(|error| self.named(error))),
@@ -260,7 +260,7 @@ impl GridHandler {
         }
         let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.dispatch(effects);
+        self.deliver_effects(effects);
         if is_pending { Poll::Pending } else { Poll::Ready(events.map_err(|error| self.named(error))) }
     }
 
@@ -277,7 +277,7 @@ impl GridHandler {
         let result = act(node, self.now());
         let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.dispatch(effects);
+        self.deliver_effects(effects);
         Some(result)
     }
 
@@ -357,15 +357,15 @@ impl GridHandler {
     }
 
     /// Delivers the output from a thread of the application.
-    pub(crate) fn dispatch(&self, effects: DeferredEffects) {
+    pub(crate) fn deliver_effects(&self, effects: DeferredEffects) {
         if effects.rings {
             self.ring();
         }
-        self.dispatch_quietly(effects);
+        self.deliver_effects_quietly(effects);
     }
 
     /// Delivers the output from the driver's task, which polls for frames anyway.
-    fn dispatch_quietly(&self, effects: DeferredEffects) {
+    fn deliver_effects_quietly(&self, effects: DeferredEffects) {
         if effects.has_computations {
             self.workers.start();
         }
@@ -449,7 +449,7 @@ impl GridHandler {
         act(node, traffic, self.now());
         let effects = self.drain(&mut state, |_, _| true);
         drop(state);
-        self.dispatch_quietly(effects);
+        self.deliver_effects_quietly(effects);
     }
 }
 
@@ -541,7 +541,7 @@ impl UpHandler for GridHandler {
         let effects = has_answered.then(|| self.drain(&mut state, |_, _| true));
         drop(state);
         if let Some(effects) = effects {
-            self.dispatch(effects);
+            self.deliver_effects(effects);
         }
         woken.into_values().for_each(Waker::wake);
     }

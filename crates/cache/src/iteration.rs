@@ -26,7 +26,7 @@ use consort_encoding::Decode;
 const CLEAR_AT_ONCE: usize = 256;
 
 /// An iteration and its options. From [`Cache::entries`], [`Cache::keys`], [`Cache::values`] and [`Cache::reduce`].
-#[must_use = "nothing is asked before it is polled"]
+#[must_use = "an iteration sends no request before it is polled"]
 pub struct EntryStream<T> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,

@@ -99,9 +99,9 @@ pub use consort_grid::{
     ResponseLoad, Segment, Stored, TRANSFER_BUDGET, Topology, Version, WhenFull, Write, Written,
 };
 pub use consort_group::StackCount;
-/// The memory of this process, for [`ManagerBuilder::process_memory`].
-pub use consort_measure::memory::watch as watch_memory;
 pub use consort_memory::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
+/// The memory of this process, for [`ManagerBuilder::process_memory`].
+pub use consort_procstat::memory::watch as watch_memory;
 /// The traits and types to implement a store ([`Store`], [`Persistence::store`]).
 pub use consort_store as store;
 pub use consort_store::{

@@ -21,7 +21,7 @@ use consort_encoding::Decode;
 type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send;
 
 /// The options of a listener. From [`Cache::listen`].
-#[must_use = "nothing is told before it is started"]
+#[must_use = "a listener gets no event before it is started"]
 pub struct ListenBuilder<K, V> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,

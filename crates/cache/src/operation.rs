@@ -103,7 +103,7 @@ impl<'a> Operation<'a> {
             drop(state);
             // A cycle checks for room.
             self.handler.ring();
-            self.handler.dispatch(effects);
+            self.handler.deliver_effects(effects);
             return Poll::Pending;
         }
         if let Some(ticket) = request.ticket.take() {
@@ -140,7 +140,7 @@ impl<'a> Operation<'a> {
             state_ref.backpressure.note_request(bytes);
         }
         drop(state);
-        self.handler.dispatch(effects);
+        self.handler.deliver_effects(effects);
         own.map_or(Poll::Pending, Poll::Ready)
     }
 
@@ -203,7 +203,7 @@ pub(crate) fn try_write_local(
     let written = node.write_here(handler.now(), cache.id, key, write).ok()?;
     let effects = handler.drain(&mut state, |_, _| true);
     drop(state);
-    handler.dispatch(effects);
+    handler.deliver_effects(effects);
     Some(written)
 }
 

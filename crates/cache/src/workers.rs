@@ -85,5 +85,5 @@ fn work(handler: &GridHandler) {
 fn dispatch_effects(handler: &GridHandler, mut state: std::sync::MutexGuard<'_, State>) {
     let effects = handler.drain(&mut state, |_, _| true);
     drop(state);
-    handler.dispatch(effects);
+    handler.deliver_effects(effects);
 }

@@ -60,14 +60,14 @@ fn keys_of(cache: &RawCache, member: &consort_cache::Address, count: usize) -> V
 }
 
 #[tokio::test]
-async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
+async fn writes_to_a_stopped_member_wait_and_other_operations_continue() {
     const VALUE: usize = 500_000;
     const COUNT: usize = 400;
     let (a, cache, apart) = two("stands-still").await;
     let view = a.view().expect("a view");
     let other = view.members().iter().find(|member| *member != a.address()).expect("another").clone();
     let (theirs, ours) = (keys_of(&cache, &other, COUNT), keys_of(&cache, a.address(), 100));
-    let go_on = apart.stop().await;
+    let stopped = apart.stop().await;
     let value = vec![7; VALUE];
     let before = a.traffic().bytes_sent;
     let writing = {
@@ -85,7 +85,7 @@ async fn writes_to_a_member_that_stands_still_wait_and_all_else_goes_on() {
     assert!(!writing.is_finished());
     // The bytes that wait for credits and in the transport's queue, not the 200 MB that are to be written.
     assert!((1..40_000_000).contains(&sent), "{sent}");
-    drop(go_on);
+    drop(stopped);
     within_timeout("writing", writing).await.expect("no panic").expect("written");
     let got = within_timeout("get_all", cache.get_all(theirs.iter().map(|key| &key[..]))).await.expect("got");
     assert!(got.iter().all(|got| got.as_ref().is_some_and(|got| *got == value)));
@@ -101,13 +101,13 @@ async fn operations_without_a_waiting_caller_complete() {
     let view = a.view().expect("a view");
     let other = view.members().iter().find(|member| *member != a.address()).expect("another").clone();
     let keys = keys_of(&cache, &other, 100);
-    let go_on = apart.stop().await;
+    let stopped = apart.stop().await;
     for key in &keys {
         let mut putting = std::pin::pin!(cache.put(&key[..], &b"v"[..]));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(putting.as_mut().poll(&mut context).is_pending());
     }
-    drop(go_on);
+    drop(stopped);
     // After the dropped operations, because they have the same sender.
     let got = within_timeout("get_all", cache.get_all(keys.iter().map(|key| &key[..]))).await.expect("got");
     assert!(got.iter().all(|got| got.as_deref() == Some(&b"v"[..])));
@@ -123,7 +123,7 @@ async fn more_operations_than_a_member_may_have_wait_for_their_turn() {
     let view = a.view().expect("a view");
     let other = view.members().iter().find(|member| *member != a.address()).expect("another").clone();
     let keys = keys_of(&cache, &other, 20_000);
-    let go_on = apart.stop().await;
+    let stopped = apart.stop().await;
     let mut reading = tokio::task::JoinSet::new();
     for n in 0..100 {
         let (cache, keys) = (cache.clone(), keys.clone());
@@ -133,7 +133,7 @@ async fn more_operations_than_a_member_may_have_wait_for_their_turn() {
         });
     }
     tokio::task::yield_now().await;
-    drop(go_on);
+    drop(stopped);
     for got in within_timeout("reading", reading.join_all()).await {
         assert!(got.expect("got").iter().all(Option::is_none));
     }

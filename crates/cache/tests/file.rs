@@ -56,7 +56,7 @@ async fn a_manager_starts_by_its_file() {
 }
 
 #[test]
-fn a_file_that_is_wrong_starts_nothing() {
+fn an_invalid_file_starts_no_cache() {
     let text = std::fs::read_to_string(example()).unwrap();
     let path = std::env::temp_dir().join(format!("consort-caches-{}.xml", std::process::id()));
     let load = |text: &str| {

@@ -29,7 +29,7 @@ async fn keys_of(cache: &RawCache) -> Vec<Bytes> {
 }
 
 #[tokio::test]
-async fn every_member_walks_through_all_entries_once() {
+async fn every_member_iterates_over_all_entries_once() {
     let managers = Cluster::loopback("walks").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
@@ -56,7 +56,7 @@ async fn every_member_walks_through_all_entries_once() {
 
 /// Each entry is returned once, with every method of taking entries and with several of them in turn.
 #[tokio::test]
-async fn entries_can_be_looked_at_where_they_lie() {
+async fn iteration_returns_entries_as_bytes_of_the_batch() {
     let managers = Cluster::loopback("lie").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
@@ -84,7 +84,7 @@ async fn entries_can_be_looked_at_where_they_lie() {
 
 /// S004-19: whole responses have the same entries as the stream.
 #[tokio::test]
-async fn answers_can_be_taken_as_a_whole() {
+async fn iteration_returns_whole_batches() {
     let managers = Cluster::loopback("answers").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     wait_for_rebalance(&[&managers[0], &managers[1], &managers[2]], "c", 3).await;
@@ -111,7 +111,7 @@ async fn answers_can_be_taken_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_walk_over_some_segments_gives_their_entries_only() {
+async fn iteration_over_some_segments_returns_their_entries_only() {
     let managers = Cluster::loopback("segments").join_all(["A", "B"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     fill(&caches, 500).await;
@@ -193,7 +193,7 @@ async fn owners_reduce_their_entries_and_values_are_returned_without_keys() {
 }
 
 #[tokio::test]
-async fn a_cleared_cache_is_empty_for_everybody() {
+async fn a_cleared_cache_is_empty_at_every_member() {
     let managers = Cluster::loopback("cleared").join_all(["A", "B"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     fill(&caches, 700).await;
@@ -207,7 +207,7 @@ async fn a_cleared_cache_is_empty_for_everybody() {
 
 /// S004-5: open iterations use no threads, and end with their reader or with the member.
 #[tokio::test]
-async fn s004_5_a_thousand_walks_may_be_open() {
+async fn s004_5_a_thousand_iterations_may_be_open() {
     let managers = Cluster::loopback("thousand").join_all(["A", "B"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     fill(&caches, 300).await;
@@ -256,11 +256,11 @@ async fn panic_of_a_function_fails_its_request_and_stops_no_member() {
     for n in 0..10 {
         within_timeout("put", caches[n % 3].put(n.to_string().as_bytes(), &b"v"[..])).await.expect("put");
     }
-    let mut told = Vec::new();
-    while told.len() < 10 {
-        told.push(within_timeout("told", events.next()).await.expect("an event").expect("no error"));
+    let mut received = Vec::new();
+    while received.len() < 10 {
+        received.push(within_timeout("told", events.next()).await.expect("an event").expect("no error"));
     }
-    assert_eq!(told.iter().filter(|event| **event == Event::Gap).count(), 1, "{told:?}");
+    assert_eq!(received.iter().filter(|event| **event == Event::Gap).count(), 1, "{received:?}");
     for cache in &caches {
         let mut walk = cache.entries().transform("fails", "");
         let error = loop {
@@ -268,8 +268,8 @@ async fn panic_of_a_function_fails_its_request_and_stops_no_member() {
                 break error;
             }
         };
-        let told = managers.iter().map(|manager| format!("fails has panicked at {}", manager.name()));
-        assert!(told.collect::<Vec<_>>().contains(&error.to_string()), "{error}");
+        let messages = managers.iter().map(|manager| format!("fails has panicked at {}", manager.name()));
+        assert!(messages.collect::<Vec<_>>().contains(&error.to_string()), "{error}");
         let mut parts = cache.reduce("fails too", "");
         let failed = within_timeout("reduce", parts.next()).await.expect("an error").unwrap_err();
         assert!(matches!(failed, CacheError::Iteration(IterationError::Panicked { .. })), "{failed}");

@@ -14,7 +14,7 @@ use members::{Cluster, close, open, wait_for_rebalance, within_timeout};
 type Raw = Events<Bytes, Bytes>;
 
 async fn next(events: &mut Raw) -> Event {
-    within_timeout("an event", events.next()).await.expect("it goes on").expect("an event")
+    within_timeout("an event", events.next()).await.expect("the listener continues").expect("an event")
 }
 
 async fn entry(events: &mut Raw) -> (EventKind, Bytes, Option<Bytes>) {
@@ -44,8 +44,8 @@ async fn silent_handle_writes_send_no_events() {
         within_timeout("put", cache.put(&key[..], &b"two"[..])).await.expect("put");
         within_timeout("clear", silent.clear()).await.expect("cleared");
         for events in &mut all {
-            let (kind, told, _) = entry(events).await;
-            assert_eq!((kind, &told[..]), (EventKind::Modified, &key[..]));
+            let (kind, event_key, _) = entry(events).await;
+            assert_eq!((kind, &event_key[..]), (EventKind::Modified, &key[..]));
         }
     }
     close(managers).await;
@@ -121,7 +121,11 @@ async fn typed_events_have_present_entries_and_then_changes() {
     let mut events = within_timeout("start", other.listen().with_state().start()).await.expect("started");
     let mut replica = BTreeMap::new();
     loop {
-        match within_timeout("an event", events.next()).await.expect("it goes on").expect("an event") {
+        match within_timeout("an event", events.next())
+            .await
+            .expect("the listener continues")
+            .expect("an event")
+        {
             Event::Entry(event) => replica.insert(event.key, event.value),
             Event::Complete => break,
             Event::Gap => panic!("nothing is missing"),
@@ -145,14 +149,14 @@ async fn acknowledged_change_has_been_delivered() {
         within_timeout("put", caches[0].put(&n.to_be_bytes()[..], &b"v"[..])).await.expect("put");
         // Without waiting, because the event is already there.
         let event = events.next();
-        let told = tokio::time::timeout(Duration::ZERO, event).await.expect("told before the write is done");
-        assert!(matches!(told, Some(Ok(Event::Entry(event))) if event.key[..] == n.to_be_bytes()));
+        let event = tokio::time::timeout(Duration::ZERO, event).await.expect("told before the write is done");
+        assert!(matches!(event, Some(Ok(Event::Entry(event))) if event.key[..] == n.to_be_bytes()));
     }
     close(managers).await;
 }
 
 #[tokio::test]
-async fn a_listener_goes_on_when_members_crash_and_join() {
+async fn a_listener_continues_when_members_crash_and_join() {
     let cluster = Cluster::loopback("goes on");
     let [a, b, c] = cluster.join_all(["A", "B", "C"]).await;
     let managers = [a.clone(), b.clone(), c.clone()];
@@ -175,14 +179,14 @@ async fn a_listener_goes_on_when_members_crash_and_join() {
     put(100).await;
     wait_for_rebalance(&[&a, &b, &d], "c", 3).await;
     put(100).await;
-    let mut told = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     for _ in 0..400 {
         let (kind, key, _) = entry(&mut events).await;
         assert_eq!(kind, EventKind::Created);
-        *told.entry(key).or_insert(0) += 1;
+        *counts.entry(key).or_insert(0) += 1;
     }
-    assert_eq!(told.len(), 400);
-    assert!(told.values().all(|times| *times == 1));
+    assert_eq!(counts.len(), 400);
+    assert!(counts.values().all(|times| *times == 1));
     assert_eq!(within_timeout("size", joined.size()).await, Ok(400));
     close([a, b, d]).await;
 }
@@ -202,7 +206,7 @@ async fn listeners_end_with_their_streams_and_a_closed_cache_has_none() {
 }
 
 #[tokio::test]
-async fn a_manager_tells_of_views_topologies_and_closed_caches() {
+async fn a_manager_reports_views_topologies_and_closed_caches() {
     let cluster = Cluster::loopback("manager");
     let a = cluster.join("A").await;
     let mut events = a.events();
@@ -213,7 +217,7 @@ async fn a_manager_tells_of_views_topologies_and_closed_caches() {
     use consort_cache::Phase::{ReadNewWriteAll, ReadOldWriteAll, Stable};
     let (mut views, mut phases) = (0, Vec::new());
     loop {
-        match within_timeout("an event", events.next()).await.expect("it goes on") {
+        match within_timeout("an event", events.next()).await.expect("the listener continues") {
             ManagerEvent::View(view) => views += view.len(),
             ManagerEvent::Topology { cache, topology, .. } => {
                 assert_eq!(&*cache, "c");
@@ -230,7 +234,7 @@ async fn a_manager_tells_of_views_topologies_and_closed_caches() {
     drop((cache, other));
     within_timeout("leave", a.leave("c")).await.expect("left");
     loop {
-        match within_timeout("an event", events.next()).await.expect("it goes on") {
+        match within_timeout("an event", events.next()).await.expect("the listener continues") {
             ManagerEvent::Closed { cache } => break assert_eq!(&*cache, "c"),
             other => assert!(matches!(other, ManagerEvent::Topology { .. }), "{other:?}"),
         }

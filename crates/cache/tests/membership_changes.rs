@@ -26,13 +26,13 @@ struct Key {
     begun: u64,
 }
 
-type Told = BTreeMap<Vec<u8>, Key>;
+type WrittenKeys = BTreeMap<Vec<u8>, Key>;
 
 /// Writers and readers on some members, until they are stopped.
 struct Load {
     is_over: Arc<AtomicBool>,
     writes: Arc<AtomicU64>,
-    running: JoinSet<Told>,
+    running: JoinSet<WrittenKeys>,
 }
 
 fn number(value: &[u8]) -> u64 {
@@ -40,19 +40,24 @@ fn number(value: &[u8]) -> u64 {
 }
 
 /// Writes growing numbers to keys of its own, and reads them back.
-async fn write(cache: RawCache, name: String, is_over: Arc<AtomicBool>, writes: Arc<AtomicU64>) -> Told {
-    let mut told = Told::new();
+async fn write(
+    cache: RawCache,
+    name: String,
+    is_over: Arc<AtomicBool>,
+    writes: Arc<AtomicU64>,
+) -> WrittenKeys {
+    let mut written = WrittenKeys::new();
     for round in 1.. {
         for at in 0..KEYS {
             if is_over.load(Relaxed) {
-                return told;
+                return written;
             }
             let key = format!("{name} {at}").into_bytes();
-            let known = told.entry(key.clone()).or_default();
+            let known = written.entry(key.clone()).or_default();
             known.begun = round;
             match within_timeout("put", cache.put(&key[..], &round.to_be_bytes()[..])).await {
                 Ok(()) => known.acknowledged = round,
-                Err(CacheError::Closed | CacheError::Operation(OperationError::Uncertain)) => return told,
+                Err(CacheError::Closed | CacheError::Operation(OperationError::Uncertain)) => return written,
                 Err(error) => panic!("{name}: {error}"),
             }
             writes.fetch_add(1, Relaxed);
@@ -60,12 +65,12 @@ async fn write(cache: RawCache, name: String, is_over: Arc<AtomicBool>, writes: 
                 Ok(value) => {
                     assert_eq!(value.as_deref().map(number), Some(round), "{name} reads what it wrote");
                 }
-                Err(CacheError::Closed) => return told,
+                Err(CacheError::Closed) => return written,
                 Err(error) => panic!("{name}: {error}"),
             }
         }
     }
-    told
+    written
 }
 
 impl Load {
@@ -85,7 +90,7 @@ impl Load {
     }
 
     /// Waits until this many more writes are acknowledged.
-    async fn go_on(&self, writes: u64) {
+    async fn wait_for_writes(&self, writes: u64) {
         let until = self.writes.load(Relaxed) + writes;
         within_timeout("writes", async {
             while self.writes.load(Relaxed) < until {
@@ -95,18 +100,18 @@ impl Load {
         .await;
     }
 
-    async fn end(self) -> Told {
+    async fn end(self) -> WrittenKeys {
         self.is_over.store(true, Relaxed);
         within_timeout("the end", self.running.join_all()).await.into_iter().flatten().collect()
     }
 }
 
 /// Asserts that every key has the last acknowledged value, or one whose write began later.
-async fn nothing_is_lost(caches: &[RawCache], told: &Told) {
+async fn nothing_is_lost(caches: &[RawCache], written: &WrittenKeys) {
     for cache in caches {
         let got =
-            within_timeout("get_all", cache.get_all(told.keys().map(|key| &key[..]))).await.expect("got");
-        for ((key, known), value) in told.iter().zip(got) {
+            within_timeout("get_all", cache.get_all(written.keys().map(|key| &key[..]))).await.expect("got");
+        for ((key, known), value) in written.iter().zip(got) {
             let value = value.as_deref().map_or(0, number);
             let key = String::from_utf8_lossy(key);
             assert!(
@@ -126,7 +131,7 @@ async fn members_come_and_go(cluster: Cluster) {
     let config = CacheConfig::new("c");
     let mut caches = open(&managers, &config).await;
     let mut load = Load::begin(&caches, 4);
-    load.go_on(500).await;
+    load.wait_for_writes(500).await;
     for (nth, name) in ["C", "D"].into_iter().enumerate() {
         let manager = cluster.join(name).await;
         let cache = within_timeout("open", manager.open(config.clone()).raw()).await.expect("opened");
@@ -134,7 +139,7 @@ async fn members_come_and_go(cluster: Cluster) {
         managers.push(manager);
         caches.push(cache);
         wait_for_rebalance(&all(&managers), "c", 3 + nth).await;
-        load.go_on(500).await;
+        load.wait_for_writes(500).await;
     }
     // The coordinator leaves, then another member.
     for at in [0, 1] {
@@ -144,20 +149,20 @@ async fn members_come_and_go(cluster: Cluster) {
         within_timeout("close", leaving.close()).await.expect("handed over");
         println!("{} writes while a member left", load.writes.load(Relaxed) - before);
         wait_for_rebalance(&all(&managers), "c", managers.len()).await;
-        load.go_on(500).await;
+        load.wait_for_writes(500).await;
     }
-    let told = load.end().await;
-    nothing_is_lost(&caches, &told).await;
+    let written = load.end().await;
+    nothing_is_lost(&caches, &written).await;
     close(managers).await;
 }
 
 #[tokio::test]
-async fn members_that_come_and_go_lose_nothing() {
+async fn joins_and_leaves_lose_no_entry() {
     members_come_and_go(Cluster::loopback("come-and-go")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_that_come_and_go_over_tcp_lose_nothing() {
+async fn joins_and_leaves_over_tcp_lose_no_entry() {
     members_come_and_go(Cluster::tcp("come-and-go-tcp")).await;
 }
 
@@ -167,14 +172,14 @@ async fn one_crashes(cluster: Cluster) {
     // The coordinator crashes, then another member.
     for at in [0, 2] {
         let load = Load::begin(&caches, 4);
-        load.go_on(1_000).await;
+        load.wait_for_writes(1_000).await;
         let crashing = managers.remove(at);
         caches.remove(at);
         within_timeout("abort", crashing.abort()).await;
         wait_for_rebalance(&all(&managers), "c", managers.len()).await;
-        load.go_on(1_000).await;
-        let told = load.end().await;
-        nothing_is_lost(&caches, &told).await;
+        load.wait_for_writes(1_000).await;
+        let written = load.end().await;
+        nothing_is_lost(&caches, &written).await;
     }
     close(managers).await;
 }
@@ -297,13 +302,13 @@ async fn last_member_with_unique_entries_closes_soon() {
 
 /// The unreachable member has all of the data, or has crashed.
 #[tokio::test]
-async fn last_member_whose_entries_lost_members_have_closes_at_once_and_names_them() {
+async fn last_member_closes_at_once_if_lost_members_have_its_entries_and_names_them() {
     let (a, cache) = left_alone("behind", 2).await;
     let error =
         within_timeout("put", cache.put(&b"k"[..], &b"v"[..])).await.expect_err("half is no majority");
     let text = error.to_string();
     assert!(text.starts_with("cache is degraded: owners of segment "), "{text}");
-    assert!(text.ends_with(" are away: B"), "{text}");
+    assert!(text.ends_with(" are unreachable: B"), "{text}");
     // A wait until the timeout would end with `HandoverTimeout`.
     assert_eq!(within_timeout("close", a.close()).await, Ok(()));
 }

@@ -72,7 +72,7 @@ async fn a_local_cache_is_its_members_own() {
 }
 
 #[tokio::test]
-async fn a_write_takes_the_key_away_from_all_others() {
+async fn a_write_invalidates_the_key_at_all_other_members() {
     let managers = Cluster::loopback("invalidation").join_all(["A", "B", "C"]).await;
     let config = CacheConfig { mode: CacheMode::Invalidation, ..CacheConfig::new("near") };
     let caches = open(&managers, &config).await;
@@ -110,7 +110,7 @@ async fn entry_put_by_one_member_is_read_by_all_over_tcp() {
 }
 
 #[tokio::test]
-async fn conditions_hold_or_change_nothing_wherever_they_are_asked() {
+async fn conditional_writes_apply_or_change_nothing_at_every_member() {
     let managers = Cluster::loopback("conditions").join_all(["A", "B", "C"]).await;
     let mut caches = Vec::new();
     for manager in &managers {
@@ -178,7 +178,7 @@ async fn computing_from_three_members_counts_exactly() {
 }
 
 #[tokio::test]
-async fn many_keys_at_once_come_back_in_order() {
+async fn get_all_returns_keys_in_order() {
     let managers = Cluster::loopback("many").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let keys: Vec<Vec<u8>> = (0..5_000).map(|at| key(0, at)).collect();
@@ -201,7 +201,7 @@ async fn many_keys_at_once_come_back_in_order() {
 }
 
 #[tokio::test]
-async fn of_many_keys_at_once_the_error_says_which_one_has_failed() {
+async fn bulk_error_names_the_key_that_failed() {
     let managers = Cluster::loopback("which").join_all(["A", "B", "C"]).await;
     let caches = open(&managers, &CacheConfig::new("c")).await;
     let long = vec![1; KEY_BYTES_MAX + 1];
@@ -216,10 +216,7 @@ async fn of_many_keys_at_once_the_error_says_which_one_has_failed() {
         let failed = result.unwrap_err();
         assert_eq!(failed.nth, at);
         assert!(matches!(failed.error, CacheError::Operation(OperationError::TooLarge { .. })), "{failed}");
-        assert_eq!(
-            failed.to_string(),
-            format!("of the keys, that at {at}: key has 65537 bytes, 65536 are allowed")
-        );
+        assert_eq!(failed.to_string(), format!("key {at}: key has 65537 bytes, 65536 are allowed"));
         assert_eq!(CacheError::from(failed.clone()), failed.error);
     }
     let before = within_timeout("get_all", caches[1].get_all(keys[..2_000].iter().map(|key| &key[..]))).await;

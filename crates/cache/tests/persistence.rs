@@ -81,7 +81,7 @@ async fn check(caches: &[RawCache], count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_has_crashed_as_a_whole_has_its_data_when_it_is_back() {
+async fn a_cluster_has_its_data_after_all_members_crashed() {
     let directory = Directory::new("crash");
     let cluster = Cluster::loopback("kept-crash");
     let kept = |name: &str| Persistence::directory(directory.of(name));
@@ -139,7 +139,7 @@ async fn open_that_timed_out_waiting_for_members_can_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cluster_stopped_in_order_restarts_with_any_member_first() {
+async fn cluster_stopped_gracefully_restarts_with_any_member_first() {
     let directory = Directory::new("order");
     let cluster = Cluster::loopback("kept-order");
     let kept = |name: &str| {
@@ -157,7 +157,7 @@ async fn cluster_stopped_in_order_restarts_with_any_member_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_that_memory_has_no_room_for_are_read_and_walked_through() {
+async fn values_beyond_memory_are_read_and_iterated() {
     for passivation in [false, true] {
         let directory = Directory::new(if passivation { "passive" } else { "through" });
         let cluster = Cluster::loopback(if passivation { "kept-passive" } else { "kept-through" });
@@ -189,7 +189,7 @@ async fn values_that_memory_has_no_room_for_are_read_and_walked_through() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_on_a_full_disk_is_failing_until_there_is_space_again() {
+async fn a_store_on_a_full_disk_fails_until_the_disk_has_space() {
     let cluster = Cluster::loopback("kept-full");
     let manager = cluster.join("A").await;
     let disk = SimDisk::new(1);
@@ -364,7 +364,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn a_cluster_of_processes_that_are_all_killed_has_every_acknowledged_write_when_it_is_back() {
+fn acknowledged_writes_survive_the_kill_of_all_processes_of_a_cluster() {
     let directory = Directory::new("killed");
     let base = members::free_base();
     // By member and key: the last value that was acknowledged.

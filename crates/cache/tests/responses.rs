@@ -32,7 +32,7 @@ async fn owner_sends_no_more_than_a_reader_that_has_stopped_takes_and_each_respo
     let (ready, is_ready) = oneshot::channel();
     let (keys, key) = oneshot::channel::<Vec<u8>>();
     let (stopped, is_stopped) = oneshot::channel();
-    let (goes_on, until) = mpsc::channel::<()>();
+    let (resume, until) = mpsc::channel::<()>();
     let reader = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
@@ -48,7 +48,7 @@ async fn owner_sends_no_more_than_a_reader_that_has_stopped_takes_and_each_respo
             }
             let mut lengths = vec![reads.join_next().await.expect("one").expect("no panic")];
             stopped.send(()).expect("waited for");
-            until.recv().expect("it goes on");
+            until.recv().expect("it continues");
             while let Some(length) = within_timeout("a response", reads.join_next()).await {
                 lengths.push(length.expect("no panic"));
             }
@@ -66,7 +66,7 @@ async fn owner_sends_no_more_than_a_reader_that_has_stopped_takes_and_each_respo
     let sent = owner.traffic().bytes_sent - before;
     // The bytes that wait for credits and in the transport's queue, not the 400 MB that were requested.
     assert!((VALUE_BYTES as u64..64_000_000).contains(&sent), "{sent}");
-    goes_on.send(()).expect("it waits");
+    resume.send(()).expect("it waits");
     tokio::task::spawn_blocking(|| reader.join()).await.expect("no panic").expect("no panic");
     let sent = owner.traffic().bytes_sent - before;
     let once = (READS * VALUE_BYTES) as u64;

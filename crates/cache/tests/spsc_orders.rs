@@ -44,7 +44,7 @@ async fn next<T>(consumer: &mut Consumer<T>) -> T {
 }
 
 #[test]
-fn s004_10_values_come_once_and_in_order_and_a_waiting_consumer_is_woken() {
+fn s004_10_values_arrive_once_and_in_order_and_a_waiting_consumer_is_woken() {
     loom::model(|| {
         let (mut producer, mut consumer) = channel(2);
         let giving = thread::spawn(move || {

@@ -103,7 +103,7 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
     /// Source and destination.
-    pub who: String,
+    pub connection: String,
     /// Its kind.
     pub kind: Kind,
     /// Its bytes; a frame's without its length.
@@ -157,11 +157,11 @@ impl Streams {
             _ => return None,
         };
         let port = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
-        let who = format!("{source}:{} > {dest}:{}", port(0)?, port(2)?);
+        let connection = format!("{source}:{} > {dest}:{}", port(0)?, port(2)?);
         match protocol {
             17 => {
                 let bytes = Bytes::copy_from_slice(rest.get(8..)?);
-                Some(vec![Payload { who, kind: Kind::Packet, bytes }])
+                Some(vec![Payload { connection, kind: Kind::Packet, bytes }])
             }
             6 => {
                 let number = u32::from_be_bytes(rest.get(4..8)?.try_into().ok()?);
@@ -170,25 +170,28 @@ impl Streams {
                 let content = rest.get(header..)?;
                 let is_start = flags & 2 != 0;
                 if is_start {
-                    self.0.insert(who, Stream { next: Some(number.wrapping_add(1)), ..Stream::default() });
+                    self.0.insert(
+                        connection,
+                        Stream { next: Some(number.wrapping_add(1)), ..Stream::default() },
+                    );
                     return None;
                 }
-                let stream = self.0.entry(who.clone()).or_default();
+                let stream = self.0.entry(connection.clone()).or_default();
                 if stream.next.is_some_and(|next| next != number) || stream.pending.len() > PENDING_MAX {
                     return None;
                 }
                 stream.next = Some(number.wrapping_add(content.len() as u32));
                 stream.pending.extend_from_slice(content);
-                Some(frames(stream, &who))
+                Some(frames(stream, &connection))
             }
             _ => None,
         }
     }
 }
 
-fn frames(stream: &mut Stream, who: &str) -> Vec<Payload> {
+fn frames(stream: &mut Stream, connection: &str) -> Vec<Payload> {
     let mut found = Vec::new();
-    let mut push = |kind, bytes| found.push(Payload { who: who.to_owned(), kind, bytes });
+    let mut push = |kind, bytes| found.push(Payload { connection: connection.to_owned(), kind, bytes });
     loop {
         let pending = &mut stream.pending;
         if !stream.is_set_up && pending.starts_with(b"bela") {

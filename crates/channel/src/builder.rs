@@ -58,10 +58,10 @@ impl Channel {
     pub fn from_file_with(name: &str, variables: &Variables) -> Result<ChannelBuilder, ConfigError> {
         let stack = consort_conf::load_stack(name, variables)?;
         if let Some(missed) = IgnoredAttribute::line(&stack.ignored, &stack.config, true) {
-            tracing::warn!("set, and without effect here: {missed}");
+            tracing::warn!("attributes without effect: {missed}");
         }
         if let Some(unused) = IgnoredAttribute::line(&stack.ignored, &stack.config, false) {
-            tracing::info!("known, and without effect here: {unused}");
+            tracing::info!("known attributes that are not used: {unused}");
         }
         Ok(Self::from_config(stack.config))
     }

@@ -41,7 +41,7 @@ impl DestinationQueue {
 
 #[derive(Debug)]
 struct DestinationQueues {
-    lanes: BTreeMap<Dest, DestinationQueue>,
+    queues: BTreeMap<Dest, DestinationQueue>,
     limit_unicast: Option<u64>,
     limit_multicast: Option<u64>,
     /// Bytes that may be submitted at once, because the edge's queue takes no more.
@@ -52,7 +52,7 @@ struct DestinationQueues {
 impl Default for DestinationQueues {
     fn default() -> Self {
         Self {
-            lanes: BTreeMap::new(),
+            queues: BTreeMap::new(),
             limit_unicast: None,
             limit_multicast: None,
             // There is no edge before the first cycle.
@@ -65,7 +65,7 @@ impl Default for DestinationQueues {
 /// Admits messages while there is capacity for their destination.
 #[derive(Default, Debug)]
 pub(crate) struct Gate {
-    lanes: Mutex<DestinationQueues>,
+    state: Mutex<DestinationQueues>,
     changed: Notify,
 }
 
@@ -83,26 +83,26 @@ pub(crate) fn weight(length: usize) -> u64 {
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, DestinationQueues> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves capacity for `bytes`, if there is enough.
     pub(crate) fn try_pass(&self, dest: &Dest, bytes: u64) -> GateState {
-        let mut lanes = self.lock();
-        if lanes.is_closed {
+        let mut state = self.lock();
+        if state.is_closed {
             return GateState::Closed;
         }
-        let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
-        let (limit, burst) = (limit.unwrap_or(HOLD_LIMIT), lanes.burst);
-        match lanes.lanes.get_mut(dest) {
-            Some(lane) => {
-                if !lane.has_room(bytes, limit, burst) {
+        let limit = if dest.is_none() { state.limit_multicast } else { state.limit_unicast };
+        let (limit, burst) = (limit.unwrap_or(HOLD_LIMIT), state.burst);
+        match state.queues.get_mut(dest) {
+            Some(queue) => {
+                if !queue.has_room(bytes, limit, burst) {
                     return GateState::Full;
                 }
-                lane.submitted += bytes;
+                queue.submitted += bytes;
             }
             None => {
-                lanes.lanes.insert(
+                state.queues.insert(
                     dest.clone(),
                     DestinationQueue { submitted: bytes, ..DestinationQueue::default() },
                 );
@@ -113,17 +113,17 @@ impl Gate {
 
     /// Reserves capacity, even beyond the limit.
     pub(crate) fn force(&self, dest: &Dest, bytes: u64) {
-        self.lock().lanes.entry(dest.clone()).or_default().submitted += bytes;
+        self.lock().queues.entry(dest.clone()).or_default().submitted += bytes;
     }
 
     /// Returns whether a small message would pass.
     pub(crate) fn is_open(&self, dest: Option<&Address>) -> bool {
-        let lanes = self.lock();
-        let limit = if dest.is_none() { lanes.limit_multicast } else { lanes.limit_unicast };
-        let has_room = |lane: &DestinationQueue| {
-            lane.has_room(MESSAGE_BYTES_MIN, limit.unwrap_or(HOLD_LIMIT), lanes.burst)
+        let state = self.lock();
+        let limit = if dest.is_none() { state.limit_multicast } else { state.limit_unicast };
+        let has_room = |queue: &DestinationQueue| {
+            queue.has_room(MESSAGE_BYTES_MIN, limit.unwrap_or(HOLD_LIMIT), state.burst)
         };
-        !lanes.is_closed && lanes.lanes.get(&dest.cloned()).is_none_or(has_room)
+        !state.is_closed && state.queues.get(&dest.cloned()).is_none_or(has_room)
     }
 
     /// Returns how many bytes may pass at once, because the edge's queue takes no more.
@@ -157,25 +157,25 @@ impl Gate {
         burst: u64,
         is_half_full: impl Fn(Option<&Address>) -> bool,
     ) {
-        let mut lanes = self.lock();
-        lanes.limit_unicast = stack.hold_limit(false);
-        lanes.limit_multicast = stack.hold_limit(true);
-        lanes.burst = burst;
+        let mut state = self.lock();
+        state.limit_unicast = stack.hold_limit(false);
+        state.limit_multicast = stack.hold_limit(true);
+        state.burst = burst;
         let mut has_freed = false;
         while let Some((dest, bytes)) = handed.pop_first() {
-            if let Some(lane) = lanes.lanes.get_mut(&dest) {
-                lane.submitted = lane.submitted.saturating_sub(bytes);
+            if let Some(queue) = state.queues.get_mut(&dest) {
+                queue.submitted = queue.submitted.saturating_sub(bytes);
                 has_freed = true;
             }
         }
-        lanes.lanes.retain(|dest, lane| {
+        state.queues.retain(|dest, queue| {
             let held = stack.queued_bytes(dest.as_ref());
             let is_half_full = is_half_full(dest.as_ref());
-            has_freed |= held < lane.held || (lane.is_half_full && !is_half_full);
-            (lane.held, lane.is_half_full) = (held, is_half_full);
-            lane.submitted + lane.held > 0 || lane.is_half_full
+            has_freed |= held < queue.held || (queue.is_half_full && !is_half_full);
+            (queue.held, queue.is_half_full) = (held, is_half_full);
+            queue.submitted + queue.held > 0 || queue.is_half_full
         });
-        drop(lanes);
+        drop(state);
         if has_freed {
             self.changed.notify_waiters();
         }

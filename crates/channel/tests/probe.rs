@@ -75,7 +75,7 @@ fn diag(port: u16, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn probe_listens_where_bind_addr_says_and_nowhere_else() {
+async fn probe_listens_at_bind_addr_only() {
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     for (bind_addr, answers, is_silent) in [
         ("diag.bind_addr=\"127.0.0.2\"", "127.0.0.2", "127.0.0.1"),

@@ -264,7 +264,10 @@ async fn a_member_without_tls_does_not_get_in() {
     let authority = Authority::new("plain");
     let (logged, channels) = kept_out(&authority, "").await;
     assert!(logged.contains("it does not send TLS: is tls.enabled set there?"), "{logged}");
-    assert!(logged.contains("an alert of TLS: tls.enabled is set there, and not here"), "{logged}");
+    assert!(
+        logged.contains("an alert of TLS: tls.enabled is set at the peer, not at this member"),
+        "{logged}"
+    );
     close(channels).await;
 }
 
@@ -308,7 +311,7 @@ async fn a_member_without_tls_logs_a_peer_that_begins_tls() {
     let b = place.cluster(&authority.member("B")).join("B", IgnoringReceiver).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
     let logged = log.take();
-    assert!(logged.contains("it begins with TLS, and tls.enabled is not set here"), "{logged}");
+    assert!(logged.contains("the peer uses TLS, and tls.enabled is not set at this member"), "{logged}");
     assert!(logged.contains("is tls.enabled set there?"), "{logged}");
     close(vec![a, b]).await;
 }

@@ -16,7 +16,7 @@ async fn multicast(from: &Channel, inbox: &Inbox, nth: usize) {
 
 /// S000-80: probe switches a layer's trace on and off, and other layers stay silent.
 #[tokio::test]
-async fn a_layer_is_traced_while_probe_says_so() {
+async fn a_layer_is_traced_while_probe_enables_it() {
     let (log, _guard) = Log::begin("consort::trace=trace");
     let port = 32_000 + (std::process::id() % 1_000) as u16;
     let cluster = Cluster::new("tcp.xml").probed(port);

@@ -1,20 +1,20 @@
 //! The command's allocator, and the time that it keeps free memory.
 #![allow(unsafe_code)]
 
+mod available_memory;
 mod limit;
-mod recycling;
 mod reserve;
-mod room;
+mod thread_cache;
 
 use libmimalloc_sys::{mi_option_set_default, mi_option_t};
 
 pub(crate) use limit::Memory;
-pub(crate) use recycling::{begin as begin_to_recycle, end as end_recycling, park, unpark};
 pub(crate) use reserve::{Reserve, amount, check};
+pub(crate) use thread_cache::{begin as enable_thread_cache, end as disable_thread_cache, park, unpark};
 
 /// A member allocates and frees small messages all day; this allocator takes less time for it than the system's.
 #[global_allocator]
-static ALLOCATOR: recycling::Recycling = recycling::Recycling;
+static ALLOCATOR: thread_cache::RecyclingAllocator = thread_cache::RecyclingAllocator;
 
 /// `mi_option_purge_delay` of the allocator's third version, which its bindings have no name for: milliseconds after which
 /// free memory goes back to the system.
@@ -25,7 +25,7 @@ const PURGE_DELAY: mi_option_t = 15;
 const PURGE_DELAY_MS: libc::c_long = 10_000;
 
 /// Keeps free memory for ten seconds, unless `MIMALLOC_PURGE_DELAY` says otherwise.
-pub(crate) fn keep_memory_for_a_while() {
+pub(crate) fn set_purge_delay() {
     // SAFETY: called before any thread is started, with an option that exists, as the function asks for; it changes a
     // number that the allocator looks at from time to time.
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) };
@@ -39,14 +39,14 @@ fn keep_memory() {
 }
 
 /// Gives memory that is free back to the system at once.
-fn give_back() {
+fn return_free_memory() {
     // SAFETY: it may be called at any time, from any thread.
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
 /// Returns memory that was free for long enough. The allocator itself checks that only when memory is taken: without this call,
 /// an idle process would keep its last amount.
-fn give_back_what_is_due() {
+fn return_expired_memory() {
     // SAFETY: it may be called at any time, from any thread.
     unsafe { libmimalloc_sys::mi_collect(false) };
 }
@@ -56,11 +56,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_is_the_one_that_is_meant() {
+    fn purge_delay_sets_the_allocators_option() {
         // SAFETY: as above; the option is only read.
         let usual = unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) };
         assert!([1_000, PURGE_DELAY_MS].contains(&usual), "{usual}: another option, or another default");
-        keep_memory_for_a_while();
+        set_purge_delay();
         // SAFETY: as above.
         assert_eq!(unsafe { libmimalloc_sys::mi_option_get(PURGE_DELAY) }, PURGE_DELAY_MS);
     }

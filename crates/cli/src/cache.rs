@@ -8,9 +8,9 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
+use crate::broken_pipe::print_error;
 use crate::password::Login;
-use crate::reader::complain;
-use crate::terminal::{Escaped, shown};
+use crate::terminal::{Escaped, escape_bytes};
 
 #[derive(Args)]
 #[command(after_help = "Keys and values are raw bytes. The exit code is 2 for errors.\n\n\
@@ -173,7 +173,7 @@ fn code(is_done: bool) -> ExitCode {
 impl Cache {
     /// Errors have an exit code of their own, because 1 is an answer.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(self.ask().await.unwrap_or_else(|error| complain(&error, ExitCode::from(2))))
+        Ok(self.ask().await.unwrap_or_else(|error| print_error(&error, ExitCode::from(2))))
     }
 
     async fn ask(self) -> anyhow::Result<ExitCode> {
@@ -191,7 +191,7 @@ impl Cache {
                 let Some(value) = value else { return Ok(ExitCode::FAILURE) };
                 let mut out = std::io::stdout().lock();
                 let is_terminal = out.is_terminal();
-                out.write_all(&shown(&value, is_terminal))?;
+                out.write_all(&escape_bytes(&value, is_terminal))?;
                 if is_terminal && value.last().is_some_and(|last| *last != b'\n') {
                     out.write_all(b"\n")?;
                 }
@@ -272,9 +272,11 @@ fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {
 /// Asks on the terminal whether to go on.
 fn is_confirmed() -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
-        anyhow::bail!("standard input is no terminal to ask on; to go on without these servers, add --yes");
+        anyhow::bail!(
+            "standard input is no terminal for a confirmation; to continue without these servers, add --yes"
+        );
     }
-    write!(std::io::stderr(), "Go on without these servers, and give up these segments? [y/N] ")?;
+    write!(std::io::stderr(), "Continue without these servers and lose these segments? [y/N] ")?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -292,7 +294,7 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
         for _ in 0..limit {
             let Some(entry) = walk.next().await else { break };
             let (key, value) = entry?;
-            let (key, value) = (shown(&key, is_terminal), shown(&value, is_terminal));
+            let (key, value) = (escape_bytes(&key, is_terminal), escape_bytes(&value, is_terminal));
             out.write_all(&[&key[..], b"\t", &value, b"\n"].concat())?;
         }
     } else {
@@ -300,7 +302,7 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
         let mut walk = if let Some(filter) = filter { walk.filter(filter) } else { walk };
         for _ in 0..limit {
             let Some(key) = walk.next().await else { break };
-            out.write_all(&[&shown(&key?, is_terminal)[..], b"\n"].concat())?;
+            out.write_all(&[&escape_bytes(&key?, is_terminal)[..], b"\n"].concat())?;
         }
     }
     Ok(out.flush()?)
@@ -336,7 +338,7 @@ async fn watch(cache: RawCache, state: bool, prefix: Option<String>, limit: usiz
         };
         let mut out = std::io::stdout().lock();
         let is_terminal = out.is_terminal();
-        out.write_all(&shown(&line, is_terminal))?;
+        out.write_all(&escape_bytes(&line, is_terminal))?;
         out.write_all(b"\n")?;
         out.flush()?;
     }

@@ -7,8 +7,8 @@ use clap::Args;
 use consort_channel::{Channel, Flags, Message, Object, Payload, Primitive, Receiver, View};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::ending::Signals;
 use crate::join::{Join, introduction};
+use crate::shutdown::Signals;
 use crate::terminal::Escaped;
 
 /// Joins a cluster and sends every line of its input to all members.

@@ -84,7 +84,7 @@ impl Join {
         arguments
     }
 
-    /// Settles where members on this host find each other, unless the user has said it.
+    /// Sets the addresses where members on this host find each other, unless the user has set them.
     pub(crate) fn on_this_host(&mut self, first_port: u16, members: usize) -> anyhow::Result<()> {
         self.bind.get_or_insert_with(|| "127.0.0.1".to_owned());
         if matches!(self.transport()?.short_name(), "TCP" | "TCP_NIO2") {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn tcp_gets_a_port_of_its_own_whatever_the_file_is_called() {
+    fn tcp_gets_its_own_port_with_any_file_name() {
         let copy = std::env::temp_dir().join(format!("consort-{}-my-own.xml", std::process::id()));
         let (_, text) = consort_conf::STOCK.iter().find(|(name, _)| *name == "tcp.xml").unwrap();
         std::fs::write(&copy, text).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_to_ask_are_those_of_the_port_that_is_given() {
+    fn hosts_to_query_follow_the_given_port() {
         let defined = defined(&["-D", "jgroups.bind_port=9000"]).unwrap();
         assert_eq!(defined[..2], ["jgroups.bind_port=9000", "jgroups.tcpping.initial_hosts=127.0.0.1[9000]"]);
     }

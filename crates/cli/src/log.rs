@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use crate::terminal::Escaping;
 
 /// Starts to log the events that pass the filter.
-pub(crate) fn begin(filter: EnvFilter) {
+pub(crate) fn init(filter: EnvFilter) {
     let is_terminal = std::io::stderr().is_terminal();
     let subscriber = subscriber(filter, is_terminal, std::io::stderr);
     // Nothing else of this process logs.
@@ -38,19 +38,19 @@ struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut told = Told { writer, is_empty: true, result: Ok(()) };
-        fields.record(&mut told);
-        told.result
+        let mut visitor = EscapingVisitor { writer, is_empty: true, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
     }
 }
 
-struct Told<'writer> {
+struct EscapingVisitor<'writer> {
     writer: Writer<'writer>,
     is_empty: bool,
     result: fmt::Result,
 }
 
-impl Told<'_> {
+impl EscapingVisitor<'_> {
     fn write(&mut self, name: &str, value: fmt::Arguments<'_>) -> fmt::Result {
         if !std::mem::take(&mut self.is_empty) {
             self.writer.write_char(' ')?;
@@ -65,7 +65,7 @@ impl Told<'_> {
     }
 }
 
-impl Visit for Told<'_> {
+impl Visit for EscapingVisitor<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "message" => self.record_debug(field, &format_args!("{value}")),

@@ -4,26 +4,26 @@
 mod terminal;
 
 mod allocator;
+mod broken_pipe;
 mod cache;
+mod chaos;
 mod chat;
 mod completion;
 mod demo;
 mod descriptors;
+mod dns_wait;
 mod doctor;
-mod ending;
 mod join;
-mod listed;
-mod live;
 mod log;
 mod log_filter;
 mod parse;
 mod password;
 mod perf;
 mod probe;
-mod reader;
 mod reload;
 mod router;
 mod server;
+mod shutdown;
 mod sim;
 mod table;
 mod user;
@@ -54,7 +54,7 @@ enum Command {
     /// Start three servers with 100,000 keys, kill one under load, and check that no key is lost
     Demo(demo::Demo),
     /// Serve caches to Hot Rod clients, alone or with the other servers of a cluster
-    Server(Box<server::Server>),
+    Server(Box<server::ServerCommand>),
     /// Find out why a member is alone or a client cannot connect, and print a remedy
     Doctor(doctor::Doctor),
     /// Create lines for the users file of a server from names and passwords
@@ -64,7 +64,8 @@ enum Command {
     /// Measure the grid: every member reads and writes shared keys; with a menu, or --members for scripts
     Perf(Box<perf::grid::Perf>),
     /// Kill, stop, disconnect and restart members under load; count lost entries and measure the recovery
-    Live(live::Live),
+    #[command(alias = "live")]
+    Chaos(chaos::Chaos),
     /// Measure iterations over all entries of a cache, by sizes, batches and modes
     Iterate(Box<perf::grid::Iterate>),
     /// Measure a rebalance: one more member joins a cache that is read meanwhile
@@ -88,16 +89,16 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    allocator::keep_memory_for_a_while();
+    allocator::set_purge_delay();
     let arguments = Arguments::parse();
-    // A server goes on without a reader, and so does a router.
+    // A server continues without a reader of its output, and so does a router.
     if !matches!(arguments.command, Command::Server(_) | Command::Router(_)) {
-        reader::end_without();
+        broken_pipe::exit_quietly();
     }
     // A simulation loses messages on purpose, and a demo kills members. A server's log reports the events of its cluster.
     let level = match arguments.command {
         Command::Sim(_) => "off",
-        Command::Demo(_) | Command::Live(_) => "error",
+        Command::Demo(_) | Command::Chaos(_) => "error",
         Command::Router(_) => "warn,consort_router=info",
         Command::Server(_) => {
             "warn,consort_server=info,consort::reload=info,consort::server=info,consort::allocator=info"
@@ -109,12 +110,12 @@ fn main() -> ExitCode {
     let set = std::env::var_os(log_filter::VARIABLE).map(|set| set.to_string_lossy().into_owned());
     let filter = match log_filter::filter(set.as_deref(), level) {
         Ok(filter) => filter,
-        Err(error) => return reader::complain(&anyhow::anyhow!(error), ExitCode::from(2)),
+        Err(error) => return broken_pipe::print_error(&anyhow::anyhow!(error), ExitCode::from(2)),
     };
-    log::begin(filter.add_directive(switched.expect("a directive")));
+    log::init(filter.add_directive(switched.expect("a directive")));
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
-        Command::Live(live) => on_one_thread(live.run()),
+        Command::Chaos(chaos) => on_one_thread(chaos.run()),
         Command::Server(server) => server.reserve.take().and_then(|()| on_all_threads(server.run())),
         Command::Doctor(doctor) => on_one_thread(doctor.run()),
         Command::User(user) => user.run(),
@@ -122,7 +123,7 @@ fn main() -> ExitCode {
         Command::Perf(perf) => perf.reserve.take().and_then(|()| on_one_thread(perf.run())),
         Command::Iterate(iterate) => on_one_thread(iterate.run()),
         Command::Rebalance(rebalance) => on_one_thread(rebalance.run()),
-        Command::Uperf(uperf) => on_one_thread(uperf.run()),
+        Command::Uperf(uperf) => on_one_thread(perf::run_uperf(uperf)),
         Command::Mperf(mperf) => on_one_thread(mperf.run()),
         Command::Chat(chat) => on_one_thread(chat.run()),
         Command::Router(router) => on_all_threads(router.run()),
@@ -133,14 +134,14 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(error) => reader::complain(&error, ExitCode::FAILURE),
+        Err(error) => broken_pipe::print_error(&error, ExitCode::FAILURE),
     }
 }
 
 /// One thread serves sockets, stack and application: on loopback and in most deployments, waking another thread costs more than
 /// the work itself.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    allocator::begin_to_recycle();
+    allocator::enable_thread_cache();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.on_thread_park(allocator::park).on_thread_unpark(allocator::unpark);
     let runtime = runtime.enable_all().build()?;
@@ -153,7 +154,7 @@ fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
 /// Clients are served beside each other.
 fn on_all_threads(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.on_thread_start(allocator::begin_to_recycle).on_thread_stop(allocator::end_recycling);
+    runtime.on_thread_start(allocator::enable_thread_cache).on_thread_stop(allocator::disable_thread_cache);
     runtime.on_thread_park(allocator::park).on_thread_unpark(allocator::unpark);
     runtime.enable_all().build()?.block_on(work)
 }
@@ -181,8 +182,8 @@ mod tests {
             assert!(line.chars().count() <= WIDTH, "{path} --help has a line of more than {WIDTH}: {line}");
         }
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-            let is_said = argument.get_help().is_some_and(|help| !help.to_string().is_empty());
-            assert!(is_said, "{path} --help says nothing of {}", argument.get_id());
+            let has_help = argument.get_help().is_some_and(|help| !help.to_string().is_empty());
+            assert!(has_help, "{path} --help says nothing of {}", argument.get_id());
         }
         for below in command.get_subcommands_mut() {
             let path = format!("{path} {}", below.get_name());
@@ -198,14 +199,19 @@ mod tests {
     }
 
     #[test]
-    fn earlier_spellings_of_options_are_accepted() {
+    fn earlier_spellings_of_commands_and_options_are_accepted() {
         for line in [
             "consort perf --spawn 4 --invokers 5 --seconds 10 --read-percentage 0.5",
             "consort perf --members 4 --threads 5 --time 10 --reads 0.5",
             "consort uperf --read 0.5",
             "consort uperf --reads 0.5",
-            "consort live --history file --seconds 5",
+            "consort chaos --history file --seconds 5",
+            "consort chaos --history file --time 5",
             "consort live --history file --time 5",
+            "consort sim --grid --without-habits",
+            "consort sim --grid --plain-workload",
+            "consort server --cluster shop --bind 10.0.0.3 --listed-at shop",
+            "consort server --cluster shop --bind 10.0.0.3 --wait-for-dns shop",
             "consort server --data directory --alone-after 5",
             "consort server --data directory --recovery-timeout 5",
         ] {

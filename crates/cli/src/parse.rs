@@ -32,7 +32,7 @@ impl Parse {
             for packet in capture::packets(&bytes) {
                 let packet = packet.with_context(|| self.file.display().to_string())?;
                 for payload in streams.payloads(&packet) {
-                    shown.payload(&payload.who, payload.kind, &payload.bytes);
+                    shown.payload(&payload.connection, payload.kind, &payload.bytes);
                 }
             }
         } else {

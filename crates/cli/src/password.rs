@@ -37,22 +37,21 @@ impl Login {
 
     fn password(&self, user: &str) -> anyhow::Result<String> {
         match (&self.password_file, std::env::var(VARIABLE)) {
-            (Some(file), _) => of_file(file),
+            (Some(file), _) => read_file(file),
             (None, Ok(password)) => Ok(password),
             (None, Err(std::env::VarError::NotUnicode(_))) => bail!("{VARIABLE} is not UTF-8"),
-            (None, Err(std::env::VarError::NotPresent)) => asked_for(
-                &format!("Password of {user}: "),
-                &mut std::io::stdin().lock(),
-            )?
-            .with_context(|| {
-                format!("there is no password of {user}: --password-file, {VARIABLE} or a terminal has it")
-            }),
+            (None, Err(std::env::VarError::NotPresent)) => {
+                prompt_on_terminal(&format!("Password of {user}: "), &mut std::io::stdin().lock())?
+                    .with_context(|| {
+                        format!("no password for {user}: use --password-file, {VARIABLE} or a terminal")
+                    })
+            }
         }
     }
 }
 
 /// The password in the first line of a file. A file that others can read is warned of.
-pub(crate) fn of_file(file: &Path) -> anyhow::Result<String> {
+pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("password in {}", file.display()))?;
     consort_tls::secrets::warn_if_open(file, "this password");
     let password = text.lines().next().unwrap_or_default();
@@ -63,22 +62,22 @@ pub(crate) fn of_file(file: &Path) -> anyhow::Result<String> {
 }
 
 /// The password that is typed on a terminal, which does not show it; nothing if the input is no terminal.
-fn asked_for(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
+fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
     if !input.is_terminal() {
         return Ok(None);
     }
-    typed(prompt, input)
+    read_hidden(prompt, input)
 }
 
 /// Returns the first line of the input: of a terminal without echo, or of another program's output. None if there is no line.
-pub(crate) fn of_input(prompt: &str) -> anyhow::Result<Option<String>> {
+pub(crate) fn read_input(prompt: &str) -> anyhow::Result<Option<String>> {
     let mut input = std::io::stdin().lock();
-    if input.is_terminal() { typed(prompt, &mut input) } else { line(&mut input) }
+    if input.is_terminal() { read_hidden(prompt, &mut input) } else { line(&mut input) }
 }
 
-fn typed(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
+fn read_hidden(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
     eprint!("{prompt}");
-    let _unseen = Unseen::on(input)?;
+    let _unseen = HiddenInput::on(input)?;
     line(input)
 }
 
@@ -89,25 +88,25 @@ fn line(input: &mut impl BufRead) -> anyhow::Result<Option<String>> {
 }
 
 /// A terminal without echo, until this is dropped.
-struct Unseen {
+struct HiddenInput {
     terminal: OwnedFd,
     before: Termios,
 }
 
-impl Unseen {
+impl HiddenInput {
     fn on(terminal: &impl AsFd) -> std::io::Result<Self> {
         let terminal = terminal.as_fd().try_clone_to_owned()?;
         let before = tcgetattr(&terminal)?;
-        let mut unseen = before.clone();
-        unseen.local_modes.remove(LocalModes::ECHO);
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
         // The line's end is still shown.
-        unseen.local_modes.insert(LocalModes::ECHONL);
-        tcsetattr(&terminal, OptionalActions::Flush, &unseen)?;
+        hidden.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(&terminal, OptionalActions::Flush, &hidden)?;
         Ok(Self { terminal, before })
     }
 }
 
-impl Drop for Unseen {
+impl Drop for HiddenInput {
     fn drop(&mut self) {
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
@@ -124,10 +123,10 @@ mod tests {
         let login = Login { user: Some("alice".to_owned()), password_file: Some(file.clone()) };
         assert_eq!(login.password("alice").unwrap(), "p@ss w:rd ");
         std::fs::write(&file, "\n").unwrap();
-        let empty = of_file(&file).unwrap_err().to_string();
+        let empty = read_file(&file).unwrap_err().to_string();
         assert!(empty.ends_with("its first line is empty"), "{empty}");
         std::fs::remove_file(&file).unwrap();
-        let missing = format!("{:#}", of_file(&file).unwrap_err());
+        let missing = format!("{:#}", read_file(&file).unwrap_err());
         assert!(missing.contains(&*file.to_string_lossy()), "{missing}");
     }
 }

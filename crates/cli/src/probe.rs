@@ -79,7 +79,7 @@ impl Probe {
 
     pub(crate) fn run(mut self) -> anyhow::Result<ExitCode> {
         if let Some(file) = &self.passcode_file {
-            self.passcode = Some(crate::password::of_file(file)?);
+            self.passcode = Some(crate::password::read_file(file)?);
         }
         let mut text = self.keys.join(" ");
         if let Some(cluster) = &self.cluster {
@@ -89,7 +89,7 @@ impl Probe {
             Some(host) => self.one_by_one(host, &text)?,
             None => self.by_multicast(&text, |to| println!("-- sending probe request to {to}"))?,
         };
-        print!("{}", shown(&answers, self.matching.as_deref()));
+        print!("{}", response_text(&answers, self.matching.as_deref()));
         Ok(if answers.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
@@ -105,8 +105,12 @@ impl Probe {
         bytes
     }
 
-    /// Asks over multicast. `tell` gets the address of each group.
-    pub(crate) fn by_multicast(&self, text: &str, tell: impl Fn(SocketAddr)) -> anyhow::Result<Vec<String>> {
+    /// Asks over multicast. `report` gets the address of each group.
+    pub(crate) fn by_multicast(
+        &self,
+        text: &str,
+        report: impl Fn(SocketAddr),
+    ) -> anyhow::Result<Vec<String>> {
         let request = self.request(text);
         let interfaces = if_addrs::get_if_addrs().context("this host's interfaces")?;
         let groups = self.group.map_or_else(|| GROUPS.to_vec(), |group| vec![group]);
@@ -118,7 +122,7 @@ impl Probe {
             };
             let sent = interfaces.iter().filter(|interface| send_through(&socket, interface, &request, to));
             if sent.count() > 0 {
-                tell(to);
+                report(to);
                 asked.push(socket.into());
             }
         }
@@ -165,9 +169,9 @@ impl Probe {
 
     /// Asks one member over TCP.
     pub(crate) fn ask(&self, to: (&str, u16), text: &str) -> anyhow::Result<String> {
-        let patience = Duration::from_millis(self.timeout.max(1_000));
-        let mut stream = connect(to, patience)?;
-        stream.set_read_timeout(Some(patience))?;
+        let time_limit = Duration::from_millis(self.timeout.max(1_000));
+        let mut stream = connect(to, time_limit)?;
+        stream.set_read_timeout(Some(time_limit))?;
         let mut request = self.request(text);
         request.push(b'\n');
         stream.write_all(&request)?;
@@ -178,10 +182,10 @@ impl Probe {
 }
 
 /// Connects to the first address of a host that accepts. Hosts that drop packets are waited for no longer than the timeout.
-fn connect(to: (&str, u16), patience: Duration) -> std::io::Result<TcpStream> {
+fn connect(to: (&str, u16), time_limit: Duration) -> std::io::Result<TcpStream> {
     let mut failure = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
     for address in to.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
+        match TcpStream::connect_timeout(&address, time_limit) {
             Ok(stream) => return Ok(stream),
             Err(error) => failure = error,
         }
@@ -224,7 +228,7 @@ fn host_of(address: &str) -> Option<IpAddr> {
 }
 
 /// The answers that contain `wanted`, as JGroups' Probe prints them, and how many there are of either kind.
-fn shown(answers: &[String], wanted: Option<&str>) -> String {
+fn response_text(answers: &[String], wanted: Option<&str>) -> String {
     let mut text = String::new();
     let mut matches = 0;
     for (nth, answer) in answers.iter().enumerate() {
@@ -241,7 +245,7 @@ fn shown(answers: &[String], wanted: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{host_of, shown};
+    use super::{host_of, response_text};
 
     #[test]
     fn hosts_are_read_as_either_kind_of_member_writes_them() {
@@ -253,17 +257,17 @@ mod tests {
 
     /// S000-30, S000-31: number and size before every answer, and the counts at the end.
     #[test]
-    fn answers_read_as_in_jgroups() {
+    fn responses_are_printed_as_in_jgroups() {
         let answers = ["local_addr=A\nview=[A|1] (2) [A, B]\n".to_owned(), "local_addr=B\n".to_owned()];
         assert_eq!(
-            shown(&answers, None),
+            response_text(&answers, None),
             "#1 (35 bytes):\nlocal_addr=A\nview=[A|1] (2) [A, B]\n\n#2 (13 bytes):\nlocal_addr=B\n\n\
              2 responses (2 matches, 0 non matches)\n"
         );
         assert_eq!(
-            shown(&answers, Some("addr=B")),
+            response_text(&answers, Some("addr=B")),
             "#2 (13 bytes):\nlocal_addr=B\n\n2 responses (1 matches, 1 non matches)\n"
         );
-        assert_eq!(shown(&[], None), "0 responses (0 matches, 0 non matches)\n");
+        assert_eq!(response_text(&[], None), "0 responses (0 matches, 0 non matches)\n");
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 pub(crate) struct TokenFile {
     pub(crate) keys: PathBuf,
     pub(crate) audience: String,
-    /// Whatever says so, unless it is named.
+    /// The accepted issuer. None: every issuer.
     pub(crate) issuer: Option<String>,
 }
 
@@ -88,43 +88,40 @@ impl Reload {
     }
 
     /// Reads all files at each signal. An error in one file is logged and does not affect the others.
-    pub(crate) async fn whenever(self, mut hangups: Signal) {
+    pub(crate) async fn reload_on(self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             if let Some((file, users)) = self.users.clone() {
                 // Passwords in it are hashed.
-                let read = beside(move || Ok(users.replace(Users::read(file)?)?));
-                told("the users stay as they are", read, |ended| {
-                    format!("users read again; connections of removed ones that end: {ended}")
+                let read = run_blocking(move || Ok(users.replace(Users::read(file)?)?));
+                log_outcome("users not reloaded", read, |ended| {
+                    format!("users reloaded; {ended} connections of removed users end")
                 })
                 .await;
             }
             if let Some((file, tokens)) = self.tokens.clone() {
-                let read = beside(move || {
+                let read = run_blocking(move || {
                     tokens.replace(file.read()?);
                     Ok(())
                 });
-                told("the keys for tokens stay as they are", read, |()| {
-                    "keys for tokens read again".to_owned()
-                })
-                .await;
+                log_outcome("token keys not reloaded", read, |()| "token keys reloaded".to_owned()).await;
             }
             if let Some((files, tls)) = self.tls.clone() {
-                let read = beside(move || {
+                let read = run_blocking(move || {
                     let (identity, clients) = files.read()?;
                     Ok(tls.replace(identity, clients)?)
                 });
-                told("certificate and key stay as they are", read, |()| {
-                    "certificate and key read again; they are for connections to come".to_owned()
+                log_outcome("certificate and key not reloaded", read, |()| {
+                    "certificate and key reloaded for new connections".to_owned()
                 })
                 .await;
             }
             if let Some((file, caches)) = self.caches.clone() {
                 let make = async {
-                    let definitions = beside(move || Ok(CacheDefinitions::read(file)?)).await?;
+                    let definitions = run_blocking(move || Ok(CacheDefinitions::read(file)?)).await?;
                     Ok(caches.make(&definitions).await?)
                 };
-                told("the caches stay as they are", make, |made| {
-                    format!("definitions of caches read again; caches that are new: {}", made.len())
+                log_outcome("caches not reloaded", make, |made| {
+                    format!("cache definitions reloaded; {} new caches", made.len())
                 })
                 .await;
             }
@@ -133,20 +130,20 @@ impl Reload {
 }
 
 /// Reads on a thread that may block.
-async fn beside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     read: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
     spawn_blocking(read).await?
 }
 
 /// Logs the result.
-async fn told<T>(
-    stays: &str,
+async fn log_outcome<T>(
+    failure: &str,
     reading: impl Future<Output = anyhow::Result<T>>,
     done: impl FnOnce(T) -> String,
 ) {
     match reading.await {
         Ok(read) => tracing::info!("{}", done(read)),
-        Err(error) => tracing::error!("{stays}: {error:#}"),
+        Err(error) => tracing::error!("{failure}: {error:#}"),
     }
 }

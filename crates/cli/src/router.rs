@@ -10,7 +10,7 @@ use consort_group::PingData;
 use consort_group::config::{HostPort, Property};
 use consort_router::{Router as Routes, RouterConfig};
 
-use crate::ending::Signals;
+use crate::shutdown::Signals;
 use crate::table::table;
 
 /// The time limit for a router's list of registered members.
@@ -51,7 +51,7 @@ impl Router {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         crate::descriptors::raise_limit();
         match self.members {
-            Some(router) => show(&router).await,
+            Some(router) => print_members(&router).await,
             None => self.route().await,
         }
     }
@@ -97,17 +97,17 @@ fn place(router: &str) -> anyhow::Result<String> {
     Ok(HostPort { host, port: *port }.to_string())
 }
 
-async fn show(router: &str) -> anyhow::Result<ExitCode> {
+async fn print_members(router: &str) -> anyhow::Result<ExitCode> {
     let place = place(router)?;
     let groups =
         consort_router::list_members(&place, PATIENCE).await.with_context(|| format!("router {place}"))?;
-    print!("{}", shown(&groups));
+    print!("{}", group_table(&groups));
     println!("{}", registered(groups.iter().map(|(_, members)| members.len()).sum()));
     Ok(ExitCode::SUCCESS)
 }
 
 /// A row per member.
-fn shown(groups: &[(String, Vec<PingData>)]) -> String {
+fn group_table(groups: &[(String, Vec<PingData>)]) -> String {
     let mut rows = Vec::new();
     if groups.iter().any(|(_, members)| !members.is_empty()) {
         rows.push(["cluster", "member", "address", "uuid"].map(str::to_owned).to_vec());
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn routers_are_named_as_people_name_them() {
+    fn router_addresses_are_parsed_in_common_forms() {
         for (text, expected) in [
             ("10.0.0.1", "10.0.0.1:12001"),
             ("router.example", "router.example:12001"),
@@ -160,11 +160,11 @@ mod tests {
         };
         let groups = [("shop".to_owned(), vec![member(Some("A"), 1), member(None, 2)])];
         assert_eq!(
-            shown(&groups),
+            group_table(&groups),
             "cluster  member        address                                  uuid\n\
              shop          A  10.0.0.1:7800  00000000-0000-0000-0000-000000000001\n\
              shop          ?              ?  00000000-0000-0000-0000-000000000002\n"
         );
-        assert_eq!(shown(&[]), "");
+        assert_eq!(group_table(&[]), "");
     }
 }

@@ -8,17 +8,17 @@ use std::time::Duration;
 use clap::Args;
 use consort_cache::{CacheManager, Channel, LEAVE_TIMEOUT, Location, ManagerBuilder};
 use consort_conf::{Variables, parse_stack};
-use consort_server::{CacheDefinitions, Mechanism, ServerBuilder, ServerError, Users};
+use consort_server::{CacheDefinitions, Mechanism, Server, ServerBuilder, ServerError, Users};
 use tokio::net::lookup_host;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::allocator::{Memory, Reserve};
 use crate::descriptors;
-use crate::ending::{Signals, end_of_input};
+use crate::dns_wait;
 use crate::join::Join;
-use crate::listed;
 use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
+use crate::shutdown::{Signals, end_of_input};
 
 /// The stack of a server that is alone: nothing leaves the process.
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
@@ -76,7 +76,7 @@ const DIAGNOSTICS: &str = "jgroups.diag.enabled";
     At SIGTERM a server moves its clients to the other servers of the cluster,\n\
     answers the requests that it has, hands its entries over, and ends. Clients\n\
     that follow topologies get no error meanwhile.")]
-pub(crate) struct Server {
+pub(crate) struct ServerCommand {
     /// Port for clients
     #[arg(long, default_value_t = 11222)]
     port: u16,
@@ -111,8 +111,8 @@ pub(crate) struct Server {
     define: Vec<String>,
     /// Wait to join until this DNS name resolves to the --bind address, so that members that start later can discover this one.
     /// For a Kubernetes headless service.
-    #[arg(long, value_name = "HOST", requires = "bind")]
-    listed_at: Option<String>,
+    #[arg(long, alias = "listed-at", value_name = "HOST", requires = "bind")]
+    wait_for_dns: Option<String>,
     /// Answer probe (consort probe, JGroups' probe.sh) on the address of --bind. Without it, probe is off, unless your own
     /// stack has diag.enabled="true". Probe cannot change anything without a passcode.
     #[arg(long, requires = "cluster")]
@@ -221,22 +221,36 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
     Mechanism::from_name(name).ok_or_else(known)
 }
 
-impl Server {
+/// A server that serves, and the view of its cluster.
+struct StartedServer {
+    server: Server,
+    view: String,
+}
+
+impl ServerCommand {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         self.check_authentication().await?;
         descriptors::raise_limit();
         // Errors in its files are reported before the server joins a cluster.
-        let mut builder = self.of_files()?.host(&self.host).port(self.port);
-        builder = builder.connections_per_address(self.connections_per_address);
-        if let Some(port) = self.health_port {
-            builder = builder.health_port(port);
-        }
+        let builder = self.builder_with_files()?;
         self.log_start(&builder);
         // From here on, so that a signal during start-up is not lost.
-        let (mut signals, mut again) = (Signals::listen()?, Signals::listen()?);
-        // Of a terminal that goes away the server hears, too: it ends with it unless there is something to read again.
+        let (mut signals, second) = (Signals::listen()?, Signals::listen()?);
+        // The server also gets SIGHUP when its terminal closes: it ends with the terminal unless it has files to read again.
         let has_files = self.users.is_some() || self.tls_cert.is_some() || self.caches.is_some();
         let hangups = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
+        let started = tokio::select! {
+            started = self.start(builder) => started?,
+            _ = signals.next() => return Ok(ExitCode::SUCCESS),
+        };
+        self.announce(&started);
+        self.serve(started.server, signals, second, hangups).await?;
+        tracing::info!("ended");
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Joins the cluster and starts the server. It may wait for other servers for long.
+    async fn start(&self, mut builder: ServerBuilder) -> anyhow::Result<StartedServer> {
         let alone = format!("alone-{}", std::process::id());
         let (members, cluster) = match &self.cluster {
             Some(cluster) => (self.members(cluster)?, &cluster[..]),
@@ -245,44 +259,44 @@ impl Server {
         let memory = self.memory.watch(self.reserve.bytes())?;
         builder = builder.memory(memory.buffers().clone());
         let members = members.process_memory(memory);
-        if let Some((name, own)) = self.listed_at.as_deref().zip(self.bind.as_deref()) {
-            tokio::select! {
-                listed = listed::wait_until_listed(name, own) => listed?,
-                _ = signals.next() => return Ok(ExitCode::SUCCESS),
-            }
+        if let Some((name, own)) = self.wait_for_dns.as_deref().zip(self.bind.as_deref()) {
+            dns_wait::wait_until_resolved(name, own).await?;
         }
-        // Of names that the stack asks, addresses are looked up from here on.
-        let manager = tokio::select! {
-            joined = members.connect(cluster) => joined?,
-            _ = signals.next() => return Ok(ExitCode::SUCCESS),
-        };
+        // The stack looks up the addresses of its names from here on.
+        let manager = members.connect(cluster).await?;
         let view = manager.view_text();
-        if let Some(advertise) = &self.advertise {
-            builder = builder.advertised(advertise);
-        }
-        if let Some(data) = &self.data {
-            builder = builder.data(data);
-        }
-        if let Some(seconds) = self.recovery_timeout {
-            builder = builder.recovery_timeout(Duration::from_secs(seconds.into()));
-        }
-        // It may wait for others for long.
-        let server = tokio::select! {
-            started = builder.start(manager) => started.map_err(advised)?,
-            _ = signals.next() => return Ok(ExitCode::SUCCESS),
-        };
-        if self.users.is_none() && !server.address().ip().is_loopback() {
+        let server = builder.start(manager).await.map_err(advised)?;
+        Ok(StartedServer { server, view })
+    }
+
+    /// Logs the address, and writes it to standard output.
+    fn announce(&self, started: &StartedServer) {
+        let address = started.server.address();
+        if self.users.is_none() && !address.ip().is_loopback() {
             tracing::warn!("there are no users (--no-auth): every client can do everything");
         }
-        let at = server.address();
         let serving = match &self.cluster {
-            Some(cluster) => format!("Hot Rod on {at}, cluster {cluster}: {view}"),
-            None => format!("Hot Rod on {at}, alone"),
+            Some(cluster) => format!("Hot Rod on {address}, cluster {cluster}: {}", started.view),
+            None => format!("Hot Rod on {address}, alone"),
         };
         // The log, on standard error, has it for people. Standard output has this one line for programs that start a server, and
-        // nothing else; the server goes on if it is closed.
+        // nothing else; the server continues if it is closed.
         tracing::info!("{serving}");
         let _ = writeln!(std::io::stdout(), "{serving}");
+    }
+
+    /// Serves until a signal, or the end of its input with --with-parent, ends the server gracefully.
+    ///
+    /// # Errors
+    ///
+    /// If a second signal ends it at once, or other members do not have all entries.
+    async fn serve(
+        &self,
+        server: Server,
+        mut signals: Signals,
+        mut second: Signals,
+        hangups: Option<Signal>,
+    ) -> anyhow::Result<()> {
         let files = Files {
             users: self.users.clone(),
             tokens: self.token_file(),
@@ -292,16 +306,16 @@ impl Server {
         let reload = Reload::new(&server, files);
         let reading = async {
             match hangups {
-                Some(hangups) => reload.whenever(hangups).await,
+                Some(hangups) => reload.reload_on(hangups).await,
                 None => std::future::pending().await,
             }
         };
         let end = async {
             tokio::select! {
                 name = signals.next() => {
-                    let most = LEAVE_TIMEOUT.as_secs();
+                    let limit = LEAVE_TIMEOUT.as_secs();
                     tracing::info!(
-                        "{name}: answering requests and leaving, for at most {most} s; another signal ends it at once"
+                        "{name}: answering requests and leaving, for at most {limit} s; another signal ends it at once"
                     );
                 }
                 () = end_of_input(), if self.with_parent => {}
@@ -309,16 +323,16 @@ impl Server {
             }
         };
         tokio::select! {
-            served = server.serve_until(end) => served?,
-            name = again.next_but_one() => {
-                anyhow::bail!("{name} once more: ended before all was answered and others had everything");
+            served = server.serve_until(end) => Ok(served?),
+            name = second.second() => {
+                anyhow::bail!(
+                    "second {name}: stopped before all requests were answered and all segments were handed over"
+                );
             }
         }
-        tracing::info!("ended");
-        Ok(ExitCode::SUCCESS)
     }
 
-    /// A server that other hosts reach serves everyone only if its owner says so.
+    /// A server that other hosts can reach serves clients without authentication only with --no-auth.
     async fn check_authentication(&self) -> anyhow::Result<()> {
         if self.users.is_some() || self.no_auth || is_loopback(&self.host).await {
             return Ok(());
@@ -330,8 +344,27 @@ impl Server {
         )
     }
 
-    fn of_files(&self) -> anyhow::Result<ServerBuilder> {
-        let mut builder = consort_server::Server::builder();
+    /// Returns a builder with all options of the server itself. The options of its cluster apply in [`Self::members`], those of the
+    /// process in [`Self::start`].
+    ///
+    /// # Errors
+    ///
+    /// With the first file that cannot be read or has an error.
+    fn builder_with_files(&self) -> anyhow::Result<ServerBuilder> {
+        let mut builder = Server::builder().host(&self.host).port(self.port);
+        builder = builder.connections_per_address(self.connections_per_address);
+        if let Some(port) = self.health_port {
+            builder = builder.health_port(port);
+        }
+        if let Some(advertise) = &self.advertise {
+            builder = builder.advertised(advertise);
+        }
+        if let Some(data) = &self.data {
+            builder = builder.data(data);
+        }
+        if let Some(seconds) = self.recovery_timeout {
+            builder = builder.recovery_timeout(Duration::from_secs(seconds.into()));
+        }
         if let Some(caches) = &self.caches {
             builder = builder.caches(CacheDefinitions::read(caches)?);
         }
@@ -367,7 +400,7 @@ impl Server {
         };
         let users = builder
             .users_count()
-            .map_or_else(|| "none, everybody may do everything".to_owned(), |n| n.to_string());
+            .map_or_else(|| "none (every client can do everything)".to_owned(), |n| n.to_string());
         tracing::info!(
             "consort {} starts: data directory {}, TLS {}, users {users}, cluster {}",
             env!("CARGO_PKG_VERSION"),
@@ -406,7 +439,7 @@ impl Server {
 
     fn members(&self, cluster: &str) -> anyhow::Result<ManagerBuilder> {
         let join = self.join(cluster);
-        let passcode = self.diagnostics_passcode.as_deref().map(password::of_file).transpose()?;
+        let passcode = self.diagnostics_passcode.as_deref().map(password::read_file).transpose()?;
         let builder = join.builder()?.guarded_diagnostics(self.diagnostics, passcode);
         Ok(CacheManager::from_channel(builder).location(self.location()))
     }
@@ -433,7 +466,7 @@ mod tests {
     #[derive(Parser)]
     struct Arguments {
         #[command(flatten)]
-        server: Server,
+        server: ServerCommand,
     }
 
     /// How long members may be silent, and how often they say that they are there, by these arguments.

@@ -74,8 +74,8 @@ struct Swarm {
     #[arg(long, requires = "grid")]
     without_stores: bool,
     /// With --grid: clients only read and write entries without a lifespan, whatever the seed draws
-    #[arg(long, requires = "grid")]
-    without_habits: bool,
+    #[arg(long, alias = "without-habits", requires = "grid")]
+    plain_workload: bool,
     /// With --grid and --seed: print every operation, too
     #[arg(long, requires = "grid", requires = "seed")]
     trace: bool,
@@ -268,7 +268,7 @@ impl Swarm {
         if self.without_stores {
             plan = plan.without_stores();
         }
-        if self.without_habits {
+        if self.plain_workload {
             plan = plan.with_workload(grid::WorkloadMix::NONE);
         }
         match self.seed {
@@ -341,14 +341,15 @@ impl Swarm {
 
     fn replay_command(&self, seed: u64) -> String {
         let faults = if self.faults == Faults::None { " --faults none" } else { "" };
-        let said = [
+        let options = [
             (self.grid, " --grid"),
             (self.parted, " --parted"),
             (self.without_listeners, " --without-listeners"),
             (self.without_stores, " --without-stores"),
-            (self.without_habits, " --without-habits"),
+            (self.plain_workload, " --plain-workload"),
         ];
-        let grid: String = said.into_iter().filter_map(|(is_said, what)| is_said.then_some(what)).collect();
+        let grid: String =
+            options.into_iter().filter_map(|(is_set, option)| is_set.then_some(option)).collect();
         format!("consort sim{grid} --stack {} --members {}{faults} --seed {seed}", self.stack, self.members)
     }
 }

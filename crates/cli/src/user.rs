@@ -32,8 +32,8 @@ pub(crate) struct User {
 }
 
 fn role(name: &str) -> Result<Role, String> {
-    let told = || "roles are admin, deployer, application, observer and monitor".to_owned();
-    Role::from_name(name).ok_or_else(told)
+    let roles = || "roles are admin, deployer, application, observer and monitor".to_owned();
+    Role::from_name(name).ok_or_else(roles)
 }
 
 impl User {
@@ -45,6 +45,6 @@ impl User {
     }
 
     fn password() -> anyhow::Result<String> {
-        password::of_input("Password: ")?.ok_or_else(|| anyhow!("there is no password on standard input"))
+        password::read_input("Password: ")?.ok_or_else(|| anyhow!("there is no password on standard input"))
     }
 }

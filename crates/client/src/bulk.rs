@@ -20,7 +20,7 @@ use crate::server::Server;
 
 /// Maximum number of requests in flight, each for [`BULK_ITEMS`] keys. Further requests start as these
 /// complete.
-const TOGETHER_MAX: usize = 256;
+const IN_FLIGHT_MAX: usize = 256;
 
 type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
 
@@ -29,13 +29,13 @@ type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>>
 /// # Errors
 ///
 /// The first failure and the index of its request. The other requests are not awaited.
-async fn together<'a>(
+async fn join_in_order<'a>(
     requests: impl Iterator<Item = AnswerFuture<'a>>,
 ) -> Result<Vec<Answer>, (usize, ClientError)> {
     let (mut more, mut running, mut answers) = (requests.enumerate(), Vec::new(), BTreeMap::new());
     poll_fn(|cx| {
         loop {
-            let room = TOGETHER_MAX - running.len();
+            let room = IN_FLIGHT_MAX - running.len();
             running.extend(more.by_ref().take(room));
             if running.is_empty() {
                 return Poll::Ready(Ok(()));
@@ -109,7 +109,7 @@ fn at(index: usize) -> impl FnOnce(ClientError) -> KeysError {
 }
 
 /// Returns a function that turns a request's error into that of its keys.
-fn of<'p>(places: &'p [Vec<usize>]) -> impl Fn((usize, ClientError)) -> KeysError + 'p {
+fn error_of_request<'p>(places: &'p [Vec<usize>]) -> impl Fn((usize, ClientError)) -> KeysError + 'p {
     |(number, error)| KeysError { places: places[number].clone(), error }
 }
 
@@ -119,7 +119,7 @@ struct Owners {
 }
 
 impl Owners {
-    fn of(&self, key: &[u8]) -> Option<usize> {
+    fn primary_index(&self, key: &[u8]) -> Option<usize> {
         let routing = self.routing.as_ref()?;
         let primary = routing.primary(key)?;
         routing.servers().iter().position(|server| Arc::ptr_eq(server, primary))
@@ -173,7 +173,7 @@ where
             let key = self.key(key).map_err(at(index))?;
             let of_key = places.entry(key.clone()).or_default();
             if of_key.is_empty() {
-                batches.add(owners.of(&key), index, key.clone(), key.len());
+                batches.add(owners.primary_index(&key), index, key.clone(), key.len());
             }
             of_key.push(index);
             values.push(None);
@@ -182,11 +182,11 @@ where
         let requests = requests.into_iter().map(|Request { server, items }| {
             self.perform_body(RequestBody::Bulk(bulk::Request::GetAll(items)), owners.server(server))
         });
-        let answers = match together(requests).await {
+        let answers = match join_in_order(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {
                 let gets = places.keys().map(|key| self.single(map::Request::Get(key.clone())));
                 let places: Vec<Vec<usize>> = places.values().cloned().collect();
-                let answers = together(gets).await.map_err(of(&places))?;
+                let answers = join_in_order(gets).await.map_err(error_of_request(&places))?;
                 for (answer, places) in answers.iter().zip(&places) {
                     match &answer.body {
                         ResponseBody::Map(map::Response::Value(value)) => {
@@ -200,7 +200,7 @@ where
                 }
                 return Ok(values);
             }
-            answers => answers.map_err(of(&asked))?,
+            answers => answers.map_err(error_of_request(&asked))?,
         };
         for (answer, asked) in answers.into_iter().zip(asked) {
             let ResponseBody::Bulk(bulk::Response::Found(found)) = answer.body else {
@@ -244,26 +244,32 @@ where
         }
         let _forgotten = self.forgotten(|| last.keys().cloned());
         for (key, (index, value)) in &last {
-            batches.add(owners.of(key), *index, (key.clone(), value.clone()), key.len() + value.len());
+            batches.add(
+                owners.primary_index(key),
+                *index,
+                (key.clone(), value.clone()),
+                key.len() + value.len(),
+            );
         }
         let (requests, mut places) = batches.into_requests();
         let requests = requests.into_iter().map(|Request { server, items }| {
             let request = bulk::Request::PutAll(self.expiration(), items);
             self.perform_body(RequestBody::Bulk(request), owners.server(server))
         });
-        let answers = match together(requests).await {
+        let answers = match join_in_order(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {
                 places = last.values().map(|(index, _)| vec![*index]).collect();
                 let puts = last.into_iter().map(|(key, (_, value))| {
                     let expiration = self.expiration();
                     self.single(map::Request::Put(map::Assignment { key, expiration, value }))
                 });
-                together(puts).await
+                join_in_order(puts).await
             }
             answers => answers,
         };
-        let answers = answers.map_err(of(&places))?;
-        let done = |(number, answer)| done(answer).map_err(|error| of(&places)((number, error)));
+        let answers = answers.map_err(error_of_request(&places))?;
+        let done =
+            |(number, answer)| done(answer).map_err(|error| error_of_request(&places)((number, error)));
         answers.iter().enumerate().try_for_each(done)
     }
 
@@ -285,7 +291,7 @@ where
         let keys: Vec<Bytes> = keys.collect::<Result<_, _>>()?;
         let _forgotten = self.forgotten(|| keys.iter().cloned());
         let requests = keys.into_iter().map(|key| self.single(map::Request::Remove(key)));
-        let answers = together(requests).await.map_err(|(index, error)| at(index)(error))?;
+        let answers = join_in_order(requests).await.map_err(|(index, error)| at(index)(error))?;
         Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
     }
 

@@ -20,6 +20,7 @@ use crate::connection_handle::ConnectionHandle;
 use crate::counter_events::CounterListenerTable;
 use crate::credentials::Credentials;
 use crate::error::{ConnectError, ConnectionError};
+use crate::failover_clusters::{FailoverCluster, FailoverClusters};
 use crate::legacy;
 use crate::limits::SWITCH_AFTER;
 use crate::near::NearCache;
@@ -27,7 +28,6 @@ use crate::options::CacheOptions;
 use crate::routing::{Routing, in_turn};
 use crate::security::Security;
 use crate::server::Server;
-use crate::sites::{Site, Sites};
 use crate::stream::Tls;
 use crate::uri;
 
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
     pub(crate) servers: Vec<ServerAddress>,
-    pub(crate) clusters: Vec<Site>,
+    pub(crate) clusters: Vec<FailoverCluster>,
     pub(crate) switch_after: u32,
     pub(crate) settings: Settings,
     pub(crate) tls: Option<Tls>,
@@ -155,7 +155,7 @@ impl ClientBuilder {
             security: Security::new(self.tls, self.credentials)?,
             clock: Clock::start(),
             runtime: Handle::current(),
-            sites: Sites::new(self.servers, self.clusters, self.switch_after)?,
+            clusters: FailoverClusters::new(self.servers, self.clusters, self.switch_after)?,
             servers: RwLock::default(),
             caches: Mutex::default(),
             tasks: Mutex::default(),
@@ -166,7 +166,7 @@ impl ClientBuilder {
             is_closed: AtomicBool::new(false),
         });
         inner.connect().await?;
-        inner.keep_site();
+        inner.keep_cluster();
         Ok(Client { inner })
     }
 }
@@ -310,7 +310,7 @@ pub(crate) struct Inner {
     security: Security,
     pub(crate) clock: Clock,
     pub(crate) runtime: Handle,
-    pub(crate) sites: Sites,
+    pub(crate) clusters: FailoverClusters,
     pub(crate) servers: RwLock<Vec<Arc<Server>>>,
     /// This lock also serialises the processing of topologies.
     pub(crate) caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
@@ -360,7 +360,7 @@ impl Inner {
     /// A server of the current cluster.
     pub(crate) fn new_server(&self, address: &ServerAddress) -> Server {
         let (version, security) = (self.settings.version, self.security.clone());
-        Server::new(address.clone(), self.clock, version, security, self.sites.switches())
+        Server::new(address.clone(), self.clock, version, security, self.clusters.switches())
     }
 
     /// Returns the server with this address; starts connecting to it if it is new.
@@ -383,7 +383,7 @@ impl Inner {
     /// Ensures that the initial servers are among the servers.
     pub(crate) fn start_initial(&self) {
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        for address in self.sites.servers() {
+        for address in self.clusters.servers() {
             self.server(&mut servers, address);
         }
     }
@@ -460,7 +460,7 @@ impl Inner {
     /// Processes a cache topology, if it is new and comes from a server of the current cluster.
     pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology, from: &Server) {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        if from.site != self.sites.switches()
+        if from.switches != self.clusters.switches()
             || cache.routing().is_some_and(|routing| routing.id() == topology.id)
         {
             return;

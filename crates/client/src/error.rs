@@ -84,7 +84,7 @@ pub enum ClientError {
     },
     /// Network or server: the connection of a value in chunks was lost. Nothing was changed. Start the value
     /// again.
-    #[error("{server}: {cause}; start the value again")]
+    #[error("{server}: {cause}; read or write the value from its start again")]
     StreamLost {
         /// The server.
         server: String,

@@ -55,7 +55,7 @@ pub struct EntryStream<T> {
     items: VecDeque<Item>,
     tracking: Tracking,
     /// The cluster of the iteration: the number of switches when it began.
-    site: u64,
+    switches: u64,
     /// Attempts since the last entry or finished segment.
     tries: usize,
     decode: Box<Decoding<T>>,
@@ -150,7 +150,7 @@ impl<T> EntryStream<T> {
 
     fn begin(&mut self) {
         self.state = State::Running;
-        self.site = self.request.client.sites.switches();
+        self.switches = self.request.client.clusters.switches();
         let count = self.request.cache.routing().and_then(|routing| routing.segments());
         self.tracking = Tracking::new(count);
         let segments = self.segments.take();
@@ -163,7 +163,7 @@ impl<T> EntryStream<T> {
     fn take(&mut self, index: usize, fetched: FetchedBatch) -> Result<(), ClientError> {
         let (remote, batch) = match fetched {
             // The entries of one cluster cannot complete those of another.
-            Ok((remote, _)) if remote.site() != self.site => return Err(self.interrupted()),
+            Ok((remote, _)) if remote.switches() != self.switches => return Err(self.interrupted()),
             Ok(fetched) => fetched,
             Err(BatchError::Failed(error)) => return Err(error),
             Err(BatchError::Interrupted(error)) => {
@@ -211,7 +211,7 @@ impl<T> EntryStream<T> {
     /// Continues the rest of a segment set on another server.
     fn again(&mut self, part: SegmentSet, error: Option<ClientError>) -> Result<(), ClientError> {
         self.tries += 1;
-        if self.request.client.sites.switches() != self.site {
+        if self.request.client.clusters.switches() != self.switches {
             return Err(self.interrupted());
         }
         if self.tracking.is_lost() || self.tries > WALK_TRIES_MAX {
@@ -351,7 +351,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             ahead: VecDeque::new(),
             items: VecDeque::new(),
             tracking: Tracking::new(None),
-            site: 0,
+            switches: 0,
             tries: 0,
             decode: Box::new(decode),
         }

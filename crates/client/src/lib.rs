@@ -42,7 +42,7 @@
 //! sent. Other writes fail with [`ClientError::Uncertain`], because their outcome is unknown.
 //! [`ClientError::is_outcome_unknown`] classifies any error.
 //!
-//! # Sites
+//! # Failover clusters
 //!
 //! A client can fail over to other clusters: when no server of the current cluster is reachable, or by hand.
 //! Each cluster has its own caches, whether or not their servers replicate to each other.
@@ -108,6 +108,7 @@ mod counter_events;
 mod credentials;
 mod driver;
 mod error;
+mod failover_clusters;
 mod filter;
 mod iteration;
 mod legacy;
@@ -120,17 +121,16 @@ mod operation;
 mod options;
 mod pending_requests;
 mod query;
-mod reader;
 mod registration;
 mod routing;
 mod security;
 mod server;
 mod sinks;
-mod sites;
 mod stream;
 mod subscription;
 mod uri;
-mod writer;
+mod value_reader;
+mod value_writer;
 
 pub use admin::{Administration, CacheLoss};
 pub use cache::{Cache, Entry, RawCache, Version};
@@ -146,6 +146,7 @@ pub use consort_tls::{Identity, Roots, TlsError};
 pub use counter::Counter;
 pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};
 pub use error::{ClientError, ConnectError, ConnectionError, KeysError};
+pub use failover_clusters::DEFAULT_CLUSTER;
 pub use filter::Filter;
 pub use iteration::EntryStream;
 pub use limits::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
@@ -155,8 +156,7 @@ pub use multimap::Multimap;
 pub use near::{NearCacheConfig, NearStats};
 pub use options::{CacheOptions, Lifetime};
 pub use query::{Query, QueryResult};
-pub use reader::ValueReader;
-pub use sites::DEFAULT_CLUSTER;
 pub use stream::Tls;
 pub use uri::DEFAULT_PORT;
-pub use writer::ValueWriter;
+pub use value_reader::ValueReader;
+pub use value_writer::ValueWriter;

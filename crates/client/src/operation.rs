@@ -255,7 +255,7 @@ impl Operation<'_> {
 
     /// The topology id to send: the client's current one.
     fn topology_id(&self, routing: Option<&Routing<Arc<Server>>>) -> i32 {
-        routing.map_or_else(|| self.client.sites.no_topology(), Routing::id)
+        routing.map_or_else(|| self.client.clusters.no_topology(), Routing::id)
     }
 
     async fn attempt(&mut self, target: &ServerConnection, topology_id: i32) -> AttemptOutcome {

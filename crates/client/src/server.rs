@@ -29,7 +29,7 @@ enum State {
 pub(crate) struct Server {
     pub(crate) address: ServerAddress,
     /// The client's number of cluster switches when it learnt of this server.
-    pub(crate) site: u64,
+    pub(crate) switches: u64,
     state: RwLock<State>,
     /// Failed attempts to connect since the server was last usable.
     failures: AtomicU32,
@@ -51,10 +51,10 @@ impl Server {
         clock: Clock,
         version: Option<ProtocolVersion>,
         security: Security,
-        site: u64,
+        switches: u64,
     ) -> Self {
         let (state, failures) = (RwLock::new(State::Connecting), AtomicU32::new(0));
-        Self { address, site, state, failures, retires: Notify::new(), clock, version, security }
+        Self { address, switches, state, failures, retires: Notify::new(), clock, version, security }
     }
 
     /// Returns the failed attempts to connect since the server was last usable.

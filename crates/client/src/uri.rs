@@ -139,7 +139,7 @@ impl ParsedUri {
             "sni_host_name" => &mut self.server_name,
             other => return Err(format!("unknown property {other}")),
         };
-        if field.replace(value).is_some() { Err(format!("{name} is there twice")) } else { Ok(()) }
+        if field.replace(value).is_some() { Err(format!("duplicate {name}")) } else { Ok(()) }
     }
 
     fn apply(self, mut builder: ClientBuilder) -> Result<ClientBuilder, String> {
@@ -293,7 +293,7 @@ mod tests {
             ("hotrod://me@h", "a user without a password"),
             ("hotrod://h?auth_username=me", "a user without a password"),
             ("hotrod://h?auth_password=secret", "a password without a user"),
-            ("hotrod://me:secret@h?auth_username=me", "auth_username is there twice"),
+            ("hotrod://me:secret@h?auth_username=me", "duplicate auth_username"),
             ("hotrod://%ff:secret@h", "percent-encoded text is not UTF-8"),
             ("hotrod://h?sasl_mechanism=DIGEST-MD5", "sasl_mechanism cannot be DIGEST-MD5"),
             ("hotrod://h?sni_host_name=h", "certificates need TLS; use hotrods://"),

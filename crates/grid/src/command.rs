@@ -133,13 +133,13 @@ pub(crate) struct Backup {
     pub(crate) version: Version,
     pub(crate) effect: Effect,
     /// Number of write owners that acknowledge this command in this epoch.
-    pub(crate) acks: u16,
+    pub(crate) expected_acks: u16,
     /// Whether this owner sends the outcome to the caller.
-    pub(crate) tells: bool,
+    pub(crate) sends_outcome: bool,
     /// The outcome of the operation.
     pub(crate) outcome: Option<Outcome>,
     /// Whether listeners get no event.
-    pub(crate) is_silent: bool,
+    pub(crate) skips_listeners: bool,
 }
 
 /// The effect of a backup command on its key.
@@ -198,11 +198,11 @@ pub(crate) struct Notify {
     /// The previous value, if the listeners want it.
     pub(crate) previous: Option<Previous>,
     /// As in [`Backup`].
-    pub(crate) acks: u16,
+    pub(crate) expected_acks: u16,
     /// The outcome of the operation, if this member sends it to the caller.
     pub(crate) outcome: Option<Outcome>,
     /// Whether listeners get no event. The event then counts as delivered.
-    pub(crate) is_silent: bool,
+    pub(crate) skips_listeners: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -210,7 +210,7 @@ pub(crate) struct Ack {
     pub(crate) number: u64,
     /// The epoch that the write owners belong to.
     pub(crate) epoch: u32,
-    pub(crate) acks: u16,
+    pub(crate) expected_acks: u16,
     pub(crate) outcome: Option<Outcome>,
 }
 
@@ -247,7 +247,7 @@ pub(crate) struct HandedRecord {
     pub(crate) effect: Effect,
     pub(crate) outcome: Outcome,
     /// Whether listeners get no event.
-    pub(crate) is_silent: bool,
+    pub(crate) skips_listeners: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -146,7 +146,7 @@ impl CacheConfig {
         if self.mode != CacheMode::Invalidation {
             return Ok(());
         }
-        let (setting, value) = ("a store".into(), "had with mode Invalidation".into());
+        let (setting, value) = ("a store".into(), "combined with mode Invalidation".into());
         Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
     }
 

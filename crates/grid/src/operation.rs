@@ -198,11 +198,11 @@ pub enum OperationError {
     #[error("timed out after {0:?}; a write may still be applied")]
     TimedOut(Duration),
     /// This member was removed from the cluster while the write was in progress. The write may have been applied.
-    #[error("this member was left out of the cluster; the write may have been done")]
+    #[error("this member was removed from the cluster; the write may have been applied")]
     Uncertain,
     /// Too many members are unreachable, and the cache's partition handling does not allow the operation. Nothing was
     /// changed.
-    #[error("cache is degraded: owners of segment {segment} are away: {}", listed(away))]
+    #[error("cache is degraded: owners of segment {segment} are unreachable: {}", listed(away))]
     Degraded {
         /// The key's segment.
         segment: Segment,
@@ -211,7 +211,7 @@ pub enum OperationError {
     },
     /// The key's primary has no room for the entry: its cache refuses new entries, or evicting all evictable entries
     /// would not make enough room. Nothing was changed.
-    #[error("memory of {member} is full: {limit} are allowed, and with the write there would be {needed}")]
+    #[error("memory of {member} is full: the limit is {limit}, and the write needs {needed}")]
     MemoryFull {
         /// The member whose memory is full.
         member: Member,
@@ -231,7 +231,7 @@ pub enum OperationError {
     },
     /// A member's store has not accepted the write. The write is in the memory of its owners, and the store tries it
     /// again. Until then it is lost if all owners stop.
-    #[error("the write is in memory, and the store of {member} has not taken it: {why}")]
+    #[error("the write is in memory, but the store of {member} failed to write it: {why}")]
     StoreWriteFailed {
         /// The member whose store failed.
         member: Member,
@@ -239,7 +239,7 @@ pub enum OperationError {
         why: StoreFailure,
     },
     /// The store of the key's primary does not accept earlier writes. Nothing was changed.
-    #[error("the store of {member} takes no writes: {why}")]
+    #[error("the store of {member} refuses writes: {why}")]
     StoreUnavailable {
         /// The member whose store failed.
         member: Member,
@@ -265,7 +265,7 @@ pub enum OperationError {
         limit: usize,
     },
     /// The value in the response of another member is larger than the caller allows. Nothing was changed.
-    #[error("the value has {bytes} bytes, the caller takes {limit}")]
+    #[error("the value has {bytes} bytes, the limit of the caller is {limit}")]
     LargeResponse {
         /// Bytes of the value.
         bytes: u32,
@@ -275,7 +275,7 @@ pub enum OperationError {
         limit: u32,
     },
     /// The cache's mode does not support the request. Nothing was changed.
-    #[error("{what} is not to be had in a cache of mode {mode:?}")]
+    #[error("{what} is not supported in a cache of mode {mode:?}")]
     Unsupported {
         /// The unsupported request.
         what: &'static str,

@@ -353,7 +353,7 @@ pub enum TransmitDest {
 
 /// The priority of a packet at the edge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Lane {
+pub enum PacketPriority {
     /// Heartbeats, views, acks and credits. Sent first and never dropped because of queued data.
     Control,
     /// All other packets. Dropped when the peer's queue is full; retransmission repairs the loss.
@@ -371,7 +371,7 @@ pub struct Transmit {
     /// streams use it.
     pub tail: Bytes,
     /// The priority.
-    pub lane: Lane,
+    pub priority: PacketPriority,
 }
 
 impl Transmit {

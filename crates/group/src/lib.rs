@@ -60,8 +60,8 @@ pub use context::{Cx, DropReason, Drops, Severity, Shared};
 pub use credit::OwedCredits;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{
-    Answer, ConnId, Control, Effect, Event, Indication, Lane, Outcome, Pass, Query, StateError, Token,
-    Transmit, TransmitDest,
+    Answer, ConnId, Control, Effect, Event, Indication, Outcome, PacketPriority, Pass, Query, StateError,
+    Token, Transmit, TransmitDest,
 };
 pub use external_address::ExternalAddress;
 pub use header::*;

@@ -59,16 +59,16 @@ impl Member {
         let input = child.0.stdin.take().expect("its input");
         let output = BufReader::new(child.0.stdout.take().expect("its output"));
         // A command has one answer, and the next command waits for it.
-        let (told, answers) = mpsc::channel(1);
-        let (viewed, views) = watch::channel(0);
+        let (sender, answers) = mpsc::channel(1);
+        let (view_count, views) = watch::channel(0);
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 let Some(json) = line.strip_prefix("@@ ") else { continue };
                 let answer: Value =
                     serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
                 if let Some(event) = answer.get("event") {
-                    viewed.send_modify(|count| *count += u64::from(event == "view"));
-                } else if told.blocking_send(answer).is_err() {
+                    view_count.send_modify(|count| *count += u64::from(event == "view"));
+                } else if sender.blocking_send(answer).is_err() {
                     break;
                 }
             }

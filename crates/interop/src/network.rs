@@ -36,11 +36,11 @@ pub fn in_network(network: Network, test: &str, body: impl Future<Output = ()>) 
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| panic!("`unshare` (util-linux) does not start: {error}"));
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(output.status.success(), "{test} in its own network:\n{said}");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success(), "{test} in its own network:\n{text}");
     // A name that fits no test would pass as well.
-    assert!(said.contains("1 passed"), "{test} did not run:\n{said}");
+    assert!(text.contains("1 passed"), "{test} did not run:\n{text}");
 }
 
 /// The test that runs in this network.

@@ -18,7 +18,7 @@ pub struct Tool {
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     /// All lines of output so far.
-    pub said: Vec<String>,
+    pub output: Vec<String>,
 }
 
 impl Tool {
@@ -124,15 +124,15 @@ impl Tool {
         let mut child = KillOnDrop(child);
         let input = child.0.stdin.take();
         let output = BufReader::new(child.0.stdout.take().expect("its output"));
-        let (say, lines) = channel();
+        let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                if say.send(line).is_err() {
+                if sender.send(line).is_err() {
                     break;
                 }
             }
         });
-        Self { child, input, lines, said: Vec::new() }
+        Self { child, input, lines, output: Vec::new() }
     }
 
     /// Its process.
@@ -184,7 +184,7 @@ impl Tool {
     /// If none comes.
     pub fn wait_for(&mut self, wanted: &[&str]) -> String {
         let line = self.wait_for_or_end(wanted);
-        line.unwrap_or_else(|| panic!("no line with {wanted:?} in:\n{}", self.said.join("\n")))
+        line.unwrap_or_else(|| panic!("no line with {wanted:?} in:\n{}", self.output.join("\n")))
     }
 
     /// Waits for a line that contains all of this, or for the end of its output: none then.
@@ -197,14 +197,14 @@ impl Tool {
         loop {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
-                    self.said.push(line.clone());
+                    self.output.push(line.clone());
                     if wanted.iter().all(|wanted| line.contains(wanted)) {
                         return Some(line);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("no line with {wanted:?} in:\n{}", self.said.join("\n"))
+                    panic!("no line with {wanted:?} in:\n{}", self.output.join("\n"))
                 }
             }
         }
@@ -228,10 +228,10 @@ impl Tool {
         let until = Instant::now() + PATIENCE;
         // Its output ends with it.
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            self.said.push(line);
+            self.output.push(line);
         }
-        assert!(Instant::now() < until, "it goes on after:\n{}", self.said.join("\n"));
+        assert!(Instant::now() < until, "it has not ended after:\n{}", self.output.join("\n"));
         let status = self.child.0.wait().expect("its end");
-        assert!(status.success(), "{status} after:\n{}", self.said.join("\n"));
+        assert!(status.success(), "{status} after:\n{}", self.output.join("\n"));
     }
 }

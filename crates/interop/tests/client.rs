@@ -4,16 +4,16 @@
 #[path = "../../client/tests/it/certificates.rs"]
 #[expect(dead_code, reason = "others show certificates and tokens, too")]
 mod certificates;
+#[path = "client/chunked_values.rs"]
+mod chunked_values;
 #[path = "client/cluster.rs"]
 mod cluster;
-#[path = "client/hung.rs"]
-mod hung;
-#[path = "client/large.rs"]
-mod large;
-#[path = "client/list.rs"]
-mod list;
-#[path = "client/rolling.rs"]
-mod rolling;
+#[path = "client/feature_matrix.rs"]
+mod feature_matrix;
+#[path = "client/hung_server.rs"]
+mod hung_server;
+#[path = "client/rolling_restart.rs"]
+mod rolling_restart;
 #[path = "client/sites.rs"]
 mod sites;
 #[path = "client/users.rs"]
@@ -39,30 +39,30 @@ fn prepared() -> InfinispanServer {
 }
 
 #[test]
-fn our_client_does_the_list_with_our_server() {
-    in_own_network("our_client_does_the_list_with_our_server", async {
+fn our_client_uses_every_feature_of_our_server() {
+    in_own_network("our_client_uses_every_feature_of_our_server", async {
         let mut server = Tool::consort(&["server"]);
         server.wait_for(&["Hot Rod"]);
-        list::all("127.0.0.1:11222", list::Kind::Consort).await;
+        feature_matrix::all("127.0.0.1:11222", feature_matrix::Kind::Consort).await;
     });
 }
 
 #[test]
-fn our_client_does_the_list_with_infinispans_server() {
+fn our_client_uses_every_feature_of_infinispans_server() {
     let prepared = prepared();
-    in_own_network("our_client_does_the_list_with_infinispans_server", async move {
+    in_own_network("our_client_uses_every_feature_of_infinispans_server", async move {
         let _server = infinispan(&prepared, "A", 11222);
-        list::all("127.0.0.1:11222", list::Kind::Infinispan).await;
+        feature_matrix::all("127.0.0.1:11222", feature_matrix::Kind::Infinispan).await;
     });
 }
 
 #[test]
-fn our_client_stays_right_when_one_of_infinispans_servers_is_killed() {
+fn our_client_reads_acknowledged_values_when_an_infinispan_server_is_killed() {
     let prepared = prepared();
-    in_own_network("our_client_stays_right_when_one_of_infinispans_servers_is_killed", async move {
+    in_own_network("our_client_reads_acknowledged_values_when_an_infinispan_server_is_killed", async move {
         let first = infinispan(&prepared, "A", 11222);
         let _second = infinispan(&prepared, "B", 11322);
         let client = Client::connect("127.0.0.1:11222").await.expect("a connection");
-        list::lose_a_server(&client, || drop(first)).await;
+        feature_matrix::lose_a_server(&client, || drop(first)).await;
     });
 }

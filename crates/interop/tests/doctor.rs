@@ -16,14 +16,14 @@ fn doctor(arguments: &[&str]) -> (String, i32) {
 /// A look that finds these lines, and nothing bad or that.
 #[track_caller]
 fn finds(arguments: &[&str], code: i32, lines: &[&str]) -> String {
-    let (said, own_code) = doctor(arguments);
+    let (output, own_code) = doctor(arguments);
     for line in lines {
-        assert!(said.contains(line), "no `{line}` in\n{said}");
+        assert!(output.contains(line), "no `{line}` in\n{output}");
     }
-    assert_eq!(own_code, code, "{said}");
-    let bad = said.lines().filter(|line| line.starts_with("BAD")).count();
-    assert_eq!(bad > 0, code == 1, "{said}");
-    said
+    assert_eq!(own_code, code, "{output}");
+    let bad = output.lines().filter(|line| line.starts_with("BAD")).count();
+    assert_eq!(bad > 0, code == 1, "{output}");
+    output
 }
 
 fn server(arguments: &[&str]) -> Tool {
@@ -38,8 +38,8 @@ fn done(arguments: &[&str]) {
 }
 
 #[test]
-fn a_server_that_is_well_is_found_so() {
-    in_own_network("a_server_that_is_well_is_found_so", async {
+fn doctor_accepts_a_healthy_server() {
+    in_own_network("doctor_accepts_a_healthy_server", async {
         let _server = server(&[]);
         done(&["cache", "create", "shop"]);
         let lines = [
@@ -47,31 +47,31 @@ fn a_server_that_is_well_is_found_so() {
             "ok      protocol of 127.0.0.1:11222: Hot Rod, up to version 4.1, without TLS",
             "ok      authentication of 127.0.0.1:11222: not required",
             "ok      health of 127.0.0.1:11222: HEALTHY",
-            "ok      clock of 127.0.0.1:11222: as ours",
+            "ok      clock of 127.0.0.1:11222: agrees with the local clock",
             "ok      caches: shop",
             "ok      server 127.0.0.1:11222 that clients are sent to: connected",
             "0 bad,",
         ];
         finds(&[], 0, &lines);
-        let (said, code) = doctor(&["localhost", "--json"]);
-        let told: Value = serde_json::from_str(&said).expect("JSON");
-        assert_eq!((&told["is_well"], code), (&true.into(), 0), "{told}");
+        let (output, code) = doctor(&["localhost", "--json"]);
+        let report: Value = serde_json::from_str(&output).expect("JSON");
+        assert_eq!((&report["is_well"], code), (&true.into(), 0), "{report}");
         let health = |one: &&Value| one["checked"] == "health of 127.0.0.1:11222";
-        let health = told["findings"].as_array().expect("findings").iter().find(health).expect("health");
+        let health = report["findings"].as_array().expect("findings").iter().find(health).expect("health");
         assert_eq!((&health["verdict"], &health["found"]), (&"good".into(), &"HEALTHY".into()));
     });
 }
 
 #[test]
-fn a_port_without_a_server_is_told_apart_from_one_with_something_else() {
-    in_own_network("a_port_without_a_server_is_told_apart_from_one_with_something_else", async {
+fn doctor_distinguishes_a_closed_port_from_another_service() {
+    in_own_network("doctor_distinguishes_a_closed_port_from_another_service", async {
         finds(&[], 1, &["BAD     port 127.0.0.1:11222: Connection refused", "-> no program listens there"]);
         finds(&["no.such.host.invalid"], 1, &["BAD     name no.such.host.invalid: "]);
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = silent.local_addr().expect("an address").to_string();
-        finds(&[&at], 1, &["it takes connections, and does not answer for 1s"]);
-        let (said, code) = doctor(&["ftp://a"]);
-        assert!(code == 2 && said.contains("ftp is neither hotrod nor hotrods"), "{said}");
+        finds(&[&at], 1, &["it accepts connections, and does not respond within 1s"]);
+        let (output, code) = doctor(&["ftp://a"]);
+        assert!(code == 2 && output.contains("ftp is neither hotrod nor hotrods"), "{output}");
     });
 }
 
@@ -87,13 +87,13 @@ fn certificate() -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn tls_on_one_side_only_is_told() {
-    in_own_network("tls_on_one_side_only_is_told", async {
+fn doctor_reports_tls_on_one_side_only() {
+    in_own_network("doctor_reports_tls_on_one_side_only", async {
         let (cert, key) = certificate();
         let (cert, key) = (cert.display().to_string(), key.display().to_string());
         let _within = server(&["--tls-cert", &cert, "--tls-key", &key]);
         let _plain = server(&["--port=11223"]);
-        finds(&[], 1, &["TLS only, and the client comes without", "-> connect with hotrods://"]);
+        finds(&[], 1, &["TLS only, and the client connects without TLS", "-> connect with hotrods://"]);
         finds(
             &["hotrods://127.0.0.1:11223"],
             1,
@@ -133,13 +133,13 @@ fn doctor_reports_missing_or_wrong_credentials() {
 }
 
 #[test]
-fn a_server_that_clients_cannot_be_sent_to_is_told() {
-    in_own_network("a_server_that_clients_cannot_be_sent_to_is_told", async {
+fn doctor_reports_an_unreachable_advertised_server() {
+    in_own_network("doctor_reports_an_unreachable_advertised_server", async {
         let _server = server(&["--advertise=127.0.0.9"]);
         done(&["cache", "create", "shop"]);
         let lines = [
             "BAD     server 127.0.0.9:11222 that clients are sent to: Connection refused",
-            "-> have it tell clients a name that they can reach (consort server --advertise HOST)",
+            "-> let the server advertise a name that clients can reach (consort server --advertise HOST)",
         ];
         finds(&[], 1, &lines);
     });
@@ -151,11 +151,11 @@ fn member<'a>(cluster: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_member_that_would_find_others_is_well() {
-    in_own_network("a_member_that_would_find_others_is_well", async {
+fn doctor_accepts_a_member_that_discovers_others() {
+    in_own_network("doctor_accepts_a_member_that_discovers_others", async {
         let alone = "no member responds: a member that starts now is alone";
-        let nobody = "BAD     hosts to ask (TCPPING): no member listens at any of localhost[7800]";
-        finds(&member("shop", &[]), 1, &[nobody, alone, "port to bind to: 7800 is free"]);
+        let missing = "BAD     hosts to ask (TCPPING): no member listens at any of localhost[7800]";
+        finds(&member("shop", &[]), 1, &[missing, alone, "port to bind to: 7800 is free"]);
         let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A", "--diagnostics"]);
         let lines = [
             "ok      stack tcp.xml: TCP, TCPPING",
@@ -170,8 +170,8 @@ fn a_member_that_would_find_others_is_well() {
 }
 
 #[test]
-fn another_clusters_name_and_wrong_hosts_are_told() {
-    in_own_network("another_clusters_name_and_wrong_hosts_are_told", async {
+fn doctor_reports_another_cluster_name_and_wrong_hosts() {
+    in_own_network("doctor_reports_another_cluster_name_and_wrong_hosts", async {
         let _server = server(&["--cluster=shop", "--bind=127.0.0.1", "--name=A", "--diagnostics"]);
         let lines = [
             "BAD     members of cluster stop: no member responds; the members that respond (A at 127.0.0.1:7800) are of cluster shop",
@@ -181,7 +181,7 @@ fn another_clusters_name_and_wrong_hosts_are_told() {
         let wrong = member("shop", &["-Djgroups.tcpping.initial_hosts=127.0.0.1[7950]"]);
         let lines = [
             "BAD     hosts to ask (TCPPING): no member listens at any of 127.0.0.1[7950], nor at the 2 ports after each",
-            "BAD     hosts to ask (TCPPING): none of them is a member of cluster shop, whose members are elsewhere",
+            "BAD     hosts to ask (TCPPING): none of them is a member of cluster shop; its members have other addresses",
             "-> -D jgroups.tcpping.initial_hosts=127.0.0.1[7800]",
         ];
         finds(&wrong, 1, &lines);
@@ -203,22 +203,23 @@ fn another_clusters_name_and_wrong_hosts_are_told() {
 }
 
 #[test]
-fn stacks_that_cannot_be_used_are_told() {
-    in_own_network("stacks_that_cannot_be_used_are_told", async {
+fn doctor_reports_invalid_stacks() {
+    in_own_network("doctor_reports_invalid_stacks", async {
         let unknown = ["--config=none.xml", "--cluster=shop"];
         finds(&unknown, 1, &["BAD     stack none.xml: "]);
         let nowhere = ["--config=tcp.xml", "--cluster=shop", "--bind=10.9.8.7"];
         finds(&nowhere, 1, &["BAD     address to bind to: ", "-> name an address of this host"]);
         // Multicasts come back on this loopback.
         let udp = ["--config=udp.xml", "--cluster=shop", "--bind=127.0.0.1"];
-        let said = finds(&udp, 1, &[" on lo: it comes back", "a member that starts now is alone"]);
-        assert!(said.contains("receive buffers: "), "{said}");
+        let output =
+            finds(&udp, 1, &[" on lo: a sent packet is received", "a member that starts now is alone"]);
+        assert!(output.contains("receive buffers: "), "{output}");
     });
 }
 
 #[test]
-fn a_host_without_multicast_is_told() {
-    in_network(Network::WithoutMulticast, "a_host_without_multicast_is_told", async {
+fn doctor_reports_a_host_without_multicast() {
+    in_network(Network::WithoutMulticast, "doctor_reports_a_host_without_multicast", async {
         let udp = ["--config=udp.xml", "--cluster=shop", "--bind=127.0.0.1"];
         finds(&udp, 1, &["BAD     multicast to ", "or use a stack with a list of hosts (tcp.xml)"]);
     });

@@ -122,20 +122,20 @@ async fn succeeds(program: &str, mut command: Command) {
     // Its requests have deadlines: it ends by itself.
     let running = tokio::task::spawn_blocking(move || command.output());
     let output = timeout(PATIENCE, running).await.expect("it ends").unwrap().unwrap();
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && said.contains("ok "), "{program}:\n{said}");
+    let lines = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && lines.contains("ok "), "{program}:\n{lines}");
 }
 
 /// One of our programs that keeps running while servers change.
-struct Talking {
+struct RunningProgram {
     running: Child,
-    said: mpsc::Receiver<String>,
+    lines: mpsc::Receiver<String>,
     /// All output and errors, for people.
-    told: Arc<Mutex<Vec<String>>>,
-    complaining: JoinHandle<()>,
+    output: Arc<Mutex<Vec<String>>>,
+    error_reader: JoinHandle<()>,
 }
 
-impl Talking {
+impl RunningProgram {
     async fn start(program: &'static str, arguments: Vec<String>) -> Self {
         Self::begin(command(program, arguments).await)
     }
@@ -143,48 +143,48 @@ impl Talking {
     fn begin(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = command.spawn().unwrap();
-        let (says, said) = mpsc::channel(1_000);
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let lines = BufReader::new(running.stdout.take().unwrap()).lines();
-        let keep = Arc::clone(&told);
+        let (sender, lines) = mpsc::channel(1_000);
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let printed = BufReader::new(running.stdout.take().unwrap()).lines();
+        let keep = Arc::clone(&output);
         tokio::task::spawn_blocking(move || {
-            for line in lines.map_while(Result::ok) {
+            for line in printed.map_while(Result::ok) {
                 keep.lock().unwrap().push(line.clone());
-                let _ = says.blocking_send(line);
+                let _ = sender.blocking_send(line);
             }
         });
-        let complaints = BufReader::new(running.stderr.take().unwrap()).lines();
-        let keep = Arc::clone(&told);
-        let complaining = tokio::task::spawn_blocking(move || {
-            complaints.map_while(Result::ok).for_each(|line| keep.lock().unwrap().push(line));
+        let errors = BufReader::new(running.stderr.take().unwrap()).lines();
+        let keep = Arc::clone(&output);
+        let error_reader = tokio::task::spawn_blocking(move || {
+            errors.map_while(Result::ok).for_each(|line| keep.lock().unwrap().push(line));
         });
-        Self { running, said, told, complaining }
+        Self { running, lines, output, error_reader }
     }
 
     /// Waits for one more line with this text than before.
-    async fn says(&mut self, expected: &str) {
+    async fn wait_for(&mut self, expected: &str) {
         self.line(expected, |line| line.starts_with(expected)).await;
     }
 
     /// Waits for the next line that is this.
     async fn line(&mut self, expected: &str, is_it: impl Fn(&str) -> bool) -> String {
-        let heard = async {
-            while let Some(line) = self.said.recv().await {
+        let waiting = async {
+            while let Some(line) = self.lines.recv().await {
                 if is_it(&line) {
                     return Some(line);
                 }
             }
             None
         };
-        match timeout(PATIENCE, heard).await {
+        match timeout(PATIENCE, waiting).await {
             Ok(Some(line)) => line,
             ended => {
-                let what = if ended.is_ok() { "ended before it said" } else { "is late with" };
+                let state = if ended.is_ok() { "ended before it printed" } else { "is late with" };
                 let _ = self.running.kill();
                 let _ = self.running.wait();
-                let _ = (&mut self.complaining).await;
-                let told = self.told.lock().unwrap().join("\n");
-                panic!("it {what} {expected}:\n{told}");
+                let _ = (&mut self.error_reader).await;
+                let output = self.output.lock().unwrap().join("\n");
+                panic!("it {state} {expected}:\n{output}");
             }
         }
     }
@@ -195,17 +195,17 @@ impl Talking {
         let sums =
             self.line("how many writes have failed", |line| line.contains(" writes acknowledged, ")).await;
         assert!(sums.ends_with(", 0 failed"), "{sums}");
-        self.says("ok ").await;
+        self.wait_for("ok ").await;
     }
 
     /// It has seen enough.
     async fn end(mut self) {
         self.running.stdin.take().unwrap().write_all(b"\n").unwrap();
-        self.says("ok ").await;
+        self.wait_for("ok ").await;
     }
 }
 
-impl Drop for Talking {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.running.kill();
         let _ = self.running.wait();
@@ -217,7 +217,7 @@ fn arguments(at: &str, intelligence: &str, version: &str, servers: usize) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_uses_maps_of_one_server_in_every_version_it_speaks() {
+async fn java_uses_maps_of_one_server_in_every_version() {
     let server = Running::start("hotrod-one", "A").await;
     for version in VERSIONS {
         java("Maps", arguments(&server.at, "BASIC", version, 1)).await;
@@ -236,7 +236,7 @@ async fn java_finds_the_owners_among_three_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_walks_over_entries_of_one_server_in_every_version_it_speaks() {
+async fn java_iterates_over_entries_of_one_server_in_every_version() {
     let server = Running::start("hotrod-walks", "A").await;
     for version in VERSIONS {
         java("Walks", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
@@ -245,7 +245,7 @@ async fn java_walks_over_entries_of_one_server_in_every_version_it_speaks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_walks_over_every_entry_once_while_servers_come_and_go() {
+async fn java_iterates_over_every_entry_once_while_servers_join_and_leave() {
     let [a, b, c] = ["A", "B", "C"].map(|name| Running::start("hotrod-walks-three", name));
     let (a, b) = (a.await, b.await);
     let all = |count: &str| {
@@ -254,23 +254,23 @@ async fn java_walks_over_every_entry_once_while_servers_come_and_go() {
         all
     };
     java("Walks", all("")).await;
-    let mut walking = Talking::start("Walks", all("20000")).await;
-    walking.says("walked").await;
+    let mut walking = RunningProgram::start("Walks", all("20000")).await;
+    walking.wait_for("walked").await;
     let c = c.await;
-    walking.says("walked").await;
-    walking.says("walked").await;
+    walking.wait_for("walked").await;
+    walking.wait_for("walked").await;
     c.owners.are(3).await;
     b.kill().await;
     a.sees(2).await;
-    walking.says("walked").await;
-    walking.says("walked").await;
+    walking.wait_for("walked").await;
+    walking.wait_for("walked").await;
     walking.end().await;
     a.end().await;
     c.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_is_told_of_changes_and_keeps_near_caches_in_every_version_it_speaks() {
+async fn java_uses_listeners_and_near_caches_in_every_version() {
     let server = Running::start("hotrod-listeners", "A").await;
     for version in VERSIONS {
         java("Listeners", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
@@ -279,18 +279,18 @@ async fn java_is_told_of_changes_and_keeps_near_caches_in_every_version_it_speak
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_is_told_of_changes_of_all_servers_also_when_one_is_killed() {
+async fn java_listeners_get_events_of_all_servers_when_one_is_killed() {
     let [a, b, c] = Running::three("hotrod-listeners-three").await;
     let mut arguments = arguments(&a.at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
     java("Listeners", arguments[..3].to_vec()).await;
     arguments[3] = "again".to_owned();
-    let mut listening = Talking::start("Listeners", arguments).await;
-    listening.says("told").await;
+    let mut listening = RunningProgram::start("Listeners", arguments).await;
+    listening.wait_for("told").await;
     b.kill().await;
-    listening.says("told").await;
+    listening.wait_for("told").await;
     let d = Running::start("hotrod-listeners-three", "D").await;
-    listening.says("told").await;
-    listening.says("told").await;
+    listening.wait_for("told").await;
+    listening.wait_for("told").await;
     listening.end().await;
     for server in [a, c, d] {
         server.end().await;
@@ -298,7 +298,7 @@ async fn java_is_told_of_changes_of_all_servers_also_when_one_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_counts_in_every_version_it_speaks() {
+async fn java_uses_counters_in_every_version() {
     let server = Running::start("hotrod-counters", "A").await;
     for version in &VERSIONS[1..] {
         java("Counters", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
@@ -307,19 +307,19 @@ async fn java_counts_in_every_version_it_speaks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_counts_what_was_acknowledged_also_when_a_server_is_killed() {
+async fn java_counters_keep_acknowledged_values_when_a_server_is_killed() {
     let [a, b, c] = Running::three("hotrod-counters-three").await;
     let mut arguments = arguments(&a.at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
     java("Counters", arguments[..3].to_vec()).await;
     arguments[3] = "again".to_owned();
-    let mut counting = Talking::start("Counters", arguments).await;
-    counting.says("added").await;
+    let mut counting = RunningProgram::start("Counters", arguments).await;
+    counting.wait_for("added").await;
     b.kill().await;
-    counting.says("added").await;
-    counting.says("added").await;
+    counting.wait_for("added").await;
+    counting.wait_for("added").await;
     let d = Running::start("hotrod-counters-three", "D").await;
-    counting.says("added").await;
-    counting.says("added").await;
+    counting.wait_for("added").await;
+    counting.wait_for("added").await;
     counting.end().await;
     for server in [a, c, d] {
         server.end().await;
@@ -342,7 +342,7 @@ async fn java_user(at: &str, (mechanism, name, password, expected): Fare<'_>, fi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_shows_who_it_is_by_passwords() {
+async fn java_authenticates_with_passwords() {
     let server = Running::secured("hotrod-users", "A", users().allow_cleartext()).await;
     for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] {
         java_user(&server.at, (mechanism, "admin", "secret", "works"), ["-", "-"]).await;
@@ -355,7 +355,7 @@ async fn java_shows_who_it_is_by_passwords() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_shows_all_servers_who_it_is() {
+async fn java_authenticates_at_all_servers() {
     let servers = ["A", "B", "C"].map(|name| Running::secured("hotrod-users-three", name, users()));
     let [a, b, c] = servers;
     let servers = [a.await, b.await, c.await];
@@ -366,7 +366,7 @@ async fn java_shows_all_servers_who_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_speaks_tls_and_shows_who_it_is_by_certificates_and_tokens() {
+async fn java_authenticates_with_certificates_and_tokens_over_tls() {
     let authority = certificates::Authority::new("hotrod-tls");
     let shown = authority.certify("server", &["127.0.0.1", "localhost"]).identity();
     let (key, token) = authority.tokens();
@@ -392,7 +392,7 @@ async fn java_speaks_tls_and_shows_who_it_is_by_certificates_and_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_has_multimaps_in_every_version_it_speaks() {
+async fn java_uses_multimaps_in_every_version() {
     let server = Running::start("hotrod-multimaps", "A").await;
     for version in VERSIONS {
         java("Multimaps", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
@@ -401,7 +401,7 @@ async fn java_has_multimaps_in_every_version_it_speaks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_has_multimaps_and_values_in_pieces_on_three_servers() {
+async fn java_uses_multimaps_and_chunked_values_on_three_servers() {
     let servers = Running::three("hotrod-pieces-three").await;
     for program in ["Multimaps", "Streams"] {
         let all = arguments(&servers[1].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
@@ -414,7 +414,7 @@ async fn java_has_multimaps_and_values_in_pieces_on_three_servers() {
 
 /// With 4.1 only, which the client chooses by itself if the server announces it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_reads_and_writes_values_in_pieces() {
+async fn java_reads_and_writes_chunked_values() {
     let server = Running::start("hotrod-pieces", "A").await;
     for version in ["PROTOCOL_VERSION_41", "PROTOCOL_VERSION_AUTO"] {
         java("Streams", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
@@ -423,7 +423,7 @@ async fn java_reads_and_writes_values_in_pieces() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_says_what_keys_and_values_are_and_registers_schemas() {
+async fn java_sends_media_types_and_registers_schemas() {
     let server = Running::start("hotrod-formats", "A").await;
     for version in ["PROTOCOL_VERSION_30", "PROTOCOL_VERSION_41"] {
         java("Formats", arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;
@@ -432,7 +432,7 @@ async fn java_says_what_keys_and_values_are_and_registers_schemas() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_says_what_keys_and_values_are_to_three_servers() {
+async fn java_sends_media_types_to_three_servers() {
     let servers = Running::three("hotrod-formats-three").await;
     let all = arguments(&servers[1].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO", 3);
     java("Formats", all[..3].to_vec()).await;
@@ -442,7 +442,7 @@ async fn java_says_what_keys_and_values_are_to_three_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_has_transactions_in_every_version_it_speaks() {
+async fn java_uses_transactions_in_every_version() {
     let server = Running::start("hotrod-transactions", "A").await;
     for version in VERSIONS {
         let mut all = arguments(&server.at, "BASIC", version, 1);

@@ -82,7 +82,7 @@ async fn one_to_one(config: &str, java_first: bool) {
         assert_eq!(all, json!({ "A": "hi@A", "B": "hi@B", "C": "hi@C", "D": "hi@D" }), "from {own}");
         let failure = members[at].run(&format!("rpc {other} fail 10000")).await;
         let text = failure["exception"].as_str().unwrap_or_default();
-        assert!(text.contains("told to fail"), "from {own}: {failure}");
+        assert!(text.contains("requested failure"), "from {own}: {failure}");
     }
     members[0].run("state set of-A").await;
     assert_eq!(members[1].run("state fetch").await, json!({ "state": "of-A" }));

@@ -71,8 +71,8 @@ fn a_member_begins_with_its_two_channels() {
 
 /// S000-27, S000-33, S000-36: the effect of each key of the menu, on this member, on others and on one that joins later.
 #[test]
-fn every_key_of_the_menu_does_what_it_says() {
-    in_own_network("every_key_of_the_menu_does_what_it_says", async {
+fn every_key_of_the_menu_executes_its_action() {
+    in_own_network("every_key_of_the_menu_executes_its_action", async {
         let mut a = with_menu(&["--name=A"]);
         a.wait_for(&["[q] Quit"]);
         let mut b = with_menu(&["--name=B"]);
@@ -153,12 +153,12 @@ fn control_messages() -> u64 {
             Tool::consort(&["probe", "--addr=localhost", port, "--timeout=2000", "jmx=TCP.num_msgs_sent"]);
         probe.wait_for_end();
         let counts: Vec<&String> = probe
-            .said
+            .output
             .windows(2)
             .filter(|lines| lines[0].contains("cluster=cfg,"))
             .map(|lines| &lines[1])
             .collect();
-        assert_eq!(counts.len(), 2, "{:?}", probe.said);
+        assert_eq!(counts.len(), 2, "{:?}", probe.output);
         messages += counts.iter().map(|line| number(line, "num_msgs_sent=") as u64).sum::<u64>();
     }
     messages
@@ -239,10 +239,10 @@ fn an_interactive_member_and_three_others_are_measured_together() {
         }
         let spread = menu.wait_for(&["; started within "]);
         assert!(number(&spread, "started within ") <= 100.0, "{spread}");
-        let told = control_messages() - before;
+        let messages = control_messages() - before;
         assert!(
-            (3..=100).contains(&told),
-            "a test of {} operations took {told} messages of control",
+            (3..=100).contains(&messages),
+            "a test of {} operations took {messages} messages of control",
             gets + puts
         );
         menu.type_line("X");
@@ -268,7 +268,7 @@ fn a_script_gets_one_line() {
             "--json",
         ]);
         run.wait_for_end();
-        let [line] = &run.said[..] else { panic!("{:?}", run.said) };
+        let [line] = &run.output[..] else { panic!("{:?}", run.output) };
         let json: serde_json::Value = serde_json::from_str(line).expect("JSON");
         assert_eq!(
             (&json["members"], &json["threads"], &json["errors"], &json["missing"]),
@@ -292,7 +292,7 @@ fn the_demo_of_the_grid_loses_nothing() {
         demo.wait_for(&["second 1:", "requests/s"]);
         demo.wait_for(&["Throughput:"]);
         demo.wait_for(&["kill -9 of member D"]);
-        demo.wait_for(&["the others know"]);
+        demo.wait_for(&["the other members have noticed"]);
         demo.wait_for(&["2 owners of each key again"]);
         demo.wait_for(&["100,000 keys: each has 2 equal copies"]);
         demo.wait_for(&["while segments move"]);

@@ -101,9 +101,9 @@ fn members_of_both_kinds_find_each_other_through_our_router() {
             find_each_other(&mut router, java_first).await;
             router.wait_for_end();
             assert!(
-                router.said.iter().any(|line| line.contains("D is no longer registered in ")),
+                router.output.iter().any(|line| line.contains("D is no longer registered in ")),
                 "{:?}",
-                router.said
+                router.output
             );
         }
     });
@@ -144,14 +144,14 @@ fn members_with_tunnels_talk_through_our_router() {
         exit(members).await;
         router.signal("TERM");
         router.wait_for_end();
-        assert!(router.said.iter().all(|line| !line.contains("WARN")), "{:?}", router.said);
+        assert!(router.output.iter().all(|line| !line.contains("WARN")), "{:?}", router.output);
     });
 }
 
 /// Members go on without their router, and are known to the next one.
 #[test]
-fn a_router_that_comes_back_is_told_of_members_again() {
-    in_own_network("a_router_that_comes_back_is_told_of_members_again", async {
+fn members_register_again_at_a_restarted_router() {
+    in_own_network("members_register_again_at_a_restarted_router", async {
         let setting = setting();
         let mut first = ours();
         let mut members = vec![setting.java("A").await, setting.consort("B").await];

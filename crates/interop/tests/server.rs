@@ -6,20 +6,20 @@ mod directory;
 mod full_disk;
 #[path = "server/health.rs"]
 mod health;
-#[path = "server/kept.rs"]
-mod kept;
-#[path = "server/limited.rs"]
-mod limited;
+#[path = "server/memory_limit.rs"]
+mod memory_limit;
 #[path = "server/passwords.rs"]
 mod passwords;
+#[path = "server/persistence.rs"]
+mod persistence;
 #[path = "server/remote_reads.rs"]
 mod remote_reads;
-#[path = "server/reserved.rs"]
-mod reserved;
-#[path = "server/returned.rs"]
-mod returned;
-#[path = "server/unopened.rs"]
-mod unopened;
+#[path = "server/reserved_memory.rs"]
+mod reserved_memory;
+#[path = "server/returned_memory.rs"]
+mod returned_memory;
+#[path = "server/unreadable_files.rs"]
+mod unreadable_files;
 
 use consort_interop::{Tool, in_own_network};
 use serde_json::Value;
@@ -43,14 +43,14 @@ fn cache(arguments: &[&str]) -> (String, String, i32) {
 
 /// A command that has nothing to complain of.
 fn done(arguments: &[&str]) -> (String, i32) {
-    let (out, complaint, code) = cache(arguments);
-    assert_eq!(complaint, "", "{arguments:?}");
+    let (out, message, code) = cache(arguments);
+    assert_eq!(message, "", "{arguments:?}");
     (out, code)
 }
 
 #[test]
-fn caches_are_made_and_filled_by_hand() {
-    in_own_network("caches_are_made_and_filled_by_hand", async {
+fn consort_cache_creates_and_fills_caches() {
+    in_own_network("consort_cache_creates_and_fills_caches", async {
         let _server = server();
         let nothing = |code| (String::new(), code);
         assert_eq!(done(&["create", "shop"]), nothing(0));
@@ -65,22 +65,22 @@ fn caches_are_made_and_filled_by_hand() {
         assert_eq!(done(&["rm", "shop", "pears"]), nothing(0));
         assert_eq!(done(&["rm", "shop", "pears"]), nothing(1));
         assert_eq!(done(&["alter", "shop", "expiration.lifespan", "-1"]), nothing(0));
-        let (_, complaint, code) = cache(&["alter", "shop", "owners", "3"]);
-        assert!(code == 2 && complaint.contains("owners: it cannot be changed while"), "{code}: {complaint}");
+        let (_, message, code) = cache(&["alter", "shop", "owners", "3"]);
+        assert!(code == 2 && message.contains("owners: it cannot be changed while"), "{code}: {message}");
         assert_eq!(done(&["alias", "stock", "shop"]), nothing(0));
         assert_eq!(done(&["get", "stock", "apples"]), ("3".to_owned(), 0));
         assert_eq!(done(&["clear", "shop"]), nothing(0));
         assert_eq!(done(&["size", "shop"]), ("0\n".to_owned(), 0));
         assert_eq!(done(&["drop", "shop"]), nothing(0));
-        let (out, complaint, code) = cache(&["get", "shop", "apples"]);
+        let (out, message, code) = cache(&["get", "shop", "apples"]);
         assert_eq!(out, "");
-        assert!(code == 2 && complaint.contains("shop"), "{code}: {complaint}");
+        assert!(code == 2 && message.contains("shop"), "{code}: {message}");
     });
 }
 
 #[test]
-fn keys_are_listed_and_changes_are_told_by_hand() {
-    in_own_network("keys_are_listed_and_changes_are_told_by_hand", async {
+fn consort_cache_lists_keys_and_watches_changes() {
+    in_own_network("consort_cache_lists_keys_and_watches_changes", async {
         let _server = server();
         done(&["create", "shop"]);
         for (key, value) in [("apples", "3"), ("apricots", "4"), ("pears", "5")] {
@@ -96,8 +96,8 @@ fn keys_are_listed_and_changes_are_told_by_hand() {
         assert_eq!(sorted(&["ls", "shop", "--prefix=ap"]), ("apples apricots".to_owned(), 0));
         assert_eq!(sorted(&["ls", "shop", "--prefix=p", "--values"]), ("pears\t5".to_owned(), 0));
         assert_eq!(done(&["ls", "shop", "--limit=2"]).0.lines().count(), 2);
-        let (out, complaint, code) = cache(&["ls", "none"]);
-        assert!(out.is_empty() && code == 2 && complaint.contains("none"), "{code}: {complaint}");
+        let (out, message, code) = cache(&["ls", "none"]);
+        assert!(out.is_empty() && code == 2 && message.contains("none"), "{code}: {message}");
 
         let mut watch = Tool::consort(&["cache", "watch", "shop", "--state", "--prefix=pe", "--limit=5"]);
         assert_eq!(watch.wait_for(&["existing"]), "existing\tpears");
@@ -108,22 +108,22 @@ fn keys_are_listed_and_changes_are_told_by_hand() {
         done(&["put", "shop", "peas", "1"]);
         watch.wait_for_end();
         let lines = ["existing\tpears", "complete", "modified\tpears", "removed\tpears", "created\tpeas"];
-        assert_eq!(watch.said, lines);
+        assert_eq!(watch.output, lines);
     });
 }
 
 #[test]
 fn unreachable_server_is_named_in_the_error() {
     in_own_network("unreachable_server_is_named_in_the_error", async {
-        let (out, complaint, code) = cache(&["--at=127.0.0.1:11299", "ls"]);
+        let (out, message, code) = cache(&["--at=127.0.0.1:11299", "ls"]);
         assert_eq!(out, "");
-        assert!(code == 2 && complaint.contains("127.0.0.1:11299"), "{code}: {complaint}");
+        assert!(code == 2 && message.contains("127.0.0.1:11299"), "{code}: {message}");
     });
 }
 
 #[test]
-fn perf_through_hot_rod_tells_what_its_requests_took() {
-    in_own_network("perf_through_hot_rod_tells_what_its_requests_took", async {
+fn perf_through_hot_rod_prints_the_latencies() {
+    in_own_network("perf_through_hot_rod_prints_the_latencies", async {
         let server = server();
         let perf = [
             "perf",
@@ -139,23 +139,23 @@ fn perf_through_hot_rod_tells_what_its_requests_took() {
         ];
         let run = Tool::run_consort(&perf);
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-        let told: Value = serde_json::from_slice(&run.stdout).expect("JSON");
-        let number = |name: &str| told[name].as_f64().unwrap_or_else(|| panic!("`{name}` in {told}"));
-        assert!(number("reqs_sec_cluster") > 0.0 && number("cpu_s_per_mreq") > 0.0, "{told}");
-        assert_eq!((number("errors"), number("missing"), number("reads")), (0.0, 0.0, 0.8), "{told}");
+        let summary: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+        let number = |name: &str| summary[name].as_f64().unwrap_or_else(|| panic!("`{name}` in {summary}"));
+        assert!(number("reqs_sec_cluster") > 0.0 && number("cpu_s_per_mreq") > 0.0, "{summary}");
+        assert_eq!((number("errors"), number("missing"), number("reads")), (0.0, 0.0, 0.8), "{summary}");
         assert_eq!(done(&["size", "perf"]).0, "500\n");
-        assert!(told.get("server_rss_mb").is_none(), "no server was to be watched: {told}");
+        assert!(summary.get("server_rss_mb").is_none(), "no server was to be watched: {summary}");
         let pid = server.id().to_string();
         let more = ["--pooled", "--server-pids", &pid];
         let run = Tool::run_consort(&[&perf[..perf.len() - 1], &more].concat());
-        let said = String::from_utf8_lossy(&run.stdout);
-        assert!(run.status.success(), "{said}{}", String::from_utf8_lossy(&run.stderr));
+        let output = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success(), "{output}{}", String::from_utf8_lossy(&run.stderr));
         // Two clients of five callers.
-        assert!(said.contains("\nConnections: 10, "), "{said}");
-        assert!(said.contains("\nServers: ") && !said.contains("Servers: 0.00 us"), "{said}");
+        assert!(output.contains("\nConnections: 10, "), "{output}");
+        assert!(output.contains("\nServers: ") && !output.contains("Servers: 0.00 us"), "{output}");
         let run = Tool::run_consort(&[&perf[..], &["--server-pids=4294967295"]].concat());
-        let complaint = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert!(!run.status.success() && complaint.contains("there is no process 4294967295"), "{complaint}");
+        let message = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(!run.status.success() && message.contains("there is no process 4294967295"), "{message}");
     });
 }
 
@@ -170,8 +170,8 @@ fn user(name: &str, role: &str, password: &str) -> String {
 }
 
 #[test]
-fn users_are_made_by_hand_and_held_to_their_roles() {
-    in_own_network("users_are_made_by_hand_and_held_to_their_roles", async {
+fn consort_user_creates_users_with_the_permissions_of_their_roles() {
+    in_own_network("consort_user_creates_users_with_the_permissions_of_their_roles", async {
         let file = std::env::temp_dir().join(format!("consort-users-{}", std::process::id()));
         let lines = [user("alice", "admin", "rabbit hole"), user("the reader", "observer", "secret")];
         std::fs::write(&file, format!("# who\n{}\n", lines.join("\n"))).expect("a file");
@@ -182,7 +182,7 @@ fn users_are_made_by_hand_and_held_to_their_roles() {
         assert_eq!(done(&[alice, "create", "shop"]).1, 0);
         assert_eq!(done(&[alice, "put", "shop", "apples", "3"]).1, 0);
         assert_eq!(done(&[reader, "get", "shop", "apples"]).0, "3");
-        for (arguments, told) in [
+        for (arguments, expected) in [
             (
                 &[reader, "put", "shop", "apples", "4"][..],
                 "user 'the reader' lacks 'WRITE' permission, which PUT needs",
@@ -190,16 +190,16 @@ fn users_are_made_by_hand_and_held_to_their_roles() {
             (&["get", "shop", "apples"], "Operation 'GET' requires authentication"),
             (&["--at=alice:wrong@127.0.0.1", "ls"], "ISPN006024: Invalid credentials"),
         ] {
-            let (out, complaint, code) = cache(arguments);
+            let (out, message, code) = cache(arguments);
             assert!(
-                out.is_empty() && code == 2 && complaint.contains(told),
-                "{arguments:?}: {code}: {complaint}"
+                out.is_empty() && code == 2 && message.contains(expected),
+                "{arguments:?}: {code}: {message}"
             );
         }
         std::fs::write(&file, "alice king\n").expect("a file");
         let run = Tool::run_consort(&["server", "--users", &users]);
-        let complaint = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert!(!run.status.success() && complaint.contains(":1: unknown role \"king\""), "{complaint}");
+        let message = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(!run.status.success() && message.contains(":1: unknown role \"king\""), "{message}");
         let _ = std::fs::remove_file(&file);
     });
 }
@@ -211,8 +211,8 @@ fn unread() -> std::io::PipeWriter {
 
 /// `consort cache ls | head`: a reader that has seen enough is no error.
 #[test]
-fn commands_end_without_a_word_when_nobody_reads_them() {
-    in_own_network("commands_end_without_a_word_when_nobody_reads_them", async {
+fn commands_end_silently_without_a_reader() {
+    in_own_network("commands_end_silently_without_a_reader", async {
         let _server = server();
         done(&["create", "shop"]);
         done(&["put", "shop", "apples", "3"]);
@@ -226,15 +226,15 @@ fn commands_end_without_a_word_when_nobody_reads_them() {
         ];
         for command in commands {
             let run = Tool::run_consort_into(unread(), command);
-            let complaint = String::from_utf8_lossy(&run.stderr);
-            assert_eq!((run.status.code(), &*complaint), (Some(141), ""), "{command:?}");
+            let message = String::from_utf8_lossy(&run.stderr);
+            assert_eq!((run.status.code(), &*message), (Some(141), ""), "{command:?}");
         }
         let full =
             std::fs::File::options().write(true).open("/dev/full").expect("a device that is always full");
         let run = Tool::run_consort_into(full, &["cache", "get", "shop", "apples"]);
-        let complaint = String::from_utf8_lossy(&run.stderr);
+        let message = String::from_utf8_lossy(&run.stderr);
         assert_eq!(
-            (run.status.code(), &*complaint),
+            (run.status.code(), &*message),
             (Some(2), "consort: No space left on device (os error 28)\n")
         );
     });
@@ -258,8 +258,8 @@ fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
         demo.wait_for(&["Throughput:"]);
         demo.wait_for(&["Connections: 3"]);
         demo.wait_for(&["kill -9 of server C"]);
-        demo.wait_for(&["the others go on"]);
-        demo.wait_for(&["100,000 of 100,000 keys are there"]);
+        demo.wait_for(&["the other servers continue"]);
+        demo.wait_for(&["100,000 of 100,000 keys are present"]);
         demo.wait_for(&["0 operations have failed"]);
         let serving = demo.wait_for(&["Three servers serve until Ctrl-C"]);
         demo.wait_for(&["new RemoteCacheManager(\"hotrod://127.0.0.1:"]);
@@ -271,14 +271,14 @@ fn the_demo_loses_nothing_and_serves_until_it_is_ended() {
         demo.signal("INT");
         demo.wait_for(&["SIGINT: the servers and their entries end"]);
         demo.wait_for_end();
-        let (_, complaint, code) = cache(&["--at=127.0.0.1:11223", "ls"]);
-        assert!(code == 2 && !complaint.is_empty(), "no server is left: {complaint}");
+        let (_, message, code) = cache(&["--at=127.0.0.1:11223", "ls"]);
+        assert!(code == 2 && !message.is_empty(), "no server is left: {message}");
     });
 }
 
 #[test]
-fn users_are_read_again_when_the_server_is_told_to() {
-    in_own_network("users_are_read_again_when_the_server_is_told_to", async {
+fn users_are_reloaded_at_sighup() {
+    in_own_network("users_are_reloaded_at_sighup", async {
         let file = std::env::temp_dir().join(format!("consort-{}-users", std::process::id()));
         let write = |lines: &str| std::fs::write(&file, lines).unwrap();
         write("alice admin password:a\n");
@@ -289,27 +289,27 @@ fn users_are_read_again_when_the_server_is_told_to() {
         let believes = ["--token-key", keys.to_str().expect("text"), "--token-audience=shop"];
         let mut server = Tool::consort_with_log(&[&["server", "--users", path][..], &believes].concat());
         server.wait_for(&["Hot Rod"]);
-        let ls = |who: &str| cache(&["--at", &format!("hotrod://{who}@{SERVER}"), "ls"]);
+        let ls = |user: &str| cache(&["--at", &format!("hotrod://{user}@{SERVER}"), "ls"]);
         assert_eq!(ls("alice:a").2, 0);
         assert_eq!(ls("bob:b").2, 2);
         write("alice admin password:a\nbob deployer password:b\n");
         server.signal("HUP");
-        server.wait_for(&["users read again"]);
-        server.wait_for(&["keys for tokens read again"]);
+        server.wait_for(&["users reloaded"]);
+        server.wait_for(&["token keys reloaded"]);
         assert_eq!(ls("bob:b").2, 0);
         // An invalid file is reported with its position, and changes nothing.
         write("carol admin password:c\nbob king password:b\n");
         server.signal("HUP");
-        let told = server.wait_for(&["stay as they are"]);
-        assert!(told.contains(&format!("{path}:2: unknown role \"king\"")), "{told}");
-        server.wait_for(&["keys for tokens read again"]);
+        let line = server.wait_for(&["users not reloaded"]);
+        assert!(line.contains(&format!("{path}:2: unknown role \"king\"")), "{line}");
+        server.wait_for(&["token keys reloaded"]);
         assert_eq!(ls("alice:a").2, 0);
         assert_eq!(ls("carol:c").2, 2);
         std::fs::remove_file(&file).unwrap();
         std::fs::write(&keys, "no key").unwrap();
         server.signal("HUP");
-        server.wait_for(&["the users stay as they are", path]);
-        server.wait_for(&["the keys for tokens stay as they are", "it has no key"]);
+        server.wait_for(&["users not reloaded", path]);
+        server.wait_for(&["token keys not reloaded", "it has no key"]);
         std::fs::remove_file(&keys).unwrap();
         assert_eq!(ls("bob:b").2, 0);
         server.terminate();
@@ -317,8 +317,8 @@ fn users_are_read_again_when_the_server_is_told_to() {
 }
 
 #[test]
-fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again() {
-    in_own_network("caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again", async {
+fn caches_of_a_file_exist_from_the_start_and_new_ones_after_a_reload() {
+    in_own_network("caches_of_a_file_exist_from_the_start_and_new_ones_after_a_reload", async {
         let file = std::env::temp_dir().join(format!("consort-{}-caches.xml", std::process::id()));
         let path = file.to_str().expect("text");
         let write = |caches: &str| {
@@ -332,10 +332,10 @@ fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again(
         assert_eq!(done(&["ls"]).0, "a\nb\n");
         write("<distributed-cache name='a'/><local-cache name='c'/>");
         server.signal("HUP");
-        server.wait_for(&["definitions of caches read again; caches that are new: 1"]);
+        server.wait_for(&["cache definitions reloaded; 1 new caches"]);
         assert_eq!(done(&["ls"]).0, "a\nb\nc\n");
         // An invalid file is reported with its position, and changes nothing.
-        for (wrong, told) in [
+        for (wrong, expected) in [
             (
                 "<local-cache name='d'/><local-cache name='e' owners='2'/>",
                 "cache 'e': cache configuration: owners of local-cache",
@@ -347,22 +347,22 @@ fn caches_of_a_file_are_there_from_the_start_and_new_ones_when_it_is_read_again(
         ] {
             write(wrong);
             server.signal("HUP");
-            server.wait_for(&["the caches stay as they are", path, told]);
+            server.wait_for(&["caches not reloaded", path, expected]);
             assert_eq!(done(&["ls"]).0, "a\nb\nc\n");
         }
         server.terminate();
         // A server with an invalid file does not join.
         std::fs::write(&file, "<infinispan>").unwrap();
         let run = Tool::run_consort(&["server", "--caches", path]);
-        let complaint = String::from_utf8_lossy(&run.stderr);
-        assert!(!run.status.success() && complaint.contains(path), "{complaint}");
+        let message = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && message.contains(path), "{message}");
         std::fs::remove_file(&file).unwrap();
     });
 }
 
 #[test]
-fn certificates_are_read_again_when_the_server_is_told_to() {
-    in_own_network("certificates_are_read_again_when_the_server_is_told_to", async {
+fn certificates_are_reloaded_at_sighup() {
+    in_own_network("certificates_are_reloaded_at_sighup", async {
         let file = |name: &str| {
             let path = std::env::temp_dir().join(format!("consort-{}-{name}.pem", std::process::id()));
             path.to_str().expect("text").to_owned()
@@ -381,18 +381,18 @@ fn certificates_are_read_again_when_the_server_is_told_to() {
         let ls = || cache(&["--at", &format!("hotrods://localhost?trust_store_file_name={trusted}"), "ls"]);
         assert_eq!(ls().2, 0);
         renew();
-        assert_eq!(ls().2, 0, "not before it is told to");
+        assert_eq!(ls().2, 0, "not before SIGHUP");
         server.signal("HUP");
-        server.wait_for(&["certificate and key read again"]);
-        let (_, complaint, code) = ls();
-        assert!(code == 2 && complaint.contains("TLS"), "another certificate: {complaint}");
+        server.wait_for(&["certificate and key reloaded"]);
+        let (_, message, code) = ls();
+        assert!(code == 2 && message.contains("TLS"), "another certificate: {message}");
         std::fs::copy(&cert, &trusted).expect("a file");
         assert_eq!(ls().2, 0);
         // An unusable key is reported, and changes nothing.
         std::fs::write(&key, "no key").expect("a file");
         server.signal("HUP");
-        let told = server.wait_for(&["certificate and key stay as they are"]);
-        assert!(told.contains(&key), "{told}");
+        let line = server.wait_for(&["certificate and key not reloaded"]);
+        assert!(line.contains(&key), "{line}");
         assert_eq!(ls().2, 0);
         for file in [cert, key, trusted] {
             std::fs::remove_file(file).expect("a file");
@@ -405,8 +405,8 @@ fn certificates_are_read_again_when_the_server_is_told_to() {
 
 /// The server that would take over the entries does not respond: the leaving server waits, until a second signal.
 #[test]
-fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
-    in_own_network("a_server_that_cannot_leave_in_order_ends_at_the_second_signal", async {
+fn a_server_that_cannot_leave_gracefully_ends_at_the_second_signal() {
+    in_own_network("a_server_that_cannot_leave_gracefully_ends_at_the_second_signal", async {
         let start = |name: &str, port: &str| {
             let hosts = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]";
             let own = ["server", &format!("--name={name}"), &format!("--port={port}")];
@@ -421,7 +421,7 @@ fn a_server_that_cannot_leave_in_order_ends_at_the_second_signal() {
         first.signal("TERM");
         first.wait_for(&["SIGTERM: answering requests and leaving"]);
         first.signal("INT");
-        first.wait_for(&["SIGINT once more: ended before"]);
+        first.wait_for(&["second SIGINT: stopped before"]);
         first.wait_for_death();
     });
 }
@@ -438,8 +438,8 @@ async fn of_http(port: u16, path: &str) -> String {
 /// Two of three servers are killed at once: the remaining one may not write, and so no server joins until an administrator
 /// makes the cache available.
 #[test]
-fn a_server_that_waits_says_for_what() {
-    in_own_network("a_server_that_waits_says_for_what", async {
+fn a_waiting_server_logs_the_reason() {
+    in_own_network("a_waiting_server_logs_the_reason", async {
         let start = |name: &str, port: &str| {
             let hosts = "-Djgroups.tcpping.initial_hosts=127.0.0.1[7800]";
             let cluster = ["--cluster=waiting", "--bind=127.0.0.1", "-Djgroups.tcp.port_range=5", hosts];
@@ -459,23 +459,20 @@ fn a_server_that_waits_says_for_what() {
         second.wait_for_death();
         third.wait_for_death();
         let mut late = start("D", "11225");
-        let told = late.wait_for(&["not serving yet, after 5 s"]);
-        assert!(told.contains("Start the missing servers"), "{told}");
-        assert!(told.contains("writes need these unreachable owners: "), "{told}");
+        let line = late.wait_for(&["not serving yet, after 5 s"]);
+        assert!(line.contains("Start the missing servers"), "{line}");
+        assert!(line.contains("writes need these unreachable owners: "), "{line}");
         // Probes do not take the server for dead, and clients wait.
         for (path, code) in [("live", 200), ("started", 503), ("ready", 503)] {
             let answer = of_http(11225, &format!("/health/{path}")).await;
             assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{path}: {answer}");
         }
         // A serving server logs the missing members and the consequences.
-        first.wait_for(&["members [A|", "; gone: "]);
-        let told = first.wait_for(&["WARN", "cache", "degraded, because B, C are away"]);
-        assert!(told.contains("shop") && told.contains("consort cache make-available"), "{told}");
-        let (_, complaint, code) = cache(&["put", "shop", "apples", "4"]);
-        assert!(
-            code == 2 && complaint.contains("ISPN000306") && complaint.contains("degraded"),
-            "{complaint}"
-        );
+        first.wait_for(&["members [A|", "; left: "]);
+        let line = first.wait_for(&["WARN", "cache", "degraded, because B, C are unreachable"]);
+        assert!(line.contains("shop") && line.contains("consort cache make-available"), "{line}");
+        let (_, message, code) = cache(&["put", "shop", "apples", "4"]);
+        assert!(code == 2 && message.contains("ISPN000306") && message.contains("degraded"), "{message}");
         let doctor = Tool::run_consort(&["doctor"]);
         let found = String::from_utf8_lossy(&doctor.stdout).into_owned();
         assert!(doctor.status.code() == Some(1) && found.contains("DEGRADED"), "{found}");
@@ -485,19 +482,19 @@ fn a_server_that_waits_says_for_what() {
         late.terminate();
 
         // The missing servers do not return: the remaining entries are used, and other servers join.
-        let (_, complaint, code) = cache(&["make-available", "none"]);
-        assert!(code == 2 && complaint.contains("there is no cache 'none'"), "{complaint}");
+        let (_, message, code) = cache(&["make-available", "none"]);
+        assert!(code == 2 && message.contains("there is no cache 'none'"), "{message}");
         let mut late = start("E", "11226");
-        let told = late.wait_for(&["not serving yet, after 5 s"]);
-        assert!(told.contains("have not taken this one in"), "{told}");
-        let (made, complaint, code) = cache(&["make-available"]);
-        assert!(code == 2 && made.is_empty() && complaint.contains("add --yes"), "{complaint}");
-        let lost = complaint
+        let line = late.wait_for(&["not serving yet, after 5 s"]);
+        assert!(line.contains("have not added this server"), "{line}");
+        let (made, message, code) = cache(&["make-available"]);
+        assert!(code == 2 && made.is_empty() && message.contains("add --yes"), "{message}");
+        let lost = message
             .lines()
             .find_map(|line| line.strip_prefix("shop: ")?.split_once(" of 256 segments have no owner"));
-        let lost: usize = lost.unwrap_or_else(|| panic!("{complaint}")).0.parse().unwrap();
+        let lost: usize = lost.unwrap_or_else(|| panic!("{message}")).0.parse().unwrap();
         // Of three members two are away: they were both owners of about a third of the segments.
-        assert!((40..130).contains(&lost), "{complaint}");
+        assert!((40..130).contains(&lost), "{message}");
         let (made, losses, code) = cache(&["make-available", "--yes"]);
         assert!(code == 0 && losses.contains("shop: "), "{losses}");
         assert!(made.lines().any(|name| name == "shop"), "{made}");

@@ -29,8 +29,8 @@ fn chats(setting: &Setting) {
 
 /// A member that waits to join can be stopped.
 #[test]
-fn a_signal_ends_who_has_not_joined_yet() {
-    in_own_network("a_signal_ends_who_has_not_joined_yet", async {
+fn a_signal_ends_a_member_before_it_has_joined() {
+    in_own_network("a_signal_ends_a_member_before_it_has_joined", async {
         // There is no other member, and it waits for one for an hour.
         let setting = Setting::edited("tcp.xml", &[("join_timeout=\"2s\"", "join_timeout=\"1h\"")]);
         let stack = format!("--config={}", setting.config.display());
@@ -99,8 +99,8 @@ async fn probe_java(config: &str, arguments: &[&str]) {
 
 /// S000-29: without multicast, the probe asks one member for all addresses, and then each member.
 #[test]
-fn without_multicast_probe_asks_one_member_for_all() {
-    in_network(Network::WithoutMulticast, "without_multicast_probe_asks_one_member_for_all", async {
+fn without_multicast_probe_queries_one_member_for_all() {
+    in_network(Network::WithoutMulticast, "without_multicast_probe_queries_one_member_for_all", async {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let joined = socket.join_multicast_v4(&Ipv4Addr::new(224, 0, 75, 75), &Ipv4Addr::LOCALHOST);
         joined.expect_err("no member can join a group");
@@ -112,15 +112,19 @@ fn without_multicast_probe_asks_one_member_for_all() {
         Tool::consort(&["probe"]).wait_for(&["0 responses (0 matches, 0 non matches)"]);
         let mut probe = Tool::consort(&["probe", "--addr=localhost"]);
         probe.wait_for(&["4 responses (4 matches, 0 non matches)"]);
-        let requests = probe.said.iter().filter(|line| line.starts_with("-- "));
+        let requests = probe.output.iter().filter(|line| line.starts_with("-- "));
         let wanted =
             [7500, 7501, 7502, 7503].map(|port| format!("-- sending probe request to /127.0.0.1:{port}"));
-        assert!(requests.eq(&wanted), "{:?}", probe.said);
+        assert!(requests.eq(&wanted), "{:?}", probe.output);
         for (nth, name) in ["A", "B", "C", "D"].iter().enumerate() {
             let head = format!("#{} (", nth + 1);
-            let at = probe.said.iter().position(|line| line.starts_with(&head)).expect("an answer");
-            assert!(probe.said[at + 1].starts_with(&format!("{name} (ip=127.0.0.1:")), "{:?}", probe.said);
-            assert_eq!(probe.said[at + 2], "view=[A|3] (4) [A, B, C, D]");
+            let at = probe.output.iter().position(|line| line.starts_with(&head)).expect("an answer");
+            assert!(
+                probe.output[at + 1].starts_with(&format!("{name} (ip=127.0.0.1:")),
+                "{:?}",
+                probe.output
+            );
+            assert_eq!(probe.output[at + 2], "view=[A|3] (4) [A, B, C, D]");
         }
         drop(members);
     });
@@ -149,7 +153,7 @@ fn the_menu_of_the_rpc_test_is_used_through_a_pipe() {
         for _ in 0..2 {
             menu.type_line("1");
             for member in ["A ", "B ", "all "] {
-                assert!(menu.wait_for(&[member, " 0"]).starts_with(member), "{:?}", menu.said);
+                assert!(menu.wait_for(&[member, " 0"]).starts_with(member), "{:?}", menu.output);
             }
         }
         menu.type_line("x");
@@ -159,8 +163,8 @@ fn the_menu_of_the_rpc_test_is_used_through_a_pipe() {
 
 /// S001-1, S003-13: a multicast test that ends when every message of every member has come to all.
 #[test]
-fn a_number_of_multicasts_comes_to_all() {
-    in_own_network("a_number_of_multicasts_comes_to_all", async {
+fn multicasts_reach_all_members() {
+    in_own_network("multicasts_reach_all_members", async {
         for config in ["tcp.xml", "udp.xml"] {
             let mut run = Tool::consort(&[
                 "mperf",

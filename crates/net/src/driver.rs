@@ -138,7 +138,7 @@ impl Driver {
         let effects = EffectRunner::new(signals.clone(), edge.effect_link_settings());
         let (done, is_done) = watch::channel(false);
         let clock = Clock::start();
-        let task = Task {
+        let task = DriverTask {
             stack,
             edge: edge.open(&signals)?,
             effects,
@@ -288,7 +288,7 @@ enum Phase {
     Closing(Time),
 }
 
-struct Task {
+struct DriverTask {
     stack: Stack,
     edge: Box<dyn Edge>,
     effects: EffectRunner,
@@ -311,7 +311,7 @@ struct Task {
     _done: watch::Sender<bool>,
 }
 
-impl Future for Task {
+impl Future for DriverTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -352,7 +352,7 @@ impl Future for Task {
     }
 }
 
-impl Drop for Task {
+impl Drop for DriverTask {
     fn drop(&mut self) {
         // Commands may hold handles of this driver; they are dropped here, outside the mailbox' lock.
         drop(self.signals.retire());
@@ -362,7 +362,7 @@ impl Drop for Task {
     }
 }
 
-impl Task {
+impl DriverTask {
     /// Runs one cycle. Returns whether input is left for the next one.
     fn cycle(&mut self, now: Time) -> bool {
         self.receive(now);

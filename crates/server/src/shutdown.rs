@@ -43,7 +43,7 @@ pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
 }
 
 /// The end of the server as one connection sees it.
-pub(crate) struct Closure<'a> {
+pub(crate) struct ConnectionEnding<'a> {
     watched: &'a mut watch::Receiver<Stage>,
     stage: Stage,
     /// The time at which the server entered this stage.
@@ -54,7 +54,7 @@ pub(crate) struct Closure<'a> {
     takes_notice: bool,
 }
 
-impl<'a> Closure<'a> {
+impl<'a> ConnectionEnding<'a> {
     pub(crate) fn new(watched: &'a mut watch::Receiver<Stage>) -> Self {
         let now = Instant::now();
         Self { watched, stage: Stage::Serving, since: now, heard_at: now, takes_notice: false }
@@ -157,32 +157,32 @@ mod tests {
     async fn connection_closes_after_its_client_was_silent() {
         let stage = watch::Sender::new(Stage::Serving);
         let mut watched = stage.subscribe();
-        let mut closure = Closure::new(&mut watched);
-        assert_eq!(closure.idle_at(), None, "the server does not end");
+        let mut shutdown = ConnectionEnding::new(&mut watched);
+        assert_eq!(shutdown.idle_at(), None, "the server does not end");
         stage.send_replace(Stage::Draining);
-        assert!(!closure.next(true).await, "the stage");
-        assert!(!closure.refuses());
-        assert_eq!(closure.idle_at(), Some(closure.since + IDLE_BEFORE_CLOSE));
-        closure.note_input();
-        assert_eq!(closure.idle_at(), Some(closure.heard_at + IDLE_BEFORE_CLOSE));
-        closure.heard_at -= IDLE_BEFORE_CLOSE;
-        assert!(closure.next(true).await, "nothing has come");
+        assert!(!shutdown.next(true).await, "the stage");
+        assert!(!shutdown.refuses());
+        assert_eq!(shutdown.idle_at(), Some(shutdown.since + IDLE_BEFORE_CLOSE));
+        shutdown.note_input();
+        assert_eq!(shutdown.idle_at(), Some(shutdown.heard_at + IDLE_BEFORE_CLOSE));
+        shutdown.heard_at -= IDLE_BEFORE_CLOSE;
+        assert!(shutdown.next(true).await, "nothing has come");
         // A connection that waits for a response stays open.
         stage.send_replace(Stage::Closing);
-        assert!(!closure.next(false).await, "the stage");
-        assert!(closure.refuses() && !closure.reads_nothing());
-        assert_eq!(closure.idle_at(), Some(closure.since + IDLE_BEFORE_LAST_CLOSE));
+        assert!(!shutdown.next(false).await, "the stage");
+        assert!(shutdown.refuses() && !shutdown.reads_nothing());
+        assert_eq!(shutdown.idle_at(), Some(shutdown.since + IDLE_BEFORE_LAST_CLOSE));
     }
 
     #[tokio::test]
     async fn client_that_keeps_sending_is_refused_for_a_bounded_time() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
-        let mut closure = Closure::new(&mut watched);
-        assert!(!closure.next(true).await, "the stage");
-        closure.heard_at = closure.since + REFUSE_TIME_MAX - Duration::from_millis(1);
-        assert_eq!(closure.idle_at(), Some(closure.since + REFUSE_TIME_MAX));
-        let refusal = Closure::refusal(7);
+        let mut shutdown = ConnectionEnding::new(&mut watched);
+        assert!(!shutdown.next(true).await, "the stage");
+        shutdown.heard_at = shutdown.since + REFUSE_TIME_MAX - Duration::from_millis(1);
+        assert_eq!(shutdown.idle_at(), Some(shutdown.since + REFUSE_TIME_MAX));
+        let refusal = ConnectionEnding::refusal(7);
         assert_eq!((refusal.id, refusal.status), (7, Status::IllegalLifecycle));
     }
 
@@ -190,17 +190,17 @@ mod tests {
     async fn client_with_close_notices_gets_one_at_once() {
         let stage = watch::Sender::new(Stage::Closing);
         let mut watched = stage.subscribe();
-        let mut closure = Closure::new(&mut watched);
-        closure.note(&header(&["other"]));
+        let mut shutdown = ConnectionEnding::new(&mut watched);
+        shutdown.note(&header(&["other"]));
         let mut output = Output::new();
-        closure.encode_notice(&mut output);
+        shutdown.encode_notice(&mut output);
         assert_eq!(output.len(), 0, "it would not be understood");
-        closure.note(&header(&["other", CLOSE_NOTICE_PARAM]));
-        closure.note(&header(&[]));
-        assert!(!closure.next(true).await, "the stage");
-        assert!(closure.reads_nothing());
-        assert!(closure.next(true).await, "all is answered");
-        closure.encode_notice(&mut output);
+        shutdown.note(&header(&["other", CLOSE_NOTICE_PARAM]));
+        shutdown.note(&header(&[]));
+        assert!(!shutdown.next(true).await, "the stage");
+        assert!(shutdown.reads_nothing());
+        assert!(shutdown.next(true).await, "all is answered");
+        shutdown.encode_notice(&mut output);
         let bytes = output.into_bytes();
         // Magic, id, opcode of errors and status.
         assert_eq!(&bytes[..4], [0xa1, 0, 0x50, Status::IllegalLifecycle.byte()]);

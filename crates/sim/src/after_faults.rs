@@ -94,7 +94,7 @@ fn is_confirmed(world: &World, before: &[u64]) -> Result<(), Broken> {
     let before = before.iter().copied().chain(std::iter::repeat(0));
     for ((node, now), before) in world.nodes.iter().zip(unconfirmed_views(world)).zip(before) {
         if now > before {
-            let what = format!("{} did not hear from everybody in time", node.name);
+            let what = format!("{} did not receive from every member in time", node.name);
             return Err(("views of a quiet cluster are confirmed", what));
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Parser;
 use consort_client::{Client, RawCache};
-use consort_measure::process;
+use consort_procstat::process;
 use hdrhistogram::Histogram;
 use serde_json::json;
 use tokio::task::JoinSet;

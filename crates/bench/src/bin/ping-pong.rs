@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use consort_measure::process;
+use consort_procstat::process;
 use consort_testbed::KillOnDrop;
 use hdrhistogram::Histogram;
 use serde_json::json;
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_how_long_it_and_its_answer_are() {
+    fn a_request_has_its_length_and_that_of_the_response() {
         let request = request(32, 1_000);
         assert_eq!((request.len(), number(&request), number(&request[4..])), (HEAD + 32, 32, 1_000));
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use consort_channel::{Channel, Delivery, IgnoringReceiver, Message, Receiver};
 use consort_conf::Variables;
-use consort_measure::process;
+use consort_procstat::process;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 

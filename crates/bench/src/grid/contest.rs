@@ -78,13 +78,13 @@ impl Contest {
 }
 
 /// Formats the figures of all contestants, a line each.
-pub(crate) fn everybody(contests: &[Contest], figures: &[Compared]) -> String {
-    let mut table = vec![["subject", "who"].map(str::to_owned).to_vec()];
+pub(crate) fn comparison_table(contests: &[Contest], figures: &[Compared]) -> String {
+    let mut table = vec![["subject", "contestant"].map(str::to_owned).to_vec()];
     table[0].extend(figures.iter().map(|figure| figure.name.to_owned()));
     for contest in contests {
         let others = contest.others.iter().map(|other| (other.name.as_str(), &other.samples));
-        for (who, samples) in std::iter::once(("Consort", &contest.consort)).chain(others) {
-            let mut line = vec![contest.subject.clone(), who.to_owned()];
+        for (contestant, samples) in std::iter::once(("Consort", &contest.consort)).chain(others) {
+            let mut line = vec![contest.subject.clone(), contestant.to_owned()];
             line.extend(figures.iter().map(|figure| number(samples.median(figure.of))));
             table.push(line);
         }
@@ -120,12 +120,12 @@ mod tests {
         assert_eq!((rows[0].ratio, rows[0].met), (Some(6.0), Some(true)));
         assert_eq!((rows[1].ratio, rows[1].met), (Some(0.25), Some(false)));
         assert_eq!(contest.errors(), 3);
-        let table = everybody(&[contest], &figures);
+        let table = comparison_table(&[contest], &figures);
         assert!(table.lines().nth(4).is_some_and(|line| line.contains("thrifty") && line.contains("8.00")));
     }
 
     #[test]
-    fn with_nobody_beside_it_nothing_is_met_or_missed() {
+    fn without_comparison_no_target_is_met_or_missed() {
         let mut contest = Contest::new("reads".to_owned(), []);
         contest.consort = samples(600.0, 2.0);
         let rows = contest.rows(&[Compared::cost("CPU", CPU, Some(Target::AtMost(0.2)))]);

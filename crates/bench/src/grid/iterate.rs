@@ -2,7 +2,7 @@
 
 use consort_testbed::{Jar, JavaGrid};
 
-use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
+use super::contest::{CPU, Compared, Contest, MEMORY, RATE, comparison_table};
 use super::{populate, start};
 use crate::java::JavaCluster;
 use crate::options::Options;
@@ -39,8 +39,8 @@ struct Case {
 impl Case {
     fn name(self) -> String {
         let Self { size, way, batch, take } = self;
-        let said = TAKES.iter().find(|(name, _)| *name == take).map_or("", |(_, said)| said);
-        format!("iterate, {size} B, {way}, batch {batch}{said}")
+        let label = TAKES.iter().find(|(name, _)| *name == take).map_or("", |(_, label)| label);
+        format!("iterate, {size} B, {way}, batch {batch}{label}")
     }
 
     /// Returns whether it is the first reader, which is compared with Infinispan's iterator.
@@ -85,7 +85,7 @@ pub(crate) fn iterate(options: &Options, jar: Option<&Jar>, results: &mut Result
         results.keep("iterate", &all);
     });
     outcome.failures.extend(measured.err());
-    println!("\n{}", everybody(&all, &figures(100)));
+    println!("\n{}", comparison_table(&all, &figures(100)));
     report::print_rows(&outcome.rows);
     results.add("iterate", outcome);
 }
@@ -132,7 +132,7 @@ fn measure(
 }
 
 fn consort(case: Case, options: &Options) -> anyhow::Result<Sample> {
-    let said = tools::grid(&[
+    let report = tools::grid(&[
         "iterate".to_owned(),
         format!("--members={MEMBERS}"),
         format!("--entries={}", options.keys),
@@ -143,7 +143,7 @@ fn consort(case: Case, options: &Options) -> anyhow::Result<Sample> {
         format!("--time={}", options.time().as_secs_f64()),
         "--json".to_owned(),
     ])?;
-    let point = &said["points"][0];
+    let point = &report["points"][0];
     let number = |name: &str| {
         point[name].as_f64().ok_or_else(|| anyhow::anyhow!("no {name} in the output of `consort iterate`"))
     };
@@ -152,7 +152,7 @@ fn consort(case: Case, options: &Options) -> anyhow::Result<Sample> {
         cpu_us: number("cpu_us")?,
         latency: None,
         rss_mb: number("rss_mb")?,
-        errors: said["errors"].as_u64().unwrap_or(1),
+        errors: report["errors"].as_u64().unwrap_or(1),
     })
 }
 

@@ -3,7 +3,7 @@
 
 use consort_testbed::{Jar, JavaGrid};
 
-use super::contest::{CPU, Compared, Contest, MEMORY, RATE, everybody};
+use super::contest::{CPU, Compared, Contest, MEMORY, RATE, comparison_table};
 use super::{populate, start};
 use crate::java::JavaCluster;
 use crate::options::{Options, Threads};
@@ -64,7 +64,7 @@ pub(crate) fn measure(options: &Options, jar: Option<&Jar>, results: &mut Result
     outcome.errors = contests.iter().map(|(_, contest)| contest.errors()).sum();
     outcome.rows = contests.iter().flat_map(|(members, contest)| contest.rows(&figures(*members))).collect();
     let all: Vec<Contest> = contests.into_iter().map(|(_, contest)| contest).collect();
-    println!("\n{}", everybody(&all, &figures(4)));
+    println!("\n{}", comparison_table(&all, &figures(4)));
     report::print_rows(&outcome.rows);
     results.add("grid", outcome);
 }

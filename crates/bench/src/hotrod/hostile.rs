@@ -17,7 +17,7 @@ use consort_testbed::KillOnDrop;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::served::Served;
+use super::server_process::ServerProcess;
 use super::{P50, P99, P999, Pairs, READS, SERVER_CPU_US, SIZE};
 use crate::options::Options;
 use crate::progress::Progress;
@@ -96,7 +96,7 @@ struct VictimClient {
     by: HandshakeLoad,
     client: Pairs,
     /// The attackers' figures of each run.
-    strangers: Vec<Value>,
+    handshake_load: Vec<Value>,
     /// How long the client needed to connect and authenticate.
     connected_ms: Vec<f64>,
 }
@@ -112,12 +112,16 @@ struct Record {
 
 pub(crate) fn hostile(options: &Options, results: &mut Results<'_>) {
     let all = [
-        HandshakeLoad::Connections(options.strangers()),
+        HandshakeLoad::Connections(options.handshakes()),
         HandshakeLoad::BadPasswords,
         HandshakeLoad::FastBadPasswords,
     ];
-    let victim =
-        |by| VictimClient { by, client: Pairs::default(), strangers: Vec::new(), connected_ms: Vec::new() };
+    let victim = |by| VictimClient {
+        by,
+        client: Pairs::default(),
+        handshake_load: Vec::new(),
+        connected_ms: Vec::new(),
+    };
     let mut record = Record {
         alone: Pairs::default(),
         connected_ms: Vec::new(),
@@ -134,14 +138,14 @@ pub(crate) fn hostile(options: &Options, results: &mut Results<'_>) {
     }
     let victim = record.victim.iter().map(|one| one.client.errors());
     outcome.errors = record.alone.errors() + victim.sum::<u64>();
-    outcome.rows = rows(&record, options.strangers());
+    outcome.rows = rows(&record, options.handshakes());
     report::print_rows(&outcome.rows);
     results.add("hostile", outcome);
 }
 
 fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()> {
     let users = Users::new()?;
-    let server = Served::with_users(&users.0)?;
+    let server = ServerProcess::with_users(&users.0)?;
     let ask = || {
         let uri = format!("hotrod://{USER}:{PASSWORD}@{}", server.at());
         tools::steady(&Steady { uri: &uri, pid: server.pid(), size: SIZE, reads: READS }, options)
@@ -152,35 +156,35 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     record.connected_ms.push(connected_ms);
     for victim in &mut record.victim {
         Progress::result(&format!("{}, run {run}", victim.by.name()));
-        let strangers = Attack::start(&server, &victim.by.arguments())?;
+        let handshake_load = Attack::start(&server, &victim.by.arguments())?;
         let asked = ask();
         // The attackers' output may explain an error.
-        victim.strangers.push(strangers.end()?);
+        victim.handshake_load.push(handshake_load.end()?);
         let (both, connected_ms) = asked?;
         victim.client.push(both);
         victim.connected_ms.push(connected_ms);
     }
     drop(server);
-    record.kilobytes_each.push(held(&users, options.strangers())?);
+    record.kilobytes_each.push(held(&users, options.handshakes())?);
     Ok(())
 }
 
 /// Returns the server's memory for each connection that has sent all but the end of a log-in.
 fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
-    let server = Served::with_users(&users.0)?;
+    let server = ServerProcess::with_users(&users.0)?;
     let before = settled(&server);
     let count_said = format!("--count={count}");
     // Shorter than the server's timeout, and long enough to measure.
-    let strangers = Attack::start(&server, &["connections", &count_said, "--unfinished", "--hold=8"])?;
+    let handshake_load = Attack::start(&server, &["connections", &count_said, "--unfinished", "--hold=8"])?;
     let kilobytes = (settled(&server) - before) * 1e3;
-    let said = strangers.end()?;
+    let report = handshake_load.end()?;
     let opened =
-        said["opened"].as_f64().filter(|opened| *opened > 0.0).context("no connection was opened")?;
+        report["opened"].as_f64().filter(|opened| *opened > 0.0).context("no connection was opened")?;
     Ok(kilobytes / opened)
 }
 
 /// Returns the server's memory in megabytes, once that does not grow.
-fn settled(server: &Served) -> f64 {
+fn settled(server: &ServerProcess) -> f64 {
     let (until, mut memory, mut since) = (Instant::now() + SETTLING_MAX, server.memory_mb(), Instant::now());
     while since.elapsed() < SETTLED && Instant::now() < until {
         std::thread::sleep(SETTLED / 10);
@@ -204,9 +208,9 @@ impl Users {
         let output = child.wait_with_output()?;
         ensure!(output.status.success(), "consort user ended with {}", output.status);
         let users = Self(std::env::temp_dir().join(format!("consort-bench-users-{}", std::process::id())));
-        let told = || format!("{}", users.0.display());
+        let file_name = || format!("{}", users.0.display());
         let file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&users.0);
-        file.with_context(told)?.write_all(&output.stdout).with_context(told)?;
+        file.with_context(file_name)?.write_all(&output.stdout).with_context(file_name)?;
         Ok(users)
     }
 }
@@ -227,17 +231,17 @@ struct Attack {
 
 impl Attack {
     /// Starts an attack. Returns when it has begun.
-    fn start(server: &Served, arguments: &[impl AsRef<std::ffi::OsStr>]) -> anyhow::Result<Self> {
+    fn start(server: &ServerProcess, arguments: &[impl AsRef<std::ffi::OsStr>]) -> anyhow::Result<Self> {
         let mut command = Command::new("chrt");
         command.args(["--idle", "0"]).arg(tools::program("handshake-load")?);
         command.arg(format!("--server={}", server.at())).args(arguments);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = KillOnDrop(child.context("starting strangers with `chrt` (util-linux)")?);
+        let mut child = KillOnDrop(child.context("starting handshake-load with `chrt` (util-linux)")?);
         let input = child.0.stdin.take().context("their input")?;
         let mut output = BufReader::new(child.0.stdout.take().context("their output")?);
         let mut line = String::new();
         output.read_line(&mut line)?;
-        ensure!(line == "ready\n", "strangers have not begun, and say {line:?}");
+        ensure!(line == "ready\n", "handshake-load has not started: {line:?}");
         Ok(Self { child, input, output })
     }
 
@@ -248,8 +252,8 @@ impl Attack {
         let mut line = String::new();
         output.read_line(&mut line)?;
         let status = child.0.wait()?;
-        ensure!(status.success(), "strangers have ended with {status}");
-        serde_json::from_str(&line).with_context(|| format!("strangers say {line:?}"))
+        ensure!(status.success(), "handshake-load has ended with {status}");
+        serde_json::from_str(&line).with_context(|| format!("handshake-load printed {line:?}"))
     }
 }
 
@@ -271,8 +275,8 @@ fn rows(record: &Record, count: usize) -> Vec<Row> {
         let (connected, alone) = (Runs(victim.connected_ms.clone()), Runs(record.connected_ms.clone()));
         rows.push(Row::beside(Rival::Without, of("ms until logged in"), &connected, Some(&alone), None));
         for (figure, path) in victim.by.figures() {
-            let said = victim.strangers.iter().filter_map(|said| said.pointer(path)?.as_f64());
-            rows.push(Row::alone(of(figure), &Runs(said.collect()), None));
+            let report = victim.handshake_load.iter().filter_map(|report| report.pointer(path)?.as_f64());
+            rows.push(Row::alone(of(figure), &Runs(report.collect()), None));
         }
     }
     let of = (format!("{count} strangers, unfinished log-ins"), "KB/connection");
@@ -296,7 +300,7 @@ mod tests {
         let victim = |by, p99| VictimClient {
             by,
             client: pairs(p99),
-            strangers: vec![serde_json::json!({"scram_sec": 7.0})],
+            handshake_load: vec![serde_json::json!({"scram_sec": 7.0})],
             connected_ms: vec![2.0],
         };
         let victim =
@@ -310,7 +314,7 @@ mod tests {
             ("5 strangers, unfinished log-ins", true),
         ];
         assert_eq!(met, wanted);
-        let told = rows.iter().find(|row| row.figure == "refused/s, SCRAM" && row.consort == Some(7.0));
-        assert_eq!(told.map(|row| &row.subject[..]), Some("1000 wrong passwords a second"));
+        let row = rows.iter().find(|row| row.figure == "refused/s, SCRAM" && row.consort == Some(7.0));
+        assert_eq!(row.map(|row| &row.subject[..]), Some("1000 wrong passwords a second"));
     }
 }

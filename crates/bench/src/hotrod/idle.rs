@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
-use super::served::Served;
+use super::server_process::ServerProcess;
 use super::{P50, P99, Pairs, SERVER_CPU_US, own_client};
 use crate::options::{Options, Part};
 use crate::progress::Progress;
@@ -43,9 +43,9 @@ struct Record {
 pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     let limits = std::fs::read_to_string("/proc/self/limits").context("/proc/self/limits")?;
     let idle = options.has(Part::Idle).then(|| ("--idle", options.idle()));
-    let strangers = options.has(Part::Hostile).then(|| ("--strangers", options.strangers()));
+    let handshakes = options.has(Part::Hostile).then(|| ("--handshakes", options.handshakes()));
     let open = open_files(&limits).context("no limit of open files in /proc/self/limits")?;
-    for (option, count) in idle.into_iter().chain(strangers) {
+    for (option, count) in idle.into_iter().chain(handshakes) {
         let wanted = count + FILES_BESIDE;
         ensure!(
             open >= wanted,
@@ -82,7 +82,7 @@ pub(crate) fn idle(options: &Options, results: &mut Results<'_>) {
 
 fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()> {
     Progress::result(&format!("{} idle connections, run {run}", record.connections));
-    let server = Served::consort()?;
+    let server = ServerProcess::consort()?;
     let before = server.memory_mb();
     let at = server.at();
     let idle = (0..record.connections).map(|_| greeted(&at)).collect::<anyhow::Result<Vec<_>>>()?;

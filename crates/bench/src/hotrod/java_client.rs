@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
-use consort_measure::process;
+use consort_procstat::process;
 use consort_testbed::Jar;
 
-use super::served::Served;
+use super::server_process::ServerProcess;
 use super::{KEYS, READS, SIZE};
 use crate::java::{Jdk, Jvm, Jvms, add_latencies, histogram};
 use crate::options::Options;
@@ -26,7 +26,7 @@ impl JavaClient {
     pub(super) fn start(
         (directory, classpath): (&Path, &str),
         jdk: &Jdk,
-        server: &Served,
+        server: &ServerProcess,
         options: &Options,
     ) -> anyhow::Result<Self> {
         let (jar, heap) = (Jar::in_directory(directory), &options.java_heap);

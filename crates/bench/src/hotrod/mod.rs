@@ -7,8 +7,8 @@ mod idle;
 mod java_client;
 mod pool;
 mod redis;
-mod served;
 mod server;
+mod server_process;
 mod streams;
 
 pub(crate) use self::hostile::hostile;
@@ -20,7 +20,7 @@ pub(crate) use self::streams::streams;
 use consort_testbed::{HotRodClient, InfinispanServer, JarError};
 use serde::Serialize;
 
-pub(crate) use self::served::Served;
+pub(crate) use self::server_process::ServerProcess;
 use crate::options::Options;
 use crate::sample::{Both, Runs};
 use crate::session::shown;
@@ -81,7 +81,7 @@ impl Pairs {
 }
 
 /// Runs our client with `callers` callers on one connection, at one server.
-fn own_client(server: &Served, callers: usize, options: &Options) -> anyhow::Result<Both> {
+fn own_client(server: &ServerProcess, callers: usize, options: &Options) -> anyhow::Result<Both> {
     let (at, pids) = (server.at(), [server.pid()]);
     let load =
         Calling { at: &at, pids: &pids, clients: 1, callers, is_pooled: false, keys: KEYS, reads: READS };

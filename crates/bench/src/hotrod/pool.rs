@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::served::Served;
+use super::server_process::ServerProcess;
 use super::{KEYS, P99, Pairs, RATE, READS, SERVER_CPU_US, SYSTEM_CPU_US};
 use crate::options::Options;
 use crate::progress::Progress;
@@ -74,7 +74,7 @@ pub(crate) fn pool(options: &Options, results: &mut Results<'_>) {
 /// Runs both in turn. Servers stay up for the next load of as many.
 fn measure(
     point: &mut Point,
-    servers: &mut Vec<Served>,
+    servers: &mut Vec<ServerProcess>,
     progress: &mut Progress,
     options: &Options,
 ) -> anyhow::Result<()> {
@@ -82,12 +82,12 @@ fn measure(
     if servers.len() != usize::from(load.servers) {
         servers.clear();
         *servers = match load.servers {
-            1 => vec![Served::consort()?],
-            count => Served::cluster(count)?,
+            1 => vec![ServerProcess::consort()?],
+            count => ServerProcess::cluster(count)?,
         };
     }
-    let pids: Vec<u32> = servers.iter().map(Served::pid).collect();
-    let at = servers.iter().map(Served::at).collect::<Vec<_>>().join(",");
+    let pids: Vec<u32> = servers.iter().map(ServerProcess::pid).collect();
+    let at = servers.iter().map(ServerProcess::at).collect::<Vec<_>>().join(",");
     for run in 1..=options.runs() {
         progress.step(&format!("{}: run {run} of {}: shared, pooled", load.name(), options.runs()));
         for is_pooled in [false, true] {

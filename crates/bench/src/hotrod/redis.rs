@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-use super::served::Served;
+use super::server_process::ServerProcess;
 use super::{KEYS, READS, SIZE};
 use crate::options::Options;
 use crate::sample::Sample;
@@ -21,7 +21,7 @@ const CONNECTIONS: &str = "50";
 const REQUESTS_SEC: f64 = 500_000.0;
 
 /// A server without persistence.
-pub(super) struct Redis(Served);
+pub(super) struct Redis(ServerProcess);
 
 /// Returns redis-server's version, if it is installed with its benchmark.
 pub(super) fn version() -> Option<String> {
@@ -35,7 +35,7 @@ impl Redis {
         let mut command = Command::new("redis-server");
         command.args(["--port", &PORT.to_string(), "--bind", "127.0.0.1"]);
         command.args(["--save", "", "--appendonly", "no"]);
-        let redis = Self(Served::start(command, "redis-server", "Ready to accept connections", PORT)?);
+        let redis = Self(ServerProcess::start(command, "redis-server", "Ready to accept connections", PORT)?);
         // Enough requests to draw every key.
         redis.ask("set", KEYS * 12)?;
         Ok(redis)
@@ -70,18 +70,18 @@ impl Redis {
             "--csv",
         ]);
         let output = command.stdin(Stdio::null()).output().context("starting redis-benchmark")?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "redis-benchmark ended with {}: {said}", output.status);
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "redis-benchmark ended with {}: {text}", output.status);
         let rate =
-            rate(&said).with_context(|| format!("no rate in the output of redis-benchmark: {said}"))?;
+            rate(&text).with_context(|| format!("no rate in the output of redis-benchmark: {text}"))?;
         let taken = self.0.cpu().saturating_sub(before).as_secs_f64();
         Ok((rate, taken * 1e6 / f64::from(requests)))
     }
 }
 
 /// Returns the second cell of the last line, after the one with names.
-fn rate(said: &str) -> Option<f64> {
-    let cell = said.lines().last()?.split(',').nth(1)?;
+fn rate(text: &str) -> Option<f64> {
+    let cell = text.lines().last()?.split(',').nth(1)?;
     cell.trim_matches('"').parse().ok()
 }
 
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn the_rate_is_in_the_last_line() {
-        let said = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"662251.69\",\"0.627\"\n";
-        assert_eq!(rate(said), Some(662_251.69));
+        let text = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"662251.69\",\"0.627\"\n";
+        assert_eq!(rate(text), Some(662_251.69));
         assert_eq!(rate("Could not connect"), None);
     }
 }

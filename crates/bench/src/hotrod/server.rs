@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::java_client::JavaClient;
 use super::redis::{self, Redis};
-use super::served::Served;
+use super::server_process::ServerProcess;
 use super::{
     CLIENT_CPU_US, MEMORY, P50, P99, P999, PORT, Pairs, RATE, READS, SERVER_CPU_US, SIZE, SYSTEM_CPU_US,
     own_client,
@@ -88,16 +88,16 @@ impl Starts {
 struct Java {
     ours: JavaClient,
     theirs: JavaClient,
-    infinispan: Served,
+    infinispan: ServerProcess,
 }
 
 impl Java {
-    fn start(consort: &Served, options: &Options) -> anyhow::Result<Self> {
+    fn start(consort: &ServerProcess, options: &Options) -> anyhow::Result<Self> {
         // Found where the parent process has put it.
         let (server, classpath) = super::prepare()?;
         let jdk: Jdk = java::find()?;
         Progress::result(&format!("Infinispan's server starts on the JDK {}", jdk.version));
-        let infinispan = Served::infinispan(&server, &jdk, &options.java_heap, OTHER_PORT)?;
+        let infinispan = ServerProcess::infinispan(&server, &jdk, &options.java_heap, OTHER_PORT)?;
         let ours = JavaClient::start((server.directory(), &classpath), &jdk, consort, options)?;
         let theirs = JavaClient::start((server.directory(), &classpath), &jdk, &infinispan, options)?;
         Progress::result(&ours.version);
@@ -129,9 +129,9 @@ fn all(options: &Options, record: &mut Record, mut keep: impl FnMut(&Record)) ->
     let most = options.hotrod_callers.iter().max().copied().unwrap_or_default();
     let mut progress = Progress::new(planned(options) * options.hotrod_callers.len() as u32);
     for _ in 0..STARTS {
-        record.starts.ours.push(Served::consort()?.start.as_secs_f64() * 1e3);
+        record.starts.ours.push(ServerProcess::consort()?.start.as_secs_f64() * 1e3);
     }
-    let consort = Served::consort()?;
+    let consort = ServerProcess::consort()?;
     let mut java = options.needs_java_servers().then(|| Java::start(&consort, options)).transpose()?;
     record.java_client = java.as_ref().map(|java| java.ours.version.clone());
     record.starts.infinispan.extend(java.as_ref().map(|java| java.infinispan.start.as_secs_f64() * 1e3));
@@ -147,7 +147,7 @@ fn all(options: &Options, record: &mut Record, mut keep: impl FnMut(&Record)) ->
     drop(java);
     drop(consort);
     // A fresh server, so that its memory is that of these callers.
-    let consort = Served::consort()?;
+    let consort = ServerProcess::consort()?;
     let redis = record.redis.is_some().then(Redis::start).transpose()?;
     for run in 1..=options.runs() {
         for point in &mut record.points {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::served::Served;
+use super::server_process::ServerProcess;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
@@ -19,35 +19,36 @@ const RATE_TARGET: f64 = 0.9;
 
 pub(crate) fn streams(options: &Options, results: &mut Results<'_>) {
     let mut outcome = Outcome::default();
-    let mut said = Vec::new();
+    let mut reports = Vec::new();
     for run in 1..=options.runs() {
         Progress::result(&format!("{} MB each way in pieces, run {run}", options.streamed_mb()));
         match once(options) {
             Ok(figures) => {
                 Progress::result(&figures.to_string());
-                said.push(figures);
+                reports.push(figures);
             }
             Err(error) => {
                 outcome.failures.push(error);
                 break;
             }
         }
-        results.keep("streams", &said);
+        results.keep("streams", &reports);
     }
-    outcome.rows = rows(options, &said);
+    outcome.rows = rows(options, &reports);
     report::print_rows(&outcome.rows);
     results.add("streams", outcome);
 }
 
 fn once(options: &Options) -> anyhow::Result<Value> {
-    let server = Served::consort()?;
-    let mut figures = tools::pieces(&server.at(), options)?;
+    let server = ServerProcess::consort()?;
+    let mut figures = tools::chunked_values(&server.at(), options)?;
     figures["server_mb"] = server.peak_memory_mb().into();
     Ok(figures)
 }
 
-fn rows(options: &Options, said: &[Value]) -> Vec<Row> {
-    let runs = |path: &str| Runs(said.iter().filter_map(|said| said.pointer(path)?.as_f64()).collect());
+fn rows(options: &Options, reports: &[Value]) -> Vec<Row> {
+    let runs =
+        |path: &str| Runs(reports.iter().filter_map(|reports| reports.pointer(path)?.as_f64()).collect());
     let mut rows = Vec::new();
     for (way, subject) in [("/written", "written"), ("/read", "read")] {
         let subject = format!("{} MB {subject} in pieces", options.streamed_mb());
@@ -80,8 +81,8 @@ mod tests {
     fn gets_beside_a_stream_are_held_against_gets_alone() {
         let options = Options::parse_from(["bench"]);
         let way = |p99: f64| serde_json::json!({"gets_us": {"p50": 1.0, "p99": p99}, "value_mb_sec": 89.0, "whole_mb_sec": 100.0});
-        let said = serde_json::json!({"alone_us": {"p50": 1.0, "p99": 10.0}, "written": way(19.0), "read": way(20.0)});
-        let rows = rows(&options, &[said]);
+        let reports = serde_json::json!({"alone_us": {"p50": 1.0, "p99": 10.0}, "written": way(19.0), "read": way(20.0)});
+        let rows = rows(&options, &[reports]);
         let met: Vec<_> = rows.iter().filter_map(|row| Some((row.figure, row.is_met()?))).collect();
         let wanted = [("p99 us of gets", true), ("MB/s", false), ("p99 us of gets", false), ("MB/s", false)];
         assert_eq!(met, wanted);

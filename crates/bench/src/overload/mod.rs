@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use self::attack::{Attack, Situation, Traffic};
 use self::healthy::{Delays, Healthy};
-use crate::hotrod::Served;
+use crate::hotrod::ServerProcess;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::report;
@@ -68,7 +68,7 @@ struct Record {
 /// Two servers in a group, with a cache of small values that both have and one of huge values that one of them has.
 struct Servers {
     group: ControlGroup,
-    _servers: Vec<Served>,
+    _servers: Vec<ServerProcess>,
     client: Client,
     runtime: tokio::runtime::Runtime,
 }
@@ -84,7 +84,7 @@ impl Servers {
             let (own, member) = (format!("--port={port}"), format!("-Djgroups.bind_port={member}"));
             let arguments = ["server", "--cluster=overload", "--bind=127.0.0.1", &own, &member, &hosts];
             let command = group.command(&program, &arguments);
-            servers.push(Served::start(command, "consort server", "Hot Rod on", port)?);
+            servers.push(ServerProcess::start(command, "consort server", "Hot Rod on", port)?);
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(Client::connect(&format!("hotrod://127.0.0.1:{}", PORTS[1])))?;

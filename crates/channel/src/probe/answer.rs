@@ -236,7 +236,7 @@ mod tests {
         let response = answer(&mut stack, "frobnicate jmx=FROB dump rpcs keys");
         assert!(response.contains("frobnicate=no such key and no such protocol"), "{response}");
         assert!(response.contains("jmx=FROB=no such key and no such protocol"), "{response}");
-        assert!(response.contains("dump=not here: no threads"), "{response}");
+        assert!(response.contains("dump=not supported: no threads"), "{response}");
         assert!(response.contains("rpcs=this member counts no calls"), "{response}");
         assert!(
             response.contains("\ndrops") && !response.contains("\nrpcs-details"),
@@ -275,12 +275,15 @@ mod tests {
         assert!(answer(&mut stack, "pp").contains("DELIVERY_TIME\nGMS"));
         assert!(answer(&mut stack, "reset-stats").contains("reset: DELIVERY_TIME."));
         let again = answer(&mut stack, "insert-protocol=DELIVERY_TIME=below=GMS");
-        assert!(again.contains("is there already"), "{again}");
+        assert!(again.contains("is already in the stack"), "{again}");
         assert!(answer(&mut stack, "remove-protocol=DELIVERY_TIME").contains("=removed"));
         assert!(!answer(&mut stack, "pp").contains("DELIVERY_TIME"));
         for refused in ["remove-protocol=GMS", "insert-protocol=STATE_TRANSFER=above=GMS", "remove-protocol="]
         {
-            assert!(answer(&mut stack, refused).contains("stays as it is while a member runs"), "{refused}");
+            assert!(
+                answer(&mut stack, refused).contains("cannot be inserted or removed while a member runs"),
+                "{refused}"
+            );
         }
         for wrong in ["RED", "RED=beside=GMS", "RED=below=TCP", "RED=above=ROOF", "RED=above=GMS=x"] {
             assert!(!answer(&mut stack, &format!("insert-protocol={wrong}")).contains("inserted"), "{wrong}");

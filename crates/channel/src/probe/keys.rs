@@ -71,7 +71,7 @@ pub(super) fn unanswered(key: &str) -> String {
     let word = key.split('=').next().unwrap_or(key);
     let mut text = String::new();
     let _ = match ABSENT.iter().find(|(name, _)| *name == word) {
-        Some((_, why)) => write!(text, "not here: {why}"),
+        Some((_, why)) => write!(text, "not supported: {why}"),
         None if CALL_KEYS.contains(&word) => write!(text, "this member counts no calls"),
         None => write!(text, "no such key and no such protocol; `keys` and `pp` list them"),
     };

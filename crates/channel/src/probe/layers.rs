@@ -55,7 +55,7 @@ pub(super) fn insert(stack: &mut Stack, now: Time, request: &str) -> String {
     }
     let all = names(stack);
     if all.contains(&name) {
-        return format!("{name} is there already");
+        return format!("{name} is already in the stack");
     }
     let at = all.iter().position(|layer| *layer == other);
     let below = match (place, at) {
@@ -83,8 +83,9 @@ pub(super) fn remove(stack: &mut Stack, now: Time, name: &str) -> String {
 
 fn unmovable(name: &str) -> Option<String> {
     let is_movable = MOVABLE.contains(&name);
-    (!is_movable)
-        .then(|| format!("{name} stays as it is while a member runs; {} come and go", MOVABLE.join(", ")))
+    (!is_movable).then(|| {
+        format!("{name} cannot be inserted or removed while a member runs, only {}", MOVABLE.join(", "))
+    })
 }
 
 /// Returns the number of threads in the process. Members are tasks and have none of their own.

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use consort_cache::{MemoryUsage, ProcessMemory, watch_memory};
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use super::reserve::amount;
 
 /// How often the log says that a shortage lasts.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The interval at which free memory is returned: memory that was free for long enough, or all free memory during a shortage.
-const PURGED_EVERY: Duration = Duration::from_secs(1);
+const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Processes with a lower limit use pages of 4 KiB only. Where some entries stay and others are removed, one entry keeps a huge
 /// page of 2 MiB resident: a cache with a `max-size` of 50 MB and values of 1 to 100 KB took 2.5 times as much with huge pages
@@ -45,16 +45,16 @@ impl Memory {
             memory.note_reserved(reserved);
             let now = Instant::now();
             let usage = memory.usage();
-            if now.duration_since(purged) >= PURGED_EVERY && !KEEPS_MEMORY.load(Ordering::Relaxed) {
+            if now.duration_since(purged) >= PURGE_INTERVAL && !KEEPS_MEMORY.load(Ordering::Relaxed) {
                 purged = now;
-                super::recycling::sweep_parked();
+                super::thread_cache::sweep_parked();
                 if usage.is_short || usage.used > usage.high_water_mark {
-                    super::give_back();
+                    super::return_free_memory();
                 } else {
-                    super::give_back_what_is_due();
+                    super::return_expired_memory();
                 }
             }
-            log.tell(&usage, now);
+            log.log_shortage(&usage, now);
         };
         let option = self.memory.map(|bytes| (bytes, "--memory"));
         let memory = watch_memory(option, look).context("memory cannot be measured")?;
@@ -62,7 +62,7 @@ impl Memory {
         if limit.bytes < HUGE_PAGES_FROM
             && let Err(error) = rustix::thread::disable_transparent_huge_pages(true)
         {
-            tracing::warn!("huge pages cannot be turned off ({error}): memory that is free may not go back");
+            tracing::warn!("cannot turn huge pages off ({error}): free memory may not return to the system");
         }
         tracing::info!(
             "memory: {} may be used ({}); writes that add entries are refused above {}",
@@ -77,15 +77,15 @@ impl Memory {
 /// The time of the last log line about a shortage.
 #[derive(Default)]
 struct Log {
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
     refused: u64,
 }
 
 impl Log {
-    fn tell(&mut self, usage: &MemoryUsage, now: Instant) {
-        let is_due = self.told.is_none_or(|told| now.duration_since(told) >= TOLD_EVERY);
+    fn log_shortage(&mut self, usage: &MemoryUsage, now: Instant) {
+        let is_due = self.logged_at.is_none_or(|at| now.duration_since(at) >= LOG_INTERVAL);
         if usage.is_short && is_due {
-            self.told = Some(now);
+            self.logged_at = Some(now);
             tracing::warn!(
                 "memory is short: {} of {} are in use ({}), {} of them by entries; writes that add entries are refused, {} so \
                  far. Remove entries, raise the limit, or add members",
@@ -95,7 +95,7 @@ impl Log {
                 megabytes(usage.entries),
                 usage.refused
             );
-        } else if !usage.is_short && self.told.take().is_some() {
+        } else if !usage.is_short && self.logged_at.take().is_some() {
             tracing::info!(
                 "memory is no longer short: {} of {} are in use; {} writes were refused meanwhile",
                 megabytes(usage.used),

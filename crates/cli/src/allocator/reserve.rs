@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use consort_server::amount_of_bytes;
 
-use super::room::{Room, room};
+use super::available_memory::{AvailableMemory, available_memory};
 
 /// The option of commands that can reserve memory.
 #[derive(Args)]
@@ -55,7 +55,7 @@ impl Reserve {
         let blocks = blocks(bytes.div_ceil(BLOCK as u64)).with_context(|| too_much(bytes))?;
         drop(blocks);
         let took = begin.elapsed().as_secs_f64();
-        tracing::info!("{} of memory taken in {took:.1} s", megabytes(bytes));
+        tracing::info!("reserved {} of memory in {took:.1} s", megabytes(bytes));
         Ok(())
     }
 }
@@ -65,7 +65,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 fn too_much(bytes: u64) -> String {
-    format!("--reserve: {} of memory cannot be had", megabytes(bytes))
+    format!("--reserve: {} of memory are not available", megabytes(bytes))
 }
 
 /// Whether there is so much.
@@ -74,12 +74,12 @@ fn too_much(bytes: u64) -> String {
 ///
 /// If there is not: how much there is, and where.
 pub(crate) fn check(bytes: u64) -> anyhow::Result<()> {
-    room().map_or(Ok(()), |room| fits(bytes, &room))
+    available_memory().map_or(Ok(()), |available| fits(bytes, &available))
 }
 
-fn fits(bytes: u64, room: &Room) -> anyhow::Result<()> {
-    if bytes > room.bytes {
-        bail!("{}: {} has {} left", too_much(bytes), room.of, megabytes(room.bytes));
+fn fits(bytes: u64, available: &AvailableMemory) -> anyhow::Result<()> {
+    if bytes > available.bytes {
+        bail!("{}: {} has {} left", too_much(bytes), available.of, megabytes(available.bytes));
     }
     Ok(())
 }
@@ -121,15 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_is_refused_before_any_is_taken() {
-        let room = Room { bytes: 1_000_000_000, of: "this machine".to_owned() };
-        assert!(fits(1_000_000_000, &room).is_ok());
-        let error = fits(1_000_000_001, &room).unwrap_err().to_string();
-        assert_eq!(error, "--reserve: 1,000 MB of memory cannot be had: this machine has 1,000 MB left");
+    fn reservation_beyond_available_memory_is_refused_before_allocation() {
+        let available = AvailableMemory { bytes: 1_000_000_000, of: "this machine".to_owned() };
+        assert!(fits(1_000_000_000, &available).is_ok());
+        let error = fits(1_000_000_001, &available).unwrap_err().to_string();
+        assert_eq!(error, "--reserve: 1,000 MB of memory are not available: this machine has 1,000 MB left");
     }
 
     #[test]
-    fn all_blocks_are_there_at_once() {
+    fn reserved_blocks_are_allocated_together() {
         for count in [0, 1, 5] {
             let blocks = blocks(count).unwrap();
             assert_eq!((blocks.len() as u64, blocks.iter().all(|block| block.len() == BLOCK)), (count, true));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use super::rates::{self, Lap};
 use super::{CALM, MOVING_MAX, OWNERS, WARM_UP};
@@ -22,7 +22,7 @@ const UNCHANGED: Duration = Duration::from_millis(250);
 const HEAD: &str = "   time  members  requests/s    copies  segments left   MB left";
 
 /// Everything, from the start to the end of the members. Whether all has gone well.
-pub(super) async fn show(join: &Join, settings: &Settings) -> anyhow::Result<bool> {
+pub(super) async fn run(join: &Join, settings: &Settings) -> anyhow::Result<bool> {
     println!("Starting {MEMBERS} members on this host ({}), a process each.", join.config);
     let mut grid = Grid::start(join, MEMBERS, OWNERS, settings).await?;
     let begin = Instant::now();
@@ -34,9 +34,9 @@ pub(super) async fn show(join: &Join, settings: &Settings) -> anyhow::Result<boo
         begin.elapsed().as_secs_f64()
     );
     println!("\n{} invokers in each, {:.0} % reads:", settings.threads, settings.read_percentage * 100.0);
-    let calm = quiet(&grid, settings).await?;
-    println!("\nOnce more, and a member dies on the way:");
-    let (table, storm) = with_a_death(&mut grid, settings).await?;
+    let calm = measure_without_faults(&grid, settings).await?;
+    println!("\nAgain, and a member is killed meanwhile:");
+    let (table, storm) = measure_kill(&mut grid, settings).await?;
     grid.settled().await?;
     let verdict = grid.validate(settings.keys, OWNERS).await?;
     println!("\n{}.", verdict.text(grid.wanted(OWNERS)));
@@ -48,7 +48,7 @@ pub(super) async fn show(join: &Join, settings: &Settings) -> anyhow::Result<boo
 }
 
 /// The test without a fault, with its results.
-async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
+async fn measure_without_faults(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
     let running =
         tokio::spawn(grid.run(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 }));
     // Meanwhile nothing is counted.
@@ -69,7 +69,7 @@ async fn quiet(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>>
 }
 
 /// The test during which a member dies. Returns the rates as a table, and the figures of the others.
-async fn with_a_death(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(String, Vec<Figures>)> {
+async fn measure_kill(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(String, Vec<Figures>)> {
     let own = Duration::from_secs_f64(settings.time);
     // As long as it takes: it is ended.
     let longest = settings.time * 2.0 + MOVING_MAX.as_secs_f64() * 2.0;
@@ -89,7 +89,10 @@ async fn with_a_death(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(S
         let states = watch.look(grid, MOVING).await?;
         if unnoticed.is_none() && states.iter().any(|state| state.members == grid.members()) {
             unnoticed = Some(watch.lap());
-            println!("  the others know, {:.2} s after the kill", killed.elapsed().as_secs_f64());
+            println!(
+                "  the other members have noticed, {:.2} s after the kill",
+                killed.elapsed().as_secs_f64()
+            );
         }
         if states.len() == grid.members() && states.iter().all(|state| is_whole(state, grid.members())) {
             break;
@@ -104,7 +107,7 @@ async fn with_a_death(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(S
     }
     let table = rates::table(&[
         ("before, four members", before),
-        ("dead, and the others do not know", unnoticed.unwrap_or_default()),
+        ("killed, not yet noticed", unnoticed.unwrap_or_default()),
         ("while segments move", moving),
         ("after, three members", watch.lap()),
     ]);
@@ -144,8 +147,8 @@ struct Watch {
     /// Operations of each.
     done: BTreeMap<String, u64>,
     /// Since the last line.
-    untold: Lap,
-    told: Option<Moved>,
+    unprinted: Lap,
+    printed: Option<Moved>,
     lap: Lap,
 }
 
@@ -153,7 +156,7 @@ impl Watch {
     fn new(states: &[State]) -> Self {
         let now = Instant::now();
         let done = states.iter().map(|state| (state.name.clone(), state.operations())).collect();
-        Self { begin: now, at: now, done, untold: Lap::default(), told: None, lap: Lap::default() }
+        Self { begin: now, at: now, done, unprinted: Lap::default(), printed: None, lap: Lap::default() }
     }
 
     /// Counts the operations since the last line, of members that were running and still are.
@@ -168,7 +171,7 @@ impl Watch {
         let seconds = (now - self.at).as_secs_f64();
         self.at = now;
         self.lap.add(requests, seconds);
-        self.untold.add(requests, seconds);
+        self.unprinted.add(requests, seconds);
     }
 
     /// Looks at the members after a while, with a line if something has changed or the last one is old.
@@ -177,13 +180,13 @@ impl Watch {
         let states = grid.look().await?;
         self.count(&states);
         let moved = Moved::of(&states);
-        if self.told != Some(moved) || self.untold.seconds() >= UNCHANGED.as_secs_f64() {
-            self.told = Some(moved);
+        if self.printed != Some(moved) || self.unprinted.seconds() >= UNCHANGED.as_secs_f64() {
+            self.printed = Some(moved);
             println!(
                 "{:>5.1} s {:>8} {:>11} {:>9} {:>14} {:>9.1}",
                 self.begin.elapsed().as_secs_f64(),
                 moved.members,
-                grouped(std::mem::take(&mut self.untold).rate()),
+                grouped(std::mem::take(&mut self.unprinted).rate()),
                 grouped(moved.copies as f64),
                 moved.segments_left,
                 moved.bytes_left as f64 / 1e6

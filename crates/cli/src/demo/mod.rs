@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use self::servers::Servers;
 use self::watch::{HEAD, Watch};
-use crate::ending::Signals;
 use crate::join::Join;
 use crate::perf::grid::{Clients, Figures, Settings, Test, Total, bytes};
 use crate::perf::progress::every_second;
+use crate::shutdown::Signals;
 
 /// Start three servers on this host, put 100,000 keys, measure through Hot Rod, kill a server under load, and check the data.
 /// The servers serve until Ctrl-C or SIGTERM.
@@ -60,7 +60,7 @@ impl Demo {
         if self.grid {
             let settings = self.settings();
             let is_good = tokio::select! {
-                is_good = members::show(&self.join, &settings) => is_good?,
+                is_good = members::run(&self.join, &settings) => is_good?,
                 signal = signals.next() => anyhow::bail!("{signal}: the members end"),
             };
             return Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
@@ -70,21 +70,21 @@ impl Demo {
             started = Servers::start(&self.join, SERVERS) => started?,
             signal = signals.next() => anyhow::bail!("{signal} before the servers have started"),
         };
-        let shown = tokio::select! {
-            shown = self.show(&mut servers) => Some(shown),
+        let finished = tokio::select! {
+            finished = self.run_steps(&mut servers) => Some(finished),
             signal = signals.next() => {
                 println!("\n{signal}: the servers end.");
                 None
             }
         };
-        let is_good = match shown {
+        let is_good = match finished {
             None => true,
-            Some(shown) => {
-                let is_good = shown?;
+            Some(finished) => {
+                let is_good = finished?;
                 println!("\n{}", invitation(&servers));
                 tokio::select! {
                     signal = signals.next() => println!("\n{signal}: the servers and their entries end."),
-                    ended = servers.one_has_ended() => {
+                    ended = servers.wait_for_any_end() => {
                         let (name, status) = ended?;
                         anyhow::bail!("server {name} has ended by itself: {status}");
                     }
@@ -104,7 +104,7 @@ impl Demo {
     }
 
     /// Everything until they only serve. Whether all has gone well.
-    async fn show(&self, servers: &mut Servers) -> anyhow::Result<bool> {
+    async fn run_steps(&self, servers: &mut Servers) -> anyhow::Result<bool> {
         let settings = self.settings();
         let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
         println!("Hot Rod on {}, cluster {}.", at.join(", "), self.join.cluster);
@@ -118,11 +118,11 @@ impl Demo {
             begin.elapsed().as_secs_f64()
         );
         println!("\nA client with {} invokers, 80 % reads:", settings.threads);
-        let calm = quiet(&clients, &settings).await?;
-        println!("\nOnce more, and a server dies on the way:");
-        let (table, storm) = with_a_death(servers, &clients, &settings).await?;
+        let calm = measure_without_faults(&clients, &settings).await?;
+        println!("\nAgain, and a server is killed meanwhile:");
+        let (table, storm) = measure_kill(servers, &clients, &settings).await?;
         let found = clients.count(settings.keys).await?;
-        println!("\n{} of {} keys are there.", grouped(found.into()), grouped(settings.keys.into()));
+        println!("\n{} of {} keys are present.", grouped(found.into()), grouped(settings.keys.into()));
         print!("\n{table}");
         let uncertain: u64 = storm.iter().map(|own| own.uncertain).sum();
         let failed = |figures: &[Figures]| figures.iter().map(|own| own.errors + own.missing).sum::<u64>();
@@ -139,17 +139,17 @@ impl Demo {
 }
 
 /// The test without a fault, with its results.
-async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
+async fn measure_without_faults(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
     let running = clients.start(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 });
     // Meanwhile nothing is counted.
     tokio::time::sleep(WARM_UP).await;
     let counter = running.counter();
     let mut second = 0;
-    let tell = |done| {
+    let report = |done| {
         second += 1;
         println!("  second {second}: {:>9} requests/s", grouped(done as f64));
     };
-    let figures = every_second(running.figures(), || counter().operations(), tell).await?;
+    let figures = every_second(running.figures(), || counter().operations(), report).await?;
     println!();
     figures.iter().for_each(|own| println!("{own}"));
     print!("\n{}{}\n", Total::of(&figures).text(settings, "clients"), clients.text());
@@ -157,7 +157,7 @@ async fn quiet(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Fig
 }
 
 /// The test during which a server dies. Returns the rates as a table, and the client's figures.
-async fn with_a_death(
+async fn measure_kill(
     servers: &mut Servers,
     clients: &Clients,
     settings: &Settings,
@@ -178,9 +178,12 @@ async fn with_a_death(
     let killed = Instant::now();
     println!("  kill -9 of server {name}");
     while watch.row(MOVING, usable).await < before.rate() / 2.0 {
-        anyhow::ensure!(killed.elapsed() < MOVING_MAX, "the others do not go on within {MOVING_MAX:?}");
+        anyhow::ensure!(
+            killed.elapsed() < MOVING_MAX,
+            "the other servers do not continue within {MOVING_MAX:?}"
+        );
     }
-    println!("  the others go on, {:.2} s after the kill", killed.elapsed().as_secs_f64());
+    println!("  the other servers continue, {:.2} s after the kill", killed.elapsed().as_secs_f64());
     let unnoticed = watch.lap();
     let again = Instant::now();
     while again.elapsed() < own {
@@ -188,7 +191,7 @@ async fn with_a_death(
     }
     let table = rates::table(&[
         ("before, three servers", before),
-        ("dead, and the others do not know", unnoticed),
+        ("killed, not yet noticed", unnoticed),
         ("after, two servers", watch.lap()),
     ]);
     running.end();

@@ -1,6 +1,6 @@
 //! How much was done at which time, before a death and after it.
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 /// Operations in a time.
 #[derive(Clone, Copy, Default)]

@@ -21,7 +21,7 @@ const START_TIME_MAX: Duration = Duration::from_secs(60);
 /// The time limit for servers to end on request.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
 /// How often it is looked whether they have.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Processes with servers. They end when this one does, whatever ends it: their input ends with it.
 pub(super) struct Servers {
@@ -73,7 +73,7 @@ impl Servers {
     }
 
     /// Waits until one of them has ended. Returns its name, and how.
-    pub(super) async fn one_has_ended(&mut self) -> anyhow::Result<(String, ExitStatus)> {
+    pub(super) async fn wait_for_any_end(&mut self) -> anyhow::Result<(String, ExitStatus)> {
         let mut looks = tokio::time::interval(Duration::from_secs(1));
         loop {
             looks.tick().await;
@@ -95,7 +95,7 @@ impl Servers {
                 if Instant::now() > until {
                     bail!("servers have not ended within {} s, and were killed", END_TIME_MAX.as_secs());
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use super::rates::Lap;
 use crate::perf::grid::{Done, Running};

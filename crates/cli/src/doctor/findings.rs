@@ -32,12 +32,12 @@ pub(super) struct Findings {
     is_well: bool,
     findings: Vec<Finding>,
     #[serde(skip)]
-    is_told_at_once: bool,
+    prints_at_once: bool,
 }
 
 impl Findings {
-    pub(super) fn new(is_told_at_once: bool) -> Self {
-        Self { is_told_at_once, ..Self::default() }
+    pub(super) fn new(prints_at_once: bool) -> Self {
+        Self { prints_at_once, ..Self::default() }
     }
 
     pub(super) fn good(&mut self, checked: impl Into<String>, found: impl Into<String>) {
@@ -70,7 +70,7 @@ impl Findings {
     }
 
     fn add(&mut self, finding: Finding) {
-        if self.is_told_at_once {
+        if self.prints_at_once {
             print!("{}", finding.text());
         }
         self.findings.push(finding);
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn findings_are_told_in_lines_and_in_json() {
+    fn findings_are_printed_as_lines_and_as_json() {
         let mut findings = Findings::new(false);
         findings.good("name", "a is 10.0.0.1");
         findings.warning("buffers", "small", "enlarge them");

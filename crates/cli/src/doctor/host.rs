@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 use super::findings::Findings;
 

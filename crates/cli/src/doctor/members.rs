@@ -44,9 +44,9 @@ impl Member {
 }
 
 /// Returns all members that respond within this time: over multicast, and over TCP on these hosts.
-pub(super) async fn around(hosts: Vec<IpAddr>, patience: Duration) -> Vec<Member> {
+pub(super) async fn query_members(hosts: Vec<IpAddr>, time_limit: Duration) -> Vec<Member> {
     let asking = tokio::task::spawn_blocking(move || {
-        let probe = Probe::for_views(patience);
+        let probe = Probe::for_views(time_limit);
         let mut answers = probe.by_multicast("", |_| ()).unwrap_or_default();
         for host in hosts {
             for nth in 0..MEMBERS_PER_HOST {
@@ -68,7 +68,7 @@ fn newest(answers: &[String]) -> Vec<Member> {
 }
 
 /// Judges the members that have responded for a member that is to join this cluster. `is_expected`: there should be some.
-pub(super) fn judge(
+pub(super) fn check_members(
     members: &[Member],
     cluster: &str,
     own: (u16, u16),
@@ -145,15 +145,15 @@ mod tests {
     const JAVA: &str = "host-123 (ip=/10.0.0.1:7800)\nview=[host-123|1] (2) [host-123, B]\ncluster=shop\n\
                         version=5.4.2.Final (Schiener Berg) (java 21)\n";
 
-    fn judged(members: &[Member], cluster: &str, is_expected: bool) -> (usize, usize, String) {
+    fn checked_members(members: &[Member], cluster: &str, is_expected: bool) -> (usize, usize, String) {
         let mut findings = Findings::new(false);
-        judge(members, cluster, (5, 5), is_expected, &mut findings);
+        check_members(members, cluster, (5, 5), is_expected, &mut findings);
         let counts = (findings.count(Verdict::Bad), findings.count(Verdict::Warning));
         (counts.0, counts.1, findings.json().unwrap())
     }
 
     #[test]
-    fn answers_of_both_kinds_are_read() {
+    fn responses_of_both_kinds_of_member_are_read() {
         let consort = Member::read(CONSORT).unwrap();
         assert_eq!(
             (&*consort.name, &*consort.address, consort.wire()),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_answers_twice_is_one() {
+    fn two_responses_of_a_member_count_once() {
         let later = CONSORT.replace("[A|0] (1) [A]", "[B|1] (2) [B, A]");
         let members = newest(&[CONSORT.to_owned(), JAVA.to_owned(), later]);
         let views: Vec<&str> = members.iter().map(|member| &*member.view).collect();
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn another_name_another_view_and_another_version_are_told_apart() {
+    fn another_name_another_view_and_another_version_are_distinguished() {
         let (a, java) = (Member::read(CONSORT).unwrap(), Member::read(JAVA).unwrap());
-        assert_eq!(judged(&[], "shop", true).1, 1);
-        assert!(judged(&[], "shop", false).2.contains("is alone"));
-        let (bad, _, text) = judged(std::slice::from_ref(&a), "stop", true);
+        assert_eq!(checked_members(&[], "shop", true).1, 1);
+        assert!(checked_members(&[], "shop", false).2.contains("is alone"));
+        let (bad, _, text) = checked_members(std::slice::from_ref(&a), "stop", true);
         assert!(bad == 1 && text.contains("--cluster shop"), "{text}");
-        assert_eq!(judged(std::slice::from_ref(&a), "shop", true).0, 0);
-        let (bad, _, text) = judged(&[a, java], "shop", true);
+        assert_eq!(checked_members(std::slice::from_ref(&a), "shop", true).0, 0);
+        let (bad, _, text) = checked_members(&[a, java], "shop", true);
         assert!(bad == 2 && text.contains("2 views") && text.contains("5.4.2.Final"), "{text}");
     }
 }

@@ -1,10 +1,11 @@
 //! `consort doctor`: why a member is alone, or a client cannot connect.
 
+mod discovered;
 mod findings;
 mod host;
 mod members;
 mod multicast;
-mod pinged;
+mod port_probe;
 mod routers;
 mod server;
 mod stack;
@@ -16,9 +17,9 @@ use clap::Args;
 
 use self::findings::{Findings, Verdict};
 use self::host::Clocks;
+use crate::broken_pipe::print_error;
 use crate::join::Join;
 use crate::password::Login;
-use crate::reader::complain;
 
 /// Find out why a member is alone or a client cannot connect, and print a remedy.
 ///
@@ -72,11 +73,11 @@ struct Stack {
 impl Doctor {
     /// Errors have an exit code of their own, because 1 is an answer.
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(self.look().await.unwrap_or_else(|error| complain(&error, ExitCode::from(2))))
+        Ok(self.check().await.unwrap_or_else(|error| print_error(&error, ExitCode::from(2))))
     }
 
-    async fn look(self) -> anyhow::Result<ExitCode> {
-        let patience = Duration::try_from_secs_f64(self.timeout.max(0.1))?;
+    async fn check(self) -> anyhow::Result<ExitCode> {
+        let time_limit = Duration::try_from_secs_f64(self.timeout.max(0.1))?;
         let (clocks, mut findings) = (Clocks::now(), Findings::new(!self.json));
         host::descriptors(&mut findings);
         let at = match (&self.at, &self.stack.config) {
@@ -84,7 +85,7 @@ impl Doctor {
             (at, _) => at.as_deref(),
         };
         if let Some(at) = at {
-            server::look(self.login.client(at)?, patience, &mut findings).await?;
+            server::check(self.login.client(at)?, time_limit, &mut findings).await?;
         }
         if let Some(config) = self.stack.config {
             let join = Join {
@@ -94,14 +95,14 @@ impl Doctor {
                 bind: self.stack.bind,
                 define: self.stack.define,
             };
-            stack::look(&join, patience, &mut findings).await?;
+            stack::check(&join, time_limit, &mut findings).await?;
         }
         clocks.compare(&mut findings);
         let (bad, warnings) = (findings.count(Verdict::Bad), findings.count(Verdict::Warning));
         if self.json {
             println!("{}", findings.json()?);
         } else {
-            println!("\n{bad} bad, {warnings} to be warned of.");
+            println!("\n{bad} bad, {warnings} warnings.");
         }
         Ok(if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -13,21 +13,23 @@ use super::findings::Findings;
 const WORDS: &[u8] = b"consort doctor";
 
 /// Checks whether members that use this group can reach each other with it on this interface.
-pub(super) fn look(group: IpAddr, interface: &Interface, patience: Duration, findings: &mut Findings) {
+pub(super) fn check(group: IpAddr, interface: &Interface, time_limit: Duration, findings: &mut Findings) {
     let checked = format!("multicast to {group} on {}", interface.name);
     let advice = format!(
         "allow it (ip link set {0} multicast on; ip route add 224.0.0.0/4 dev {0}), or use a stack with a list of hosts (tcp.xml): \
          most clouds have no multicast",
         interface.name
     );
-    match come_back(group, interface, patience) {
-        Ok(true) => findings.good(checked, "it comes back"),
-        Ok(false) => findings.bad(checked, format!("it does not come back within {patience:?}"), advice),
+    match receives_own_multicast(group, interface, time_limit) {
+        Ok(true) => findings.good(checked, "a sent packet is received"),
+        Ok(false) => {
+            findings.bad(checked, format!("a sent packet is not received within {time_limit:?}"), advice);
+        }
         Err(error) => findings.bad(checked, error.to_string(), advice),
     }
 }
 
-fn come_back(group: IpAddr, interface: &Interface, patience: Duration) -> io::Result<bool> {
+fn receives_own_multicast(group: IpAddr, interface: &Interface, time_limit: Duration) -> io::Result<bool> {
     let any =
         SocketAddr::new(if group.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) }, 0);
     let socket = Socket::new(Domain::for_address(any), Type::DGRAM, Some(Protocol::UDP))?;
@@ -49,7 +51,7 @@ fn come_back(group: IpAddr, interface: &Interface, patience: Duration) -> io::Re
         }
     }
     let socket = UdpSocket::from(socket);
-    socket.set_read_timeout(Some(patience))?;
+    socket.set_read_timeout(Some(time_limit))?;
     socket.send_to(WORDS, (group, socket.local_addr()?.port()))?;
     let mut buffer = [0; 64];
     match socket.recv_from(&mut buffer) {
@@ -69,7 +71,7 @@ mod tests {
     fn a_group_of_another_family_is_an_error() {
         let interface = Interface { name: "lo".to_owned(), ip: IpAddr::from([127, 0, 0, 1]), index: 1 };
         let group = "ff0e::8:8:8".parse().unwrap();
-        let error = come_back(group, &interface, Duration::from_millis(10)).unwrap_err();
+        let error = receives_own_multicast(group, &interface, Duration::from_millis(10)).unwrap_err();
         assert!(error.to_string().contains("not of one family"), "{error}");
     }
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use consort_group::config::{HostPort, Property, ProtocolConfig};
 
+use super::discovered::Discovered;
 use super::findings::Findings;
-use super::stack::Discovered;
 
 const CHECKED: &str = "routers to ask (TCPGOSSIP)";
 
 /// Asks each router for the registered members of the cluster.
-pub(super) async fn look(
+pub(super) async fn check(
     protocol: &ProtocolConfig,
     cluster: &str,
-    patience: Duration,
+    time_limit: Duration,
     found: &mut Discovered,
     findings: &mut Findings,
 ) {
@@ -27,26 +27,26 @@ pub(super) async fn look(
     for router in routers {
         let place = router.to_string();
         let checked = format!("router {place}");
-        match consort_router::list_members(&place, patience).await {
+        match consort_router::list_members(&place, time_limit).await {
             Ok(groups) => {
                 is_reached = true;
                 let members = groups.into_iter().filter(|(name, _)| name == cluster);
                 let members: Vec<_> = members.flat_map(|(_, members)| members).collect();
                 let places = members.iter().filter_map(|member| member.phys);
                 found.hosts.extend(places.filter_map(|place| place.ip));
-                found.is_somebody_there |= !members.is_empty();
+                found.has_responses |= !members.is_empty();
                 let names = members.iter().map(|member| {
                     let name = member.name.as_deref().unwrap_or("?");
                     member.phys.map_or_else(|| name.to_owned(), |place| format!("{name} at {place}"))
                 });
-                let told = match members.len() {
+                let result = match members.len() {
                     0 => format!("it responds, and has no member of cluster {cluster}"),
                     _ => format!(
                         "of cluster {cluster} are registered {}",
                         names.collect::<Vec<_>>().join(", ")
                     ),
                 };
-                findings.good(checked, told);
+                findings.good(checked, result);
             }
             Err(error) => findings.warning(
                 checked,

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
 use super::findings::Findings;
-use super::pinged::{self, Answered};
+use super::port_probe::{self, ProbeResult};
 
 /// The tolerated difference of clocks: times are in whole seconds, and responses take some time.
 const SKEW_MAX: Duration = Duration::from_secs(3);
@@ -20,27 +20,28 @@ const SKEW_MAX: Duration = Duration::from_secs(3);
 const ADDRESSES_MAX: usize = 8;
 
 /// Looks at the servers that a client is given, and at those that these name.
-pub(super) async fn look(
+pub(super) async fn check(
     builder: ClientBuilder,
-    patience: Duration,
+    time_limit: Duration,
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
     let mut can_connect = false;
     for server in builder.servers().to_vec() {
-        let Some(address) = reach(&server, patience, findings).await else { continue };
-        can_connect |= converse(address, &server, builder.is_within_tls(), patience, findings).await;
+        let Some(address) = reach(&server, time_limit, findings).await else { continue };
+        can_connect |=
+            identify_service(address, &server, builder.is_within_tls(), time_limit, findings).await;
     }
     if can_connect {
-        connect(builder, patience, findings).await;
+        connect(builder, time_limit, findings).await;
     }
     Ok(())
 }
 
 /// Resolves the server's name and connects. Returns the first of its addresses that accepts.
-async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findings) -> Option<SocketAddr> {
+async fn reach(server: &ServerAddress, time_limit: Duration, findings: &mut Findings) -> Option<SocketAddr> {
     let host = server.host.as_str();
     let checked = format!("name {host}");
-    let found = match timeout(patience, lookup_host((host, server.port))).await {
+    let found = match timeout(time_limit, lookup_host((host, server.port))).await {
         Ok(Ok(found)) => found.take(ADDRESSES_MAX).collect::<Vec<_>>(),
         Ok(Err(error)) => {
             findings.bad(
@@ -53,7 +54,7 @@ async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findin
         Err(_) => {
             findings.bad(
                 checked,
-                format!("the name service says nothing for {patience:?}"),
+                format!("the name service does not respond within {time_limit:?}"),
                 "look at /etc/resolv.conf, or give the host's address",
             );
             return None;
@@ -63,13 +64,15 @@ async fn reach(server: &ServerAddress, patience: Duration, findings: &mut Findin
     findings.good(checked, format!("is {}", addresses.join(", ")));
     let (mut reached, mut failures) = (None, Vec::new());
     for address in found {
-        match timeout(patience, TcpStream::connect(address)).await {
+        match timeout(time_limit, TcpStream::connect(address)).await {
             Ok(Ok(_)) => {
                 findings.good(format!("port {address}"), "a program listens");
                 reached = reached.or(Some(address));
             }
             Ok(Err(error)) => failures.push((address, error.kind(), error.to_string())),
-            Err(_) => failures.push((address, ErrorKind::TimedOut, format!("no answer within {patience:?}"))),
+            Err(_) => {
+                failures.push((address, ErrorKind::TimedOut, format!("no answer within {time_limit:?}")));
+            }
         }
     }
     for (address, kind, why) in failures {
@@ -103,16 +106,16 @@ fn remedy(kind: ErrorKind) -> &'static str {
 }
 
 /// Identifies the service. Returns whether a client can be expected to connect.
-async fn converse(
+async fn identify_service(
     address: SocketAddr,
     server: &ServerAddress,
     is_within_tls: bool,
-    patience: Duration,
+    time_limit: Duration,
     findings: &mut Findings,
 ) -> bool {
     let checked = format!("protocol of {address}");
-    match (pinged::ping(address, patience).await, is_within_tls) {
-        (Answered::HotRod { newest, mechanisms }, false) => {
+    match (port_probe::ping(address, time_limit).await, is_within_tls) {
+        (ProbeResult::HotRod { newest, mechanisms }, false) => {
             findings.good(
                 checked,
                 format!("Hot Rod, up to version {}.{}, without TLS", newest / 10, newest % 10),
@@ -122,26 +125,26 @@ async fn converse(
                 Some(mechanisms) => findings.good(checked, format!("by {}", mechanisms.join(", "))),
                 None => findings.good(checked, "not required"),
             }
-            health(address, server, patience, findings).await;
+            health(address, server, time_limit, findings).await;
             true
         }
-        (Answered::HotRod { .. }, true) => {
+        (ProbeResult::HotRod { .. }, true) => {
             findings.bad(checked, "Hot Rod without TLS, and TLS is expected", "connect with hotrod:// or without use_ssl, or start the server with --tls-cert and --tls-key");
             false
         }
-        (Answered::Tls, true) => {
+        (ProbeResult::Tls, true) => {
             findings.good(checked, "TLS");
             true
         }
-        (Answered::Tls, false) => {
+        (ProbeResult::Tls, false) => {
             findings.bad(
                 checked,
-                "TLS only, and the client comes without",
+                "TLS only, and the client connects without TLS",
                 "connect with hotrods:// (in Java use_ssl=true), and with the certificate to trust",
             );
             false
         }
-        (Answered::Http, _) => {
+        (ProbeResult::Http, _) => {
             findings.bad(
                 checked,
                 "HTTP, and no Hot Rod",
@@ -149,30 +152,30 @@ async fn converse(
             );
             false
         }
-        (Answered::Silence, _) => {
+        (ProbeResult::Silence, _) => {
             findings.bad(
                 checked,
-                format!("it takes connections, and does not answer for {patience:?}"),
-                "a server that is stopped or overloaded, or one that waits for others before it serves (its log says for whom); or a \
+                format!("it accepts connections, and does not respond within {time_limit:?}"),
+                "a server that is stopped or overloaded, or one that waits for other members before it serves (its log names them); or a \
                  member's port for other members (7800 as a rule)",
             );
             false
         }
-        (Answered::Closed, is_within_tls) => {
+        (ProbeResult::Closed, is_within_tls) => {
             // A service that expects a handshake may close the connection silently.
             if is_within_tls {
                 findings.good(checked, "it closes connections without TLS");
             } else {
-                let advice = "it may be a member's port for other members (7800 as a rule), want TLS (hotrods://), or have all the clients that it takes";
+                let advice = "it may be a member's port for other members (7800 as a rule), a port with TLS (hotrods://), or a server at its limit of connections";
                 findings.bad(checked, "it closes connections without an answer", advice);
             }
             is_within_tls
         }
-        (Answered::Refusal(why), _) => {
+        (ProbeResult::Refusal(why), _) => {
             findings.bad(checked, format!("Hot Rod, and it refuses: {why}"), "look into the server's log");
             false
         }
-        (Answered::Other, _) => {
+        (ProbeResult::Other, _) => {
             findings.bad(
                 checked,
                 "something that is neither Hot Rod nor TLS",
@@ -184,11 +187,11 @@ async fn converse(
 }
 
 /// Checks the health that a server reports over HTTP on the same port, and its clock against the local one.
-async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration, findings: &mut Findings) {
+async fn health(address: SocketAddr, server: &ServerAddress, time_limit: Duration, findings: &mut Findings) {
     // A server without HTTP reports no health.
-    let Some(told) = pinged::health(address, server.host.as_str(), patience).await else { return };
-    let is_short = told.memory.as_deref().is_some_and(|memory| memory.contains("short"));
-    if let Some(memory) = &told.memory {
+    let Some(report) = port_probe::health(address, server.host.as_str(), time_limit).await else { return };
+    let is_short = report.memory.as_deref().is_some_and(|memory| memory.contains("short"));
+    if let Some(memory) = &report.memory {
         let checked = format!("memory of {address}");
         if is_short {
             let advice = "writes that add entries are refused: remove entries, give the servers more memory (--memory, or the \
@@ -199,11 +202,11 @@ async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration,
         }
     }
     let checked = format!("health of {address}");
-    match &*told.health {
+    match &*report.health {
         "DEGRADED" if is_short => {
             findings.warning(checked, "DEGRADED", "memory is short; owners of some keys may be unreachable, too: see the servers' logs");
         }
-        "HEALTHY" | "HEALTHY_REBALANCING" => findings.good(checked, &*told.health),
+        "HEALTHY" | "HEALTHY_REBALANCING" => findings.good(checked, &*report.health),
         "DEGRADED" => findings.bad(
             checked,
             "DEGRADED: owners of some keys are unreachable",
@@ -212,20 +215,20 @@ async fn health(address: SocketAddr, server: &ServerAddress, patience: Duration,
         ),
         other => findings.warning(checked, other, "wait until it is HEALTHY"),
     }
-    let Some(date) = told.date else { return };
+    let Some(date) = report.date else { return };
     let now = SystemTime::now();
     let skew = now.duration_since(date).unwrap_or_else(|later| later.duration());
     let checked = format!("clock of {address}");
     if skew > SKEW_MAX {
         let advice = "set both hosts' clocks by the same service: tokens and certificates are good from and until a time";
-        findings.warning(checked, format!("{} s apart from ours", skew.as_secs()), advice);
+        findings.warning(checked, format!("differs from the local clock by {} s", skew.as_secs()), advice);
     } else {
-        findings.good(checked, "as ours");
+        findings.good(checked, "agrees with the local clock");
     }
 }
 
 /// Connects as a client does, and goes to the servers that are named to it.
-async fn connect(builder: ClientBuilder, patience: Duration, findings: &mut Findings) {
+async fn connect(builder: ClientBuilder, time_limit: Duration, findings: &mut Findings) {
     let client = match builder.connect().await {
         Ok(client) => client,
         Err(ConnectError::Unreachable(causes)) => {
@@ -242,7 +245,7 @@ async fn connect(builder: ClientBuilder, patience: Duration, findings: &mut Find
         Ok(names) if names.is_empty() => findings.good("caches", "none, so that clients are sent to no other server"),
         Ok(names) => {
             findings.good("caches", names.join(", "));
-            topology(&client, &names[0], patience, findings).await;
+            topology(&client, &names[0], time_limit, findings).await;
         }
         Err(ClientError::Denied { message, .. }) => findings.bad(
             "caches",
@@ -259,11 +262,13 @@ fn advice_on(cause: &ConnectionError) -> &'static str {
         ConnectionError::Login(LoginError::Rejected { .. }) => {
             "look at the user's name and password, and at the file with the server's users (consort user makes its lines)"
         }
-        ConnectionError::Login(LoginError::NotAsked(_)) => "leave the user out: this server knows none",
+        ConnectionError::Login(LoginError::NotAsked(_)) => "omit the user: this server has no users",
         ConnectionError::Login(LoginError::NoMechanism { .. }) => {
-            "without TLS passwords are sent in no mechanism that shows them: use hotrods://, or give the user a verifier of SCRAM"
+            "without TLS only SCRAM is used: connect with hotrods://, or give the user a SCRAM verifier"
         }
-        ConnectionError::Login(_) => "the server may not be the one that it seems to be",
+        ConnectionError::Login(_) => {
+            "the server has not proved its identity: check the address and the network"
+        }
         ConnectionError::Tls(_) => {
             "give the certificate to trust (trust_store_file_name=FILE), connect by the name that is in the server's certificate \
              (or give it as sni_host_name), and show one if it is asked for"
@@ -274,7 +279,7 @@ fn advice_on(cause: &ConnectionError) -> &'static str {
 }
 
 /// Whether the servers can be reached that clients of this cache are sent to.
-async fn topology(client: &Client, cache: &str, patience: Duration, findings: &mut Findings) {
+async fn topology(client: &Client, cache: &str, time_limit: Duration, findings: &mut Findings) {
     // Any answer brings them, also one that says no.
     if let Err(error) = client.raw(cache).contains(&b"consort doctor"[..]).await {
         findings.warning(
@@ -283,11 +288,11 @@ async fn topology(client: &Client, cache: &str, patience: Duration, findings: &m
             "the user may not read it, or it is degraded",
         );
     }
-    let until = Instant::now() + patience;
+    let until = Instant::now() + time_limit;
     let is_open = |state: &ServerState| !state.is_connected && state.trouble.is_none();
     let mut states = client.states();
     while states.iter().any(is_open) && Instant::now() < until {
-        tokio::time::sleep(patience / 20).await;
+        tokio::time::sleep(time_limit / 20).await;
         states = client.states();
     }
     for ServerState { address, is_connected, trouble } in states {
@@ -297,10 +302,10 @@ async fn topology(client: &Client, cache: &str, patience: Duration, findings: &m
             continue;
         }
         let why = trouble
-            .map_or_else(|| format!("no connection within {patience:?}"), |trouble| trouble.to_string());
+            .map_or_else(|| format!("no connection within {time_limit:?}"), |trouble| trouble.to_string());
         let advice = format!(
-            "have it tell clients a name that they can reach (consort server --advertise HOST), or use clients of BASIC \
-             intelligence; it may also be stopped or overloaded: consort doctor {}:{} tells",
+            "let the server advertise a name that clients can reach (consort server --advertise HOST), or use clients of BASIC \
+             intelligence; it may also be stopped or overloaded: see consort doctor {}:{}",
             address.host, address.port
         );
         findings.bad(checked, why, advice);

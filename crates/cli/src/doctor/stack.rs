@@ -13,12 +13,13 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::discovered::Discovered;
 use super::findings::Findings;
 use super::{host, members, multicast, routers};
 use crate::join::Join;
 
 /// Looks at a stack that a member is to join a cluster by.
-pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Findings) -> anyhow::Result<()> {
+pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Findings) -> anyhow::Result<()> {
     let checked = format!("stack {}", join.config);
     let variables = join.variables()?;
     let (stack, ignored) = match consort_conf::load_stack(&join.config, &variables) {
@@ -45,7 +46,7 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
         }
     };
     if let Err(error) = consort_conf::check_required_layers(&stack) {
-        findings.bad(checked, error.to_string(), "put it in, where the stock stacks have it");
+        findings.bad(checked, error.to_string(), "add it at its place in the stock stacks");
         return Ok(());
     }
     findings.good(checked, names.join(", "));
@@ -68,10 +69,10 @@ pub(super) async fn look(join: &Join, patience: Duration, findings: &mut Finding
     if transport.kind == EdgeKind::Udp {
         host::receive_buffers(transport.mcast_recv_buf_size.max(transport.ucast_recv_buf_size), findings);
     }
-    let found = discover(&stack, &transport, &interface, (&join.cluster, patience), findings).await;
-    let members = members::around(found.hosts, patience).await;
+    let found = discover(&stack, &transport, &interface, (&join.cluster, time_limit), findings).await;
+    let members = members::query_members(found.hosts, time_limit).await;
     unnamed(&members, &join.cluster, &found.asked, findings);
-    members::judge(&members, &join.cluster, own_version(), found.is_somebody_there, findings);
+    members::check_members(&members, &join.cluster, own_version(), found.has_responses, findings);
     Ok(())
 }
 
@@ -81,7 +82,7 @@ fn remedy(error: &str) -> &'static str {
         // A name with several addresses stands for all of them.
         "in Kubernetes use DNS_PING with the name of a headless service: dns_query=\"SERVICE.NAMESPACE.svc\""
     } else {
-        "correct the file where it is said"
+        "correct the file at the named line"
     }
 }
 
@@ -143,22 +144,12 @@ fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
     }
 }
 
-/// The results of discovery.
-#[derive(Default)]
-pub(super) struct Discovered {
-    /// Hosts whose members can be queried.
-    pub(super) hosts: Vec<IpAddr>,
-    /// Addresses that a list of hosts names.
-    asked: Vec<SocketAddr>,
-    pub(super) is_somebody_there: bool,
-}
-
 /// Tries every way in which the stack finds members.
 async fn discover(
     stack: &StackConfig,
     transport: &TransportConfig,
     interface: &Interface,
-    (cluster, patience): (&str, Duration),
+    (cluster, time_limit): (&str, Duration),
     findings: &mut Findings,
 ) -> Discovered {
     let mut found = Discovered::default();
@@ -166,20 +157,20 @@ async fn discover(
     for protocol in &stack.protocols {
         match protocol.short_name() {
             "TCPPING" => match asked_by_tcpping(protocol) {
-                Ok(asked) => hosts(&asked, interface, patience, &mut found, findings).await,
+                Ok(asked) => hosts(&asked, interface, time_limit, &mut found, findings).await,
                 Err(why) => {
                     findings.bad(TCPPING, why, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
                 }
             },
             "DNS_PING" => {
-                hosts(&asked_by_dns(protocol, transport), interface, patience, &mut found, findings).await;
+                hosts(&asked_by_dns(protocol, transport), interface, time_limit, &mut found, findings).await;
             }
-            "TCPGOSSIP" => routers::look(protocol, cluster, patience, &mut found, findings).await,
+            "TCPGOSSIP" => routers::check(protocol, cluster, time_limit, &mut found, findings).await,
             "PING" if transport.ip_mcast => {
-                multicast::look(transport.mcast_addr, interface, patience, findings);
+                multicast::check(transport.mcast_addr, interface, time_limit, findings);
             }
             "MPING" => match protocol.get("mcast_addr").unwrap_or("230.5.6.7").parse() {
-                Ok(group) => multicast::look(group, interface, patience, findings),
+                Ok(group) => multicast::check(group, interface, time_limit, findings),
                 Err(_) => findings.bad("MPING", "mcast_addr is no address", "correct it in the file"),
             },
             "FILE_PING" => directory(protocol.get("location").unwrap_or("/tmp/jgroups"), findings),
@@ -247,14 +238,14 @@ fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked
 async fn hosts(
     asked: &Asked,
     interface: &Interface,
-    patience: Duration,
+    time_limit: Duration,
     found: &mut Discovered,
     findings: &mut Findings,
 ) {
     let Asked { checked, text, named, range, is_list, remedy } = asked;
     let mut asking = JoinSet::new();
     for HostPort { host, port } in named {
-        let resolved = timeout(patience, lookup_host((&**host, *port))).await;
+        let resolved = timeout(time_limit, lookup_host((&**host, *port))).await;
         let mut ips: BTreeSet<IpAddr> = match resolved {
             Ok(Ok(all)) => all.map(|address| address.ip()).collect(),
             Ok(Err(error)) => {
@@ -268,7 +259,7 @@ async fn hosts(
             Err(_) => {
                 findings.bad(
                     format!("name {host}"),
-                    format!("the name service says nothing for {patience:?}"),
+                    format!("the name service does not respond within {time_limit:?}"),
                     "look at /etc/resolv.conf",
                 );
                 continue;
@@ -294,7 +285,7 @@ async fn hosts(
                 let address = SocketAddr::new(ip, port);
                 found.asked.extend(is_list.then_some(address));
                 asking.spawn(async move {
-                    let connected = timeout(patience, TcpStream::connect(address)).await;
+                    let connected = timeout(time_limit, TcpStream::connect(address)).await;
                     (address, matches!(connected, Ok(Ok(_))))
                 });
             }
@@ -310,10 +301,10 @@ async fn hosts(
     found.hosts.extend(there.iter().map(SocketAddr::ip));
     found.hosts.dedup();
     let there: Vec<String> = there.iter().map(ToString::to_string).collect();
-    found.is_somebody_there = !there.is_empty();
+    found.has_responses = !there.is_empty();
     if there.is_empty() {
-        let nobody = format!("no member listens at any of {text}, nor at the {range} ports after each");
-        findings.bad(*checked, nobody, *remedy);
+        let missing = format!("no member listens at any of {text}, nor at the {range} ports after each");
+        findings.bad(*checked, missing, *remedy);
     } else {
         findings.good(*checked, format!("a member listens at {}", there.join(", ")));
     }
@@ -362,7 +353,7 @@ fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], finding
             .collect();
         findings.bad(
             TCPPING,
-            format!("none of them is a member of cluster {cluster}, whose members are elsewhere"),
+            format!("none of them is a member of cluster {cluster}; its members have other addresses"),
             format!("-D jgroups.tcpping.initial_hosts={}", places.join(",")),
         );
     }

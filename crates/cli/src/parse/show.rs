@@ -16,20 +16,22 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    pub(super) fn payload(&mut self, who: &str, kind: Kind, bytes: &Bytes) {
+    pub(super) fn payload(&mut self, connection: &str, kind: Kind, bytes: &Bytes) {
         match kind {
-            Kind::Goodbye => println!("{who}  graceful close"),
+            Kind::Goodbye => println!("{connection}  graceful close"),
             Kind::Setup => match wire::decode_setup(bytes) {
-                Ok(Some((version, peer, _))) => println!("{who}  connection of {peer}, version {version}"),
-                Ok(None) => println!("{who}  the beginning of a connection"),
-                Err(error) => println!("{who}  not a connection's beginning: {error}"),
+                Ok(Some((version, peer, _))) => {
+                    println!("{connection}  connection of {peer}, version {version}");
+                }
+                Ok(None) => println!("{connection}  the beginning of a connection"),
+                Err(error) => println!("{connection}  not a connection's beginning: {error}"),
             },
             Kind::Packet => match wire::decode_packet(bytes, &[]) {
-                Ok(Packet::Single { message, .. }) => self.message(who, "", &message),
+                Ok(Packet::Single { message, .. }) => self.message(connection, "", &message),
                 Ok(Packet::List { cluster, messages, .. }) => {
                     let cluster = cluster.unwrap_or_default();
                     for message in &messages {
-                        self.message(who, &cluster, message);
+                        self.message(connection, &cluster, message);
                     }
                 }
                 Err(_) => self.others += 1,
@@ -37,7 +39,7 @@ impl Shown {
         }
     }
 
-    fn message(&mut self, who: &str, cluster: &str, message: &Message) {
+    fn message(&mut self, connection: &str, cluster: &str, message: &Message) {
         self.messages += 1;
         self.learn(message);
         let name = |address: Option<&consort_group::Address>| {
@@ -53,7 +55,7 @@ impl Shown {
             })
             .collect();
         let line = format!(
-            "{who}  {} -> {}{}{}  {} bytes  {:?}  {}",
+            "{connection}  {} -> {}{}{}  {} bytes  {:?}  {}",
             name(message.src.as_ref()),
             name(message.dest.as_ref()),
             if cluster.is_empty() { "" } else { " in " },

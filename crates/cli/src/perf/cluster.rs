@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use super::member::{self, Request, Work};
 use super::{Common, progress};
-use crate::ending::end_of_input;
 use crate::join::{Join, introduction};
+use crate::shutdown::end_of_input;
 
 /// The first port of members on this host: other than JGroups' 7800, so that a test does not disturb other clusters.
 const FIRST_PORT: u16 = 17_800;
@@ -84,7 +84,7 @@ impl<W: Work> Cluster<W> {
         limit: Duration,
     ) -> anyhow::Result<Vec<Answer<A>>> {
         let answers = self.ask(Request::Start, test, limit);
-        progress::shown(answers, || self.work.counted(), W::COUNTED).await
+        progress::with_counter(answers, || self.work.counted(), W::COUNTED).await
     }
 
     /// Asks every member at once, ourselves included. All of them have to answer.

@@ -145,7 +145,7 @@ pub(crate) async fn wait_for_members(channel: &Channel, wanted: usize) -> anyhow
     let has_all = views.wait_for(|view| view.as_ref().is_some_and(|view| view.len() >= wanted));
     if tokio::time::timeout(JOIN_TIME_MAX, has_all).await.is_err() {
         bail!(
-            "only {} of {wanted} members have come: {}",
+            "only {} of {wanted} members have joined: {}",
             channel.view().map_or(0, |v| v.len()),
             channel.view_text()
         );
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_has_the_size_that_is_asked_for() {
+    fn a_value_has_the_requested_size() {
         let values = Values::default();
         for size in [0, 5_000, 1_000, 6_000] {
             let request = Request::get(size);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_menu_shows_what_is_set() {
+    fn the_menu_shows_the_settings() {
         let mut test = Arguments::parse_from(["uperf", "--menu"]).test;
         assert_eq!(
             text(&test),

@@ -1,7 +1,6 @@
 //! Performance tests: members that work for each other, and the one that starts them and collects the figures.
 
 mod cluster;
-mod extent;
 pub(crate) mod grid;
 pub(crate) mod member;
 mod menu;
@@ -9,14 +8,19 @@ pub(crate) mod mperf;
 pub(crate) mod progress;
 pub(crate) mod range;
 mod report;
+mod stop_condition;
 pub(crate) mod uperf;
 
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use consort_channel::IgnoringReceiver;
 use serde::Serialize;
 
 pub(crate) use self::cluster::{Cluster, Others, member_name};
+use self::uperf::{Caller, Uperf};
 use crate::join::Join;
 
 /// The options of both tests.
@@ -51,6 +55,17 @@ pub(crate) struct Common {
     /// Start no members: wait for --members that are started elsewhere
     #[arg(long, conflicts_with = "join_only")]
     pub(crate) start_none: bool,
+}
+
+/// Runs `consort uperf`: one measurement, or the menu.
+pub(crate) async fn run_uperf(mut test: Uperf) -> anyhow::Result<ExitCode> {
+    let cluster =
+        Cluster::assemble("uperf", &mut test.common, Arc::<Caller>::default(), IgnoringReceiver).await?;
+    let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
+    let is_good =
+        if test.menu { menu::serve(&mut test, &cluster).await? } else { test.round(&cluster).await? };
+    cluster.close().await;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// How long members may take to find each other.

@@ -11,13 +11,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use clap::Args;
 use consort_channel::rpc::RpcDispatcher;
 use consort_channel::{Address, Channel, Delivery, Message, Receiver};
-use consort_measure::{grouped, process};
+use consort_procstat::{grouped, process};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::cluster::Answer;
-use super::extent::Extent;
 use super::member::{Request, Work};
+use super::stop_condition::StopCondition;
 use super::{Cluster, Common, range};
 use crate::terminal::Escaped;
 
@@ -43,7 +43,7 @@ pub(crate) struct Mperf {
 struct Test {
     threads: usize,
     size: usize,
-    extent: Extent,
+    stop: StopCondition,
     /// The members whose messages each of them receives.
     members: u64,
 }
@@ -243,22 +243,22 @@ impl Work for Counter {
         let payloads = Arc::new(Payloads::new(count, test.size));
         let senders: Vec<_> = (0..count)
             .map(|nth| {
-                let share = test.extent.share(nth.into(), count.into());
+                let share = test.stop.share(nth.into(), count.into());
                 let (channel, payloads) = (dispatcher.channel().clone(), payloads.clone());
                 tokio::spawn(sender(channel, payloads, nth, share, is_over.clone()))
             })
             .collect();
-        if let Extent::Time { warmup_ms, .. } = test.extent {
+        if let StopCondition::Time { warmup_ms, .. } = test.stop {
             tokio::time::sleep(Duration::from_millis(warmup_ms)).await;
         }
         let (start, cpu, before) = (Instant::now(), process::cpu(), self.received.load(Relaxed));
-        let received = match test.extent {
-            Extent::Time { time_ms, .. } => {
+        let received = match test.stop {
+            StopCondition::Time { time_ms, .. } => {
                 tokio::time::sleep(Duration::from_millis(time_ms)).await;
                 self.received.load(Relaxed) - before
             }
             // The others may have begun before this member: earlier messages count.
-            Extent::Number(own) => self.wait_for(own.saturating_mul(test.members)).await,
+            StopCondition::Number(own) => self.wait_for(own.saturating_mul(test.members)).await,
         };
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));
         is_over.store(true, Relaxed);
@@ -335,17 +335,17 @@ impl Mperf {
         cluster: &Cluster<Counter>,
     ) -> anyhow::Result<(Vec<Answer<Sent>>, Vec<Answer<Verdict>>)> {
         let common = &self.common;
-        let extent = Extent::new(self.messages, common);
+        let stop = StopCondition::new(self.messages, common);
         let members = cluster.members() as u64;
-        let test = Test { threads: common.threads, size: common.size, extent, members };
-        let text = extent.text(common, "messages");
+        let test = Test { threads: common.threads, size: common.size, stop, members };
+        let text = stop.text(common, "messages");
         eprintln!(
             "{}: {} senders each, {} bytes, {text}",
             Escaped(cluster.view_text()),
             test.threads,
             test.size
         );
-        let sent = cluster.start::<Sent>(&test, extent.limit(common)).await?;
+        let sent = cluster.start::<Sent>(&test, stop.limit(common)).await?;
         let counts = sent.iter().map(|sent| (sent.member.to_string(), sent.content.per_sender.clone()));
         let question = Question { sent: counts.collect(), wait_ms: 30_000 };
         let verdicts = cluster.ask(Request::Finish, &question, Duration::from_secs(60)).await?;
@@ -429,13 +429,13 @@ mod tests {
     }
 
     #[test]
-    fn a_duplicate_and_a_gap_are_told_apart_across_laps() {
+    fn a_duplicate_and_a_gap_are_distinguished_across_laps() {
         let row = counted((0..300).chain([299]).chain(310..600));
         assert_eq!((row.count, row.next, row.duplicated, row.reordered), (591, 600, 1, 1));
     }
 
     #[test]
-    fn marks_of_nobody_take_no_memory() {
+    fn marks_without_a_sender_take_no_memory() {
         let mut rows = Vec::new();
         Counter::count(&mut rows, &Bytes::from_static(&[0xff; 4]));
         Counter::count(&mut rows, &Bytes::from_static(&[0; 3]));

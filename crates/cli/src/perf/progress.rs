@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 /// Does the work, and reports every second how much `count` has grown.
 pub(crate) async fn every_second<T>(
@@ -29,7 +29,7 @@ pub(crate) async fn every_second<T>(
 }
 
 /// Does the work, with a line on the terminal, if there is one, with the count of the last second.
-pub(crate) async fn shown<T>(work: impl Future<Output = T>, count: impl Fn() -> u64, what: &str) -> T {
+pub(crate) async fn with_counter<T>(work: impl Future<Output = T>, count: impl Fn() -> u64, what: &str) -> T {
     let mut terminal = std::io::stderr();
     if !terminal.is_terminal() {
         return work.await;

@@ -1,6 +1,5 @@
 //! `consort uperf`: synchronous RPCs as JGroups' UPerf does them (S001, S003).
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,18 +8,18 @@ use anyhow::Context;
 use bytes::Bytes;
 use clap::Args;
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
-use consort_channel::{Address, Flags, IgnoringReceiver, View};
+use consort_channel::{Address, Flags, View};
 use consort_group::Rng;
-use consort_measure::{grouped, process};
+use consort_procstat::{grouped, process};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::cluster::Answer;
-use super::extent::Extent;
 use super::member::{Request, Work};
 use super::report::{Counts, Percentiles, histogram};
-use super::{Cluster, Common, menu, range};
+use super::stop_condition::StopCondition;
+use super::{Cluster, Common, range};
 use crate::terminal::Escaped;
 
 /// Measures remote procedure calls between all members of a cluster.
@@ -57,7 +56,7 @@ pub(crate) struct Uperf {
     requests: Option<u64>,
     /// Open a menu instead of measuring once
     #[arg(long, visible_alias = "interactive", conflicts_with_all = ["join_only", "json"])]
-    menu: bool,
+    pub(super) menu: bool,
 }
 
 /// The order to every member.
@@ -68,7 +67,7 @@ struct Test {
     read: f64,
     anycast: usize,
     oob: bool,
-    extent: Extent,
+    stop: StopCondition,
 }
 
 /// The results of a member.
@@ -169,21 +168,21 @@ impl Work for Caller {
 
 /// One member's part of the test.
 async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -> anyhow::Result<Figures> {
-    let has_warmup = matches!(test.extent, Extent::Time { .. });
+    let has_warmup = matches!(test.stop, StopCondition::Time { .. });
     progress.is_measuring.store(!has_warmup, Relaxed);
     let mut callers = JoinSet::new();
     for nth in 0..test.threads as u64 {
-        let share = test.extent.share(nth, test.threads as u64);
+        let share = test.stop.share(nth, test.threads as u64);
         callers.spawn(caller(dispatcher.clone(), test.clone(), progress.clone(), nth, share));
     }
-    if let Extent::Time { warmup_ms, .. } = test.extent {
+    if let StopCondition::Time { warmup_ms, .. } = test.stop {
         tokio::time::sleep(Duration::from_millis(warmup_ms)).await;
     }
     let (start, cpu) = (Instant::now(), process::cpu());
     progress.is_measuring.store(true, Relaxed);
-    match test.extent {
-        Extent::Time { time_ms, .. } => tokio::time::sleep(Duration::from_millis(time_ms)).await,
-        Extent::Number(_) => all(&mut callers).await?,
+    match test.stop {
+        StopCondition::Time { time_ms, .. } => tokio::time::sleep(Duration::from_millis(time_ms)).await,
+        StopCondition::Number(_) => all(&mut callers).await?,
     }
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), process::cpu().saturating_sub(cpu));
     progress.is_over.store(true, Relaxed);
@@ -255,16 +254,6 @@ async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, 
 }
 
 impl Uperf {
-    pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
-        let cluster =
-            Cluster::assemble("uperf", &mut self.common, Arc::<Caller>::default(), IgnoringReceiver).await?;
-        let Some(cluster) = cluster else { return Ok(ExitCode::SUCCESS) };
-        let is_good =
-            if self.menu { menu::serve(&mut self, &cluster).await? } else { self.round(&cluster).await? };
-        cluster.close().await;
-        Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-
     /// Measures once and prints the results. Returns whether all calls succeeded.
     pub(super) async fn round(&self, cluster: &Cluster<Caller>) -> anyhow::Result<bool> {
         let figures = self.measure(cluster).await?;
@@ -280,7 +269,7 @@ impl Uperf {
             read: self.read,
             anycast: self.anycast,
             oob: self.oob,
-            extent: Extent::new(self.requests, common),
+            stop: StopCondition::new(self.requests, common),
         };
         eprintln!(
             "{}: {} senders each, {:.0} % reads of {} bytes, {}{}",
@@ -288,10 +277,10 @@ impl Uperf {
             test.threads,
             test.read * 100.0,
             test.size,
-            test.extent.text(common, "calls"),
+            test.stop.text(common, "calls"),
             if cluster.members() == 1 { ", all to itself" } else { "" }
         );
-        cluster.start(&test, test.extent.limit(common)).await
+        cluster.start(&test, test.stop.limit(common)).await
     }
 
     /// Prints the figures. Returns whether there were calls, and none failed.
@@ -366,7 +355,7 @@ mod tests {
 
     /// S001-5: a cluster of one makes its calls, too.
     #[test]
-    fn a_member_calls_the_others_and_itself_only_where_there_are_none() {
+    fn a_member_calls_the_others_or_itself_if_alone() {
         let [a, b, c] = [1, 2, 3].map(|seed| Address::random(&mut Rng::new(seed)));
         let view = |members: &[&Address]| {
             let members: Vec<Address> = members.iter().map(|&member| member.clone()).collect();

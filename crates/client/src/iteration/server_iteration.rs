@@ -136,8 +136,8 @@ async fn begin(
 
 impl RemoteIteration {
     /// The cluster that runs the iteration.
-    pub(super) fn site(&self) -> u64 {
-        self.target.server.site
+    pub(super) fn switches(&self) -> u64 {
+        self.target.server.switches
     }
 
     async fn next(&self) -> Result<Batch, BatchError> {

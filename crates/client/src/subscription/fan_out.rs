@@ -26,7 +26,7 @@ impl Wake for WakeAll {
     }
 }
 
-fn together(mut wakers: Vec<Waker>) -> Option<Waker> {
+fn wake_all(mut wakers: Vec<Waker>) -> Option<Waker> {
     if wakers.len() > 1 { Some(Waker::from(Arc::new(WakeAll(wakers)))) } else { wakers.pop() }
 }
 
@@ -80,7 +80,7 @@ impl<T: ByteSize + Clone> FanOut<T> {
         // Most listeners have one reader, and need no copy.
         match &readers.queues[..] {
             [only] => only.push(delivery),
-            queues => together(queues.iter().filter_map(|queue| queue.push(delivery.clone())).collect()),
+            queues => wake_all(queues.iter().filter_map(|queue| queue.push(delivery.clone())).collect()),
         }
     }
 
@@ -88,7 +88,7 @@ impl<T: ByteSize + Clone> FanOut<T> {
     pub(super) fn end(&self, error: &ClientError) -> Option<Waker> {
         let mut readers = self.lock();
         readers.end = Some(error.clone());
-        together(readers.queues.iter().filter_map(|queue| queue.end(error.clone())).collect())
+        wake_all(readers.queues.iter().filter_map(|queue| queue.end(error.clone())).collect())
     }
 }
 

@@ -85,10 +85,10 @@ impl Authority {
             let until = now.saturating_add_signed(good_for);
             let claims = format!(r#"{{"aud":"{audience}","sub":"{user}","exp":{until}}}"#);
             let encoded = |text: &[u8]| URL_SAFE_NO_PAD.encode(text);
-            let said =
+            let content =
                 format!("{}.{}", encoded(br#"{"alg":"ES256","typ":"JWT"}"#), encoded(claims.as_bytes()));
-            let signed = signer.sign(&random, said.as_bytes()).unwrap();
-            format!("{said}.{}", encoded(signed.as_ref()))
+            let signed = signer.sign(&random, content.as_bytes()).unwrap();
+            format!("{content}.{}", encoded(signed.as_ref()))
         };
         (file, token)
     }

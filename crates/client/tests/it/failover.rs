@@ -21,14 +21,14 @@ async fn no_acknowledged_write_is_lost_when_a_server_dies_and_the_client_follows
     })
     .await;
     let callers = Callers::begin(&cache, 64);
-    callers.go_on(1_000).await;
+    callers.wait_for_writes(1_000).await;
     servers["A"].owners.are(3).await;
     servers.remove("B");
     eventually("the client knows", async || client.servers().len() == 2).await;
-    callers.go_on(1_000).await;
+    callers.wait_for_writes(1_000).await;
     // The client learns of the replacement from a topology.
     servers.insert("D", Running::start("failover", "D").await);
     eventually("the client hears of the new one", async || client.servers().len() == 3).await;
-    callers.go_on(1_000).await;
+    callers.wait_for_writes(1_000).await;
     callers.end().await;
 }

@@ -29,7 +29,7 @@ async fn filled(client: &Client, count: u32) -> BTreeMap<u32, u32> {
 }
 
 #[tokio::test]
-async fn every_entry_comes_once_in_every_version() {
+async fn iteration_returns_every_entry_once_in_every_version() {
     let (server, admin) = Running::with_cache("walks", "c").await;
     let entries = filled(&admin, 2_000).await;
     for version in versions(ProtocolVersion::V2_3) {
@@ -46,7 +46,7 @@ async fn every_entry_comes_once_in_every_version() {
 }
 
 #[tokio::test]
-async fn batches_segments_and_filters_are_as_asked_for() {
+async fn batches_segments_and_filters_follow_the_request() {
     let (_server, client) = Running::with_cache("walk-settings", "c").await;
     let entries = filled(&client, 300).await;
     let cache = client.cache::<u32, u32>("c");
@@ -80,7 +80,7 @@ async fn batches_segments_and_filters_are_as_asked_for() {
 }
 
 #[tokio::test]
-async fn metadata_comes_with_entries() {
+async fn iteration_returns_metadata_with_entries() {
     let (_server, client) = Running::with_cache("walk-metadata", "c").await;
     let cache = client.cache::<u32, u32>("c");
     let hour = Lifetime::lifespan(Duration::from_secs(3_600));
@@ -97,7 +97,7 @@ async fn metadata_comes_with_entries() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_entry_comes_once_while_servers_come_and_go() {
+async fn iteration_returns_every_entry_once_while_servers_join_and_leave() {
     let mut servers = BTreeMap::new();
     for name in ["A", "B", "C"] {
         servers.insert(name, Running::start("walk-failover", name).await);

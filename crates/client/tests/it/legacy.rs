@@ -252,7 +252,7 @@ async fn s002_22_users_are_known_in_every_version_before_3_0() {
 
 /// S002-22: the client detects a server of 2.4.
 #[tokio::test]
-async fn s002_22_an_old_server_is_found_out_and_spoken_to_in_its_version() {
+async fn s002_22_an_old_server_is_detected_and_gets_requests_of_its_version() {
     let played = ScriptedServer::listen().await;
     let uri = format!("hotrod://{}", played.at());
     let serving = async {

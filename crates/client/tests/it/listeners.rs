@@ -83,7 +83,7 @@ async fn chunked_writes_that_skip_listeners_cause_no_events() {
 }
 
 #[tokio::test]
-async fn events_come_in_order_on_the_shared_connection_in_every_version() {
+async fn events_arrive_in_order_on_the_shared_connection_in_every_version() {
     let (server, writer) = Running::with_cache("events", "c").await;
     let written = writer.cache::<String, u32>("c");
     for version in versions(ProtocolVersion::V2_1) {
@@ -113,7 +113,7 @@ async fn events_come_in_order_on_the_shared_connection_in_every_version() {
 }
 
 #[tokio::test]
-async fn initial_state_comes_first_and_filters_and_kinds_apply() {
+async fn initial_state_arrives_first_and_filters_and_kinds_apply() {
     let (_server, client) = Running::with_cache("event-state", "c").await;
     let cache = client.raw("c");
     for key in ["a1", "a2", "b1"] {
@@ -152,7 +152,7 @@ async fn made(events: &mut Events<Bytes>, kind: EventKind, made: &[u8]) {
 
 /// With plain bytes, because the converter's format is the same in every version.
 #[tokio::test]
-async fn a_converter_of_the_servers_tells_values_in_every_version() {
+async fn a_server_converter_sends_values_in_events_in_every_version() {
     let (server, writer) = Running::with_cache("event-converter", "c").await;
     let written = writer.raw("c");
     for version in versions(ProtocolVersion::V2_1) {

@@ -1,8 +1,10 @@
 //! The client against servers of this process, over real sockets.
 
 mod certificates;
+mod chunked_values;
 mod counters;
 mod failover;
+mod failover_clusters;
 mod http;
 mod iteration;
 #[cfg(feature = "legacy")]
@@ -10,12 +12,10 @@ mod legacy;
 mod listeners;
 mod multimaps;
 mod near;
-mod pieces;
 mod queries;
 mod scripted_server;
 mod security;
 mod servers;
 mod sharing;
-mod sites;
 mod verbs;
 mod write_tracker;

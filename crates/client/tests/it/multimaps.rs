@@ -66,7 +66,7 @@ async fn with_duplicates_a_key_has_a_value_as_often_as_it_was_put() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_no_bucket_is_an_error_and_stays() {
+async fn reading_a_value_that_is_no_bucket_fails_and_keeps_it() {
     let (_server, client) = Running::with_cache("mixed", "m").await;
     let (cache, map) = (client.cache::<String, u32>("m"), client.multimap::<String, u32>("m"));
     cache.put("plain", &7).await.unwrap();

@@ -28,7 +28,7 @@ async fn near(client: &Client, near: NearCacheConfig) -> Numbers {
 }
 
 #[tokio::test]
-async fn a_near_cache_answers_reads_until_an_entry_changes_in_every_version() {
+async fn a_near_cache_serves_reads_until_an_entry_changes_in_every_version() {
     let (server, writer) = Running::with_cache("near", "c").await;
     let written = writer.cache::<u32, u32>("c");
     for version in versions(ProtocolVersion::V2_1) {
@@ -158,8 +158,8 @@ async fn s002_18_servers_send_no_events_of_uncached_keys() {
     written.put(&7, &70).await.unwrap();
     eventually("the event arrives", async || cache.get(&7).await.unwrap() == Some(70)).await;
     // The filter is half empty: fewer than 1 % of other keys cause events.
-    let told = cache.near_stats().unwrap().events;
-    assert!((1..40).contains(&told), "{told} events");
+    let events = cache.near_stats().unwrap().events;
+    assert!((1..40).contains(&events), "{events} events");
 
     // Evicted keys are removed from the filter.
     for key in 0..1_000 {

@@ -31,7 +31,7 @@ async fn fill(books: &RawCache) {
 }
 
 #[tokio::test]
-async fn queries_find_entities_and_rows_and_take_away_in_every_version() {
+async fn queries_return_entities_and_rows_and_delete_in_every_version() {
     let (server, admin) = Running::with_cache("queries", "books").await;
     admin.raw("___protobuf_metadata").put(&b"book.proto"[..], SCHEMA.as_bytes()).await.unwrap();
     for version in versions(ProtocolVersion::V2_8) {

@@ -165,7 +165,7 @@ async fn a_write_that_was_not_sent_waits_for_the_next_connection() {
 }
 
 #[tokio::test]
-async fn an_operation_ends_at_its_deadline_and_the_connection_goes_on() {
+async fn an_operation_ends_at_its_deadline_and_the_connection_continues() {
     let played = ScriptedServer::listen().await;
     let (client, mut server) = played.client().await;
     let cache = client.raw("c").with_timeout(Duration::from_millis(200));
@@ -270,7 +270,7 @@ pub(crate) fn topology(id: i32, servers: &[&ScriptedServer], primary_of_46: u32)
 
 /// Facts 4.2: `key1` is in segment 46 of 256.
 #[tokio::test]
-async fn requests_go_to_the_owner_once_it_is_known_and_elsewhere_when_it_is_gone() {
+async fn requests_go_to_the_owner_and_to_other_servers_without_it() {
     let (one, two) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let (client, mut first) = one.client().await;
     let cache = client.raw("c");
@@ -300,7 +300,7 @@ async fn requests_go_to_the_owner_once_it_is_known_and_elsewhere_when_it_is_gone
 }
 
 #[tokio::test]
-async fn a_server_that_is_named_no_more_is_left_when_it_has_answered() {
+async fn a_removed_server_is_disconnected_after_its_last_response() {
     let (one, two) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let (client, mut first) = one.client().await;
     let cache = client.raw("c");
@@ -324,17 +324,17 @@ async fn a_server_that_is_named_no_more_is_left_when_it_has_answered() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_reached_as_it_is_named_keeps_being_asked_as_it_was() {
+async fn a_server_with_an_unreachable_advertised_name_is_used_by_its_configured_address() {
     let (one, closed) = (ScriptedServer::listen().await, ScriptedServer::listen().await);
     let (client, mut server) = one.client().await;
-    let told = topology(9, &[&closed], 0);
+    let update = topology(9, &[&closed], 0);
     drop(closed);
     let cache = client.raw("c");
     for _ in 0..3 {
         let read = begin(&cache, get);
         let request = server.next().await.unwrap();
         let mut response = Response::new(request.header.id, Status::Success, value("v"));
-        response.topology = Some(told.clone().into());
+        response.topology = Some(update.clone().into());
         server.send(&request, response).await;
         read.await.unwrap().unwrap();
     }

@@ -80,8 +80,8 @@ async fn a_user_is_known_by_every_mechanism_of_passwords() {
     for mechanism in [Mechanism::Scram(Hash::Sha256), Mechanism::Scram(Hash::Sha512), Mechanism::Plain] {
         works(&to(&server).user("admin", "secret").mechanism(mechanism).connect().await.unwrap()).await;
         let error = login_error(to(&server).user("admin", "wrong").mechanism(mechanism)).await;
-        let LoginError::Rejected { mechanism: told, message } = error else { panic!("{error}") };
-        assert_eq!((told, &message[..]), (mechanism, "ISPN006024: Invalid credentials"));
+        let LoginError::Rejected { mechanism: refused, message } = error else { panic!("{error}") };
+        assert_eq!((refused, &message[..]), (mechanism, "ISPN006024: Invalid credentials"));
     }
     works(&Client::connect(&format!("hotrod://admin:secret@{}", server.at)).await.unwrap()).await;
     let reader = Client::connect(&format!("hotrod://reader:p%40ss%20w%3Ard%2F@{}", server.at)).await.unwrap();
@@ -365,14 +365,17 @@ async fn a_token_authenticates_its_user_until_it_expires() {
     works(&with(&token("shop", "admin", MINUTE)).connect().await.unwrap()).await;
     let reader = with(&token("shop", "reader", MINUTE)).connect().await.unwrap();
     assert!(matches!(reader.raw("c").clear().await, Err(ClientError::Denied { .. })));
-    for (token, told) in [
+    for (token, expected) in [
         (token("bank", "admin", MINUTE), "it is for another audience"),
         (forged("shop", "admin", MINUTE), "its signature is invalid"),
         (token("shop", "nobody", MINUTE), "ISPN006024: Invalid credentials"),
         (token("shop", "admin", -MINUTE), "it has expired"),
     ] {
         let error = login_error(with(&token)).await;
-        assert!(matches!(&error, LoginError::Rejected { message, .. } if message.ends_with(told)), "{error}");
+        assert!(
+            matches!(&error, LoginError::Rejected { message, .. } if message.ends_with(expected)),
+            "{error}"
+        );
     }
     // Without TLS the token is not sent.
     let open = Server::builder().users(Users::parse("users", USERS).unwrap()).allow_cleartext();
@@ -442,7 +445,7 @@ async fn a_token_issuer_changes_its_key_while_both_keys_are_accepted() {
 
 /// An incomplete handshake costs the server little and other clients nothing.
 #[tokio::test]
-async fn half_handshakes_are_not_waited_for() {
+async fn incomplete_handshakes_do_not_delay_other_connections() {
     let authority = Authority::new("half");
     let patience = Duration::from_millis(400);
     let builder = within_tls(&authority, ClientCertificates::NotAsked).handshake_timeout(patience);
@@ -451,11 +454,11 @@ async fn half_handshakes_are_not_waited_for() {
     works(&client).await;
     // The header of a TLS record of 512 bytes without its content; and bytes that are no TLS record.
     let begun = Instant::now();
-    for (said, is_waited_for) in
+    for (request, is_waited_for) in
         [(&b"\x16\x03\x01\x02\x00"[..], true), (b"", true), (b"GET / HTTP/1.1\r\n\r\n", false)]
     {
         let mut stream = TcpStream::connect(server.at).await.unwrap();
-        stream.write_all(said).await.unwrap();
+        stream.write_all(request).await.unwrap();
         let mut sink = Vec::new();
         // An alert may come first.
         let _ = timeout(PATIENCE, stream.read_to_end(&mut sink)).await.expect("it is closed");

@@ -139,7 +139,7 @@ async fn a_dropped_client_leaves_no_connection_and_no_task() {
 }
 
 #[tokio::test]
-async fn a_closed_client_says_so() {
+async fn operations_of_a_closed_client_fail_with_closed() {
     let (server, client) = Running::with_cache("closed", "c").await;
     let cache = client.cache::<u32, u32>("c");
     client.close().await;

@@ -111,9 +111,9 @@ async fn bulk_errors_name_the_affected_keys() {
     let failed =
         cache.put_all([("z", &small), ("user:7", &large), ("a", &small)].map(of_bytes)).await.unwrap_err();
     assert_eq!(failed.places, [2, 1, 0], "all of its request, in the order of the request");
-    let told = failed.to_string();
-    assert!(told.starts_with("one of the keys 2, 1, 0: "), "{told}");
-    assert!(told.contains(": of the request's keys, that at 1, \"user:7\": memory of "), "{told}");
+    let message = failed.to_string();
+    assert!(message.starts_with("one of the keys 2, 1, 0: "), "{message}");
+    assert!(message.contains(": key 1 of the request, \"user:7\": memory of "), "{message}");
     let failed = cache.get_all([&b"a"[..], &endless]).await.unwrap_err();
     assert_eq!(failed.places, [1]);
     assert!(failed.to_string().starts_with("key 1: key of "), "{failed}");
@@ -235,7 +235,7 @@ pub(crate) async fn check_sent_flags(version: ProtocolVersion) {
 }
 
 #[tokio::test]
-async fn caches_are_made_listed_and_removed() {
+async fn caches_are_created_listed_and_removed() {
     let server = Running::start("administration", "A").await;
     let client = server.client().await;
     let admin = client.administration();

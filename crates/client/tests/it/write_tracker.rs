@@ -77,7 +77,7 @@ impl Callers {
     }
 
     /// Waits until this many more rounds are done.
-    pub(crate) async fn go_on(&self, count: u64) {
+    pub(crate) async fn wait_for_writes(&self, count: u64) {
         let mut done = self.done.subscribe();
         let wanted = *done.borrow() + count;
         timeout(PATIENCE, done.wait_for(|done| *done >= wanted))

@@ -254,7 +254,7 @@ impl Coordinator {
             Role::Leading => {
                 let led = self.led.iter().map(|(id, led)| format!("cache {:08x}: {}", id.0, led.describe()));
                 let restoring = self.restoring.iter().map(|(id, restoring)| {
-                    format!("cache {:08x} waits until {:?} are back", id.0, restoring.missing())
+                    format!("cache {:08x} waits until {:?} have rejoined", id.0, restoring.missing())
                 });
                 let new = self.new.iter().map(|new| format!("waits for the status of {:?}", new.missing()));
                 led.chain(restoring).chain(new).collect::<Vec<_>>().join("; ")

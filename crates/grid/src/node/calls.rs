@@ -191,7 +191,7 @@ impl InFlight {
         if ack.outcome.is_some() {
             acks.outcome = ack.outcome.take();
         }
-        acks.needed = acks.needed.max(ack.acks);
+        acks.needed = acks.needed.max(ack.expected_acks);
         if acks.from.len() >= usize::from(acks.needed) { acks.outcome.take() } else { None }
     }
 }
@@ -438,14 +438,14 @@ mod tests {
     }
 
     fn ack(number: u64, epoch: u32, outcome: Option<Outcome>) -> Ack {
-        Ack { number, epoch, acks: 2, outcome }
+        Ack { number, epoch, expected_acks: 2, outcome }
     }
 
     #[test]
     fn as_many_are_waited_for_as_anybody_has_said() {
         let mut calls = Calls::default();
         let number = calls.open(call());
-        calls.ack(&member(1), Ack { acks: 3, ..ack(number, 1, Some(Outcome::Read(None))) });
+        calls.ack(&member(1), Ack { expected_acks: 3, ..ack(number, 1, Some(Outcome::Read(None))) });
         calls.ack(&member(2), ack(number, 1, None));
         assert_eq!(calls.finished.len(), 0);
         calls.ack(&member(3), ack(number, 1, None));

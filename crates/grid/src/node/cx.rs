@@ -55,7 +55,7 @@ pub(crate) struct Cx {
     /// member's owners there know.
     parted: BTreeMap<Address, (Time, BTreeSet<CacheId>)>,
     /// Commands of this member to itself.
-    pub(crate) inner: VecDeque<Command>,
+    pub(crate) own_commands: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
     /// The bytes of events that wait for readers of listeners, of all caches.
     pub(crate) waiting_events: WaitingEvents,
@@ -131,7 +131,7 @@ impl Cx {
             responses: Responses::default(),
             waiting: Vec::new(),
             parted: BTreeMap::new(),
-            inner: VecDeque::new(),
+            own_commands: VecDeque::new(),
             events: VecDeque::new(),
             waiting_events: WaitingEvents::default(),
             computations: Computations::default(),
@@ -168,7 +168,7 @@ impl Cx {
     /// Sends a command to a member, or to this member itself.
     pub(crate) fn send(&mut self, to: &Address, cache: CacheId, topology: u32, body: Body) {
         if *to == self.local {
-            self.inner.push_back(Command { cache, topology, body });
+            self.own_commands.push_back(Command { cache, topology, body });
             return;
         }
         self.write_to(to, |frames| frames.push(cache, topology, &body));

@@ -375,7 +375,7 @@ impl Node {
         call.flags = flags;
         call.response_bytes_max = response_bytes_max;
         let number = self.cx.calls.open(call);
-        cache.dispatch(&mut self.cx, number);
+        cache.send_to_target(&mut self.cx, number);
         self.work();
         Ok(number)
     }
@@ -498,12 +498,12 @@ impl Node {
     pub(crate) fn work(&mut self) {
         let local = self.cx.local.clone();
         loop {
-            while let Some(command) = self.cx.inner.pop_front() {
+            while let Some(command) = self.cx.own_commands.pop_front() {
                 self.handle(&local, command);
             }
             let Some((cache, number)) = self.cx.calls.next_with_room() else { break };
             if let Some(cache) = self.caches.get_mut(&cache) {
-                cache.dispatch(&mut self.cx, number);
+                cache.send_to_target(&mut self.cx, number);
             }
         }
         self.cx.tell_memory();

@@ -312,14 +312,36 @@ wire_enum!(Effect {
     7 = Gone,
     8 = CopyRemoval,
 });
-wire_struct!(Backup { segment, operation, finished, key, version, effect, acks, tells, outcome, is_silent });
+wire_struct!(Backup {
+    segment,
+    operation,
+    finished,
+    key,
+    version,
+    effect,
+    expected_acks,
+    sends_outcome,
+    outcome,
+    skips_listeners
+});
 wire_enum!(EventKind { 0 = Created, 1 = Modified, 2 = Removed, 3 = Expired, 4 = Existing });
 wire_struct!(Previous { value, version });
 wire_struct!(LastUse { segment, key, version, number, idle });
-wire_struct!(Notify { segment, operation, key, version, kind, value, previous, acks, outcome, is_silent });
-wire_struct!(Ack { number, epoch, acks, outcome });
+wire_struct!(Notify {
+    segment,
+    operation,
+    key,
+    version,
+    kind,
+    value,
+    previous,
+    expected_acks,
+    outcome,
+    skips_listeners
+});
+wire_struct!(Ack { number, epoch, expected_acks, outcome });
 wire_enum!(Reply { 0 = Done(outcome), 1 = Misdirected, 2 = Failed(error), 3 = Ordered(outcome), 4 = Larger(bytes) });
-wire_struct!(HandedRecord { operation, key, version, effect, outcome, is_silent });
+wire_struct!(HandedRecord { operation, key, version, effect, outcome, skips_listeners });
 wire_struct!(HandedSegment { segment, primary_term, records });
 wire_struct!(SplitPoint { id, by });
 wire_struct!(Ballot { number, by });

@@ -1,5 +1,5 @@
 //! RED: random early drops below a full send queue. It has no effect on the wire, and none here, because the
-//! edge's queues are bounded per peer and drop by lane. A stack that names RED loads and runs unchanged.
+//! edge's queues are bounded per peer and drop by priority. A stack that names RED loads and runs unchanged.
 
 use crate::{ProbeOut, Protocol, ProtocolId};
 

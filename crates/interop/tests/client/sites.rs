@@ -20,8 +20,8 @@ async fn site(port: u16, name: &'static str) -> (Tool, Client) {
 }
 
 #[test]
-fn clients_go_on_at_another_site_when_one_is_killed() {
-    in_own_network("sites::clients_go_on_at_another_site_when_one_is_killed", async {
+fn clients_fail_over_to_another_site_when_one_is_killed() {
+    in_own_network("sites::clients_fail_over_to_another_site_when_one_is_killed", async {
         let ((lon, _lon), (_nyc, nyc)) = (site(11222, "LON").await, site(11322, "NYC").await);
         let client = Client::connect("hotrod://127.0.0.1?cluster.NYC=127.0.0.1:11322").await.unwrap();
         let cache = client.raw("c");
@@ -54,7 +54,7 @@ fn clients_go_on_at_another_site_when_one_is_killed() {
             .collect();
         let more = async || {
             let before = written.load(Ordering::Relaxed);
-            eventually("writers go on", async || written.load(Ordering::Relaxed) > before + 1_000).await;
+            eventually("writers continue", async || written.load(Ordering::Relaxed) > before + 1_000).await;
         };
         more().await;
         assert_eq!(client.cluster(), DEFAULT_CLUSTER);
@@ -73,8 +73,11 @@ fn clients_go_on_at_another_site_when_one_is_killed() {
         }
         assert_eq!(near.get(&b"site"[..]).await.unwrap().unwrap(), "NYC");
         assert_eq!(timeout(PATIENCE, events.next()).await.unwrap().unwrap().unwrap(), Event::Gap);
-        eventually("the near cache is told again", async || near.near_stats().unwrap().is_on).await;
+        eventually("the near cache receives events again", async || near.near_stats().unwrap().is_on).await;
         nyc.raw("c").put(&b"site"[..], &b"New York"[..]).await.unwrap();
-        eventually("it is told", async || near.get(&b"site"[..]).await.unwrap().unwrap() == "New York").await;
+        eventually("the event arrives", async || {
+            near.get(&b"site"[..]).await.unwrap().unwrap() == "New York"
+        })
+        .await;
     });
 }

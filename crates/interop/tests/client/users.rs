@@ -56,8 +56,8 @@ async fn known(plain: &str, tls: &str, roots: [&Path; 2], definition: &str) {
     for version in ["2.1", "2.5", "2.9", "3.0", "3.1", "4.0", "4.1"] {
         works(&format!("hotrod://{ADMIN}@{plain}?protocol_version={version}"), definition).await;
     }
-    let nobody = refused(&format!("hotrod://nobody:secret@{plain}")).await;
-    assert!(nobody.contains("authentication failed"), "{nobody}");
+    let unknown = refused(&format!("hotrod://nobody:secret@{plain}")).await;
+    assert!(unknown.contains("authentication failed"), "{unknown}");
 
     // An operation without permission is denied, and later requests work.
     let reader = connected(&format!("hotrod://{READER}@{plain}")).await;
@@ -91,9 +91,9 @@ fn authorities() -> ([Authority; 2], Files) {
 }
 
 #[test]
-fn our_client_shows_infinispans_server_who_it_is() {
+fn our_client_authenticates_at_infinispans_server() {
     let prepared = prepared();
-    in_own_network("users::our_client_shows_infinispans_server_who_it_is", async move {
+    in_own_network("users::our_client_authenticates_at_infinispans_server", async move {
         let (authorities, shown) = authorities();
         let read = |file: &Path| fs::read_to_string(file).expect("a PEM file");
         let pem = read(&shown.cert) + &read(&shown.key);
@@ -107,8 +107,8 @@ fn our_client_shows_infinispans_server_who_it_is() {
 }
 
 #[test]
-fn our_client_shows_our_server_who_it_is() {
-    in_own_network("users::our_client_shows_our_server_who_it_is", async {
+fn our_client_authenticates_at_our_server() {
+    in_own_network("users::our_client_authenticates_at_our_server", async {
         let (authorities, shown) = authorities();
         let lines = USERS.map(|(name, password, role)| format!("{name} {role} \"password:{password}\"\n"));
         let file = authorities[0].file().with_file_name("users");

@@ -3,7 +3,7 @@
 use consort_interop::{Tool, in_own_network};
 use consort_testbed::{HotRodClient, InfinispanServer};
 
-use super::queries::{assert_same, said};
+use super::queries::{assert_same, run_java};
 use super::{Running, arguments, java};
 
 #[test]
@@ -17,9 +17,9 @@ fn java_administers_aliases_and_templates_as_with_infinispan() {
         let mut infinispan = Tool::start(command);
         infinispan.wait_for(&[InfinispanServer::READY]);
         let server = Running::start("administered", "A").await;
-        let told = async |at: &str| said("Administration", &[at, "BASIC", "PROTOCOL_VERSION_AUTO"]).await;
-        let theirs = told("127.0.0.1:21222").await;
-        assert_same(&told(&server.at).await, &theirs);
+        let run = async |at: &str| run_java("Administration", &[at, "BASIC", "PROTOCOL_VERSION_AUTO"]).await;
+        let theirs = run("127.0.0.1:21222").await;
+        assert_same(&run(&server.at).await, &theirs);
         server.end().await;
     });
 }

@@ -20,7 +20,7 @@ async fn node(client: &HotRodJsClient, arguments: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_does_all_of_it_in_every_version_it_speaks() {
+async fn node_uses_all_operations_in_every_version() {
     let client = prepared().await;
     let server = Running::start("hotrod-node", "A").await;
     for version in VERSIONS {
@@ -40,7 +40,7 @@ async fn node_finds_the_owners_among_three_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_shows_who_it_is_within_tls() {
+async fn node_authenticates_over_tls() {
     let client = prepared().await;
     let authority = certificates::Authority::new("hotrod-node-tls");
     let shown = authority.certify("server", &["127.0.0.1", "localhost"]).identity();

@@ -14,38 +14,38 @@ fn file(name: &str) -> PathBuf {
 }
 
 /// Returns the whole output of one of our programs.
-pub(super) async fn said(program: &'static str, arguments: &[&str]) -> String {
+pub(super) async fn run_java(program: &'static str, arguments: &[&str]) -> String {
     let mut command = command(program, arguments.iter().map(|one| (*one).to_owned()).collect()).await;
     command.stdin(Stdio::null());
     let running = tokio::task::spawn_blocking(move || command.output());
     let output = timeout(PATIENCE, running).await.expect("it ends").unwrap().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let why = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("\nok "), "{program}:\n{said}{why}");
-    said
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("\nok "), "{program}:\n{printed}{errors}");
+    printed
 }
 
 /// Returns the output of the program that sends all queries of a file to a server.
 async fn answers(at: &str, intelligence: &str, version: &str, queries: &str, cache: &str) -> String {
     let queries = file(queries).display().to_string();
-    said("Queries", &[at, intelligence, version, &queries, cache]).await
+    run_java("Queries", &[at, intelligence, version, &queries, cache]).await
 }
 
 /// Returns the output of the program with listeners for query results.
 async fn watched(at: &str, cache: &str) -> String {
-    said("Watches", &[at, "BASIC", "PROTOCOL_VERSION_AUTO", cache]).await
+    run_java("Watches", &[at, "BASIC", "PROTOCOL_VERSION_AUTO", cache]).await
 }
 
 /// Returns the output of the program that iterates over query results, on demand with invalid queries. If several servers
 /// refuse a query, the client reports one refusal and drops the others.
 async fn found(at: &str, intelligence: &str, version: &str, cache: &str, wrong: Option<&str>) -> String {
     let arguments: Vec<&str> = [at, intelligence, version, cache].into_iter().chain(wrong).collect();
-    said("Found", &arguments).await
+    run_java("Found", &arguments).await
 }
 
 /// Returns the output of the program whose listener also receives previous values.
 async fn previous(at: &str) -> String {
-    said("Before", &[at, "BASIC", "PROTOCOL_VERSION_AUTO"]).await
+    run_java("Before", &[at, "BASIC", "PROTOCOL_VERSION_AUTO"]).await
 }
 
 /// Returns the first difference, with its query.
@@ -61,12 +61,13 @@ pub(super) fn assert_same(ours: &str, theirs: &str) {
 }
 
 #[test]
-fn java_is_answered_as_by_infinispan() {
+fn java_gets_the_responses_of_infinispan() {
     // Maven cannot be reached out of a network of the test's own.
-    let prepared = InfinispanServer::prepare().unwrap_or_else(|why| panic!("Infinispan's server: {why}"));
-    HotRodClient::prepare().unwrap_or_else(|why| panic!("Java interop: {why}"));
-    in_own_network("queries::java_is_answered_as_by_infinispan", async move {
-        let command = prepared.command("Q", 21222).unwrap_or_else(|why| panic!("Infinispan's server: {why}"));
+    let prepared = InfinispanServer::prepare().unwrap_or_else(|error| panic!("Infinispan's server: {error}"));
+    HotRodClient::prepare().unwrap_or_else(|error| panic!("Java interop: {error}"));
+    in_own_network("queries::java_gets_the_responses_of_infinispan", async move {
+        let command =
+            prepared.command("Q", 21222).unwrap_or_else(|error| panic!("Infinispan's server: {error}"));
         let mut infinispan = Tool::start(command);
         infinispan.wait_for(&[InfinispanServer::READY]);
         let server = Running::start("queries", "A").await;
@@ -90,7 +91,7 @@ fn java_is_answered_as_by_infinispan() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_is_answered_by_three_servers_as_by_one_in_every_version_it_speaks() {
+async fn java_queries_return_the_same_from_three_servers_as_from_one_in_every_version() {
     let (server, servers) = (Running::start("queries-one", "A").await, Running::three("queries-three").await);
     let one = answers(&server.at, "BASIC", "PROTOCOL_VERSION_30", "queries.txt", "items").await;
     let one_found = found(&server.at, "BASIC", "PROTOCOL_VERSION_30", "found", None).await;
@@ -110,7 +111,7 @@ async fn java_is_answered_by_three_servers_as_by_one_in_every_version_it_speaks(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_is_answered_what_is_written_down_where_infinispan_answers_something_else() {
+async fn java_queries_return_the_documented_results_where_infinispan_differs() {
     let servers = Running::three("queries-differ").await;
     let ours = answers(&servers[0].at, "BASIC", "PROTOCOL_VERSION_AUTO", "queries-differ.txt", "items").await;
     let written = std::fs::read_to_string(file("queries-differ.txt")).unwrap();

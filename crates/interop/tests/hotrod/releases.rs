@@ -54,18 +54,18 @@ async fn all(release: HotRodRelease, name: &str, cluster: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_15_2_does_all_of_it() {
+async fn java_15_2_uses_all_operations() {
     all(HotRodRelease::V15_2, "hotrod-15-2", "hotrod-15-2-three").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_16_2_does_all_of_it() {
+async fn java_16_2_uses_all_operations() {
     all(HotRodRelease::V16_2, "hotrod-16-2", "hotrod-16-2-three").await;
 }
 
 /// In 2.0 this release takes an event's version for its key: listeners are looked at from 2.1 on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn java_15_0_speaks_every_version_from_2_0_on() {
+async fn java_15_0_uses_every_version_from_2_0_on() {
     let client = prepared(HotRodRelease::V15_0).await;
     let server = Running::start("hotrod-15-0", "A").await;
     for version in VERSIONS {

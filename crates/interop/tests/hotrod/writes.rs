@@ -5,7 +5,7 @@ use std::process::Command;
 
 use consort_testbed::HotRodRelease;
 
-use super::{Running, Talking, node, releases};
+use super::{Running, RunningProgram, node, releases};
 
 /// Returns the output of a client's program while it writes.
 fn of(servers: usize, follows: bool) -> String {
@@ -18,16 +18,16 @@ async fn lose_and_add_a_server(cluster: &str, follows: bool, program: impl FnOnc
     let [a, b, c] = Running::three(cluster).await;
     // A client that does not follow the topology has to know other servers than the killed one.
     let known = if follows { b.at.clone() } else { [&*a.at, &b.at, &c.at].join(";") };
-    let mut writing = Talking::begin(program(&known));
-    writing.says(&of(3, follows)).await;
+    let mut writing = RunningProgram::begin(program(&known));
+    writing.wait_for(&of(3, follows)).await;
     b.kill().await;
     a.sees(2).await;
-    writing.says(&of(2, follows)).await;
-    writing.says(&of(2, follows)).await;
+    writing.wait_for(&of(2, follows)).await;
+    writing.wait_for(&of(2, follows)).await;
     let d = Running::start(cluster, "D").await;
-    writing.says(&of(3, follows)).await;
+    writing.wait_for(&of(3, follows)).await;
     d.owners.are(3).await;
-    writing.says(&of(3, follows)).await;
+    writing.wait_for(&of(3, follows)).await;
     writing.end().await;
     for server in [a, c, d] {
         server.end().await;
@@ -84,13 +84,13 @@ async fn java_has_no_failure_while_servers_are_restarted_one_after_the_other() {
     let mut servers = Vec::from(Running::three(cluster).await);
     let mut command = client.command("Writes");
     command.args([&*servers[0].at, "HASH_DISTRIBUTION_AWARE", "PROTOCOL_VERSION_AUTO"]);
-    let mut writing = Talking::begin(command);
+    let mut writing = RunningProgram::begin(command);
     for name in ["D", "E", "F"] {
-        writing.says(&of(3, true)).await;
+        writing.wait_for(&of(3, true)).await;
         servers.remove(0).end().await;
-        writing.says(&of(2, true)).await;
+        writing.wait_for(&of(2, true)).await;
         servers.push(Running::start(cluster, name).await);
-        writing.says(&of(3, true)).await;
+        writing.wait_for(&of(3, true)).await;
     }
     writing.end_without_failure().await;
     for server in servers {

@@ -212,8 +212,8 @@ fn members_of_the_chart_find_each_other_hand_over_and_keep_owners_apart() {
         // It comes back with another address, and finds those that are there.
         let mut again = pods.start(3, "127.0.0.15", "n2", true);
         pods.list(&[ips[0], ips[1], ips[2], again.ip]);
-        let told = again.server.wait_for(&["Hot Rod on", "(4)"]);
-        assert!(told.contains(&last.name) && again.name == last.name, "{told}");
+        let line = again.server.wait_for(&["Hot Rod on", "(4)"]);
+        assert!(line.contains(&last.name) && again.name == last.name, "{line}");
         for pod in [&second, &third, &again] {
             until("one cluster", async || pod.metric("consort_cluster_members").await == Some(4.0)).await;
         }

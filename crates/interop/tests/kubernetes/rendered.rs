@@ -91,7 +91,7 @@ fn helm_and_kubernetes_take_the_chart_with_all_values() {
         assert_eq!(headless["spec"]["clusterIP"], "None");
         assert_eq!(headless["spec"]["publishNotReadyAddresses"], true);
         let host = format!("{}.shop.svc", set["serviceName"].as_str().unwrap());
-        assert!(chart.arguments().contains(&&*format!("--listed-at={host}")), "{:?}", chart.arguments());
+        assert!(chart.arguments().contains(&&*format!("--wait-for-dns={host}")), "{:?}", chart.arguments());
     }
 }
 
@@ -102,11 +102,11 @@ fn fields_that_kubernetes_does_not_know_are_found() {
         format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [], {field}}}\n")
     };
     assert_eq!(read_strictly(pod("hostNetwork: true").as_bytes()).unwrap().len(), 1);
-    for (wrong, told) in
+    for (wrong, expected) in
         [("hostnetwork: true", "unknown field"), ("hostPID: true, hostPID: false", "already set")]
     {
         let error = read_strictly(pod(wrong).as_bytes()).unwrap_err();
-        assert!(error.contains(told), "{wrong}: {error}");
+        assert!(error.contains(expected), "{wrong}: {error}");
     }
     assert!(read_strictly(b"apiVersion: v1\nkind: Poda\n").unwrap_err().contains("Poda"));
 }
@@ -267,8 +267,8 @@ fn probes_ask_in_the_way_that_is_answered() {
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused() {
-    for (value, told) in [
+fn invalid_values_are_refused() {
+    for (value, expected) in [
         (r#"antiAfinity="none""#, "antiAfinity"),
         (r#"antiAffinity="hard""#, "antiAffinity"),
         ("replicas=-1", "replicas"),
@@ -283,13 +283,13 @@ fn values_that_mean_nothing_are_refused() {
         (r#"users={"secretName": "grid-users", "noAuth": true}"#, "one of them has to go"),
     ] {
         let made = helm(&["template", "grid"], &[value]);
-        let complaint = text(&made.stderr);
-        assert!(!made.status.success() && complaint.contains(told), "{value}: {complaint}");
+        let message = text(&made.stderr);
+        assert!(!made.status.success() && message.contains(expected), "{value}: {message}");
     }
 }
 
 #[test]
-fn a_member_serves_everyone_only_if_that_is_said() {
+fn chart_serves_without_authentication_only_if_set() {
     let without = Chart::of(&[r#"users={"noAuth": true}"#]);
     assert!(without.arguments().contains(&"--no-auth"));
     let with = Chart::of(&[r#"users={"secretName": "grid-users"}"#]);

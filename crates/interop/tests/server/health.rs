@@ -71,8 +71,8 @@ fn a_server_is_healthy_rebalancing_and_ready_while_entries_go_to_a_new_one() {
             let seen = seen.clone();
             async move {
                 loop {
-                    let said = (health(first.1).await, code(first.1, "/health/ready").await);
-                    seen.lock().expect("what was seen").insert(said);
+                    let state = (health(first.1).await, code(first.1, "/health/ready").await);
+                    seen.lock().expect("what was seen").insert(state);
                 }
             }
         });

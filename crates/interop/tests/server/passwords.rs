@@ -12,8 +12,8 @@ fn run(password: Option<&str>, arguments: &[&str]) -> (String, i32) {
     command.args(arguments).stdin(Stdio::null()).env_remove("CONSORT_PASSWORD");
     command.envs(password.map(|password| ("CONSORT_PASSWORD", password)));
     let run = command.output().expect("the command");
-    let said = [run.stdout, run.stderr].concat();
-    (String::from_utf8(said).expect("text"), run.status.code().expect("an exit code"))
+    let output = [run.stdout, run.stderr].concat();
+    (String::from_utf8(output).expect("text"), run.status.code().expect("an exit code"))
 }
 
 #[test]
@@ -25,16 +25,16 @@ fn commands_take_the_password_of_the_environment() {
         server.wait_for(&["Hot Rod"]);
         let list = ["cache", "--user=alice", "ls"];
         let look = ["doctor", SERVER, "--timeout=1", "--user=alice"];
-        for (password, told, codes) in [
+        for (password, expected, codes) in [
             (Some("rabbit hole"), None, [0, 0]),
             (Some("rabbit"), Some("ISPN006024: Invalid credentials"), [2, 1]),
             // The input is no terminal that could be asked.
-            (None, Some("there is no password of alice"), [2, 2]),
+            (None, Some("no password for alice"), [2, 2]),
         ] {
             for (arguments, code) in [&list[..], &look[..]].into_iter().zip(codes) {
-                let (said, own_code) = run(password, arguments);
-                assert_eq!(own_code, code, "{arguments:?} with {password:?}: {said}");
-                assert!(told.is_none_or(|told| said.contains(told)), "{arguments:?}: {said}");
+                let (output, own_code) = run(password, arguments);
+                assert_eq!(own_code, code, "{arguments:?} with {password:?}: {output}");
+                assert!(expected.is_none_or(|expected| output.contains(expected)), "{arguments:?}: {output}");
             }
         }
         let password = file.with_extension("password");
@@ -58,6 +58,6 @@ fn a_user_without_a_password_has_a_line_without_secrets() {
     assert!(made.status.success(), "{made:?}");
     assert_eq!(String::from_utf8_lossy(&made.stdout), "\"the robot\" deployer,monitor\n");
     let without = Tool::run_consort(&["user", "robot", "--role=deployer"]);
-    let complaint = String::from_utf8_lossy(&without.stderr);
-    assert!(!without.status.success() && complaint.contains("no password on standard input"), "{complaint}");
+    let message = String::from_utf8_lossy(&without.stderr);
+    assert!(!without.status.success() && message.contains("no password on standard input"), "{message}");
 }

@@ -68,9 +68,9 @@ fn peak(metrics: &str, budget: &str) -> f64 {
 }
 
 #[test]
-fn pipelined_reads_of_a_large_value_of_another_server_that_nobody_takes_leave_servers_alive() {
+fn pipelined_remote_reads_of_a_large_value_by_a_client_that_does_not_read_leave_servers_alive() {
     let name = "remote_reads::\
-                pipelined_reads_of_a_large_value_of_another_server_that_nobody_takes_leave_servers_alive";
+                pipelined_remote_reads_of_a_large_value_by_a_client_that_does_not_read_leave_servers_alive";
     in_own_network(name, async {
         let group = ControlGroup::new("remote-reads", LIMIT).unwrap();
         let (_servers, client) = two_servers(&group).await;

@@ -10,7 +10,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use consort_group::{ConnId, Effect, ExternalAddress, Lane, Outcome, PhysAddr, Shared, Time, Token};
+use consort_group::{
+    ConnId, Effect, ExternalAddress, Outcome, PacketPriority, PhysAddr, Shared, Time, Token,
+};
 use tokio::net::TcpListener;
 
 use self::blocking::{Job, Jobs};
@@ -80,7 +82,7 @@ impl EffectRunner {
                 if let Some(table) = self.tables.get_mut(&token.layer())
                     && let Some(index) = table.links.slot_of(conn.0)
                 {
-                    table.links.push(now, index, Lane::Control, frame);
+                    table.links.push(now, index, PacketPriority::Control, frame);
                 }
             }
             Effect::Close { conn, is_graceful } => {

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use consort_group::{Lane, PhysAddr, Time, Transmit, TransmitDest, Version};
+use consort_group::{PacketPriority, PhysAddr, Time, Transmit, TransmitDest, Version};
 
 use super::links::{LinkEvent, LinkSettings, Links};
 use super::listen::{listen, port_range};
@@ -90,7 +90,7 @@ pub(crate) struct TcpEdge {
 }
 
 impl TcpEdge {
-    fn send_to(&mut self, now: Time, peer: PhysAddr, lane: Lane, frame: OutFrame) {
+    fn send_to(&mut self, now: Time, peer: PhysAddr, priority: PacketPriority, frame: OutFrame) {
         // Sends to this member use no socket; the transport has looped them back.
         if peer == self.own || peer.ip.is_none() {
             return;
@@ -102,7 +102,7 @@ impl TcpEdge {
             .or_else(|| self.links.connect(now, peer, Some(self.own), self.connect_timeout));
         match found {
             Some(index) => {
-                self.links.push(now, index, lane, frame);
+                self.links.push(now, index, priority, frame);
             }
             None => self.links.stats.dropped += 1,
         }
@@ -121,10 +121,10 @@ impl Edge for TcpEdge {
     fn send(&mut self, now: Time, transmit: Transmit) {
         let frame = OutFrame { bytes: transmit.bytes, tail: transmit.tail };
         match transmit.dest {
-            TransmitDest::One(peer) => self.send_to(now, peer, transmit.lane, frame),
+            TransmitDest::One(peer) => self.send_to(now, peer, transmit.priority, frame),
             TransmitDest::Many(peers) => {
                 for &peer in peers.iter() {
-                    self.send_to(now, peer, transmit.lane, frame.clone());
+                    self.send_to(now, peer, transmit.priority, frame.clone());
                 }
             }
             TransmitDest::Multicast => {

@@ -49,7 +49,11 @@ pub struct BadLength {
 
 /// Recognises the alert with which a TLS member answers one without TLS.
 const fn hint(length: i32) -> &'static str {
-    if length >> 16 == 0x1503 { " (an alert of TLS: tls.enabled is set there, and not here)" } else { "" }
+    if length >> 16 == 0x1503 {
+        " (an alert of TLS: tls.enabled is set at the peer, not at this member)"
+    } else {
+        ""
+    }
 }
 
 /// Takes the next complete frame off the buffer.

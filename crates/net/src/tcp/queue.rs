@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::Bytes;
-use consort_group::Lane;
+use consort_group::PacketPriority;
 
 /// Frames gathered into one write. With length words and tails they are three times as many slices, well under any
 /// system's limit (1,024). At usual bundle sizes they are more bytes than a socket takes at once.
@@ -16,7 +16,7 @@ pub(crate) const SLICES_PER_WRITE: usize = 1 + 3 * FRAMES_PER_WRITE;
 /// Bytes that a frame counts beside its own, so that a flood of tiny frames is bounded too.
 const FRAME_OVERHEAD: usize = 64;
 
-/// Limits of each lane, in bytes.
+/// Limits of each queue, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueLimits {
     pub(crate) data: usize,
@@ -67,15 +67,20 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Adds a frame. Returns false if its lane is full: the frame is dropped.
-    pub(crate) fn push(&mut self, lane: Lane, frame: impl Into<OutFrame>, limits: QueueLimits) -> bool {
+    /// Adds a frame. Returns false if its queue is full: the frame is dropped.
+    pub(crate) fn push(
+        &mut self,
+        priority: PacketPriority,
+        frame: impl Into<OutFrame>,
+        limits: QueueLimits,
+    ) -> bool {
         let frame = frame.into();
         let cost = frame.len() + FRAME_OVERHEAD;
-        let (frames, length, limit) = match lane {
-            Lane::Control => (&mut self.control, &mut self.control_len, limits.control),
-            Lane::Data => (&mut self.data, &mut self.data_len, limits.data),
+        let (frames, length, limit) = match priority {
+            PacketPriority::Control => (&mut self.control, &mut self.control_len, limits.control),
+            PacketPriority::Data => (&mut self.data, &mut self.data_len, limits.data),
         };
-        // An empty lane takes any frame: a limit below the frame size must not block the peer.
+        // An empty queue takes any frame: a limit below the frame size must not block the peer.
         if *length + cost > limit && !frames.is_empty() {
             return false;
         }
@@ -102,7 +107,7 @@ impl SendQueue {
         self.current.as_ref().is_some_and(|(_, written)| *written > 0)
     }
 
-    /// Returns the size of the data lane, in bytes.
+    /// Returns the size of the data queue, in bytes.
     pub(crate) fn data_len(&self) -> usize {
         self.data_len
     }
@@ -183,8 +188,8 @@ mod tests {
     #[test]
     fn control_goes_before_data() {
         let mut queue = SendQueue::default();
-        assert!(queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS));
-        assert!(queue.push(Lane::Control, Bytes::from_static(b"ctl"), LIMITS));
+        assert!(queue.push(PacketPriority::Data, Bytes::from_static(b"data"), LIMITS));
+        assert!(queue.push(PacketPriority::Control, Bytes::from_static(b"ctl"), LIMITS));
         assert_eq!(layout(&queue), b"\0\0\0\x03ctl\0\0\0\x04data");
     }
 
@@ -194,8 +199,8 @@ mod tests {
         for first in 0..=all.len() {
             let mut queue = SendQueue::default();
             queue.begin(Bytes::from_static(b"bela"));
-            queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS);
-            queue.push(Lane::Control, Bytes::from_static(b"ctl"), LIMITS);
+            queue.push(PacketPriority::Data, Bytes::from_static(b"data"), LIMITS);
+            queue.push(PacketPriority::Control, Bytes::from_static(b"ctl"), LIMITS);
             queue.consume(first);
             // A partly written frame is finished first, even if more urgent frames have arrived since.
             assert_eq!(layout(&queue), &all[first..]);
@@ -211,9 +216,9 @@ mod tests {
             for second in first..=all.len() {
                 let mut queue = SendQueue::default();
                 let frame = OutFrame { bytes: Bytes::from_static(b"head"), tail: Bytes::from_static(b"ta") };
-                assert!(queue.push(Lane::Data, frame, LIMITS));
+                assert!(queue.push(PacketPriority::Data, frame, LIMITS));
                 assert_eq!(queue.data_len(), 6 + FRAME_OVERHEAD);
-                queue.push(Lane::Data, Bytes::from_static(b"on"), LIMITS);
+                queue.push(PacketPriority::Data, Bytes::from_static(b"on"), LIMITS);
                 queue.consume(first);
                 assert_eq!(layout(&queue), &all[first..]);
                 queue.consume(second - first);
@@ -225,32 +230,34 @@ mod tests {
     #[test]
     fn a_begun_data_frame_is_finished_before_control() {
         let mut queue = SendQueue::default();
-        queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS);
+        queue.push(PacketPriority::Data, Bytes::from_static(b"data"), LIMITS);
         queue.consume(6);
         assert!(queue.is_mid_frame());
-        queue.push(Lane::Control, Bytes::from_static(b"ctl"), LIMITS);
+        queue.push(PacketPriority::Control, Bytes::from_static(b"ctl"), LIMITS);
         assert_eq!(layout(&queue), b"ta\0\0\0\x03ctl");
     }
 
     #[test]
     fn a_full_data_lane_does_not_stop_control() {
         let mut queue = SendQueue::default();
-        while queue.push(Lane::Data, Bytes::from(vec![0; 100]), LIMITS) {}
+        while queue.push(PacketPriority::Data, Bytes::from(vec![0; 100]), LIMITS) {}
         assert_eq!(queue.len(), 6);
-        assert!(queue.push(Lane::Control, Bytes::from(vec![0; 100]), LIMITS));
+        assert!(queue.push(PacketPriority::Control, Bytes::from(vec![0; 100]), LIMITS));
     }
 
     #[test]
     fn the_control_lane_is_bounded_too() {
         let mut queue = SendQueue::default();
-        let taken = (0..100).filter(|_| queue.push(Lane::Control, Bytes::from_static(b"x"), LIMITS)).count();
+        let taken = (0..100)
+            .filter(|_| queue.push(PacketPriority::Control, Bytes::from_static(b"x"), LIMITS))
+            .count();
         assert_eq!(taken, 500 / (FRAME_OVERHEAD + 1));
     }
 
     #[test]
     fn a_new_connection_begins_the_cut_frame_anew() {
         let mut queue = SendQueue::default();
-        queue.push(Lane::Data, Bytes::from_static(b"data"), LIMITS);
+        queue.push(PacketPriority::Data, Bytes::from_static(b"data"), LIMITS);
         queue.consume(6);
         queue.begin(Bytes::from_static(b"bela"));
         assert_eq!(layout(&queue), b"bela\0\0\0\x04data");
@@ -261,7 +268,7 @@ mod tests {
         let mut queue = SendQueue::default();
         let limits = QueueLimits { data: usize::MAX, control: 0 };
         for _ in 0..200 {
-            queue.push(Lane::Data, Bytes::from_static(b"12345678"), limits);
+            queue.push(PacketPriority::Data, Bytes::from_static(b"12345678"), limits);
         }
         assert_eq!(layout(&queue).len(), FRAMES_PER_WRITE * 12);
     }

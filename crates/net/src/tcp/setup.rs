@@ -21,7 +21,7 @@ pub enum SetupError {
     #[error("wrong cookie")]
     Cookie,
     /// The peer speaks TLS.
-    #[error("it begins with TLS, and tls.enabled is not set here")]
+    #[error("the peer uses TLS, and tls.enabled is not set at this member")]
     Tls,
     /// The version does not match.
     #[error("version {0} does not match")]

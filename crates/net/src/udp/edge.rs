@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
-use consort_group::{Lane, PhysAddr, Time, Transmit, TransmitDest};
+use consort_group::{PacketPriority, PhysAddr, Time, Transmit, TransmitDest};
 use socket2::{SockAddr, Socket};
 use tokio::net::UdpSocket;
 
@@ -165,19 +165,19 @@ struct Outbox {
 }
 
 impl Outbox {
-    fn has_room(&self, lane: Lane, bytes: &Bytes, (control, data): (usize, usize)) -> bool {
-        let (queue, length, limit) = match lane {
-            Lane::Control => (&self.control, self.control_len, control),
-            Lane::Data => (&self.data, self.data_len, data),
+    fn has_room(&self, priority: PacketPriority, bytes: &Bytes, (control, data): (usize, usize)) -> bool {
+        let (queue, length, limit) = match priority {
+            PacketPriority::Control => (&self.control, self.control_len, control),
+            PacketPriority::Data => (&self.data, self.data_len, data),
         };
-        // An empty lane takes any datagram: a limit below its size must not block the peer.
+        // An empty queue takes any datagram: a limit below its size must not block the peer.
         length + bytes.len() + DATAGRAM_OVERHEAD <= limit || queue.is_empty()
     }
 
-    fn push(&mut self, lane: Lane, to: SockAddr, bytes: Bytes) {
-        let (queue, length) = match lane {
-            Lane::Control => (&mut self.control, &mut self.control_len),
-            Lane::Data => (&mut self.data, &mut self.data_len),
+    fn push(&mut self, priority: PacketPriority, to: SockAddr, bytes: Bytes) {
+        let (queue, length) = match priority {
+            PacketPriority::Control => (&mut self.control, &mut self.control_len),
+            PacketPriority::Data => (&mut self.data, &mut self.data_len),
         };
         *length += bytes.len() + DATAGRAM_OVERHEAD;
         queue.push_back((to, bytes));
@@ -283,28 +283,28 @@ impl UdpEdge {
         self.pass(inbound);
     }
 
-    fn queue(&mut self, now: Time, to: SocketAddr, lane: Lane, bytes: Bytes) {
+    fn queue(&mut self, now: Time, to: SocketAddr, priority: PacketPriority, bytes: Bytes) {
         self.stats.packets_out += 1;
         let to = match (to, self.is_v6) {
             (SocketAddr::V4(to), true) => SocketAddr::new(IpAddr::V6(to.ip().to_ipv6_mapped()), to.port()),
             _ => to,
         };
-        if !self.is_blocked && !self.outbox.has_room(lane, &bytes, self.limits) {
+        if !self.is_blocked && !self.outbox.has_room(priority, &bytes, self.limits) {
             // A single cycle may bring more than the queue holds, such as copies for many members: only what the
             // socket does not take is dropped.
             self.write(now);
         }
-        if self.outbox.has_room(lane, &bytes, self.limits) {
-            self.outbox.push(lane, SockAddr::from(to), bytes);
+        if self.outbox.has_room(priority, &bytes, self.limits) {
+            self.outbox.push(priority, SockAddr::from(to), bytes);
         } else {
             self.stats.dropped += 1;
-            self.warnings.count(now, "send_queue_full", || format!("{lane:?} for {to}"));
+            self.warnings.count(now, "send_queue_full", || format!("{priority:?} for {to}"));
         }
     }
 
-    fn queue_to(&mut self, now: Time, peer: PhysAddr, lane: Lane, bytes: Bytes) {
+    fn queue_to(&mut self, now: Time, peer: PhysAddr, priority: PacketPriority, bytes: Bytes) {
         if peer.ip.is_some() && !self.own.contains(&peer) {
-            self.queue(now, peer.socket_addr(), lane, bytes);
+            self.queue(now, peer.socket_addr(), priority, bytes);
         }
     }
 
@@ -353,16 +353,16 @@ impl Edge for UdpEdge {
 
     fn send(&mut self, now: Time, transmit: Transmit) {
         let bytes = transmit.whole();
-        let Transmit { dest, lane, .. } = transmit;
+        let Transmit { dest, priority, .. } = transmit;
         match dest {
-            TransmitDest::One(peer) => self.queue_to(now, peer, lane, bytes),
+            TransmitDest::One(peer) => self.queue_to(now, peer, priority, bytes),
             TransmitDest::Many(peers) => {
                 for &peer in peers.iter() {
-                    self.queue_to(now, peer, lane, bytes.clone());
+                    self.queue_to(now, peer, priority, bytes.clone());
                 }
             }
             TransmitDest::Multicast => match self.group_addr {
-                Some(group) => self.queue(now, group, lane, bytes),
+                Some(group) => self.queue(now, group, priority, bytes),
                 None => {
                     self.warnings.count(now, "no_multicast", || "ip_mcast is off".into());
                 }
@@ -430,7 +430,7 @@ mod tests {
     use super::*;
 
     fn data(dest: TransmitDest, bytes: usize) -> Transmit {
-        Transmit { dest, bytes: vec![0; bytes].into(), tail: Bytes::new(), lane: Lane::Data }
+        Transmit { dest, bytes: vec![0; bytes].into(), tail: Bytes::new(), priority: PacketPriority::Data }
     }
 
     /// A peer with a socket, and an edge with a queue of 100,000 bytes whose socket is writable.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::{
-    Address, Cx, Event, Flags, Indication, Lane, Message, MessageBatch, Outcome, PhysAddr, Protocol,
-    ProtocolId, Rng, Stack, StackSetup, Time, Token, Transmit, TransmitDest, Version, View, ViewId,
+    Address, Cx, Event, Flags, Indication, Message, MessageBatch, Outcome, PacketPriority, PhysAddr,
+    Protocol, ProtocolId, Rng, Stack, StackSetup, Time, Token, Transmit, TransmitDest, Version, View, ViewId,
 };
 use consort_net::{
     Application, BindAddr, BoundEdge, Command, Driver, DriverHandle, EdgeState, EdgeStats, TransportConfig,
@@ -19,7 +19,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(20);
 /// Packets that a test has not read yet; more are dropped, which the test notices.
 const UNREAD_MAX: usize = 100_000;
 
-/// Sends payloads as packets to their destination, OOB ones on the control lane.
+/// Sends payloads as packets to their destination, OOB ones with control priority.
 pub struct Raw {
     outcomes: mpsc::Sender<Outcome>,
 }
@@ -39,9 +39,9 @@ impl Protocol for Raw {
                 Some(Address::Ip(peer)) => TransmitDest::One(peer),
                 _ => TransmitDest::Multicast,
             };
-            let lane = if message.is_oob() { Lane::Control } else { Lane::Data };
+            let priority = if message.is_oob() { PacketPriority::Control } else { PacketPriority::Data };
             let bytes = message.payload_bytes().cloned().unwrap_or_default();
-            cx.transmit(Transmit { dest, bytes, tail: Default::default(), lane });
+            cx.transmit(Transmit { dest, bytes, tail: Default::default(), priority });
         }
     }
 

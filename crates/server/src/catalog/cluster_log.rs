@@ -111,9 +111,9 @@ fn line(change: &Change, caches: &BTreeSet<String>, took: Duration) -> (bool, St
             let away: Vec<&str> = away.iter().map(String::as_str).collect();
             let away = away.join(", ");
             let text = format!(
-                "{caches}: degraded, because {away} {are} away: keys of which they are owners cannot be written, nor read unless \
-                 the cache allows that. Let them go on (they may be stopped, or cut off), or mend the network. If they have \
-                 crashed they do not come back as they were: consort cache make-available, which prints the losses"
+                "{caches}: degraded, because {away} {are} unreachable: keys that they own cannot be written, nor read unless the \
+                 cache allows it. Continue them if they are stopped, or repair the network. If they have crashed for good, run \
+                 consort cache make-available, which prints the losses first"
             );
             (true, text)
         }
@@ -145,7 +145,7 @@ fn difference(before: &[String], after: &[String]) -> String {
         let names: Vec<&str> = some.iter().filter(|one| !without.contains(one)).map(String::as_str).collect();
         if names.is_empty() { String::new() } else { format!("; {what}: {}", names.join(", ")) }
     };
-    of("come", after, before) + &of("gone", before, after)
+    of("joined", after, before) + &of("left", before, after)
 }
 
 /// Logs which members have become silent, and which have become audible again.
@@ -157,11 +157,11 @@ fn log_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
     if !newly.is_empty() {
         tracing::warn!(
             "silent: {newly}: no heartbeat came for two intervals. Reads go to other owners, writes of keys of which it is an \
-             owner wait; a member that stays silent is taken out of the cluster"
+             owner wait; a member that stays silent is removed from the cluster"
         );
     }
     if !over.is_empty() {
-        tracing::info!("no longer silent, or not a member any more: {over}");
+        tracing::info!("no longer silent, or no longer a member: {over}");
     }
     *before = silent;
 }
@@ -254,10 +254,10 @@ mod tests {
         let text = lines(&mut pending);
         assert_eq!(text.len(), 1, "{text:?}");
         let begin = "true caches orders, stock, the servers' own (definitions, schemas, counters): degraded, because A, B are \
-                     away: keys of which they are owners cannot be written";
+                     unreachable: keys that they own cannot be written";
         assert!(text[0].starts_with(begin), "{}", text[0]);
         pending.record("stock", state(&["B"], false), now);
-        assert!(lines(&mut pending)[0].starts_with("true cache stock: degraded, because B is away"));
+        assert!(lines(&mut pending)[0].starts_with("true cache stock: degraded, because B is unreachable"));
         pending.record("stock", state(&["B"], false), now);
         assert!(lines(&mut pending).is_empty(), "nothing new");
         pending.record("stock", state(&[], false), now);
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn joined_and_left_members_are_named() {
         let names = |names: &[&str]| -> Vec<String> { names.iter().map(|one| (*one).to_owned()).collect() };
-        assert_eq!(difference(&names(&["A", "B"]), &names(&["B", "C", "D"])), "; come: C, D; gone: A");
+        assert_eq!(difference(&names(&["A", "B"]), &names(&["B", "C", "D"])), "; joined: C, D; left: A");
         assert_eq!(difference(&names(&["A", "B"]), &names(&["B", "A"])), "");
     }
 }

@@ -50,7 +50,7 @@ use crate::reply::ResponseBytes;
 use crate::security::Security;
 use crate::security::access::Authorization;
 use crate::security::requirement::Requirement;
-use crate::shutdown::{Closure, Stage, closing};
+use crate::shutdown::{ConnectionEnding, Stage, closing};
 use crate::transport::socket::{Incoming, Outgoing};
 
 type ResponseFuture =
@@ -146,14 +146,14 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     if !connection.is_failed {
         gate.complete().await;
     }
-    let mut closure = Closure::new(&mut ending);
+    let mut shutdown = ConnectionEnding::new(&mut ending);
     if let Some(first) = first {
-        closure.note(&first.header);
+        shutdown.note(&first.header);
         let mut batch = Batch::begin();
         connection.begin((first, 0), &mut batch).await;
         batch.end(tally.times());
     }
-    if let Err(error) = connection.run(closure).await {
+    if let Err(error) = connection.run(shutdown).await {
         tracing::debug!(%error, "a client's connection has ended");
     }
 }
@@ -364,10 +364,10 @@ impl<'a> Connection<'a> {
         sending.into_iter().chain(taking).min()
     }
 
-    async fn run(&mut self, mut closure: Closure<'_>) -> io::Result<()> {
+    async fn run(&mut self, mut shutdown: ConnectionEnding<'_>) -> io::Result<()> {
         let mut is_ending = false;
         loop {
-            let is_turn_over = self.begin_all(&mut closure).await;
+            let is_turn_over = self.begin_all(&mut shutdown).await;
             // Responses to requests that had to wait are written together with those of requests that did not.
             while let Some(completed) = self.waiting.try_join_next() {
                 self.complete(completed);
@@ -382,7 +382,7 @@ impl<'a> Connection<'a> {
                 return self.to.shutdown().await;
             }
             let reads =
-                !is_ending && !closure.reads_nothing() && self.has_room() && self.receiving.has_room();
+                !is_ending && !shutdown.reads_nothing() && self.has_room() && self.receiving.has_room();
             let until = self.count(reads);
             let (received, unsent) = (self.input.len(), self.output.len());
             // `select!` picks at random, so that a constant supply of requests or of events does not exclude the other.
@@ -422,13 +422,13 @@ impl<'a> Connection<'a> {
                 is_open = self.from.take(&mut self.input, READ_BYTES), if reads => {
                     is_ending = !is_open?;
                     self.tally.received(self.input.len() - received);
-                    closure.note_input();
+                    shutdown.note_input();
                 }
-                can_close = closure.next(is_done), if !is_ending => {
+                can_close = shutdown.next(is_done), if !is_ending => {
                     // Requests that arrive later are not waited for: otherwise a client that does not stop sending would
                     // keep its connection.
-                    if can_close && (closure.refuses() || !self.has_more().await?) {
-                        return self.close(&closure).await;
+                    if can_close && (shutdown.refuses() || !self.has_more().await?) {
+                        return self.close(&shutdown).await;
                     }
                 }
                 reserved = self.receiving.wait(), if !self.receiving.has_room() => {
@@ -457,8 +457,8 @@ impl<'a> Connection<'a> {
     }
 
     /// Closes the connection because the server ends. All requests that were started have their responses.
-    async fn close(&mut self, closure: &Closure<'_>) -> io::Result<()> {
-        closure.encode_notice(&mut self.output);
+    async fn close(&mut self, shutdown: &ConnectionEnding<'_>) -> io::Result<()> {
+        shutdown.encode_notice(&mut self.output);
         let closing = async {
             while self.to.has_to_write(&self.output) {
                 self.to.write(&mut self.output).await?;
@@ -474,16 +474,16 @@ impl<'a> Connection<'a> {
 
     /// Starts the requests that have arrived completely, as long as there is capacity for their responses and the
     /// connection's turn lasts. Returns whether the turn ended first.
-    async fn begin_all(&mut self, closure: &mut Closure<'_>) -> bool {
+    async fn begin_all(&mut self, shutdown: &mut ConnectionEnding<'_>) -> bool {
         let (mut batch, mut has_begun_all, mut turn) = (None, false, Turn::default());
-        while self.has_room() && !has_begun_all && !closure.reads_nothing() {
+        while self.has_room() && !has_begun_all && !shutdown.reads_nothing() {
             if batch.as_ref().is_some_and(|batch: &Batch| turn.is_over(batch.began())) {
                 break;
             }
             match self.requests.next(&mut self.input, &self.session.caches) {
-                Ok(Some((request, bytes))) if closure.refuses() => self.refuse_at_end(&request, bytes),
+                Ok(Some((request, bytes))) if shutdown.refuses() => self.refuse_at_end(&request, bytes),
                 Ok(Some(request)) => {
-                    closure.note(&request.0.header);
+                    shutdown.note(&request.0.header);
                     self.begin(request, batch.get_or_insert_with(Batch::begin)).await;
                 }
                 Ok(None) => has_begun_all = true,
@@ -536,7 +536,7 @@ impl<'a> Connection<'a> {
         if bytes >= LARGE_REQUEST_BYTES {
             drop(self.receiving.take());
         }
-        let refusal = Closure::refusal(request.header.id);
+        let refusal = ConnectionEnding::refusal(request.header.id);
         self.session.caches.note_error(&request.header, refusal.status);
         self.encode(request.context(), &refusal, None);
     }

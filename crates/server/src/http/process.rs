@@ -8,7 +8,7 @@ use crate::http::exposition::{Exposition, Kind};
 /// Appends the metrics of the process.
 pub(crate) fn append(out: &mut Exposition) {
     out.family(Kind::Counter, "process_cpu_seconds", "CPU time of this process, user and system.")
-        .value(&[], consort_measure::process::cpu().as_secs_f64());
+        .value(&[], consort_procstat::process::cpu().as_secs_f64());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if let Some(kilobytes) = field(&status, "VmRSS:") {
         out.family(Kind::Gauge, "process_resident_memory_bytes", "Resident memory.")

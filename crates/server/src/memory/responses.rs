@@ -46,13 +46,13 @@ pub(crate) struct ResponseReservation {
 /// The error for a response beyond the limit.
 fn too_large(limit: u64) -> Refusal {
     Refusal::new(format!(
-        "the response has more than {limit} bytes, the limit of one response (responses_over_8_mib): ask for less, or iterate"
+        "the response has more than {limit} bytes, the limit of one response (responses_over_8_mib): request less, or iterate"
     ))
 }
 
 impl From<Exceeded> for Refusal {
     fn from(error: Exceeded) -> Self {
-        Self::new(format!("the server has no capacity for the response. {error}: ask for less, or later"))
+        Self::new(format!("the server has no capacity for the response. {error}: request less, or later"))
     }
 }
 

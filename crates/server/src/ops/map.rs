@@ -112,7 +112,7 @@ struct WriteRequest<'a> {
 
 impl<'a> WriteRequest<'a> {
     /// `None` if the request is no write. Values are as the client sent them.
-    fn asked(
+    fn from_request(
         served: &ServedCache,
         request: &'a Request,
         version: ProtocolVersion,
@@ -159,7 +159,8 @@ pub(crate) async fn answer(
     version: ProtocolVersion,
     flags: Flags,
 ) -> Result<Answer, Refusal> {
-    let Some(WriteRequest { key, mut write, form }) = WriteRequest::asked(served, &request, version, flags)
+    let Some(WriteRequest { key, mut write, form }) =
+        WriteRequest::from_request(served, &request, version, flags)
     else {
         return read(responses, reads, &served.stats, request).await;
     };
@@ -209,7 +210,7 @@ pub(crate) fn try_answer_local(
         return if is_silent {
             None
         } else {
-            try_write_local(served, WriteRequest::asked(served, request, version, flags)?)
+            try_write_local(served, WriteRequest::from_request(served, request, version, flags)?)
         };
     };
     let value = match served.cache.get_local(key) {

@@ -6,8 +6,8 @@ use std::fmt::{self, Write};
 const SHOWN_MAX: usize = 64;
 
 /// Adds a key of a request to a text, with its index from 0 on.
-pub(crate) fn describe_key(nth: usize, key: &[u8], said: impl fmt::Display) -> String {
-    format!("of the request's keys, that at {nth}, {}: {said}", DisplayKey(key))
+pub(crate) fn describe_key(nth: usize, key: &[u8], error: impl fmt::Display) -> String {
+    format!("key {nth} of the request, {}: {error}", DisplayKey(key))
 }
 
 /// Displays a key: as text in quotation marks, with `\x82` and so on for bytes that are no text.
@@ -58,6 +58,6 @@ mod tests {
         }
         let long = DisplayKey(&[b'k'; 1_000]).to_string();
         assert_eq!(long, format!("\"{}\"… (1000 bytes)", "k".repeat(64)));
-        assert_eq!(describe_key(2, b"k", "no"), r#"of the request's keys, that at 2, "k": no"#);
+        assert_eq!(describe_key(2, b"k", "no"), r#"key 2 of the request, "k": no"#);
     }
 }

@@ -97,7 +97,7 @@ impl Requirement {
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.all.drain(..).filter_map(|end| end.upgrade()).for_each(|end| end.notify_one());
         } else {
-            tracing::warn!("serving clients again: no other server requires authentication any more");
+            tracing::warn!("serving clients again: no other server requires authentication");
         }
     }
 }

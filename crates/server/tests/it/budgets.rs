@@ -143,7 +143,7 @@ async fn client_that_does_not_read_is_disconnected_after_the_timeout() {
         }
     };
     timeout(PATIENCE, closed).await.expect("it is closed");
-    assert_eq!(client.ask("c", get("k")).await.status, Status::Success, "others go on");
+    assert_eq!(client.ask("c", get("k")).await.status, Status::Success, "other clients are served");
     drop(greedy);
 }
 

@@ -26,7 +26,7 @@ async fn error_of_put_all_names_the_failed_key() {
     let answer = client.ask("full", put).await;
     assert_eq!(answer.status, Status::ServerError);
     let message = error(&answer);
-    assert!(message.starts_with("of the request's keys, that at 1, \"user:7\": memory of "), "{message}");
+    assert!(message.starts_with("key 1 of the request, \"user:7\": memory of "), "{message}");
     assert!(message.contains(" is full: 10000 bytes are allowed, "), "{message}");
 }
 
@@ -52,7 +52,7 @@ async fn error_of_get_all_names_the_failed_key() {
     };
     let answer = timeout(PATIENCE, refused).await.expect("half is no majority");
     let message = error(&answer);
-    assert!(message.starts_with("of the request's keys, that at 2, \"a\": ISPN000306: "), "{message}");
+    assert!(message.starts_with("key 2 of the request, \"a\": ISPN000306: "), "{message}");
     assert!(message.contains(": cache is degraded: owners of segment "), "{message}");
 }
 
@@ -67,5 +67,5 @@ async fn conversion_error_of_put_all_names_the_key() {
     (put.header.key_type, put.header.value_type) = (MediaType::TEXT, MediaType::TEXT);
     let answer = client.send_request(put).await;
     assert_eq!(answer.status, Status::ServerError);
-    assert!(error(&answer).starts_with("of the request's keys, that at 1, \"bad\": "), "{}", error(&answer));
+    assert!(error(&answer).starts_with("key 1 of the request, \"bad\": "), "{}", error(&answer));
 }

@@ -210,7 +210,7 @@ impl Client {
         self.stream.write_all(bytes).await.unwrap();
         let ping = request(0, "", RequestBody::Server(server::Request::Ping));
         let error = self.next(ping.context()).await;
-        assert_eq!(self.next(ping.context()).await, None, "the connection goes on");
+        assert_eq!(self.next(ping.context()).await, None, "the connection stays open");
         error
     }
 }

@@ -273,7 +273,7 @@ async fn metrics_need_authentication_and_health_does_not() {
                 (401, "ISPN006024: Invalid credentials\n"),
                 "{path}: {name}"
             );
-            assert!(browser.is_closed().await, "who guesses has to come again");
+            assert!(browser.is_closed().await, "a failed login ends the connection");
         }
         for nothing in ["Basic !", "Basic YQ==", "Negotiate abc", "Bearer abc"] {
             let response = ask(&server, path, &format!("Authorization: {nothing}\r\n")).await;

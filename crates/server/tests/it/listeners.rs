@@ -375,5 +375,5 @@ async fn client_that_does_not_read_its_events_is_disconnected() {
         received += 1;
     }
     assert!(received < times, "all events were sent");
-    assert_eq!(other.ask("c", get("k")).await.status, Status::NotFound, "others go on");
+    assert_eq!(other.ask("c", get("k")).await.status, Status::NotFound, "other clients are served");
 }

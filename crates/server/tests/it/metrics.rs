@@ -191,7 +191,7 @@ async fn transactions_and_requests_that_wait_for_their_locks_are_exposed() {
 }
 
 #[tokio::test]
-async fn rebalances_credits_and_suspicions_are_exposed_when_servers_come_and_go() {
+async fn rebalances_credits_and_suspicions_are_exposed_when_servers_join_and_leave() {
     let [first, second, third] = RunningServer::three("metrics of a cluster").await;
     let mut client = first.client().await;
     client.create("c").await;

@@ -233,11 +233,11 @@ async fn try_one(client: &mut Client, role: Role, body: RequestBody) {
         None => assert!(!text.contains("SecurityException"), "{role} may {operation}: {text}"),
         Some(needed) => {
             assert_eq!(response.status, Status::ServerError, "{role} may not {operation}: {response:?}");
-            let told = format!(
+            let expected = format!(
                 "java.lang.SecurityException: ISPN000287: Unauthorized access: user '{role}' lacks '{needed}' \
                  permission, which {operation} needs"
             );
-            assert_eq!(text, told);
+            assert_eq!(text, expected);
         }
     }
 }
@@ -277,10 +277,10 @@ async fn unauthenticated_client_gets_a_response_to_ping_only() {
         }
         assert_eq!(response.status, Status::ServerError);
         let ResponseBody::Error(text) = &response.body else { panic!("{response:?}") };
-        let told = format!(
+        let expected = format!(
             "java.lang.SecurityException: ISPN006017: Operation '{}' requires authentication",
             operation.name()
         );
-        assert_eq!(text.as_str(), told);
+        assert_eq!(text.as_str(), expected);
     }
 }

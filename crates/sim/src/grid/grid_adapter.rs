@@ -482,7 +482,7 @@ impl World {
                 operation.action,
                 operation.began,
                 operation.result,
-                if operation.is_excused { " (left out)" } else { "" }
+                if operation.is_excused { " (removed)" } else { "" }
             );
             grid.story.push((now, text));
         }

@@ -263,7 +263,7 @@ impl World {
                 iteration.publication.guarantee,
                 iteration.began,
                 iteration.found.len(),
-                if iteration.excused_since.is_some() { " (left out)" } else { "" }
+                if iteration.excused_since.is_some() { " (removed)" } else { "" }
             );
             grid.story.push((now, text));
         }

@@ -131,7 +131,7 @@ fn check_delivery(
     let mut delivered: Vec<(Bytes, Version, bool)> = Vec::new();
     while let Some(member) = &mut world.nodes[one.node].member {
         let events = member.node.take_events(own, member.cache, one.id);
-        let events = events.map_err(|error| ("listeners go on", format!("{error} at {name}")))?;
+        let events = events.map_err(|error| ("listeners continue", format!("{error} at {name}")))?;
         if events.is_empty() {
             break;
         }
@@ -141,8 +141,7 @@ fn check_delivery(
                     delivered.push((event.key, event.version, event.kind == EventKind::Removed));
                 }
                 Event::Gap => {
-                    let what =
-                        format!("a listener of {name} is told of a gap after {} events", delivered.len());
+                    let what = format!("a listener of {name} got a gap after {} events", delivered.len());
                     return Err(("a quiet cluster has no gaps", what));
                 }
                 Event::Complete => {}
@@ -162,8 +161,8 @@ fn check_delivery(
         };
         let count = delivered.iter().filter(is_it).count();
         if count != 1 {
-            let what = format!("{write:?} is told {count} times to a listener of {name}");
-            return Err(("a quiet cluster tells listeners of everything once", what));
+            let what = format!("{write:?} was delivered {count} times to a listener of {name}");
+            return Err(("a quiet cluster delivers every event once", what));
         }
     }
     Ok(())

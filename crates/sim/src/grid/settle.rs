@@ -136,7 +136,7 @@ pub(super) fn read_every_key(world: &mut World) -> Result<(), Broken> {
     checks::credits(world)
 }
 
-/// Reads every key on every member while iterations and listeners go on.
+/// Reads every key on every member while iterations and listeners continue.
 pub(super) fn read_all(world: &mut World) -> Result<(), Broken> {
     let keys: Vec<Bytes> = world
         .grid

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_files_are_made_for_their_owner_alone_whatever_the_umask_is() {
+    fn directories_and_files_are_created_for_their_owner_only_with_any_umask() {
         let root = std::env::temp_dir().join(format!("consort-modes-{}", std::process::id()));
         let directory = root.join("deep").join("cache");
         let disk = RealDisk::new(&directory).unwrap();

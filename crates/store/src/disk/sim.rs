@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kill_keeps_what_was_written_and_a_power_failure_what_was_synced() {
+    fn written_bytes_survive_a_kill_and_synced_bytes_a_power_failure() {
         for seed in 0..50 {
             let disk = SimDisk::new(seed);
             let file = disk.create("a").unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_failure_takes_what_was_not_synced_in_some_runs_only() {
+    fn a_power_failure_loses_unsynced_bytes_in_some_runs_only() {
         let kept = |seed| {
             let disk = SimDisk::new(seed);
             disk.create("a").unwrap().write_at(&[7; 4 * SECTOR], 0).unwrap();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_takes_what_fits() {
+    fn a_full_disk_writes_the_part_that_fits() {
         let disk = SimDisk::new(1);
         disk.set_capacity(Some(10));
         let file = disk.create("a").unwrap();

@@ -181,7 +181,7 @@ mod tests {
     use crate::disk::SimDisk;
 
     #[test]
-    fn a_header_comes_back_as_it_was_and_never_as_another() {
+    fn a_header_is_read_as_written_and_damage_is_detected() {
         let header = Header {
             number: 9,
             boot: 77,

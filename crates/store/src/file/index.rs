@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_entries_are_found_in_order_and_an_overwritten_time_is_forgotten() {
+    fn expired_entries_are_found_in_order_and_overwritten_times_are_ignored() {
         let mut index = Index::new(1);
         let times = |lifespan| Times { lifespan: Some(lifespan), ..Times::default() };
         let [a, b] = [index.print(b"a"), index.print(b"b")];

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_put_has_the_bytes_that_the_format_says() {
+    fn a_put_is_encoded_as_the_format_defines() {
         let mut bytes = Vec::new();
         let at = Encoder::new(&mut bytes, 7, 100, 64).put(5, &sample());
         assert_eq!(at, Location { file: 7, offset: 100, len: 76 });

@@ -27,7 +27,7 @@ fn remove(segment: u16, key: &str) -> Change {
 }
 
 #[test]
-fn stores_hold_what_was_stored() {
+fn stores_return_stored_entries() {
     for seed in 0..50 {
         let mut random = Random(seed);
         let file = open(&SimDisk::new(seed));
@@ -73,7 +73,7 @@ fn s004_21_iteration_touches_only_the_segments_entries() {
 }
 
 #[test]
-fn iteration_gives_the_segment_as_it_was_whatever_is_written_meanwhile() {
+fn iteration_returns_the_segment_as_of_its_start_despite_concurrent_writes() {
     let disk = SimDisk::new(1);
     let store = open(&disk);
     for number in 0..50 {
@@ -92,7 +92,7 @@ fn iteration_gives_the_segment_as_it_was_whatever_is_written_meanwhile() {
 }
 
 #[test]
-fn entries_come_back_with_all_that_belongs_to_them() {
+fn entries_are_read_with_their_metadata() {
     let disk = SimDisk::new(1);
     let times = Times { created: 5, used: 7, lifespan: Some(11), max_idle: Some(13) };
     let key = Bytes::from(vec![0xff; 300]);
@@ -108,7 +108,7 @@ fn entries_come_back_with_all_that_belongs_to_them() {
 }
 
 #[test]
-fn a_purge_gives_what_has_expired_and_reads_nothing_else() {
+fn a_purge_returns_expired_entries_and_reads_no_other() {
     let file = open(&SimDisk::new(1));
     let stores: [&dyn Store; 2] = [&MemoryStore::new(SEGMENTS), &file];
     for store in stores {
@@ -132,7 +132,7 @@ fn a_purge_gives_what_has_expired_and_reads_nothing_else() {
 }
 
 #[test]
-fn a_removed_segment_stays_removed_and_takes_new_entries() {
+fn a_removed_segment_stays_removed_and_accepts_new_entries() {
     let disk = SimDisk::new(1);
     for round in 0..20 {
         let store = open(&disk);
@@ -200,7 +200,7 @@ fn maintenance_keeps_to_its_budget() {
 }
 
 #[test]
-fn stores_that_are_opened_again_and_again_do_not_gather_files() {
+fn repeatedly_opened_stores_leave_no_extra_files() {
     let disk = SimDisk::new(1);
     for number in 0..100 {
         let store = open(&disk);

@@ -106,7 +106,7 @@ fn a_file_that_is_missing_or_cut_is_named() {
 
 /// Skipping keeps intact records, counts the damage, and leaves a store that opens normally.
 #[test]
-fn skipping_damage_keeps_the_rest_and_says_what_is_lost() {
+fn skipping_damage_keeps_the_rest_and_reports_the_loss() {
     let disk = SimDisk::new(1);
     let store = open(&disk, Recover::Refuse).unwrap();
     fill(&store, 100);
@@ -195,7 +195,7 @@ fn a_damaged_file_is_not_compacted() {
 }
 
 #[test]
-fn a_file_after_which_no_other_could_come_is_refused() {
+fn a_file_with_the_last_number_is_refused() {
     let (disk, _) = filled(1, 5);
     disk.place("4294967295.log", b"");
     let error = open(&disk, Recover::Refuse).unwrap_err();

@@ -82,7 +82,7 @@ fn a_failed_sync_stops_writes_until_the_store_is_opened_again() {
             }
         }
         for number in &acknowledged {
-            assert!(store.load(0, format!("key-{number}").as_bytes()).unwrap().is_some(), "reads go on");
+            assert!(store.load(0, format!("key-{number}").as_bytes()).unwrap().is_some(), "reads continue");
         }
         drop(store);
         disk.restart(Crash::PowerLoss);
@@ -98,7 +98,7 @@ fn a_failed_sync_stops_writes_until_the_store_is_opened_again() {
 }
 
 #[test]
-fn write_behind_keeps_what_does_not_fit_and_stores_it_when_there_is_room() {
+fn write_behind_keeps_entries_that_do_not_fit_and_stores_them_when_the_disk_has_space() {
     let disk = SimDisk::new(1);
     let store: Arc<dyn Store> = Arc::new(open(&disk, Durability::Process));
     let config = WriterConfig {
@@ -106,8 +106,8 @@ fn write_behind_keeps_what_does_not_fit_and_stores_it_when_there_is_room() {
         retry_after: std::time::Duration::from_millis(1),
         ..WriterConfig::default()
     };
-    let (told, errors) = std::sync::mpsc::channel();
-    let report = move |error: &StoreError| drop(told.send(error.to_string()));
+    let (sender, errors) = std::sync::mpsc::channel();
+    let report = move |error: &StoreError| drop(sender.send(error.to_string()));
     let writer = Writer::spawn(Arc::clone(&store), config, report).unwrap();
     disk.set_capacity(Some(2000));
     let put = |number: u64| Change::Put(Entry::immortal(0, format!("key-{number}"), vec![7; 500]));
@@ -278,7 +278,7 @@ fn of_small_files() -> FileStoreConfig {
 }
 
 #[test]
-fn removals_and_clears_free_a_disk_whose_quota_is_used_up() {
+fn removals_and_clears_free_a_disk_with_an_exhausted_quota() {
     let directory = std::env::temp_dir().join(format!("consort-quota-{}", std::process::id()));
     for config in [of_small_files(), FileStoreConfig { segments: 4, ..FileStoreConfig::default() }] {
         let inner = RealDisk::new(&directory).unwrap();
@@ -332,7 +332,7 @@ fn removals_and_clears_free_a_file_system_that_is_full() {
     if !mounted.is_ok_and(|mounted| mounted.status.success()) {
         println!("no file system can be mounted here: {} has a quota instead", directory.display());
         std::fs::remove_dir_all(&directory).unwrap();
-        return removals_and_clears_free_a_disk_whose_quota_is_used_up();
+        return removals_and_clears_free_a_disk_with_an_exhausted_quota();
     }
     let freed = std::panic::catch_unwind(|| {
         free_and_fill_again(&FileStore::open(&directory, of_small_files()).unwrap());
@@ -343,7 +343,7 @@ fn removals_and_clears_free_a_file_system_that_is_full() {
 }
 
 #[test]
-fn write_behind_carries_out_removals_though_entries_before_them_have_no_room() {
+fn write_behind_executes_removals_behind_entries_that_do_not_fit() {
     let disk = SimDisk::new(1);
     let files = FileStoreConfig { segments: 4, file_bytes_max: 64 * 1024, ..FileStoreConfig::default() };
     let store = Arc::new(FileStore::open_on(Arc::new(disk.clone()), files).unwrap());

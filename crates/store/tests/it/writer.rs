@@ -144,7 +144,7 @@ fn value(entry: Option<Entry>) -> Option<String> {
 }
 
 #[test]
-fn write_through_tells_each_caller_when_its_write_is_stored() {
+fn write_through_completes_each_call_when_its_write_is_stored() {
     let store = Gated::new(false);
     let writer = spawn(&store, WriterConfig::default());
     let (done, outcomes) = outcomes();
@@ -195,7 +195,7 @@ fn changes_of_one_key_that_wait_are_stored_as_one() {
 }
 
 #[test]
-fn orders_come_after_what_waited_and_before_what_comes_later() {
+fn commands_run_after_queued_writes_and_before_later_ones() {
     let store = Gated::new(false);
     let writer = spawn(&store, WriterConfig::default());
     let (done, outcomes) = outcomes();
@@ -213,7 +213,7 @@ fn orders_come_after_what_waited_and_before_what_comes_later() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_calls_back_when_there_is_room() {
+fn a_full_queue_refuses_and_calls_back_when_it_has_space() {
     let store = Gated::new(false);
     let config = WriterConfig { queue_changes_max: 10, batch_changes_max: 1, ..WriterConfig::default() };
     let writer = spawn(&store, config);
@@ -274,7 +274,7 @@ fn an_error_is_reported_to_its_caller_only() {
 }
 
 #[test]
-fn write_behind_tries_again_in_order_and_counts_what_is_lost_at_the_end() {
+fn write_behind_retries_in_order_and_counts_losses_at_the_end() {
     let store = Gated::new(true);
     store.fail(true);
     let (sender, errors) = channel();
@@ -304,7 +304,7 @@ fn write_behind_tries_again_in_order_and_counts_what_is_lost_at_the_end() {
 }
 
 #[test]
-fn closing_stores_what_waits() {
+fn closing_stores_queued_entries() {
     let store = Gated::new(true);
     let writer = spawn(&store, WriterConfig { mode: Mode::WriteBehind, ..WriterConfig::default() });
     let (done, _outcomes) = outcomes();

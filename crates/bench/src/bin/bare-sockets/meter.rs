@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use consort_measure::process;
+use consort_procstat::process;
 
 use crate::{Moved, Test};
 

@@ -103,7 +103,7 @@ mod tests {
 
     /// The length has seven bits in each byte, the lowest first.
     #[test]
-    fn a_request_says_how_much_is_to_come() {
+    fn a_request_has_the_length_that_follows() {
         let [.., low, high] = UNFINISHED else { unreachable!("it has more") };
         assert_eq!(usize::from(low & 0x7f) | usize::from(*high) << 7, UNFINISHED_BYTES);
     }

@@ -11,14 +11,18 @@ use consort_channel::{Address, Flags, Payload};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::iteration_load::IterationLoad;
 use super::load::{Done, Test};
 use super::settings::Settings;
-use super::walk::Walking;
 
 /// How long an order may take that only looks or sets.
 pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long a change of owners may take.
 pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(120);
+/// How long members may take to begin and to end a rebalance.
+pub(crate) const REBALANCE_TIME_MAX: Duration = Duration::from_secs(300);
+/// The time that members may take beyond the time of the test.
+pub(crate) const OVERTIME_MAX: Duration = Duration::from_secs(60);
 /// How long it may take to put or remove all keys.
 pub(crate) const POPULATE_TIME_MAX: Duration = Duration::from_secs(3_600);
 
@@ -26,16 +30,16 @@ pub(crate) const POPULATE_TIME_MAX: Duration = Duration::from_secs(3_600);
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Return the settings of the next test. Response: [`Settings`].
-    Tell,
+    Settings,
     /// These are the settings of the next test. Answer: nothing.
     Set(Settings),
     /// Run this test. Answer: figures, when it is over.
     Start(Test),
     /// End the test that runs, with the figures so far. Answer: nothing.
     EndRun,
-    /// Go through everything like this. Answer: [`super::walk::Walked`].
-    Walk(Walking),
-    /// Wait until there are so many members, and then until nothing moves. Answer: [`super::rebalance::Rebalanced`].
+    /// Iterate over all entries. Answer: [`super::iteration_load::IterationResult`].
+    Iterate(IterationLoad),
+    /// Wait until there are so many members, and then until nothing moves. Answer: [`Rebalanced`].
     Rebalance(usize),
     /// How far are you? Answer: [`State`].
     Look,
@@ -74,6 +78,13 @@ pub(crate) struct State {
     pub(crate) bytes_pulled: u64,
     /// The CPU and memory of its process so far.
     pub(crate) used: Used,
+}
+
+/// A member's measurement of a rebalance.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Rebalanced {
+    /// From the topology with the new member to the stable one.
+    pub(crate) seconds: f64,
 }
 
 /// The CPU and memory of a process so far, or of several together.

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use consort_cache::{CacheManager, Phase, RawCache};
 use serde::{Deserialize, Serialize};
 
-use super::load::key;
+use super::target::key;
 
 /// Copies that are looked at before others may run.
 const TURN: u32 = 500;
@@ -86,7 +86,7 @@ impl Verdict {
 
     /// For people.
     pub(crate) fn text(&self, wanted: usize) -> String {
-        let grouped = |number: u32| consort_measure::grouped(number.into());
+        let grouped = |number: u32| consort_procstat::grouped(number.into());
         if self.is_good() {
             return format!("{} keys: each has {wanted} equal copies", grouped(self.keys));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -68,8 +68,8 @@ fn decimals(number: f64) -> String {
 }
 
 /// The times of an invoker or of all (S000-40).
-pub(crate) fn times(whose: &str, get: Extremes, put: Extremes) -> String {
-    format!("{whose}: get {get}, put: {put}")
+pub(crate) fn times(owner: &str, get: Extremes, put: Extremes) -> String {
+    format!("{owner}: get {get}, put: {put}")
 }
 
 /// The figures of one member.
@@ -183,12 +183,12 @@ impl Total {
     }
 
     /// Returns the summary (S000-42, S000-43), and the CPU and memory of the measured members or clients.
-    pub(crate) fn text(&self, settings: &Settings, whom: &str) -> String {
+    pub(crate) fn text(&self, settings: &Settings, processes: &str) -> String {
         let rate = self.reqs_sec_node;
         let mut text = format!(
             "Throughput: {} reqs/sec/node ({}/sec) {} reqs/sec/cluster\n\
              Roundtrip: gets {}, puts {}\n\
-             CPU: {:.2} us per request over all {whom}; at most {:.0} MB of memory in one; started within {} ms\n",
+             CPU: {:.2} us per request over all {processes}; at most {:.0} MB of memory in one; started within {} ms\n",
             grouped(rate),
             bytes(rate * settings.size as f64),
             grouped(self.reqs_sec_cluster),

@@ -4,12 +4,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use serde::Serialize;
 
 use super::Grid;
+use super::iteration_load::{IterationLoad, IterationResult, Take, Way, word};
 use super::settings::Settings;
-use super::walk::{Take, Walked, Walking, Way, word};
 use crate::join::Join;
 
 /// Measure how fast one member iterates over all entries of a cache that several members share.
@@ -112,22 +112,22 @@ impl Iterate {
             for &size in &self.sizes {
                 grid.populate(&Settings::of(entries, size)).await?;
                 let before = points.len();
-                for walking in self.combinations() {
-                    let (walked, cpu_s, rss_mb) = self.measure(&grid, walking).await?;
-                    errors += u64::from(walked.entries != walked.passes * u64::from(entries));
-                    let entries_sec = walked.entries as f64 / walked.seconds;
+                for load in self.combinations() {
+                    let (result, cpu_s, rss_mb) = self.measure(&grid, load).await?;
+                    errors += u64::from(result.entries != result.passes * u64::from(entries));
+                    let entries_sec = result.entries as f64 / result.seconds;
                     let first = points.get(before).map_or(entries_sec, |first| first.entries_sec);
                     points.push(Point {
                         entries,
                         size,
-                        batch: walking.batch,
-                        way: walking.way,
-                        take: walking.take,
+                        batch: load.batch,
+                        way: load.way,
+                        take: load.take,
                         entries_sec,
-                        mb_sec: walked.bytes as f64 / walked.seconds / 1e6,
-                        cpu_us: cpu_s * 1e6 / walked.entries.max(1) as f64,
+                        mb_sec: result.bytes as f64 / result.seconds / 1e6,
+                        cpu_us: cpu_s * 1e6 / result.entries.max(1) as f64,
                         rss_mb,
-                        passes: walked.passes,
+                        passes: result.passes,
                         change: (entries_sec / first - 1.0) * 100.0,
                     });
                 }
@@ -151,12 +151,12 @@ impl Iterate {
         Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn combinations(&self) -> Vec<Walking> {
+    fn combinations(&self) -> Vec<IterationLoad> {
         let mut all = Vec::new();
         for &way in &self.ways {
             for &take in &self.takes {
                 for &batch in &self.batches {
-                    all.push(Walking { way, take, batch, readers: self.readers.max(1), time_ms: 0 });
+                    all.push(IterationLoad { way, take, batch, readers: self.readers.max(1), time_ms: 0 });
                 }
             }
         }
@@ -164,13 +164,13 @@ impl Iterate {
     }
 
     /// Returns the results of a combination, the CPU time of all members in seconds, and the memory of the largest.
-    async fn measure(&self, grid: &Grid, walking: Walking) -> anyhow::Result<(Walked, f64, f64)> {
+    async fn measure(&self, grid: &Grid, load: IterationLoad) -> anyhow::Result<(IterationResult, f64, f64)> {
         let millis = |seconds: f64| (seconds.max(0.0) * 1e3) as u64;
-        grid.walk(&Walking { time_ms: millis(self.warmup), ..walking }).await?;
+        grid.iterate(&IterationLoad { time_ms: millis(self.warmup), ..load }).await?;
         let before = grid.used().await?;
-        let walked = grid.walk(&Walking { time_ms: millis(self.time), ..walking }).await?;
+        let result = grid.iterate(&IterationLoad { time_ms: millis(self.time), ..load }).await?;
         let after = grid.used().await?;
-        Ok((walked, after.cpu_s - before.cpu_s, after.rss_mb))
+        Ok((result, after.cpu_s - before.cpu_s, after.rss_mb))
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
         let iterate = Arguments::parse_from(line.split(' ')).iterate;
         let all = iterate.combinations();
         assert_eq!(all.len(), 12);
-        assert!(all.iter().all(|walking| walking.readers == 4));
+        assert!(all.iter().all(|load| load.readers == 4));
         assert_eq!((all[0].way, all[11].way), (Way::Parallel, Way::Sequential));
     }
 

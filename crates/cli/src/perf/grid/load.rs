@@ -11,7 +11,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use consort_cache::{CacheError, RawCache};
 use consort_group::Rng;
-use consort_measure::process;
+use consort_procstat::process;
 use hdrhistogram::Histogram;
 use quanta::Clock;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::figures::{Extremes, Figures, times};
 use super::settings::Settings;
-use super::target::Target;
+use super::target::{Target, key};
 use crate::perf::report::{Counts, histogram};
 
 /// Operations after which an invoker lets others run even if it never had to wait: reads of keys that are here end
@@ -106,14 +106,14 @@ impl Run {
         Done { gets: tally.gets.len(), puts: tally.puts.len(), failed, undecided: tally.uncertain }
     }
 
-    /// Runs the test; `cache` returns the cache of each invoker, by its number from 0. `tell` gets the lines that a member
+    /// Runs the test; `cache` returns the cache of each invoker, by its number from 0. `report` gets the lines that a member
     /// prints.
     pub(crate) async fn carry_out<C: Target>(
         self: Arc<Self>,
         cache: impl Fn(u32) -> C,
         test: &Test,
         name: &str,
-        tell: impl Fn(&str),
+        report: impl Fn(&str),
     ) -> anyhow::Result<Figures> {
         let settings = &test.settings;
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -127,27 +127,27 @@ impl Run {
         for tenth in 1..=10_u32 {
             let at = begin + Duration::from_secs_f64(settings.time * f64::from(tenth) / 10.0);
             let is_ended = tokio::time::timeout_at(at.into(), self.ended.wait()).await.is_ok();
-            tell(&format!("{tenth}: {}", self.done().text(begin.elapsed())));
+            report(&format!("{tenth}: {}", self.done().text(begin.elapsed())));
             if is_ended {
                 break;
             }
         }
         self.is_over.store(true, Relaxed);
         let (taken, cpu) = (begin.elapsed(), process::cpu().saturating_sub(cpu));
-        tell(&format!("done (in {} ms)", taken.as_millis()));
+        report(&format!("done (in {} ms)", taken.as_millis()));
         let mut each = Vec::new();
         while let Some(invoker) = invokers.join_next().await {
             each.push(invoker.context("an invoker")?);
         }
         if settings.print_invokers {
             for (nth, (gets, puts)) in each.iter().enumerate() {
-                tell(&times(&format!("invoker {}", nth + 1), *gets, *puts));
+                report(&times(&format!("invoker {}", nth + 1), *gets, *puts));
             }
         }
         let sums = each.into_iter().fold(Default::default(), |(gets, puts): (Extremes, Extremes), one| {
             (gets.with(one.0), puts.with(one.1))
         });
-        tell(&times("all", sums.0, sums.1));
+        report(&times("all", sums.0, sums.1));
         let tally = self.tally();
         Ok(Figures {
             name: name.to_owned(),
@@ -185,11 +185,11 @@ impl Done {
 
     /// The line of a tenth of the time (S000-38).
     fn text(self, elapsed: Duration) -> String {
-        let grouped = |number: u64| consort_measure::grouped(number as f64);
+        let grouped = |number: u64| consort_procstat::grouped(number as f64);
         let rate = self.operations() as f64 / elapsed.as_secs_f64();
         format!(
             "{} reqs/sec ({} reads {} writes)",
-            consort_measure::grouped(rate),
+            consort_procstat::grouped(rate),
             grouped(self.gets),
             grouped(self.puts)
         )
@@ -285,17 +285,12 @@ impl Run {
     }
 }
 
-/// The bytes of a key.
-pub(crate) const fn key(number: u32) -> [u8; 4] {
-    number.to_be_bytes()
-}
-
-/// Puts these keys. `tell` gets the count from time to time.
+/// Puts these keys. `report` gets the count from time to time.
 pub(crate) async fn populate<C: Target>(
     cache: &C,
     keys: std::ops::RangeInclusive<u32>,
     size: usize,
-    mut tell: impl FnMut(u32),
+    mut report: impl FnMut(u32),
 ) -> Result<(), C::Error> {
     let mut rng = Rng::new(seed("populate", *keys.start()));
     let mut done = 0;
@@ -306,7 +301,7 @@ pub(crate) async fn populate<C: Target>(
             (first..=last).map(|number| (key(number), value(&mut rng, size))).collect();
         cache.write_all(&entries).await?;
         done += last - first + 1;
-        tell(done);
+        report(done);
         first = last + 1;
     }
     Ok(())
@@ -349,7 +344,7 @@ mod tests {
 
     /// S000-38
     #[test]
-    fn a_line_of_progress_tells_the_rate_since_the_beginning() {
+    fn a_line_of_progress_has_the_rate_since_the_start() {
         let done = Done { gets: 286_351, puts: 0, ..Done::default() };
         let text = done.text(Duration::from_millis(5_998));
         assert_eq!(text, "47,741 reqs/sec (286,351 reads 0 writes)");

@@ -8,18 +8,20 @@ use bytes::Bytes;
 use consort_cache::{CacheConfig, CacheManager, CacheMode, Phase, RawCache};
 use consort_channel::rpc::{Responder, RpcDispatcher, RpcHandler};
 use consort_channel::{Message, Payload};
-use consort_measure::{grouped, process};
+use consort_procstat::{grouped, process};
 use tokio::sync::{Mutex as AsyncMutex, SetOnce};
 
 use super::channels::{banner, control, control_cluster};
-use super::control::{self, ORDER_TIME_MAX, Order, SETTLE_TIME_MAX, State, Used, answer, no_answer};
+use super::control::{
+    self, ORDER_TIME_MAX, Order, REBALANCE_TIME_MAX, Rebalanced, SETTLE_TIME_MAX, State, Used, answer,
+    no_answer,
+};
 use super::copies;
 use super::figures::Figures;
 use super::load::{self, Run, Test};
-use super::rebalance::{REBALANCE_TIME_MAX, Rebalanced};
 use super::settings::Settings;
-use crate::ending::{Signals, hand_over};
 use crate::join::Join;
+use crate::shutdown::{Signals, leave_gracefully};
 use crate::terminal::Escaped;
 
 /// The cache of the test.
@@ -42,7 +44,7 @@ pub(crate) struct Member {
 pub(crate) enum End {
     /// Only this member: others first get its entries.
     Alone,
-    /// Everybody does.
+    /// All members end.
     Together,
 }
 
@@ -64,7 +66,7 @@ impl RpcHandler for Orders {
                 tokio::spawn(async move {
                     // Others may see us before we are ready.
                     let member = member.wait().await.clone();
-                    let result = member.carry_out(order).await.map_err(|error| format!("{error:#}"));
+                    let result = member.execute(order).await.map_err(|error| format!("{error:#}"));
                     responder.reply(result.map(|json| Payload::Bytes(Some(json))));
                 });
             }
@@ -73,7 +75,7 @@ impl RpcHandler for Orders {
 }
 
 /// Joins the control channel to look on and give orders.
-pub(crate) async fn look_on(join: &Join, config: Option<&str>) -> anyhow::Result<RpcDispatcher> {
+pub(crate) async fn join_control(join: &Join, config: Option<&str>) -> anyhow::Result<RpcDispatcher> {
     let cluster = control_cluster(&join.cluster);
     let orders = Orders { member: None };
     RpcDispatcher::connect(control(join, config)?, &cluster, orders)
@@ -94,7 +96,7 @@ impl Member {
             .await
             .with_context(|| format!("joining cluster {}", join.cluster))?;
         println!("{}", banner(manager.name(), &join.cluster, &manager.physical_address().to_string()));
-        tokio::spawn(tell_views(manager.clone()));
+        tokio::spawn(print_views(manager.clone()));
         let cache_config = CacheConfig { mode: CacheMode::Distributed { owners }, ..CacheConfig::new(CACHE) };
         let cache = manager.open(cache_config).raw().await?;
         let ready = Arc::new(SetOnce::new());
@@ -105,7 +107,7 @@ impl Member {
             .with_context(|| format!("joining cluster {cluster}"))?;
         let channel = dispatcher.channel();
         println!("{}", banner(channel.name(), &cluster, &channel.physical_address().to_string()));
-        let settings = settings_of_others(&dispatcher).await.unwrap_or(settings);
+        let settings = other_settings(&dispatcher).await.unwrap_or(settings);
         println!("{}", created(settings.keys));
         let member = Arc::new(Self {
             manager,
@@ -133,9 +135,9 @@ impl Member {
         usize::from(self.cache.config().owner_count()).min(members)
     }
 
-    async fn carry_out(self: Arc<Self>, order: Order) -> anyhow::Result<Bytes> {
+    async fn execute(self: Arc<Self>, order: Order) -> anyhow::Result<Bytes> {
         match order {
-            Order::Tell => answer(&self.settings()),
+            Order::Settings => answer(&self.settings()),
             Order::Set(settings) => {
                 let keys = settings.keys;
                 let before = std::mem::replace(
@@ -152,7 +154,7 @@ impl Member {
                 self.run().0.end();
                 answer(&())
             }
-            Order::Walk(walking) => answer(&walking.carry_out(&self.cache).await?),
+            Order::Iterate(load) => answer(&load.run(&self.cache).await?),
             Order::Rebalance(members) => answer(&self.rebalanced(members).await?),
             Order::Look => answer(&self.state()),
             Order::Settle(members) => {
@@ -219,7 +221,7 @@ impl Member {
         }
     }
 
-    /// Waits for a rebalance that takes one more in, until nothing moves any more.
+    /// Waits for a rebalance that adds a member, until the topology is stable.
     async fn rebalanced(&self, members: usize) -> anyhow::Result<Rebalanced> {
         let mut topologies = self.manager.watch_topology(CACHE).context("the cache is closed")?;
         let begun = topologies
@@ -234,7 +236,7 @@ impl Member {
     }
 
     /// Waits until a member has ended the test for all, or a signal ends this member.
-    pub(crate) async fn until_told(&self) -> End {
+    pub(crate) async fn wait_for_end(&self) -> End {
         tokio::select! {
             () = async { let _ = self.quit.wait().await; } => End::Together,
             name = self.signalled() => {
@@ -267,7 +269,7 @@ impl Member {
                         why = at_once => why,
                     }
                 };
-                hand_over(self.manager.clone(), at_once, |line| println!("{line}")).await
+                leave_gracefully(self.manager.clone(), at_once, |line| println!("{line}")).await
             }
             End::Together => {
                 self.manager.clone().abort().await;
@@ -280,12 +282,12 @@ impl Member {
 }
 
 /// The settings of a cluster that we have joined, if there is one.
-async fn settings_of_others(dispatcher: &RpcDispatcher) -> Option<Settings> {
+async fn other_settings(dispatcher: &RpcDispatcher) -> Option<Settings> {
     let channel = dispatcher.channel();
     let view = channel.view()?;
     for member in view.members().iter().filter(|member| *member != channel.address()) {
-        let told = control::order_one(dispatcher, member, &Order::Tell, ORDER_TIME_MAX).await;
-        if let Ok(Some(settings)) = told {
+        let answer = control::order_one(dispatcher, member, &Order::Settings, ORDER_TIME_MAX).await;
+        if let Ok(Some(settings)) = answer {
             println!("-- settings are those of {}", Escaped(channel.name_of(member)));
             return Some(settings);
         }
@@ -294,7 +296,7 @@ async fn settings_of_others(dispatcher: &RpcDispatcher) -> Option<Settings> {
 }
 
 /// Prints every view of the grid.
-async fn tell_views(manager: CacheManager) {
+async fn print_views(manager: CacheManager) {
     let mut views = manager.watch_view();
     while views.wait_for(Option::is_some).await.is_ok() {
         println!("** view: {}", Escaped(manager.view_text()));
@@ -316,7 +318,7 @@ mod tests {
 
     /// S000-26
     #[test]
-    fn keys_are_told_as_in_ispn_perf_test() {
+    fn created_keys_are_printed_as_in_ispn_perf_test() {
         assert_eq!(created(100_000), "created 100,000 keys: [1-100,000]");
     }
 }

@@ -5,23 +5,20 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use consort_channel::rpc::RpcDispatcher;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
-use super::control::{ORDER_TIME_MAX, Order, POPULATE_TIME_MAX, State, order_all, order_each};
+use super::control::{ORDER_TIME_MAX, OVERTIME_MAX, Order, POPULATE_TIME_MAX, State, order_all, order_each};
 use super::copies::{Copies, Verdict};
 use super::figures::{Figures, Total};
 use super::load::{self, Test};
 use super::member::{End, Member};
 use super::settings::{Setting, Settings, bytes};
 use crate::terminal::Escaped;
-
-/// The time that members may take beyond the time of the test.
-pub(crate) const OVERTIME_MAX: Duration = Duration::from_secs(60);
 
 /// All keys, with the values of now.
 fn text(settings: &Settings) -> String {
@@ -62,7 +59,7 @@ impl Menu {
         loop {
             println!("{}", text(&self.member.settings()));
             let line = tokio::select! {
-                end = member.until_told() => return Ok((end, self.is_good)),
+                end = member.wait_for_end() => return Ok((end, self.is_good)),
                 line = self.next() => line?,
             };
             let Some(line) = line else { return Ok((End::Alone, self.is_good)) };
@@ -77,7 +74,7 @@ impl Menu {
                 _ => {
                     // A signal, or the end of everything, is not waited for until a test is over.
                     let acted = tokio::select! {
-                        end = member.until_told() => return Ok((end, self.is_good)),
+                        end = member.wait_for_end() => return Ok((end, self.is_good)),
                         acted = self.act(key, value.trim()) => acted,
                     };
                     if let Err(error) = acted {
@@ -196,10 +193,10 @@ impl Menu {
         let Settings { keys, size, .. } = self.member.settings();
         let begin = Instant::now();
         let tenth = (keys / 10).max(1);
-        let mut told = 0;
+        let mut printed = 0;
         load::populate(&self.member.cache, 1..=keys, size, |done| {
-            if done / tenth > told {
-                told = done / tenth;
+            if done / tenth > printed {
+                printed = done / tenth;
                 println!("-- {} keys", grouped(done.into()));
             }
         })
@@ -274,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_a_row_are_told_as_one() {
+    fn consecutive_keys_are_printed_as_a_range() {
         assert_eq!(ranges(&[1, 2, 3, 7, 9, 10]), "1-3 7 9-10");
         assert_eq!(ranges(&[]), "");
     }

@@ -6,40 +6,41 @@ mod copies;
 mod figures;
 mod hotrod;
 mod iterate;
+mod iteration_load;
 mod load;
 mod member;
 mod menu;
 mod rebalance;
-mod served;
+mod server_usage;
 mod settings;
 mod spawn;
 mod target;
-mod walk;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use consort_measure::grouped;
+use consort_procstat::grouped;
 
 pub(crate) use self::control::State;
 
 pub(crate) use self::figures::{Figures, Total};
 pub(crate) use self::hotrod::{Clients, Running};
 pub(crate) use self::iterate::Iterate;
-pub(crate) use self::load::{Done, Test, key};
+pub(crate) use self::load::{Done, Test};
 use self::member::{End, Member};
 use self::menu::Menu;
 pub(crate) use self::rebalance::Rebalance;
-use self::served::Watched;
+use self::server_usage::ServerProcesses;
 pub(crate) use self::settings::{Settings, bytes};
-use self::spawn::LOOK_EVERY;
+use self::spawn::POLL_INTERVAL;
 pub(crate) use self::spawn::{Grid, free_ports};
+pub(crate) use self::target::key;
 use crate::allocator::Reserve;
-use crate::ending::end_of_input;
 use crate::join::Join;
-use crate::perf::progress::shown;
+use crate::perf::progress::with_counter;
+use crate::shutdown::end_of_input;
 
 /// Measure a distributed cache: every member reads and writes keys that all of them share.
 ///
@@ -126,7 +127,7 @@ impl Perf {
             Member::join(&self.join, self.control_config.as_deref(), self.owners, self.settings).await?;
         let (end, is_good) = if self.nohup {
             let end = tokio::select! {
-                end = member.until_told() => end,
+                end = member.wait_for_end() => end,
                 () = end_of_input(), if self.with_parent => End::Together,
             };
             (end, true)
@@ -151,16 +152,16 @@ impl Perf {
     /// Clients of these servers, measured once. Returns whether all has gone well.
     async fn measure_servers(self, servers: &str) -> anyhow::Result<bool> {
         let (settings, test) = (&self.settings, self.test());
-        let watched = Watched::new(&self.server_pids)?;
+        let watched = ServerProcesses::new(&self.server_pids)?;
         let each = if self.pooled { settings.threads } else { 1 };
         let clients = Clients::connect(servers, self.clients, each, self.owners).await?;
         let begin = Instant::now();
         clients.populate(&test).await?;
-        told_of_keys(settings, begin);
-        told_of_plan(settings, self.warmup);
+        print_keys(settings, begin);
+        print_plan(settings, self.warmup);
         let running = clients.start(&test);
         let done = running.counter();
-        let figures = shown(running.figures(), || done().operations(), "requests");
+        let figures = with_counter(running.figures(), || done().operations(), "requests");
         let (figures, served) = tokio::join!(figures, watched.during(&test));
         let figures = figures?;
         let total = Total::of(&figures);
@@ -186,10 +187,10 @@ impl Perf {
         eprintln!("{members} members have the cache, with {} owners of each key", grid.wanted(self.owners));
         let begin = Instant::now();
         grid.populate(settings).await?;
-        told_of_keys(settings, begin);
-        told_of_plan(settings, self.warmup);
+        print_keys(settings, begin);
+        print_plan(settings, self.warmup);
         let test = self.test();
-        let figures = told(&grid, grid.run(&test)).await?;
+        let figures = with_progress(&grid, grid.run(&test)).await?;
         let total = Total::of(&figures);
         let verdict = grid.validate(settings.keys, self.owners).await?;
         eprintln!("{}", verdict.text(grid.wanted(self.owners)));
@@ -211,13 +212,13 @@ impl Perf {
 }
 
 /// All keys have been put.
-fn told_of_keys(settings: &Settings, begin: Instant) {
+fn print_keys(settings: &Settings, begin: Instant) {
     let (keys, size) = (grouped(settings.keys.into()), bytes(settings.size as f64));
     eprintln!("{keys} keys of {size} put in {} ms", begin.elapsed().as_millis());
 }
 
 /// Returns the line that announces the test.
-fn told_of_plan(settings: &Settings, warmup: f64) {
+fn print_plan(settings: &Settings, warmup: f64) {
     eprintln!(
         "{} invokers each, {:.0} % reads, {} s after {warmup} s of warm-up",
         settings.threads,
@@ -227,12 +228,12 @@ fn told_of_plan(settings: &Settings, warmup: f64) {
 }
 
 /// Does the work, with a line on the terminal, if there is one, that says how far the members are.
-async fn told<T>(grid: &Grid, work: impl Future<Output = T>) -> T {
+async fn with_progress<T>(grid: &Grid, work: impl Future<Output = T>) -> T {
     if !std::io::stderr().is_terminal() {
         return work.await;
     }
     tokio::pin!(work);
-    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     let mut before = None;
     loop {
         tokio::select! {

@@ -1,12 +1,12 @@
 //! `consort rebalance`: one more member joins a cache that is read meanwhile.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
-use consort_measure::grouped;
-use serde::{Deserialize, Serialize};
+use consort_procstat::grouped;
+use serde::Serialize;
 
 use super::Grid;
 use super::control::Used;
@@ -54,13 +54,6 @@ pub(crate) struct Rebalance {
     /// Print one line of JSON instead of text
     #[arg(long)]
     json: bool,
-}
-
-/// A member's observations of a rebalance.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Rebalanced {
-    /// From the topology that has the one more on to the one in which nothing moves.
-    pub(crate) seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -206,6 +199,3 @@ impl Summary {
         text
     }
 }
-
-/// How long members may take to begin and to end a rebalance.
-pub(crate) const REBALANCE_TIME_MAX: Duration = Duration::from_secs(300);

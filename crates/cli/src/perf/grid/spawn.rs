@@ -12,16 +12,15 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::channels::CONTROL_PORTS;
 use super::control::{
-    ORDER_TIME_MAX, Order, POPULATE_TIME_MAX, SETTLE_TIME_MAX, State, Used, order_all, order_each, order_one,
+    ORDER_TIME_MAX, OVERTIME_MAX, Order, POPULATE_TIME_MAX, REBALANCE_TIME_MAX, Rebalanced, SETTLE_TIME_MAX,
+    State, Used, order_all, order_each, order_one,
 };
 use super::copies::{Copies, Verdict};
 use super::figures::Figures;
+use super::iteration_load::{IterationLoad, IterationResult};
 use super::load::Test;
-use super::member::look_on;
-use super::menu::OVERTIME_MAX;
-use super::rebalance::{REBALANCE_TIME_MAX, Rebalanced};
+use super::member::join_control;
 use super::settings::Settings;
-use super::walk::{Walked, Walking};
 use crate::join::Join;
 use crate::perf::cluster::{Others, member_name};
 use crate::perf::member::wait_for_members;
@@ -30,9 +29,9 @@ use crate::perf::member::wait_for_members;
 pub(crate) const MEMBERS_MAX: usize = CONTROL_PORTS as usize - 3;
 
 /// The interval of progress reports of members.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The time limit for such a report: a dead member never sends one.
-const LOOK_TIME_MAX: Duration = Duration::from_millis(250);
+const STATE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Where free ports are looked for: below those that the system gives out itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
@@ -75,7 +74,7 @@ impl Grid {
         let mut join = join.clone();
         join.on_this_host(free_ports(members + 1)?, members + 1)?;
         join.name = Some("starter".to_owned());
-        let control = look_on(&join, None).await?;
+        let control = join_control(&join, None).await?;
         let names = (0..members).map(member_name).collect();
         let mut grid = Self { join, control, others: Others(Vec::new()), names };
         // The first one begins the cluster, so that the rest need not merge.
@@ -110,7 +109,7 @@ impl Grid {
         for member in self.addresses()? {
             let control = self.control.clone();
             looking.spawn(
-                async move { order_one::<State>(&control, &member, &Order::Look, LOOK_TIME_MAX).await },
+                async move { order_one::<State>(&control, &member, &Order::Look, STATE_TIMEOUT).await },
             );
         }
         let mut states: Vec<State> =
@@ -160,10 +159,10 @@ impl Grid {
         order_all::<()>(&self.control, &Order::EndRun, ORDER_TIME_MAX).await.map(drop)
     }
 
-    /// Has the first member go through everything.
-    pub(crate) async fn walk(&self, walking: &Walking) -> anyhow::Result<Walked> {
-        let limit = Duration::from_millis(walking.time_ms) + OVERTIME_MAX;
-        order_one(&self.control, &self.first()?, &Order::Walk(*walking), limit).await?.context("no answer")
+    /// Has the first member iterate over all entries.
+    pub(crate) async fn iterate(&self, load: &IterationLoad) -> anyhow::Result<IterationResult> {
+        let limit = Duration::from_millis(load.time_ms) + OVERTIME_MAX;
+        order_one(&self.control, &self.first()?, &Order::Iterate(*load), limit).await?.context("no answer")
     }
 
     /// Waits until all members take orders: one that was added may have its part of the cache before that.

@@ -4,14 +4,19 @@ use bytes::Bytes;
 use consort_cache::{CacheError, OperationError};
 use consort_client::ClientError;
 
+/// The bytes of a key.
+pub(crate) const fn key(number: u32) -> [u8; 4] {
+    number.to_be_bytes()
+}
+
 /// A cache under load.
 pub(crate) trait Target: Clone + Send + Sync + 'static {
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Reads a key. Whether it has a value.
+    /// Reads a key. Returns whether it has a value.
     fn read(&self, key: [u8; 4]) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// Put a value under a key
+    /// Puts a value under a key.
     fn write(&self, key: [u8; 4], value: &Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Gives many keys values.

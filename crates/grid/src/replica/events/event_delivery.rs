@@ -61,9 +61,9 @@ impl Notify {
             kind: kind_of(WriteEffect::of(&backup.effect), backup.outcome.as_ref()),
             value: value_of(&backup.effect),
             previous: previous_of(backup.outcome.as_ref()),
-            acks: backup.acks,
+            expected_acks: backup.expected_acks,
             outcome: None,
-            is_silent: backup.is_silent,
+            skips_listeners: backup.skips_listeners,
         }
     }
 
@@ -127,11 +127,11 @@ impl CacheReplica {
             kind: kind_of(record.did, Some(&record.outcome)),
             value: value_of(&effect),
             previous: previous_of(Some(&record.outcome)),
-            acks: 0,
+            expected_acks: 0,
             outcome: None,
-            is_silent: record.is_silent,
+            skips_listeners: record.skips_listeners,
         };
-        if is_new && !record.is_silent {
+        if is_new && !record.skips_listeners {
             self.offer(cx, Scope::Local, &tell.event());
         }
         self.notify_local_listeners(cx, tell);
@@ -142,13 +142,13 @@ impl CacheReplica {
     pub(crate) fn notify_remote(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
         for (nth, (member, interest)) in apart.iter().enumerate() {
             let mut tell = Notify::of(backup);
-            if *interest < Interest::Entries || tell.is_silent {
+            if *interest < Interest::Entries || tell.skips_listeners {
                 tell.value = None;
             }
-            if *interest < Interest::Previous || tell.is_silent {
+            if *interest < Interest::Previous || tell.skips_listeners {
                 tell.previous = None;
             }
-            if backup.tells && nth + 1 == apart.len() {
+            if backup.sends_outcome && nth + 1 == apart.len() {
                 tell.outcome.clone_from(&backup.outcome);
             }
             self.send(cx, member, Body::Notify(tell));
@@ -170,8 +170,8 @@ impl CacheReplica {
         if self.notifier(backup.segment) == Some(&cx.local) {
             let apart = self.listening_apart(backup.segment);
             let owners = self.write_owners(backup.segment).count() - usize::from(!self.is_backed());
-            backup.acks = backup.acks.max((owners + apart.len()) as u16);
-            let silent = Backup { tells: false, ..backup.clone() };
+            backup.expected_acks = backup.expected_acks.max((owners + apart.len()) as u16);
+            let silent = Backup { sends_outcome: false, ..backup.clone() };
             self.notify_remote(cx, &silent, &apart);
         }
     }
@@ -202,7 +202,7 @@ impl CacheReplica {
             return;
         }
         let OperationId { caller, number } = tell.operation.clone();
-        let ack = Ack { number, epoch, acks: tell.acks, outcome: tell.outcome.take() };
+        let ack = Ack { number, epoch, expected_acks: tell.expected_acks, outcome: tell.outcome.take() };
         self.notify_local_listeners(cx, copied(&tell));
         if caller == cx.local {
             let local = cx.local.clone();
@@ -333,10 +333,10 @@ mod tests {
             key: Bytes::from_static(b"k"),
             version,
             effect: value.map_or(Effect::Remove, |value| Effect::Put(put(value))),
-            acks: 1,
-            tells: true,
+            expected_acks: 1,
+            sends_outcome: true,
             outcome: Some(Outcome::Written(written)),
-            is_silent: false,
+            skips_listeners: false,
         }
     }
 

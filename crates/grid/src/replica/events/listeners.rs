@@ -316,12 +316,12 @@ impl CacheReplica {
             // An event that was lost with a link may never be sent again, because its primary may be lost as well.
             EventSource::Ahead => {
                 self.interrupt_listeners(cx, false);
-                if !tell.is_silent {
+                if !tell.skips_listeners {
                     self.offer(cx, Scope::Cluster, &tell.event());
                 }
             }
             // A silent event is noted, so that a repetition is recognised.
-            _ if tell.is_silent => {}
+            _ if tell.skips_listeners => {}
             EventSource::Fresh | EventSource::Known => self.offer(cx, Scope::Cluster, &tell.event()),
             // A link was interrupted or full for a short time, and the event has been sent again. A newer event of its key may
             // have been delivered.

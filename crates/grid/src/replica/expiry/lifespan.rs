@@ -139,8 +139,14 @@ impl CacheReplica {
             version,
             told.map(|entry| Stored::of(entry, cx.now)),
         );
-        let record =
-            WriteRecord { operation, key, version, did: WriteEffect::Remove, outcome, is_silent: false };
+        let record = WriteRecord {
+            operation,
+            key,
+            version,
+            did: WriteEffect::Remove,
+            outcome,
+            skips_listeners: false,
+        };
         self.state(segment).records.push(record.clone(), &cx.watermarks);
         self.notify_local(cx, segment, &record, true);
         self.back_up_record(cx, segment, record);

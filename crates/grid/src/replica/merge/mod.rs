@@ -582,7 +582,7 @@ impl CacheReplica {
             did: WriteEffect::of(&effect),
             outcome: outcome.clone(),
             // Silent also when the record is sent again: listeners receive a gap event when the merge is over.
-            is_silent: true,
+            skips_listeners: true,
         };
         self.state(segment).records.push(record, &cx.watermarks);
         let backup = Backup {
@@ -592,10 +592,10 @@ impl CacheReplica {
             key: key.clone(),
             version,
             effect,
-            acks: 0,
-            tells: false,
+            expected_acks: 0,
+            sends_outcome: false,
             outcome: Some(outcome),
-            is_silent: true,
+            skips_listeners: true,
         };
         self.back_up(cx, backup);
     }

@@ -1,7 +1,7 @@
 //! A cache with a store: pending writes to the store, and the acknowledgements that wait for them.
 //!
 //! Every change of a key in memory requests a write of the key's entry at that time ([`CacheReplica::note_changed`]). Acknowledgements
-//! wait until all earlier writes are stored ([`CacheReplica::acknowledge`]), so that those of many operations share the store's time.
+//! wait until all earlier writes are stored (`acknowledge` of the write path), so that those of many operations share the store's time.
 //! Requests are numbered and end in order. An acknowledgement takes a number without a request.
 //!
 //! A write that the store has refused stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
-use crate::command::{Ack, Body, Reply, Restored};
+use crate::command::{Ack, Reply, Restored};
 use crate::container::Taken;
 use crate::injected_bugs::InjectedBug;
 use crate::node::Cx;
@@ -266,25 +266,8 @@ impl CacheReplica {
         cx.store.push_back((self.id, StoreRequest::Order { number, order }));
     }
 
-    /// Acknowledges a write to its caller once it is stored here.
-    pub(crate) fn acknowledge(&mut self, cx: &mut Cx, place: Place, to: Address, ack: Ack) {
-        if self.is_backed() {
-            self.when_stored(cx, Then::Ack { place, to, ack });
-        } else {
-            self.send_ack(cx, &to, ack);
-        }
-    }
-
-    fn send_ack(&mut self, cx: &mut Cx, to: &Address, ack: Ack) {
-        if *to == cx.local {
-            let local = cx.local.clone();
-            cx.calls.ack(&local, ack);
-        } else {
-            self.send(cx, to, Body::Ack(ack));
-        }
-    }
-
-    fn when_stored(&mut self, cx: &mut Cx, then: Then) {
+    /// Executes an action once all earlier requests have ended.
+    pub(crate) fn when_stored(&mut self, cx: &mut Cx, then: Then) {
         match &mut self.persistence {
             Some(persistence) if !persistence.waits.is_empty() && !cx.has(InjectedBug::StoreNotAwaited) => {
                 let number = persistence.number();

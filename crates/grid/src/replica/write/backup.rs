@@ -28,8 +28,18 @@ impl CacheReplica {
         if self.is_listened() {
             self.forward(cx, &mut backup);
         }
-        let Backup { mut operation, finished, key, version, effect, acks, tells, outcome, is_silent, .. } =
-            backup;
+        let Backup {
+            mut operation,
+            finished,
+            key,
+            version,
+            effect,
+            expected_acks,
+            sends_outcome,
+            outcome,
+            skips_listeners,
+            ..
+        } = backup;
         cx.watermarks.heard(&operation.caller, finished);
         let (caller, number) = (operation.caller.clone(), operation.number);
         if topology < self.topology_id() {
@@ -60,14 +70,14 @@ impl CacheReplica {
                 }
                 let key = bytes::Bytes::copy_from_slice(&key);
                 if let Some(outcome) = outcome.clone() {
-                    let record = WriteRecord { operation, key, version, did, outcome, is_silent };
+                    let record = WriteRecord { operation, key, version, did, outcome, skips_listeners };
                     self.state(segment).records.push(record, &cx.watermarks);
                 } else {
                     cx.counters.malformed += 1;
                 }
             }
         }
-        let ack = Ack { number, epoch, acks, outcome: outcome.filter(|_| tells) };
+        let ack = Ack { number, epoch, expected_acks, outcome: outcome.filter(|_| sends_outcome) };
         self.acknowledge(cx, (segment, named), caller, ack);
     }
 
@@ -192,7 +202,7 @@ mod tests {
             version,
             did: WriteEffect::Put,
             outcome: Outcome::Written(written),
-            is_silent: false,
+            skips_listeners: false,
         };
         cache.state(SEGMENT).records.push(record, &cx.watermarks);
     }

@@ -25,7 +25,7 @@ pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 impl CacheReplica {
     /// Sends an operation to its primary or a read owner, if there is one. Otherwise the operation waits for a topology that
     /// has one.
-    pub(crate) fn dispatch(&mut self, cx: &mut Cx, number: u64) {
+    pub(crate) fn send_to_target(&mut self, cx: &mut Cx, number: u64) {
         let is_denied = !cx.has(InjectedBug::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let keeps_target = std::mem::take(&mut call.keeps_target);
@@ -141,11 +141,11 @@ impl CacheReplica {
             Reply::Failed(error) => Self::handle_failure(cx, topology, number, error),
             // The topology of the reply is installed here, or the reply would have been deferred. If this member's topology is
             // newer, the operation has been sent again with it.
-            Reply::Misdirected if topology == self.topology_id() => self.dispatch(cx, number),
+            Reply::Misdirected if topology == self.topology_id() => self.send_to_target(cx, number),
             Reply::Misdirected => {}
             Reply::Larger(bytes) => {
                 if cx.calls.note_size(from, number, bytes) {
-                    self.dispatch(cx, number);
+                    self.send_to_target(cx, number);
                 }
             }
         }
@@ -201,7 +201,7 @@ impl CacheReplica {
                 }
             };
             if !is_still_right || self.refusal(topology, segment, !is_read).is_some() {
-                self.dispatch(cx, number);
+                self.send_to_target(cx, number);
             }
         }
     }
@@ -225,7 +225,7 @@ impl CacheReplica {
             let has_other = present(topology, topology.read_owners().owners(segment))
                 .any(|owner| !cx.silence.contains(owner));
             if has_other {
-                self.dispatch(cx, number);
+                self.send_to_target(cx, number);
             }
         }
     }
@@ -261,7 +261,7 @@ impl CacheReplica {
             if let Some(call) = cx.calls.get_mut(number) {
                 call.patience = (2 * patience).min(RESEND_AFTER_MAX);
             }
-            self.dispatch(cx, number);
+            self.send_to_target(cx, number);
         }
     }
 }

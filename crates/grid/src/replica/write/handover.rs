@@ -84,7 +84,7 @@ impl CacheReplica {
                 key: record.key,
                 version: record.version,
                 outcome: record.outcome,
-                is_silent: record.is_silent,
+                skips_listeners: record.skips_listeners,
             })
             .collect();
         HandedSegment {
@@ -129,7 +129,7 @@ impl CacheReplica {
     /// Keeps the records and applies their effects. `adopts`: the records of gone callers become this member's own.
     fn take_records(&mut self, cx: &mut Cx, handed: HandedSegment, adopts: bool) {
         let segment = handed.segment;
-        for HandedRecord { operation, key, version, effect, outcome, is_silent } in handed.records {
+        for HandedRecord { operation, key, version, effect, outcome, skips_listeners } in handed.records {
             // A member that has closed the cache counts its given-up operations as finished.
             let is_gone = self.topology().is_some_and(|topology| Self::is_orphan(topology, &operation));
             let is_finished = !is_gone && cx.watermarks.is_finished(&operation);
@@ -146,7 +146,7 @@ impl CacheReplica {
                 (true, false) => OperationId { number: ORPHANED, ..operation },
                 (false, _) => operation,
             };
-            let record = WriteRecord { operation, key, version, did, outcome, is_silent };
+            let record = WriteRecord { operation, key, version, did, outcome, skips_listeners };
             self.state(segment).records.push(record, &cx.watermarks);
         }
     }

@@ -177,8 +177,8 @@ impl CacheReplica {
         };
         written.version = version;
         let key = bytes::Bytes::copy_from_slice(&key);
-        let (outcome, is_silent) = (Outcome::Written(written), flags.contains(Flags::SKIP_LISTENERS));
-        let record = WriteRecord { operation, key, version, did, outcome, is_silent };
+        let (outcome, skips_listeners) = (Outcome::Written(written), flags.contains(Flags::SKIP_LISTENERS));
+        let record = WriteRecord { operation, key, version, did, outcome, skips_listeners };
         let is_shared = !(flags.contains(Flags::LOCAL) && self.is_invalidation());
         if is_shared {
             self.state(segment).records.push(record.clone(), &cx.watermarks);
@@ -279,10 +279,10 @@ impl CacheReplica {
             key: bytes::Bytes::new(),
             version: Version::NONE,
             effect: Effect::Nothing,
-            acks: 0,
-            tells: false,
+            expected_acks: 0,
+            sends_outcome: false,
             outcome: Some(outcome),
-            is_silent: false,
+            skips_listeners: false,
         };
         self.back_up(cx, backup);
     }
@@ -297,10 +297,10 @@ impl CacheReplica {
             key: record.key,
             version: record.version,
             effect,
-            acks: 0,
-            tells: false,
+            expected_acks: 0,
+            sends_outcome: false,
             outcome: Some(record.outcome),
-            is_silent: record.is_silent,
+            skips_listeners: record.skips_listeners,
         };
         self.back_up(cx, backup);
     }
@@ -316,13 +316,13 @@ impl CacheReplica {
         let is_told = backup.effect != Effect::Nothing && !backup.effect.is_copied();
         let apart = if is_told { self.listening_apart(backup.segment) } else { Vec::new() };
         // With a store, the primary acknowledges like the backups.
-        backup.acks = (others.len() + apart.len()) as u16 + u16::from(self.is_backed());
+        backup.expected_acks = (others.len() + apart.len()) as u16 + u16::from(self.is_backed());
         if self.is_backed() {
             self.acknowledge_own(cx, &backup, others.is_empty());
         }
         let Some((last, others)) = others.split_last() else {
             if !apart.is_empty() {
-                backup.tells = !self.is_backed();
+                backup.sends_outcome = !self.is_backed();
                 return self.notify_remote(cx, &backup, &apart);
             }
             if let Some(outcome) = backup.outcome.filter(|_| !self.is_backed()) {
@@ -337,16 +337,17 @@ impl CacheReplica {
             }
             self.send(cx, other, Body::Backup(silent));
         }
-        backup.tells = true;
+        backup.sends_outcome = true;
         self.send(cx, last, Body::Backup(backup));
     }
 
     /// Acknowledges to the caller that a write is stored here, with its outcome if no other owner sends that.
-    fn acknowledge_own(&mut self, cx: &mut Cx, backup: &Backup, tells: bool) {
+    fn acknowledge_own(&mut self, cx: &mut Cx, backup: &Backup, sends_outcome: bool) {
         let Some(epoch) = self.topology().map(|topology| topology.epoch(backup.segment)) else { return };
         let place = (backup.segment, backup.key.clone());
-        let outcome = backup.outcome.clone().filter(|_| tells);
-        let ack = Ack { number: backup.operation.number, epoch, acks: backup.acks, outcome };
+        let outcome = backup.outcome.clone().filter(|_| sends_outcome);
+        let ack =
+            Ack { number: backup.operation.number, epoch, expected_acks: backup.expected_acks, outcome };
         self.acknowledge(cx, place, backup.operation.caller.clone(), ack);
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct WriteRecord {
     pub(crate) did: WriteEffect,
     pub(crate) outcome: Outcome,
     /// Whether no listener receives an event.
-    pub(crate) is_silent: bool,
+    pub(crate) skips_listeners: bool,
 }
 
 /// The effect of a write.

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use bytes::{Bytes, BytesMut};
 
 use crate::wire::{self, Bulk, ListStart};
-use crate::{Address, Flags, HeaderBody, Lane, Message, Payload, PhysAddr, Version};
+use crate::{Address, Flags, HeaderBody, Message, PacketPriority, Payload, PhysAddr, Version};
 
 /// The bundling strategy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -75,7 +75,7 @@ pub(super) struct Envelope {
 #[derive(PartialEq, Debug)]
 pub(super) struct Packet {
     pub(super) to: Target,
-    pub(super) lane: Lane,
+    pub(super) priority: PacketPriority,
     pub(super) bytes: Bytes,
     /// The part after `bytes`.
     pub(super) tail: Bytes,
@@ -88,10 +88,10 @@ pub(super) enum Target {
     One(PhysAddr),
 }
 
-/// The packet being built for one destination and lane.
+/// The packet being built for one destination and one priority.
 struct Pending {
     to: Target,
-    lane: Lane,
+    priority: PacketPriority,
     dest: Option<Address>,
     src: Option<Address>,
     /// The first message, not encoded yet, because alone it is encoded differently.
@@ -151,13 +151,12 @@ impl Bundler {
         message: Cow<'_, Message>,
         out: &mut Vec<Packet>,
     ) {
-        let lane = lane_of(&message);
-        let mut at = match self.pending[..self.used]
-            .iter()
-            .position(|pending| pending.to == to && pending.lane == lane && pending.dest == message.dest)
-        {
+        let priority = priority_of(&message);
+        let mut at = match self.pending[..self.used].iter().position(|pending| {
+            pending.to == to && pending.priority == priority && pending.dest == message.dest
+        }) {
             Some(at) => at,
-            None => self.open(to, lane, &message),
+            None => self.open(to, priority, &message),
         };
         let size = wire::message_size(&message, envelope.tp.len(), Some(self.pending[at].src.as_ref()));
         match self.kind {
@@ -167,7 +166,7 @@ impl Bundler {
             }
             BundlerKind::TransferQueue if LIST_START_SIZE + self.total + size > self.max_size => {
                 self.flush(envelope, out);
-                at = self.open(to, lane, &message);
+                at = self.open(to, priority, &message);
             }
             _ => {}
         }
@@ -177,14 +176,14 @@ impl Bundler {
         }
     }
 
-    fn open(&mut self, to: Target, lane: Lane, message: &Message) -> usize {
+    fn open(&mut self, to: Target, priority: PacketPriority, message: &Message) -> usize {
         // A slot whose packet has left serves the next destination, so that slots do not grow with past
         // destinations.
         let dest = message.dest.clone();
         let src = message.src.clone();
         let fresh = |last_size| Pending {
             to,
-            lane,
+            priority,
             dest,
             src,
             first: None,
@@ -269,7 +268,7 @@ impl Bundler {
         }
         out.push(Packet {
             to: pending.to,
-            lane: pending.lane,
+            priority: pending.priority,
             bytes,
             tail: tail.unwrap_or_default(),
             messages: pending.count,
@@ -280,15 +279,15 @@ impl Bundler {
     }
 }
 
-/// Returns the lane: membership, failure detection, acks and credits are control; application bytes are data.
-fn lane_of(message: &Message) -> Lane {
+/// Returns the priority of a message: membership, failure detection, acks and credits are control; application bytes are data.
+fn priority_of(message: &Message) -> PacketPriority {
     let has =
         |is_meant: fn(&HeaderBody) -> bool| message.headers.0.iter().any(|header| is_meant(&header.body));
     let is_control = message.flags.has(Flags::NO_FC)
         || message.is_credit()
         || has(|body| matches!(body, HeaderBody::Gms(_)))
         || (message.length() == 0 && !has(|body| matches!(body, HeaderBody::Rpc(_))));
-    if is_control { Lane::Control } else { Lane::Data }
+    if is_control { PacketPriority::Control } else { PacketPriority::Data }
 }
 
 #[cfg(test)]
@@ -467,7 +466,10 @@ mod tests {
         bundler.add(&envelope, Target::One(phys(2)), Cow::Owned(data(0)), &mut out);
         bundler.add(&envelope, Target::One(phys(2)), Cow::Borrowed(&ack), &mut out);
         bundler.flush(&envelope, &mut out);
-        assert_eq!(out.iter().map(|packet| packet.lane).collect::<Vec<_>>(), [Lane::Data, Lane::Control]);
+        assert_eq!(
+            out.iter().map(|packet| packet.priority).collect::<Vec<_>>(),
+            [PacketPriority::Data, PacketPriority::Control]
+        );
     }
 
     #[test]

@@ -194,7 +194,12 @@ impl Transport {
             self.counters.packets_sent += 1;
             self.counters.bytes_sent += (packet.bytes.len() + packet.tail.len()) as u64;
             if !matches!(&dest, TransmitDest::Many(others) if others.is_empty()) {
-                cx.transmit(Transmit { dest, bytes: packet.bytes, tail: packet.tail, lane: packet.lane });
+                cx.transmit(Transmit {
+                    dest,
+                    bytes: packet.bytes,
+                    tail: packet.tail,
+                    priority: packet.priority,
+                });
             }
         }
         self.ready = ready;

@@ -41,7 +41,7 @@ impl Member {
             let text =
                 String::from_utf8_lossy(request.payload_bytes().map_or(&[], |bytes| bytes)).into_owned();
             if text == "fail" {
-                return Err("told to fail".to_owned());
+                return Err("requested failure".to_owned());
             }
             Ok(Payload::Bytes(Some(format!("{text}@{own}").into())))
         };

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_order_is_without_complaint() {
+    fn numbers_in_order_pass() {
         let mut tally = Tally::default();
         for number in 0..300 {
             tally.add(&payload(number, 7, 20), true);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_gaps_and_damage_are_told_apart() {
+    fn repeats_gaps_and_damage_are_distinguished() {
         let mut tally = Tally::default();
         let mut damaged = payload(3, 7, 20);
         damaged[19] ^= 1;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use consort_group::{Lane, PhysAddr, Time, Version};
+use consort_group::{PacketPriority, PhysAddr, Time, Version};
 use tokio::net::TcpListener;
 
 use self::slots::{Attempt, Connection, Slot, Slots, State};
@@ -193,25 +193,32 @@ impl Links {
     }
 
     /// Queues a frame. Returns false if it was dropped because the queue is full.
-    pub(crate) fn push(&mut self, now: Time, index: u32, lane: Lane, frame: impl Into<OutFrame>) -> bool {
+    pub(crate) fn push(
+        &mut self,
+        now: Time,
+        index: u32,
+        priority: PacketPriority,
+        frame: impl Into<OutFrame>,
+    ) -> bool {
         let frame = frame.into();
         let limits = self.settings.limits;
         let Some(slot) = self.slots.get_mut(index) else { return false };
         let is_taken = match &mut slot.state {
-            State::Connecting(attempt) => attempt.queue.push(lane, frame, limits),
+            State::Connecting(attempt) => attempt.queue.push(priority, frame, limits),
             State::Open(connection) => {
                 // The waker of a blocked socket names it.
                 if !slot.is_dirty && !connection.framed.is_blocked() {
                     slot.is_dirty = true;
                     self.dirty.push(index);
                 }
-                connection.framed.queue.push(lane, frame, limits)
+                connection.framed.queue.push(priority, frame, limits)
             }
             _ => false,
         };
         if !is_taken {
             self.stats.dropped += 1;
-            self.warnings.count(now, "peer_queue_full", || format!("{lane:?} for a peer that does not read"));
+            self.warnings
+                .count(now, "peer_queue_full", || format!("{priority:?} for a peer that does not read"));
         }
         is_taken
     }

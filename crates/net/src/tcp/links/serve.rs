@@ -358,7 +358,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::sync::Arc;
 
-    use consort_group::{Lane, Version};
+    use consort_group::{PacketPriority, Version};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -422,7 +422,7 @@ mod tests {
         assert!(matches!(next_events(&mut links, refused).await[..], [LinkEvent::Failed { link: 0, .. }]));
 
         let pausing = links.connect(Time::ZERO, peer, Some(own), Duration::from_secs(9)).unwrap();
-        assert!(links.push(Time::ZERO, pausing, Lane::Data, Bytes::from("waits")));
+        assert!(links.push(Time::ZERO, pausing, PacketPriority::Data, Bytes::from("waits")));
         let mut client = TcpStream::connect(ours.local_addr().unwrap()).await.unwrap();
         client.write_all(&setup::encode(Version::V5_5_7, peer)).await.unwrap();
         links.admit(Time::ZERO, ours.accept().await.unwrap().0);

@@ -147,7 +147,7 @@ mod tests {
             ("<caches><local-cache/></caches>", None, "local-cache has no name"),
             ("<caches><local-cache name='a'/><local-cache name='a'/></caches>", Some("a"), "more than once"),
             ("a:\n  distributedCache:\n    owners: two\n", Some("a"), "owners"),
-            (r#"{"a": {"local-cache": {}}, "a": {"local-cache": {}}}"#, None, "a is there more than once"),
+            (r#"{"a": {"local-cache": {}}, "a": {"local-cache": {}}}"#, None, "duplicate a"),
             ("<infinispan><jgroups/></infinispan>", None, "jgroups: only caches are read from this file"),
             ("<cache-container default-cache='a'/>", None, "default-cache of cache-container"),
             ("just text", None, "instead of caches"),

@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for UniqueKeysVisitor {
         let mut all = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             if all.contains_key(&name) {
-                return Err(Error::custom(format_args!("{name} is there more than once")));
+                return Err(Error::custom(format_args!("duplicate {name}")));
             }
             let UniqueKeys(value) = members.next_value()?;
             all.insert(name, value);
@@ -84,7 +84,7 @@ mod tests {
     fn duplicate_key_is_refused_with_its_position() {
         let error = |text| serde_json::from_str::<UniqueKeys>(text).err().map(|error| error.to_string());
         let twice = "{\"a\": {\"owners\": 2,\n\"owners\": 3}}";
-        assert_eq!(error(twice).as_deref(), Some("owners is there more than once at line 2 column 8"));
+        assert_eq!(error(twice).as_deref(), Some("duplicate owners at line 2 column 8"));
         assert_eq!(error(r#"{"a": {"a": 1}, "b": {"a": 2}}"#), None);
         let deep = "[".repeat(10_000);
         assert!(error(&deep).is_some_and(|error| error.contains("recursion limit")));

@@ -22,7 +22,7 @@ use crate::world::World;
 pub(super) fn all(world: &World) -> Result<(), Broken> {
     for iteration in iterations(world) {
         if iteration.held > iteration.publication.batch {
-            return Err(("walks hold no more than their batch", describe(world, iteration)));
+            return Err(("iterations hold no more than their batch", describe(world, iteration)));
         }
         if iteration.publication.guarantee != Guarantee::AtLeastOnce
             && let Some((key, times)) = counts(iteration).into_iter().find(|(_, times)| *times > 1)
@@ -33,7 +33,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
         if let Some(Err(error)) = &iteration.result
             && !is_right(world, iteration, error)
         {
-            return Err(("walks end or say that owners are away", describe(world, iteration)));
+            return Err(("iterations end or report unreachable owners", describe(world, iteration)));
         }
     }
     Ok(())
@@ -45,7 +45,7 @@ pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
         |iteration: &&Iteration| iteration.ended.is_none() && world.nodes[iteration.node].is_alive();
     match iterations(world).iter().find(is_left) {
         Some(iteration) => {
-            Err(("no walk hangs", format!("{}{}", describe(world, iteration), world.grid_state())))
+            Err(("no iteration hangs", format!("{}{}", describe(world, iteration), world.grid_state())))
         }
         None => Ok(()),
     }
@@ -102,7 +102,7 @@ pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), B
             let last = of_key.acknowledged_before(iteration.began);
             if *version < last && iteration.excused_since.is_none() {
                 let what = format!("{}\n  misses {}", describe(), of_key.tell_version(last));
-                return Err(("walks give the last acknowledged write", what));
+                return Err(("iterations return the last acknowledged write", what));
             }
             let known = of_key.values.get(version);
             if iteration.publication.projection == Projection::Entries
@@ -172,7 +172,7 @@ fn counts(iteration: &Iteration) -> BTreeMap<&Bytes, usize> {
 /// Formats an iteration for a report.
 fn describe(world: &World, iteration: &Iteration) -> String {
     format!(
-        "a walk of {} from {:?} to {:?}, {:?}: {:?}, {} entries, {} held at most{}",
+        "an iteration of {} from {:?} to {:?}, {:?}: {:?}, {} entries, {} held at most{}",
         world.nodes[iteration.node].name,
         iteration.began,
         iteration.ended,
@@ -180,6 +180,6 @@ fn describe(world: &World, iteration: &Iteration) -> String {
         iteration.result,
         iteration.found.len(),
         iteration.held,
-        if iteration.excused_since.is_some() { " (left out)" } else { "" },
+        if iteration.excused_since.is_some() { " (removed)" } else { "" },
     )
 }

@@ -57,7 +57,7 @@ pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Resul
             let is_other = |key: &&Bytes| replica.get(*key) != there.get(*key);
             let key = replica.keys().chain(there.keys()).find(is_other);
             let what = format!(
-                "complete: {is_complete}; {key:?} is {:?}, and {:?} is told to {}",
+                "complete: {is_complete}; {key:?} is {:?}, and {:?} was delivered to {}",
                 key.and_then(|key| there.get(key)),
                 key.and_then(|key| replica.get(key)),
                 describe(world, listener_client)
@@ -74,7 +74,9 @@ fn is_right_to_end(world: &World, listener_client: &ListenerClient) -> Result<()
     match &listener_client.failed {
         None | Some(ListenError::State(_)) => Ok(()),
         Some(_) if is_left => Ok(()),
-        Some(error) => Err(("listeners go on", format!("{error} at {}", describe(world, listener_client)))),
+        Some(error) => {
+            Err(("listeners continue", format!("{error} at {}", describe(world, listener_client))))
+        }
     }
 }
 
@@ -113,7 +115,7 @@ fn in_order(world: &World, listener_client: &ListenerClient) -> Result<(), Broke
         let describe = || format!("{event:?} comes after {before:?} at {}", describe(world, listener_client));
         let is_again = !is_absent(before.kind) && is_taken(event);
         if event.version < before.version || event.version == before.version && !is_again {
-            return Err(("listeners are told in order, and once", describe()));
+            return Err(("listeners get events in order and once", describe()));
         }
         // A listener of one member does not receive the changes that other members have ordered. An entry that was read may
         // be ahead of its change, or be undone with the primary that had not backed it up yet.
@@ -212,11 +214,11 @@ fn nothing_missing(
                 continue;
             }
             let what = format!(
-                "{} is not told to {}",
+                "{} was not delivered to {}",
                 super::describe(world, &write.key, write),
                 describe(world, listener_client)
             );
-            return Err(("listeners are told of all that is acknowledged", what));
+            return Err(("listeners get an event of every acknowledged write", what));
         };
         let is_removed = event.kind == EventKind::Removed;
         let is_right = is_removed == write.is_removal()

@@ -234,6 +234,6 @@ fn describe(world: &World, key: &[u8], operation: &Operation) -> String {
         operation.began,
         operation.ended,
         operation.result,
-        if operation.is_excused { " (left out)" } else { "" },
+        if operation.is_excused { " (removed)" } else { "" },
     )
 }

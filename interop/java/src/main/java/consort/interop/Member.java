@@ -296,7 +296,7 @@ public final class Member {
     private Object handle(Message request) {
         String text = new String(request.getArray(), request.getOffset(), request.getLength(), StandardCharsets.UTF_8);
         if (text.equals("fail")) {
-            throw new IllegalStateException("told to fail");
+            throw new IllegalStateException("requested failure");
         }
         return (text + "@" + channel.getName()).getBytes(StandardCharsets.UTF_8);
     }

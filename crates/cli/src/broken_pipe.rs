@@ -1,0 +1,70 @@
+//! A command ends silently when the reader of its output has seen enough (`consort parse … | head`).
+//!
+//! SIGPIPE has that purpose, but it would also arrive when a peer closes a connection, and end this process. So it stays
+//! ignored, as by the standard library, and writes to the output fail.
+
+use std::io;
+use std::process::ExitCode;
+
+/// The exit code that a shell reports for a process ended by SIGPIPE.
+const GONE: i32 = 128 + 13;
+
+/// Makes `println!` end the process instead of panicking if the reader of the output has gone.
+pub(crate) fn exit_quietly() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if panic.payload_as_str().is_some_and(is_unprinted) {
+            std::process::exit(GONE);
+        }
+        usual(panic);
+    }));
+}
+
+/// Returns whether this is the panic of `println!` without a reader.
+fn is_unprinted(panic: &str) -> bool {
+    panic.starts_with("failed printing to std") && panic.contains("Broken pipe")
+}
+
+/// Prints an error on standard error and returns its exit code. For output without a reader, it prints nothing and returns that
+/// exit code.
+pub(crate) fn print_error(error: &anyhow::Error, code: ExitCode) -> ExitCode {
+    if is_gone(error) {
+        return ExitCode::from(GONE as u8);
+    }
+    eprintln!("consort: {}", indented(error));
+    code
+}
+
+/// An error of several lines, such as one about a configuration, keeps them, indented: servers' words are in errors, too, and no
+/// line of theirs reads as one of this command's.
+fn indented(error: &anyhow::Error) -> String {
+    format!("{error:#}").replace('\n', "\n  ")
+}
+
+/// Returns whether output could not be written because its reader has gone. Errors on the way to a peer are errors of the
+/// channel or the client.
+fn is_gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_within_an_error_are_indented() {
+        let error = anyhow::anyhow!("no cache 'a\nconsort: done'");
+        assert_eq!(indented(&error), "no cache 'a\n  consort: done'");
+    }
+
+    #[test]
+    fn only_a_reader_that_has_gone_ends_a_command_quietly() {
+        assert!(is_unprinted("failed printing to stdout: Broken pipe (os error 32)"));
+        assert!(!is_unprinted("failed printing to stdout: no space") && !is_unprinted("Broken pipe"));
+        let of = |kind: io::ErrorKind| anyhow::Error::from(io::Error::from(kind));
+        assert!(is_gone(&of(io::ErrorKind::BrokenPipe)));
+        assert!(
+            !is_gone(&of(io::ErrorKind::StorageFull)) && !is_gone(&anyhow::anyhow!("a peer: Broken pipe"))
+        );
+    }
+}
