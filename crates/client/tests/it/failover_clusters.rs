@@ -52,15 +52,15 @@ async fn a_client_fails_over_to_the_next_site_and_returns_manually() {
     cache.put("written", &7).await.unwrap();
     assert_eq!(there.cache::<String, u32>("c").get("written").await.unwrap(), Some(7));
     assert_eq!(next(&mut events).await, Event::Gap);
-    let cache = there.cache::<String, u32>("c");
+    let writer = there.cache::<String, u32>("c");
     eventually("events of the second cluster arrive", async || {
-        cache.put("told", &1).await.unwrap();
+        writer.put("told", &1).await.unwrap();
         let event = timeout(Duration::from_millis(100), events.next()).await;
         matches!(event, Ok(Some(Ok(Event::Entry(EntryEvent { key, .. })))) if key == "told")
     })
     .await;
     eventually("the near cache is on again", async || near.near_stats().unwrap().is_on).await;
-    cache.put("where", &3).await.unwrap();
+    writer.put("where", &3).await.unwrap();
     eventually("the event arrives", async || near.get("where").await.unwrap() == Some(3)).await;
     // An unreachable cluster is left again.
     client.switch_to_default_cluster();

@@ -27,7 +27,7 @@ async fn error_of_put_all_names_the_failed_key() {
     assert_eq!(answer.status, Status::ServerError);
     let message = error(&answer);
     assert!(message.starts_with("key 1 of the request, \"user:7\": memory of "), "{message}");
-    assert!(message.contains(" is full: 10000 bytes are allowed, "), "{message}");
+    assert!(message.contains(" is full: the limit is 10000 bytes, "), "{message}");
 }
 
 /// Independent of the order in which the server reads, and of repeated keys.
