@@ -25,7 +25,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in group: message wire",
     "circle in group::wire: frequent_headers headers",
     "circle in interop: member setting",
-    "circle in router: connection router",
     "circle in server::catalog: aliases caches",
     "circle in server::catalog: schemas served_cache",
     "circle in server::ops::query: iterations owner",
