@@ -32,7 +32,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in sim: after_faults checks faults grid node runner world",
     "circle in sim::grid: checks history",
     "circle in sim::grid::checks: agreement invalidation",
-    "circle in testbed: grids jar",
     "more than 60 methods: cache Cache",
     "more than 60 methods: grid CacheReplica",
     "more than 60 methods: grid Container",
