@@ -45,6 +45,5 @@ pub(super) const KNOWN: &[&str] = &[
     "more than 80 lines: grid reader.rs accept",
     "more than 80 lines: group headers.rs put_header",
     "more than 80 lines: group headers.rs read_rare",
-    "more than 80 lines: hotrod layout.rs step",
     "more than 80 lines: server dispatch.rs answer_body",
 ];
