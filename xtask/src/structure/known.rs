@@ -24,7 +24,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in group: batch context credit event protocol queues stack trace",
     "circle in group: message wire",
     "circle in group::wire: frequent_headers headers",
-    "circle in interop: member setting",
     "circle in server::catalog: aliases caches",
     "circle in server::catalog: schemas served_cache",
     "circle in server::ops::query: iterations owner",
