@@ -1,6 +1,5 @@
 //! The client against servers of this process, over real sockets.
 
-mod certificates;
 mod counters;
 mod failover;
 mod http;
@@ -18,4 +17,3 @@ mod servers;
 mod sharing;
 mod sites;
 mod verbs;
-mod write_tracker;

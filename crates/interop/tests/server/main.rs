@@ -1,24 +1,14 @@
 //! `consort server` with the tools for it, `consort cache` and `consort perf --hotrod`, as people and scripts use them.
 
-#[path = "server/directory.rs"]
 mod directory;
-#[path = "server/full_disk.rs"]
 mod full_disk;
-#[path = "server/health.rs"]
 mod health;
-#[path = "server/kept.rs"]
 mod kept;
-#[path = "server/limited.rs"]
 mod limited;
-#[path = "server/passwords.rs"]
 mod passwords;
-#[path = "server/remote_reads.rs"]
 mod remote_reads;
-#[path = "server/reserved.rs"]
 mod reserved;
-#[path = "server/returned.rs"]
 mod returned;
-#[path = "server/unopened.rs"]
 mod unopened;
 
 use consort_interop::{Tool, in_own_network};

@@ -1,25 +1,13 @@
 //! Our client with Infinispan's server and with ours: the same list of checks, so that the client is not only tested with our
 //! server.
 
-#[path = "../../client/tests/it/certificates.rs"]
-#[expect(dead_code, reason = "others show certificates and tokens, too")]
-mod certificates;
-#[path = "client/cluster.rs"]
 mod cluster;
-#[path = "client/hung.rs"]
 mod hung;
-#[path = "client/large.rs"]
 mod large;
-#[path = "client/list.rs"]
 mod list;
-#[path = "client/rolling.rs"]
 mod rolling;
-#[path = "client/sites.rs"]
 mod sites;
-#[path = "client/users.rs"]
 mod users;
-#[path = "../../client/tests/it/write_tracker.rs"]
-mod write_tracker;
 
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};

@@ -1,0 +1,26 @@
+//! Fixtures of tests that run in the test's process and that several crates use: the log of a test ([`Log`]), ports that no
+//! other cluster of a program uses ([`free_base`]), certificates and tokens (`Authority`), the owners of a server's caches
+//! (`Owners`), writers that check that no acknowledged write is lost (`Callers`), and strategies for messages of Hot Rod
+//! (`messages`). Fixtures that start other programs are in `consort-testbed`.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "certificates")]
+mod certificates;
+mod log;
+#[cfg(feature = "messages")]
+pub mod messages;
+#[cfg(feature = "owners")]
+mod owners;
+mod ports;
+#[cfg(feature = "write-tracker")]
+mod write_tracker;
+
+#[cfg(feature = "certificates")]
+pub use certificates::{Authority, Files};
+pub use log::Log;
+#[cfg(feature = "owners")]
+pub use owners::Owners;
+pub use ports::{free_base, members_from};
+#[cfg(feature = "write-tracker")]
+pub use write_tracker::Callers;
