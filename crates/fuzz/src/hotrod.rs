@@ -10,7 +10,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::bounds::bounded;
-use crate::target::Seen;
+use crate::seen::Seen;
 
 /// The bytes before a response in an input: version, opcode and intelligence of its request, as indices in their tables.
 const ASKED: usize = 3;
