@@ -1,5 +1,6 @@
 //! Checks all interleavings of producer and consumer with loom: the queue's source with loom's atomics.
 
+// Included, because the same source has to be compiled once more, with loom's atomics as its module `sync`.
 #[path = "../src/spsc/queue.rs"]
 #[allow(dead_code)]
 mod queue;

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+// Included, because the module is private, and as a unit test it would be in one program with the crate's other tests: Miri
+// cannot open their sockets and files.
 #[path = "../src/spsc/queue.rs"]
 #[allow(dead_code)]
 mod queue;

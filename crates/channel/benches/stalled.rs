@@ -3,6 +3,8 @@
 //!
 //! `cargo bench --profile quick -p consort-channel --bench stalled`
 
+// A bench shares a module with the tests of its crate only by its path: in a crate of its own, the module would depend on this
+// one, whose every test and bench would depend on it.
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
 

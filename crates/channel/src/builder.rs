@@ -338,7 +338,7 @@ mod tests {
         let text = "<config>\n<TCP thread_pool.max_threads=\"9\" log_details=\"true\" tls.sni_matchers=\"x\"/>\n\
                     <GMS membership_change_policy=\"org.example.Mine\"/></config>";
         std::fs::write(&path, text).unwrap();
-        let (log, _guard) = crate::log::Log::begin("consort_channel=info");
+        let (log, _guard) = consort_testkit::Log::begin("consort_channel=info");
         Channel::from_file(path.to_str().unwrap()).unwrap();
         let logged = log.take();
         std::fs::remove_file(&path).unwrap();

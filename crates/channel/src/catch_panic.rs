@@ -47,7 +47,7 @@ mod tests {
     use consort_group::Rng;
 
     use super::*;
-    use crate::log::Log;
+    use consort_testkit::Log;
 
     /// One test, because a concurrent one without a log could suppress lines of this one.
     #[test]

@@ -23,10 +23,6 @@ mod gate;
 mod receiver;
 mod up_handler;
 
-#[cfg(test)]
-#[path = "../tests/cluster/log.rs"]
-mod log;
-
 pub mod probe;
 pub mod rpc;
 

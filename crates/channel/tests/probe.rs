@@ -11,6 +11,7 @@ use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use consort_channel::{Channel, IgnoringReceiver, Message, Payload};
+use consort_testkit::Log;
 
 /// S000-58: a member's calls and round trips, read and switched through probe.
 #[tokio::test]
@@ -100,7 +101,7 @@ async fn a_reachable_probe_without_a_passcode_is_logged() {
         ("diag.bind_addr=\"loopback\"", false),
         ("", false),
     ] {
-        let (log, _guard) = cluster::log::Log::begin("consort_channel=warn");
+        let (log, _guard) = Log::begin("consort_channel=warn");
         let cluster = Cluster::new("tcp.xml").transport("TCP", &diag(port, attributes));
         let a = cluster.join("A", IgnoringReceiver).await;
         a.close().await;
@@ -117,7 +118,7 @@ async fn a_guarded_member_listens_where_it_is_bound_and_is_changed_with_its_pass
     let secret = || Some("secret".to_owned());
     let change = "jmx=FD_ALL3.timeout=50000";
     for (passcode, asked) in [(None, change.into()), (secret(), with_passcode("secret", change))] {
-        let (log, _guard) = cluster::log::Log::begin("consort_channel=warn");
+        let (log, _guard) = Log::begin("consort_channel=warn");
         let cluster = Cluster::new("tcp.xml").transport("TCP", &format!("diag.port=\"{port}\""));
         let builder = cluster.builder("A").guarded_diagnostics(true, passcode.clone());
         let a = cluster::join(&cluster.name, builder).await;

@@ -5,10 +5,10 @@ mod cluster;
 
 use std::sync::Arc;
 
-use cluster::log::Log;
 use cluster::stallable_member::StallableMember;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::{Address, Channel, IgnoringReceiver, Message, SendError};
+use consort_testkit::Log;
 
 /// Bytes of a message.
 const SIZE: usize = 10_000;

@@ -5,9 +5,9 @@ mod cluster;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cluster::log::Log;
 use cluster::{Cluster, Inbox, PATIENCE, members, one_view};
 use consort_channel::{Channel, IgnoringReceiver, Message};
+use consort_testkit::Log;
 use consort_tls::{Identity, Roots};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,9 +4,9 @@ mod cluster;
 
 use std::sync::Arc;
 
-use cluster::log::Log;
 use cluster::{Cluster, Inbox, ask, one_view};
 use consort_channel::{Channel, IgnoringReceiver, Message};
+use consort_testkit::Log;
 
 /// Multicasts a number and waits for it.
 async fn multicast(from: &Channel, inbox: &Inbox, nth: usize) {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::log::Log;
 use cluster::{Cluster, Inbox, PATIENCE, Slow, join, members, one_view};
 use consort_channel::rpc::{RequestOptions, RpcDispatcher};
 use consort_channel::{
@@ -15,6 +14,7 @@ use consort_channel::{
     SendError, UpHandler, View, WeakChannel,
 };
 use consort_conf::{Variables, parse_stack};
+use consort_testkit::Log;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 

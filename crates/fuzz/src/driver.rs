@@ -10,7 +10,8 @@ use consort_group::Rng;
 
 use crate::mutate::{Shape, mutated};
 use crate::rounds;
-use crate::target::{Seen, Target};
+use crate::seen::Seen;
+use crate::target::Target;
 
 /// The time after which an input counts as one that never ends.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(60);

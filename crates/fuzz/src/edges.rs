@@ -5,7 +5,7 @@ use consort_group::{Rng, Version, wire};
 use consort_net::framing::{Frame, decode_setup, encode_setup, next_frame, read_capacity};
 
 use crate::bounds::{AT_LEAST, PER_BYTE, bounded_by};
-use crate::target::Seen;
+use crate::seen::Seen;
 use crate::vectors::{lines, sessions};
 
 /// The limit of a frame: short, so that inputs reach it.

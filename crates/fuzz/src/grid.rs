@@ -11,7 +11,7 @@ use consort_grid::{
 use consort_group::{Address, Time, Uuid, View, ViewId};
 
 use crate::bounds::{PER_BYTE, bounded_by};
-use crate::target::Seen;
+use crate::seen::Seen;
 
 /// The memory that a member may take for one frame whatever its content is: responses, tables, a segment's first pages.
 const AT_LEAST: u64 = 1024 * 1024;

@@ -5,15 +5,12 @@ use consort_hotrod::{
     Incoming, Intelligence, Limits, Opcode, Output, ProtocolVersion, Request, RequestContext, RequestDecoder,
     ResponseDecoder,
 };
+use consort_testkit::messages;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::bounds::bounded;
-use crate::target::Seen;
-
-#[allow(dead_code, reason = "each of its users needs a part")]
-#[path = "../../hotrod/tests/it/messages.rs"]
-mod messages;
+use crate::seen::Seen;
 
 /// The bytes before a response in an input: version, opcode and intelligence of its request, as indices in their tables.
 const ASKED: usize = 3;

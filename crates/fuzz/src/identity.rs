@@ -11,7 +11,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::Value as Json;
 
 use crate::bounds::{bounded, bounded_by};
-use crate::target::Seen;
+use crate::seen::Seen;
 
 const USERS: [&str; 5] = [
     "# users\nadmin admin password:secret\n",

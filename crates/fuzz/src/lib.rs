@@ -25,6 +25,7 @@ mod query;
 mod records;
 mod rounds;
 mod sasl;
+mod seen;
 mod server;
 mod server_connection;
 mod store_files;
@@ -32,7 +33,8 @@ mod texts;
 mod tools;
 mod wire;
 
-pub use target::{Seen, TARGETS, Target, target};
+pub use seen::Seen;
+pub use target::{TARGETS, Target, target};
 
 /// Runs a target by its name, as the targets of cargo-fuzz do.
 ///

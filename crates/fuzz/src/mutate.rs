@@ -150,41 +150,11 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>], shape: Shape) 
             let count = rng.between(1, 16);
             bytes.extend((0..count).map(|_| rng.next_u64() as u8));
         }
-        0 => bytes[at(rng, length)] ^= 1 << rng.below(8),
-        1 => bytes[at(rng, length)] = rng.next_u64() as u8,
-        2 => bytes[at(rng, length)] = EDGES[at(rng, 12)] as u8,
-        3 => {
-            let place = at(rng, length);
-            bytes[place] = bytes[place].wrapping_add(rng.between(1, 8) as u8).wrapping_sub(4);
-        }
-        // A field of two, four or eight bytes, as lengths are.
-        4 | 5 => {
-            let width = 2 << rng.below(3);
-            if let Some(place) =
-                (length + 1).checked_sub(width).filter(|&places| places > 0).map(|places| at(rng, places))
-            {
-                let field = &mut bytes[place..place + width];
-                let old = field.iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
-                let new = if rng.chance(0.5) {
-                    EDGES[at(rng, EDGES.len())]
-                } else {
-                    old.wrapping_add(rng.between(0, 32)).wrapping_sub(16)
-                };
-                field.copy_from_slice(&new.to_be_bytes()[8 - width..]);
-            }
-        }
+        kind @ 0..=3 => change_byte(rng, bytes, kind),
+        4 | 5 => change_field(rng, bytes),
         6 => bytes.truncate(at(rng, length)),
         7 => drop(bytes.drain(span(rng, length))),
-        8 => {
-            let copy = bytes[span(rng, length)].to_vec();
-            let times = if rng.chance(0.1) { rng.between(2, 64) } else { 1 };
-            let place = at(rng, length + 1);
-            for _ in 0..times {
-                if bytes.len() < LEN_MAX {
-                    bytes.splice(place..place, copy.iter().copied());
-                }
-            }
-        }
+        8 => repeat_span(rng, bytes),
         9 => {
             let place = at(rng, length + 1);
             let count = rng.between(1, 8);
@@ -208,21 +178,65 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>], shape: Shape) 
             let place = at(rng, length + 1);
             bytes.splice(place..place, WORDS[at(rng, WORDS.len())].bytes());
         }
-        // Replaces a text that looks like a value.
-        14 => {
-            let start = at(rng, length);
-            let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-            let from = bytes[..start].iter().rposition(|byte| !is_part(byte)).map_or(0, |place| place + 1);
-            let to =
-                bytes[start..].iter().position(|byte| !is_part(byte)).map_or(length, |place| start + place);
-            bytes.splice(from..to.max(from), WORDS[at(rng, WORDS.len())].bytes());
-        }
+        14 => replace_value(rng, bytes),
         _ => {
             let value = EDGES[at(rng, EDGES.len())].to_string();
             let place = span(rng, length);
             bytes.splice(place, value.bytes());
         }
     }
+}
+
+/// Flips a bit of a byte, draws the byte anew, sets it to an edge, or adds a little to it.
+fn change_byte(rng: &mut Rng, bytes: &mut [u8], kind: u64) {
+    let length = bytes.len();
+    match kind {
+        0 => bytes[at(rng, length)] ^= 1 << rng.below(8),
+        1 => bytes[at(rng, length)] = rng.next_u64() as u8,
+        2 => bytes[at(rng, length)] = EDGES[at(rng, 12)] as u8,
+        _ => {
+            let place = at(rng, length);
+            bytes[place] = bytes[place].wrapping_add(rng.between(1, 8) as u8).wrapping_sub(4);
+        }
+    }
+}
+
+/// Changes a field of two, four or eight bytes, as lengths are.
+fn change_field(rng: &mut Rng, bytes: &mut [u8]) {
+    let width = 2 << rng.below(3);
+    let Some(places) = (bytes.len() + 1).checked_sub(width).filter(|&places| places > 0) else { return };
+    let place = at(rng, places);
+    let field = &mut bytes[place..place + width];
+    let old = field.iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte));
+    let new = if rng.chance(0.5) {
+        EDGES[at(rng, EDGES.len())]
+    } else {
+        old.wrapping_add(rng.between(0, 32)).wrapping_sub(16)
+    };
+    field.copy_from_slice(&new.to_be_bytes()[8 - width..]);
+}
+
+/// Inserts a span again, sometimes many times.
+fn repeat_span(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    let length = bytes.len();
+    let copy = bytes[span(rng, length)].to_vec();
+    let times = if rng.chance(0.1) { rng.between(2, 64) } else { 1 };
+    let place = at(rng, length + 1);
+    for _ in 0..times {
+        if bytes.len() < LEN_MAX {
+            bytes.splice(place..place, copy.iter().copied());
+        }
+    }
+}
+
+/// Replaces a text that looks like a value.
+fn replace_value(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    let length = bytes.len();
+    let start = at(rng, length);
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    let from = bytes[..start].iter().rposition(|byte| !is_part(byte)).map_or(0, |place| place + 1);
+    let to = bytes[start..].iter().position(|byte| !is_part(byte)).map_or(length, |place| start + place);
+    bytes.splice(from..to.max(from), WORDS[at(rng, WORDS.len())].bytes());
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use consort_server::fuzzing;
 
 use crate::bounds::{bounded, bounded_by};
-use crate::target::Seen;
+use crate::seen::Seen;
 
 /// Each part of the language, over the entities that values become in other targets.
 const QUERIES: [&str; 12] = [

@@ -6,7 +6,7 @@ use consort_protostream::{QueryRequest, Wrapped};
 use consort_server::fuzzing;
 
 use crate::bounds::{bounded, bounded_by};
-use crate::target::Seen;
+use crate::seen::Seen;
 
 /// The first byte of an input is the kind of its record.
 const KINDS: [fn(&Bytes) -> Option<Bytes>; 3] = [

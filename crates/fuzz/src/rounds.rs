@@ -15,7 +15,7 @@ use consort_group::{Event, Flags, Rng, wire};
 
 use crate::cluster::{Cluster, Passed, Sent, Way, stock};
 use crate::mutate::{Shape, mutated};
-use crate::target::Seen;
+use crate::seen::Seen;
 
 /// The limit of packets in a round, because more packets would lead to the same end.
 pub(crate) const PACKETS: u64 = 256;

@@ -5,7 +5,7 @@ use consort_sasl::plain::Plain;
 use consort_sasl::scram::{Hash, Keys, Verifier, client, server};
 
 use crate::bounds::bounded;
-use crate::target::Seen;
+use crate::seen::Seen;
 
 const PENCIL: &str = "SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$\
                       WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use consort_server::fuzzing;
 
 use crate::bounds::{bounded, bounded_by};
-use crate::target::Seen;
+use crate::seen::Seen;
 
 /// Returns multimaps' keys with no value, one, and several of different lengths.
 pub(crate) fn buckets() -> Vec<Vec<u8>> {

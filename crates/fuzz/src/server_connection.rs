@@ -10,7 +10,7 @@ use consort_cache::{CacheManager, Channel};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{Budget, Server};
 
-use crate::target::Seen;
+use crate::seen::Seen;
 use crate::{hotrod, server};
 
 /// A cluster of one member, which does not search for others.

@@ -10,7 +10,7 @@ use consort_store::{
 };
 
 use crate::bounds::bounded_by;
-use crate::target::Seen;
+use crate::seen::Seen;
 
 const SEGMENTS: u16 = 4;
 

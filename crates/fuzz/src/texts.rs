@@ -11,7 +11,7 @@ use consort_net::{BindAddr, HostNames, Interface, IpVersion, TransportConfig};
 
 use crate::bounds::{bounded, bounded_by};
 use crate::cluster;
-use crate::target::Seen;
+use crate::seen::Seen;
 
 /// The memory limit of reading a stack besides the proportional part: it may include all stock files, each of which stands in
 /// memory as text and as description.

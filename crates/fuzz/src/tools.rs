@@ -9,7 +9,7 @@ use consort_net::framing::encode_setup;
 
 use crate::bounds::{bounded, bounded_by};
 use crate::cluster;
-use crate::target::Seen;
+use crate::seen::Seen;
 use crate::vectors::sessions;
 
 pub(crate) fn capture(bytes: &[u8]) -> Seen {

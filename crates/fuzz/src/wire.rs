@@ -7,7 +7,7 @@ use consort_group::wire::{self, Bulk, Packet, WireError};
 use consort_group::{Address, Message, Object, Payload};
 
 use crate::bounds::bounded;
-use crate::target::Seen;
+use crate::seen::Seen;
 use crate::vectors::{lines, named, sessions};
 
 /// Checks that the decoder reads the encoder's output as the same value.

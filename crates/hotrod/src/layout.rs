@@ -193,37 +193,13 @@ impl Skimmer {
                 self.done();
                 self.push(fields, count.into());
             }
-            Field::WhileOne(what, fields) => {
-                let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
-                match byte {
-                    0 => self.done(),
-                    1 => self.push(fields, 1),
-                    value => return error(self.at, Reason::Invalid { what, value: value.into() }),
-                }
-                self.at += 1;
-            }
-            Field::Choice(what, choose) => {
-                let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
-                let Some(fields) = choose(byte) else {
-                    return error(self.at, Reason::Invalid { what, value: byte.into() });
-                };
-                self.at += 1;
-                self.done();
-                self.push(fields, 1);
-            }
+            Field::WhileOne(what, fields) => return self.while_one(what, fields, bytes),
+            Field::Choice(what, choose) => return self.choice(what, choose, bytes),
             Field::Sub(fields) => {
                 self.done();
                 self.push(fields(self.context), 1);
             }
-            Field::Entries(fields) => {
-                let Some(count) = self.count("entries", Count::Items, bytes, limits)? else {
-                    return Ok(false);
-                };
-                self.done();
-                self.push(fields, count);
-                let has_projections = count > 0 && self.context.version >= ProtocolVersion::V2_4;
-                self.push(&[Field::Projections], has_projections.into());
-            }
+            Field::Entries(fields) => return self.entries(fields, bytes, limits),
             Field::Projections => {
                 let projections = self.count("values per entry", Count::Params, bytes, limits)?;
                 let Some(projections) = projections else { return Ok(false) };
@@ -235,6 +211,40 @@ impl Skimmer {
                 self.push(&[Field::Array(Kind::Value)], self.projections);
             }
         }
+        Ok(true)
+    }
+
+    /// Begins the fields once more after a one, and ends them after a zero.
+    fn while_one(&mut self, what: &'static str, fields: Fields, bytes: &[u8]) -> Result<bool> {
+        let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
+        match byte {
+            0 => self.done(),
+            1 => self.push(fields, 1),
+            value => return error(self.at, Reason::Invalid { what, value: value.into() }),
+        }
+        self.at += 1;
+        Ok(true)
+    }
+
+    /// Begins the fields that a byte selects.
+    fn choice(&mut self, what: &'static str, choose: fn(u8) -> Option<Fields>, bytes: &[u8]) -> Result<bool> {
+        let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
+        let Some(fields) = choose(byte) else {
+            return error(self.at, Reason::Invalid { what, value: byte.into() });
+        };
+        self.at += 1;
+        self.done();
+        self.push(fields, 1);
+        Ok(true)
+    }
+
+    /// Begins the entries of an iteration.
+    fn entries(&mut self, fields: Fields, bytes: &[u8], limits: &Limits) -> Result<bool> {
+        let Some(count) = self.count("entries", Count::Items, bytes, limits)? else { return Ok(false) };
+        self.done();
+        self.push(fields, count);
+        let has_projections = count > 0 && self.context.version >= ProtocolVersion::V2_4;
+        self.push(&[Field::Projections], has_projections.into());
         Ok(true)
     }
 

@@ -34,6 +34,18 @@ pub struct Member {
     views: watch::Receiver<u64>,
 }
 
+impl Setting {
+    /// Starts a Java member.
+    pub async fn java(&self, name: &str) -> Member {
+        Member::start(self, Kind::Java, name).await
+    }
+
+    /// Starts a Consort member.
+    pub async fn consort(&self, name: &str) -> Member {
+        Member::start(self, Kind::Consort, name).await
+    }
+}
+
 impl Member {
     pub(crate) async fn start(setting: &Setting, kind: Kind, name: &str) -> Self {
         let logs = directory().join("logs");

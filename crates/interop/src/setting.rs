@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::jgroups::directory;
-use crate::{Kind, Member};
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
@@ -55,15 +54,5 @@ impl Setting {
         ];
         let properties = properties.map(|(name, value)| (name.to_owned(), value)).to_vec();
         Self { config, cluster: format!("interop-{nth}"), properties, heap_mb: 512 }
-    }
-
-    /// Starts a Java member.
-    pub async fn java(&self, name: &str) -> Member {
-        Member::start(self, Kind::Java, name).await
-    }
-
-    /// Starts a Consort member.
-    pub async fn consort(&self, name: &str) -> Member {
-        Member::start(self, Kind::Consort, name).await
     }
 }

@@ -1,27 +1,9 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use tokio::sync::{Mutex, Notify};
-
-use crate::reservation::{Exceeded, Reservation};
+use crate::limit::{Exceeded, Limit};
+use crate::reservation::Reservation;
 
 /// A limit of bytes with a name. Clones are handles to the same limit.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    name: &'static str,
-    limit: AtomicU64,
-    used: AtomicU64,
-    peak: AtomicU64,
-    refused: AtomicU64,
-    parent: Option<Budget>,
-    /// Callers of [`Budget::reserve`] take turns, so that many small reservations cannot starve a large one.
-    turn: Mutex<()>,
-    waiting: AtomicUsize,
-    released: Notify,
-}
+pub struct Budget(Limit);
 
 /// The figures of a budget at one moment, for metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,70 +23,55 @@ pub struct Usage {
 impl Budget {
     /// Creates a budget of `limit` bytes without a parent. `name` appears in errors and metrics.
     pub fn new(name: &'static str, limit: u64) -> Self {
-        Self::create(name, limit, None)
+        Self(Limit::new(name, limit, None))
     }
 
     /// Creates a budget of `limit` bytes within this one: its reservations count in both. The limits of all budgets within
     /// one may add up to more than its own limit.
     pub fn child(&self, name: &'static str, limit: u64) -> Self {
-        Self::create(name, limit, Some(self.clone()))
-    }
-
-    fn create(name: &'static str, limit: u64, parent: Option<Self>) -> Self {
-        Self(Arc::new(Inner {
-            name,
-            limit: AtomicU64::new(limit),
-            used: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            parent,
-            turn: Mutex::new(()),
-            waiting: AtomicUsize::new(0),
-            released: Notify::new(),
-        }))
+        Self(Limit::new(name, limit, Some(self.0.clone())))
     }
 
     /// Returns whether both are handles to the same limit.
     pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.is(&other.0)
     }
 
     /// The budget's name.
     pub fn name(&self) -> &'static str {
-        self.0.name
+        self.0.name()
     }
 
     /// The most bytes that may be reserved at the same time.
     pub fn limit(&self) -> u64 {
-        self.0.limit.load(Ordering::Relaxed)
+        self.0.bytes()
     }
 
     /// Changes the limit. Reservations that exist stay, also where they exceed the new limit.
     pub fn set_limit(&self, limit: u64) {
-        self.0.limit.store(limit, Ordering::Relaxed);
-        self.wake();
+        self.0.set_bytes(limit);
     }
 
     /// The bytes that are reserved now.
     pub fn used(&self) -> u64 {
-        self.0.used.load(Ordering::Relaxed)
+        self.0.used()
     }
 
     /// The figures for metrics.
     pub fn usage(&self) -> Usage {
         Usage {
-            name: self.0.name,
+            name: self.name(),
             limit: self.limit(),
             used: self.used(),
-            peak: self.0.peak.load(Ordering::Relaxed),
-            refused: self.0.refused.load(Ordering::Relaxed),
+            peak: self.0.peak(),
+            refused: self.0.refused(),
         }
     }
 
     /// Reserves `bytes`, or returns the limit that refuses. Nothing is reserved then.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation, Exceeded> {
-        match self.add(bytes) {
-            Ok(()) => Ok(Reservation::new(self.clone(), bytes)),
+        match self.0.add(bytes) {
+            Ok(()) => Ok(Reservation::new(self.0.clone(), bytes)),
             Err(refusing) => Err(refusing.refuse(bytes)),
         }
     }
@@ -114,111 +81,15 @@ impl Budget {
     /// Fails at once if a limit is smaller than `bytes`. A caller that holds reservations of the same budget while it
     /// waits can wait forever for itself: reserve the whole size first, or use [`Budget::try_reserve`].
     pub async fn reserve(&self, bytes: u64) -> Result<Reservation, Exceeded> {
-        let _turn = self.0.turn.lock().await;
-        loop {
-            let refusing = match self.add(bytes) {
-                Ok(()) => return Ok(Reservation::new(self.clone(), bytes)),
-                Err(refusing) => refusing,
-            };
-            if refusing.limit() < bytes {
-                return Err(refusing.refuse(bytes));
-            }
-            let _waiting = Waiting::at(refusing);
-            let released = refusing.0.released.notified();
-            tokio::pin!(released);
-            released.as_mut().enable();
-            // A release between the attempt and `enable` wakes no waiter, and meanwhile another limit can refuse.
-            match self.add(bytes) {
-                Ok(()) => return Ok(Reservation::new(self.clone(), bytes)),
-                Err(again) if !Arc::ptr_eq(&again.0, &refusing.0) => continue,
-                Err(_) => {}
-            }
-            released.await;
-        }
+        let _turn = self.0.turn().await;
+        self.0.add_when_released(bytes).await?;
+        Ok(Reservation::new(self.0.clone(), bytes))
     }
 
     /// Counts `bytes` in this budget and in all budgets above, without checking limits: for bytes that are already in use.
     pub fn reserve_forced(&self, bytes: u64) -> Reservation {
-        for budget in self.path() {
-            let used = budget.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-            budget.0.peak.fetch_max(used, Ordering::Relaxed);
-        }
-        Reservation::new(self.clone(), bytes)
-    }
-
-    /// This budget and all above it.
-    fn path(&self) -> impl Iterator<Item = &Self> {
-        std::iter::successors(Some(self), |budget| budget.0.parent.as_ref())
-    }
-
-    /// Adds `bytes` to this budget and all above it, or to none: then it returns the one that refuses.
-    pub(crate) fn add(&self, bytes: u64) -> Result<(), &Self> {
-        for (at, budget) in self.path().enumerate() {
-            if !budget.add_here(bytes) {
-                for added in self.path().take(at) {
-                    added.subtract_here(bytes);
-                }
-                return Err(budget);
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn subtract(&self, bytes: u64) {
-        for budget in self.path() {
-            budget.subtract_here(bytes);
-        }
-    }
-
-    /// Counts a refusal and describes it.
-    pub(crate) fn refuse(&self, wanted: u64) -> Exceeded {
-        self.0.refused.fetch_add(1, Ordering::Relaxed);
-        Exceeded { name: self.0.name, limit: self.limit(), used: self.used(), wanted }
-    }
-
-    fn add_here(&self, bytes: u64) -> bool {
-        let limit = self.limit();
-        let result = self.0.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(bytes).filter(|sum| bytes == 0 || *sum <= limit)
-        });
-        match result {
-            Ok(before) => {
-                self.0.peak.fetch_max(before + bytes, Ordering::Relaxed);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    fn subtract_here(&self, bytes: u64) {
-        // Sequentially consistent with the waiter's count: either the waiter sees these bytes, or this call sees the waiter.
-        let before = self.0.used.fetch_sub(bytes, Ordering::SeqCst);
-        debug_assert!(before >= bytes, "{} returned more than was reserved", self.0.name);
-        self.wake();
-    }
-
-    fn wake(&self) {
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if self.0.waiting.load(Ordering::SeqCst) > 0 {
-            self.0.released.notify_waiters();
-        }
-    }
-}
-
-/// Counts a caller that waits for a release.
-struct Waiting<'a>(&'a Budget);
-
-impl<'a> Waiting<'a> {
-    fn at(budget: &'a Budget) -> Self {
-        budget.0.waiting.fetch_add(1, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
-        Self(budget)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.0.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.0.add_forced(bytes);
+        Reservation::new(self.0.clone(), bytes)
     }
 }
 

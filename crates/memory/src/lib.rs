@@ -22,9 +22,11 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod limit;
 mod process;
 mod reservation;
 
 pub use budget::{Budget, Usage};
+pub use limit::Exceeded;
 pub use process::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
-pub use reservation::{Exceeded, Reservation};
+pub use reservation::Reservation;

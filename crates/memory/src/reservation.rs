@@ -1,32 +1,16 @@
-use thiserror::Error;
-
-use crate::Budget;
+use crate::limit::{Exceeded, Limit};
 
 /// Bytes of a budget that a holder has reserved. Dropping the reservation returns them.
 #[derive(Debug)]
 #[must_use = "dropping a reservation returns its bytes at once"]
 pub struct Reservation {
-    budget: Budget,
+    limit: Limit,
     bytes: u64,
 }
 
-/// A budget's limit would be exceeded. Nothing was reserved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[error("limit of memory exceeded: {name} has {used} of {limit} bytes in use, and {wanted} more are needed")]
-pub struct Exceeded {
-    /// The name of the budget that refuses.
-    pub name: &'static str,
-    /// Its limit in bytes.
-    pub limit: u64,
-    /// The bytes in use.
-    pub used: u64,
-    /// The requested bytes.
-    pub wanted: u64,
-}
-
 impl Reservation {
-    pub(crate) fn new(budget: Budget, bytes: u64) -> Self {
-        Self { budget, bytes }
+    pub(crate) fn new(limit: Limit, bytes: u64) -> Self {
+        Self { limit, bytes }
     }
 
     /// The reserved bytes.
@@ -36,19 +20,20 @@ impl Reservation {
 
     /// Reserves `more` bytes in addition, or returns the limit that refuses; the reservation is unchanged then.
     pub fn try_grow(&mut self, more: u64) -> Result<(), Exceeded> {
-        self.budget.add(more).map_err(|refusing| refusing.refuse(more))?;
+        self.limit.add(more).map_err(|refusing| refusing.refuse(more))?;
         self.bytes += more;
         Ok(())
     }
 
     /// Adds `more` bytes without checking limits: for bytes that are already in use.
     pub fn grow_forced(&mut self, more: u64) {
-        self.join(self.budget.clone().reserve_forced(more));
+        self.limit.add_forced(more);
+        self.bytes += more;
     }
 
     /// Takes over the bytes of another reservation of the same budget. Returns a reservation of another budget unchanged.
     pub fn join(&mut self, mut other: Self) -> Option<Self> {
-        if !self.budget.is(&other.budget) {
+        if !self.limit.is(&other.limit) {
             return Some(other);
         }
         self.bytes += std::mem::take(&mut other.bytes);
@@ -59,19 +44,19 @@ impl Reservation {
     pub fn shrink(&mut self, less: u64) {
         let less = less.min(self.bytes);
         self.bytes -= less;
-        self.budget.subtract(less);
+        self.limit.subtract(less);
     }
 
     /// Moves `bytes` of this reservation, at most all, to a new one.
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Self::new(self.budget.clone(), bytes)
+        Self::new(self.limit.clone(), bytes)
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.subtract(self.bytes);
+        self.limit.subtract(self.bytes);
     }
 }

@@ -13,21 +13,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::outbox::cost;
-use crate::router::Shared;
 use crate::routes::Client;
+use crate::shared::Shared;
 
 /// The longest frame that is read, in bytes. Tunnelled frames are bundles (64 KB in JGroups' files) or fragments.
-pub(crate) const FRAME_LEN_MAX: usize = 1024 * 1024;
+const FRAME_LEN_MAX: usize = 1024 * 1024;
 
 /// The longest first frame of a connection: a registration or a query. Only members send longer ones.
 const FIRST_FRAME_LEN_MAX: usize = READ_LEN;
-
-/// Bytes of all incomplete frames that are longer than a read. A connection with a further one waits for the capacity
-/// for all of it.
-pub(crate) const UNFINISHED_BYTES_MAX: u64 = 128 * 1024 * 1024;
-
-/// Time from the first to the last byte of a frame, including the wait for capacity.
-pub(crate) const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A connection without a frame for this time is closed: it belongs to no member.
 const SILENCE_MAX: Duration = Duration::from_secs(10);

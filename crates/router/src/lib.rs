@@ -28,6 +28,7 @@ mod outbox;
 mod query;
 mod router;
 mod routes;
+mod shared;
 
 pub use query::{RouterQueryError, list_members};
 pub use router::{Router, RouterConfig};

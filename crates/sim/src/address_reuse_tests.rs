@@ -2,25 +2,29 @@
 
 use std::time::Duration;
 
+use consort_group::Rng;
+
 use crate::after_faults::advance;
 use crate::checks;
+use crate::messages::{Messages, Traffic};
 use crate::stock::{Discovery, stock};
-use crate::world::{Traffic, World};
+use crate::world::World;
 
-fn pair(stack: &str, seed: u64) -> World {
+fn pair(stack: &str, seed: u64) -> World<Messages> {
     let traffic = Traffic { interval: Duration::from_millis(20), unicasts: 0.5, size_max: 100 };
-    let mut world = World::new(seed, stock(stack, &[], Discovery::Local).unwrap(), traffic);
+    let mut world =
+        World::new(Rng::new(seed), stock(stack, &[], Discovery::Local).unwrap(), Messages::new(traffic));
     world.start().unwrap();
     advance(&mut world, Duration::from_secs(3));
     world.start().unwrap();
     world
 }
 
-fn has_one_view_and_everything(mut world: World) {
+fn has_one_view_and_everything(mut world: World<Messages>) {
     advance(&mut world, Duration::from_secs(10));
     world.stop_traffic();
     advance(&mut world, Duration::from_secs(10));
-    let well = checks::one_view(&world).and_then(|()| checks::all(&world));
+    let well = checks::one_view(&world.nodes).and_then(|()| checks::all(&world.nodes));
     well.unwrap_or_else(|(rule, what)| panic!("{rule}: {what}\n{}", world.story().join("\n")));
 }
 

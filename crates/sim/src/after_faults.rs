@@ -5,8 +5,9 @@ use std::time::Duration;
 use consort_group::Time;
 
 use crate::checks::{self, Broken};
+use crate::messages::{Messages, Traffic};
 use crate::node::Node;
-use crate::world::World;
+use crate::world::{Application, World};
 
 /// The limit of a join on a quiet network. The first response to a joiner can be lost because its address is unknown, and is
 /// repeated after UNICAST3's interval of 1 s.
@@ -20,23 +21,23 @@ const CONFIRMED: Duration = Duration::from_secs(3);
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs the world for a time.
-pub(crate) fn advance(world: &mut World, time: Duration) {
+pub(crate) fn advance<A: Application>(world: &mut World<A>, time: Duration) {
     let until = world.now + time;
     while world.step(until) {}
 }
 
 /// Waits for one view in which nothing is outstanding.
-pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
+pub(crate) fn heal(world: &mut World<Messages>, limit: Time) -> Result<(), Broken> {
     loop {
         advance(world, Duration::from_millis(250));
-        let is_well = checks::one_view(world)
-            .and_then(|()| checks::leftovers(world))
-            .and_then(|()| checks::credits(world))
-            .and_then(|()| checks::completeness(world));
+        let is_well = checks::one_view(&world.nodes)
+            .and_then(|()| checks::leftovers(&world.nodes))
+            .and_then(|()| checks::credits(&world.nodes))
+            .and_then(|()| checks::completeness(&world.nodes));
         match is_well {
             Ok(()) => return Ok(()),
             // The failed check of all members explains more than the failure to heal.
-            Err(why) if world.now >= limit => return checks::all(world).and(Err(why)),
+            Err(why) if world.now >= limit => return checks::all(&world.nodes).and(Err(why)),
             Err(_) => {}
         }
     }
@@ -44,7 +45,7 @@ pub(crate) fn heal(world: &mut World, limit: Time) -> Result<(), Broken> {
 
 /// Makes two members join under traffic, and the coordinator leave together with another member. On a quiet network no
 /// timeout may be needed for that.
-pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
+pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> {
     // The healing views may still wait for confirmations of members that were in another partition.
     advance(world, CONFIRMED);
     let unconfirmed = unconfirmed_views(world);
@@ -53,14 +54,14 @@ pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
         joiners.push(world.start().map_err(|what| ("configuration", what))?);
     }
     advance(world, JOIN_LIMIT);
-    checks::one_view(world).map_err(|(_, what)| ("members join a quiet cluster at once", what))?;
+    checks::one_view(&world.nodes).map_err(|(_, what)| ("members join a quiet cluster at once", what))?;
     let traffic = world.stop_traffic();
-    world.start_traffic(crate::Traffic { interval: Duration::from_millis(20), ..traffic });
+    world.start_traffic(Traffic { interval: Duration::from_millis(20), ..traffic });
     advance(world, Duration::from_secs(1));
     world.stop_traffic();
     advance(world, CONFIRMED);
     is_confirmed(world, &unconfirmed)?;
-    checks::no_past(world, &joiners)?;
+    checks::no_past(&world.nodes, &joiners)?;
 
     let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
     let leads = |&node: &usize| {
@@ -77,7 +78,7 @@ pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
         let what = format!("{} waits for an answer", world.nodes[late].name);
         return Err(("members leave a quiet cluster at once", what));
     }
-    checks::one_view(world).map_err(|(_, what)| ("members leave a quiet cluster at once", what))?;
+    checks::one_view(&world.nodes).map_err(|(_, what)| ("members leave a quiet cluster at once", what))?;
     advance(world, CONFIRMED);
     is_confirmed(world, &unconfirmed)?;
     let limit = world.now + QUIET_LIMIT;
@@ -85,12 +86,12 @@ pub(crate) fn join_and_leave(world: &mut World) -> Result<(), Broken> {
 }
 
 /// Returns how often members have waited in vain for the confirmation of a view.
-fn unconfirmed_views(world: &World) -> Vec<u64> {
+fn unconfirmed_views(world: &World<Messages>) -> Vec<u64> {
     let of = |node: &Node| node.stack.as_ref()?.attribute("GMS", "num_unconfirmed_views")?.parse().ok();
     world.nodes.iter().map(|node| of(node).unwrap_or_default()).collect()
 }
 
-fn is_confirmed(world: &World, before: &[u64]) -> Result<(), Broken> {
+fn is_confirmed(world: &World<Messages>, before: &[u64]) -> Result<(), Broken> {
     let before = before.iter().copied().chain(std::iter::repeat(0));
     for ((node, now), before) in world.nodes.iter().zip(unconfirmed_views(world)).zip(before) {
         if now > before {

@@ -8,7 +8,6 @@ use std::fmt;
 use consort_group::{Address, Time, View};
 
 use crate::node::{Got, Node};
-use crate::world::World;
 
 /// A run that broke a rule, with the data to replay it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,21 +32,21 @@ impl std::error::Error for Violation {}
 pub(crate) type Broken = (&'static str, String);
 
 /// Checks the rules that hold at every moment, and that no message is missing.
-pub(crate) fn all(world: &World) -> Result<(), Broken> {
-    order(world)?;
-    content(world)?;
-    memory(world)?;
-    views(world)?;
-    membership(world)?;
-    if world.is_sequenced() {
-        total::order(world)?;
+pub(crate) fn all(nodes: &[Node]) -> Result<(), Broken> {
+    order(nodes)?;
+    content(nodes)?;
+    memory(nodes)?;
+    views(nodes)?;
+    membership(nodes)?;
+    if total::is_sequenced(nodes) {
+        total::order(nodes)?;
     }
-    completeness(world)
+    completeness(nodes)
 }
 
 /// Checks that messages have the content with which they were sent.
-pub(crate) fn content(world: &World) -> Result<(), Broken> {
-    for node in &world.nodes {
+pub(crate) fn content(nodes: &[Node]) -> Result<(), Broken> {
+    for node in nodes {
         if let Some(got) = node.log.got.iter().find(|got| !got.is_whole) {
             return Err(("messages arrive whole", format!("{} got {got:?}", node.name)));
         }
@@ -57,8 +56,8 @@ pub(crate) fn content(world: &World) -> Result<(), Broken> {
 
 /// Checks that the backlog of one sender before an application is no larger than flow control allows, however slow the
 /// application is.
-fn memory(world: &World) -> Result<(), Broken> {
-    for node in &world.nodes {
+fn memory(nodes: &[Node]) -> Result<(), Broken> {
+    for node in nodes {
         if let Some(what) = node.backlog.excess() {
             return Err(("memory is bounded", format!("{}: {what}", node.name)));
         }
@@ -67,8 +66,8 @@ fn memory(world: &World) -> Result<(), Broken> {
 }
 
 /// Checks that there are no duplicates, and that every sender's messages arrive in the order in which they were sent.
-pub(crate) fn order(world: &World) -> Result<(), Broken> {
-    for node in &world.nodes {
+pub(crate) fn order(nodes: &[Node]) -> Result<(), Broken> {
+    for node in nodes {
         let mut known = BTreeSet::new();
         let mut highest: BTreeMap<(usize, bool), u64> = BTreeMap::new();
         for got in &node.log.got {
@@ -76,13 +75,14 @@ pub(crate) fn order(world: &World) -> Result<(), Broken> {
             let before = std::mem::replace(highest, got.number.max(*highest));
             let rule = if !known.insert((got.sender, got.is_multicast, got.number)) {
                 "no duplicates"
-            } else if got.number < before && !(world.is_sequenced() && total::is_late(world, node, got)) {
+            } else if got.number < before && !(total::is_sequenced(nodes) && total::is_late(nodes, node, got))
+            {
                 "order of a sender"
             } else {
                 continue;
             };
             let kind = if got.is_multicast { "multicast" } else { "unicast" };
-            let sender = world.nodes.get(got.sender);
+            let sender = nodes.get(got.sender);
             let (name, views) = sender.map_or(("?", String::new()), |sender| (&sender.name, history(sender)));
             let what = format!(
                 "{} got {kind} {} after {before} of {name} at {:?}\n  views of {}: {}\n  views of {name}: {views}",
@@ -100,9 +100,9 @@ pub(crate) fn order(world: &World) -> Result<(), Broken> {
 
 /// Checks that a creator's view number means the same members to every member that has the view, that numbers rise, and that
 /// every member is in its own views.
-pub(crate) fn views(world: &World) -> Result<(), Broken> {
+pub(crate) fn views(nodes: &[Node]) -> Result<(), Broken> {
     let mut known: BTreeMap<(u64, &Address), Vec<&View>> = BTreeMap::new();
-    for node in &world.nodes {
+    for node in nodes {
         let mut before = None;
         for (at, view) in &node.log.views {
             let id = view.id();
@@ -121,7 +121,7 @@ pub(crate) fn views(world: &World) -> Result<(), Broken> {
                 all.push(view);
             }
             // A creator that starts again under its old address counts again from the first.
-            let creators = world.nodes.iter().filter(|node| node.address == id.creator).count();
+            let creators = nodes.iter().filter(|node| node.address == id.creator).count();
             if all.len() > creators {
                 return Err(("views agree", format!("{} has {view:?}, others {all:?}", node.name)));
             }
@@ -131,8 +131,8 @@ pub(crate) fn views(world: &World) -> Result<(), Broken> {
 }
 
 /// Checks that no member receives a multicast of a member that is not in its view.
-pub(crate) fn membership(world: &World) -> Result<(), Broken> {
-    for node in &world.nodes {
+pub(crate) fn membership(nodes: &[Node]) -> Result<(), Broken> {
+    for node in nodes {
         let mut views = node.log.views.iter().peekable();
         let mut current: Option<&View> = None;
         for got in node.log.got.iter().filter(|got| got.is_multicast) {
@@ -146,7 +146,7 @@ pub(crate) fn membership(world: &World) -> Result<(), Broken> {
             let is_member = current.is_some_and(|view| view.contains(&got.src))
                 || node.log.views.iter().any(|(at, view)| *at == got.at && view.contains(&got.src))
                 || before(node, got.at).is_some_and(|view| view.contains(&got.src))
-                || (world.is_sequenced() && total::was_member(world, node, got));
+                || (total::is_sequenced(nodes) && total::was_member(nodes, node, got));
             if !is_member {
                 return Err((
                     "messages of members only",
@@ -159,8 +159,8 @@ pub(crate) fn membership(world: &World) -> Result<(), Broken> {
 }
 
 /// Returns when a multicast was sent.
-fn sent_at(world: &World, got: &Got) -> Option<Time> {
-    let sender = world.nodes.get(got.sender)?;
+fn sent_at(nodes: &[Node], got: &Got) -> Option<Time> {
+    let sender = nodes.get(got.sender)?;
     sender.log.sent.get(&None)?.get((got.number as usize).checked_sub(1)?).copied()
 }
 
@@ -199,16 +199,16 @@ fn both_together_since(one: &Node, other: &Node) -> Option<Time> {
 
 /// Checks that every message arrived that was sent while sender and receiver were together until the end; multicasts in total
 /// order as [`total::Reigns::wanted`] defines.
-pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
-    let reigns = world.is_sequenced().then(|| total::Reigns::of(world));
-    for receiver in world.nodes.iter().filter(|node| node.is_alive()) {
-        for (index, sender) in world.nodes.iter().enumerate().filter(|(_, node)| node.is_alive()) {
+pub(crate) fn completeness(nodes: &[Node]) -> Result<(), Broken> {
+    let reigns = total::is_sequenced(nodes).then(|| total::Reigns::of(nodes));
+    for receiver in nodes.iter().filter(|node| node.is_alive()) {
+        for (index, sender) in nodes.iter().enumerate().filter(|(_, node)| node.is_alive()) {
             for dest in [None, Some(receiver.address.clone())] {
                 let is_multicast = dest.is_none();
                 let Some(sent) = sender.log.sent.get(&dest) else { continue };
                 let together = both_together_since(receiver, sender);
                 let wanted: BTreeSet<u64> = match &reigns {
-                    Some(reigns) if is_multicast => reigns.wanted(world, index, receiver),
+                    Some(reigns) if is_multicast => reigns.wanted(nodes, index, receiver),
                     _ => (1..)
                         .zip(sent)
                         .filter(|(_, at)| together.is_some_and(|since| **at > since))
@@ -247,8 +247,8 @@ pub(crate) fn completeness(world: &World) -> Result<(), Broken> {
 }
 
 /// Returns whether all live members have one view of exactly themselves.
-pub(crate) fn is_one_view(world: &World) -> bool {
-    let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
+pub(crate) fn is_one_view(nodes: &[Node]) -> bool {
+    let alive: Vec<&Node> = nodes.iter().filter(|node| node.is_alive()).collect();
     let Some(first) = alive.first().and_then(|node| node.view()) else { return alive.is_empty() };
     first.len() == alive.len()
         && alive.iter().all(|node| {
@@ -258,10 +258,10 @@ pub(crate) fn is_one_view(world: &World) -> bool {
 
 /// Checks that no member receives a multicast that was sent before it started: in a quiet cluster, joiners get the messages
 /// that follow.
-pub(crate) fn no_past(world: &World, joiners: &[usize]) -> Result<(), Broken> {
-    for node in joiners.iter().map(|&joiner| &world.nodes[joiner]) {
+pub(crate) fn no_past(nodes: &[Node], joiners: &[usize]) -> Result<(), Broken> {
+    for node in joiners.iter().map(|&joiner| &nodes[joiner]) {
         for got in node.log.got.iter().filter(|got| got.is_multicast) {
-            if sent_at(world, got).is_some_and(|at| at < node.born) {
+            if sent_at(nodes, got).is_some_and(|at| at < node.born) {
                 return Err(("joiners get the following messages", format!("{} got {got:?}", node.name)));
             }
         }
@@ -289,8 +289,8 @@ const EMPTY: &[(&str, &str, &str)] = &[
 ];
 
 /// Checks that no message waits in any stack, every window is empty, and no member suspects a live one.
-pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
-    for node in world.nodes.iter().filter(|node| node.is_alive()) {
+pub(crate) fn leftovers(nodes: &[Node]) -> Result<(), Broken> {
+    for node in nodes.iter().filter(|node| node.is_alive()) {
         let Some(stack) = &node.stack else { continue };
         let members = node.view().map(|view| view.members().to_vec()).unwrap_or_default();
         let held = stack.queued_bytes(None)
@@ -311,8 +311,8 @@ pub(crate) fn leftovers(world: &World) -> Result<(), Broken> {
 /// Checks that the receiver knows of every credit that its sender has used: the bytes were consumed, or they wait before the
 /// application, as pieces of an incomplete message do; or the sender knows of the difference, and would ask at once.
 /// Otherwise the receiver would give credits back too late, and the sender would wait for `max_block_time`.
-pub(crate) fn credits(world: &World) -> Result<(), Broken> {
-    let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
+pub(crate) fn credits(nodes: &[Node]) -> Result<(), Broken> {
+    let alive: Vec<&Node> = nodes.iter().filter(|node| node.is_alive()).collect();
     for layer in ["UFC", "MFC"] {
         let of = |name: &str| -> Vec<BTreeMap<String, (u64, u64)>> {
             let text = |node: &&Node| node.stack.as_ref().and_then(|stack| stack.attribute(layer, name));
@@ -353,12 +353,11 @@ fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
 }
 
 /// Checks that all live members have one view of exactly themselves.
-pub(crate) fn one_view(world: &World) -> Result<(), Broken> {
-    if is_one_view(world) {
+pub(crate) fn one_view(nodes: &[Node]) -> Result<(), Broken> {
+    if is_one_view(nodes) {
         return Ok(());
     }
-    let views: Vec<String> = world
-        .nodes
+    let views: Vec<String> = nodes
         .iter()
         .filter(|node| node.is_alive())
         .map(|node| format!("{}: {:?}", node.name, node.view().map(|view| (view.id().id, view.len()))))

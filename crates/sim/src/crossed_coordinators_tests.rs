@@ -5,19 +5,20 @@ use std::time::Duration;
 use bytes::BytesMut;
 use consort_group::wire::{self, ViewForm};
 use consort_group::{
-    Address, Flags, GmsHeader, GmsKind, HeaderBody, Message, Payload, ProtocolId, Version, View, ViewId,
+    Address, Flags, GmsHeader, GmsKind, HeaderBody, Message, Payload, ProtocolId, Rng, Version, View, ViewId,
 };
 
 use crate::after_faults::advance;
 use crate::checks;
+use crate::messages::Messages;
 use crate::stock::{Discovery, stock};
-use crate::world::{Traffic, World};
+use crate::world::World;
 
 /// Twice MERGE3's `max_interval` in tcp.xml.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Delivers a view to one member only, as if `from` had sent it.
-fn inject(world: &mut World, to: usize, from: usize, view: &View) {
+fn inject(world: &mut World<Messages>, to: usize, from: usize, view: &View) {
     let header = GmsHeader { kind: GmsKind::View, member: None, merge_id: None, merge_rejected: false };
     let payload = wire::encode_view_and_digest(Some(&ViewForm::Full(view.clone())), None);
     let mut message = Message::new(Some(world.nodes[to].address.clone()), Payload::Bytes(Some(payload)))
@@ -34,14 +35,13 @@ fn inject(world: &mut World, to: usize, from: usize, view: &View) {
 #[test]
 fn coordinators_that_see_each_other_as_coordinator_merge() {
     for seed in 0..10 {
-        let traffic = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
         let config = stock("tcp.xml", &[], Discovery::Local).unwrap();
-        let mut world = World::new(seed, config, traffic);
+        let mut world = World::new(Rng::new(seed), config, Messages::none());
         for _ in 0..4 {
             world.start().unwrap();
         }
         advance(&mut world, Duration::from_secs(100));
-        checks::one_view(&world).unwrap();
+        checks::one_view(&world.nodes).unwrap();
         let members: Vec<Address> = world.nodes.iter().map(|node| node.address.clone()).collect();
         let of = |places: [usize; 3]| {
             let members: Vec<Address> = places.iter().map(|&place| members[place].clone()).collect();
@@ -54,8 +54,8 @@ fn coordinators_that_see_each_other_as_coordinator_merge() {
             assert_eq!(world.nodes[to].view(), Some(view), "seed {seed}");
         }
         let until = world.now + LIMIT;
-        while !checks::is_one_view(&world) {
-            assert!(world.step(until), "seed {seed}: {:?}", checks::one_view(&world));
+        while !checks::is_one_view(&world.nodes) {
+            assert!(world.step(until), "seed {seed}: {:?}", checks::one_view(&world.nodes));
         }
     }
 }
@@ -64,8 +64,8 @@ fn coordinators_that_see_each_other_as_coordinator_merge() {
 /// the leader goes on at once.
 #[test]
 fn a_leader_does_not_wait_for_members_that_have_left_it() {
-    let traffic = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
-    let mut world = World::new(3, stock("tcp.xml", &[], Discovery::Local).unwrap(), traffic);
+    let mut world =
+        World::new(Rng::new(3), stock("tcp.xml", &[], Discovery::Local).unwrap(), Messages::none());
     for _ in 0..3 {
         world.start().unwrap();
     }
@@ -83,8 +83,8 @@ fn a_leader_does_not_wait_for_members_that_have_left_it() {
         assert_eq!(world.nodes[others[to]].view(), Some(&shared));
     }
     let until = world.now + LIMIT;
-    while !checks::is_one_view(&world) {
-        assert!(world.step(until), "{:?}", checks::one_view(&world));
+    while !checks::is_one_view(&world.nodes) {
+        assert!(world.step(until), "{:?}", checks::one_view(&world.nodes));
     }
     advance(&mut world, Duration::from_secs(3));
     for node in &world.nodes {

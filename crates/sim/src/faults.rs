@@ -5,7 +5,7 @@ use std::time::Duration;
 use consort_group::Time;
 
 use crate::network::Weather;
-use crate::world::World;
+use crate::world::{Application, World};
 
 /// The rates of the slowest clock and of the fastest.
 pub(crate) const SLOWEST: f64 = 0.97;
@@ -70,7 +70,12 @@ pub(crate) struct Faults {
 
 impl Faults {
     /// Draws the faults of a run that end at `until`.
-    pub(crate) fn begin(world: &mut World, allowed: Mix, members: usize, until: Time) -> Self {
+    pub(crate) fn begin<A: Application>(
+        world: &mut World<A>,
+        allowed: Mix,
+        members: usize,
+        until: Time,
+    ) -> Self {
         let rng = &mut world.rng;
         let mut draw = |allowed: bool, chance: f64| rng.chance(chance) && allowed;
         let mix = Mix {
@@ -106,7 +111,7 @@ impl Faults {
     }
 
     /// Draws the first fault anew, with faults until this time, once members have entries to lose.
-    pub(crate) fn begin_again(&mut self, world: &mut World, until: Time) {
+    pub(crate) fn begin_again<A: Application>(&mut self, world: &mut World<A>, until: Time) {
         self.until = until;
         world.is_fault_due = false;
         if self.mix != Mix::NONE {
@@ -114,31 +119,31 @@ impl Faults {
         }
     }
 
-    fn plan(&self, world: &mut World) {
+    fn plan<A: Application>(&self, world: &mut World<A>) {
         let after = world.rng.duration(Duration::from_millis(50), Duration::from_secs(3));
         if world.now + after < self.until {
             world.schedule_fault(world.now + after);
         }
     }
 
-    fn some_node(world: &mut World) -> Option<usize> {
+    fn some_node<A: Application>(world: &mut World<A>) -> Option<usize> {
         let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
         (!alive.is_empty()).then(|| alive[world.rng.below(alive.len() as u64) as usize])
     }
 
-    fn alive(world: &World) -> usize {
+    fn alive<A: Application>(world: &World<A>) -> usize {
         world.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving).count()
     }
 
     /// Begins or ends one fault.
-    pub(crate) fn strike(&self, world: &mut World) {
+    pub(crate) fn strike<A: Application>(&self, world: &mut World<A>) {
         self.plan(world);
         let Some(node) = Self::some_node(world) else { return };
         let is_cut = self.is_parting && world.rng.chance(0.5);
         match if is_cut { 0 } else { world.rng.below(8) } {
             0 if self.mix.cuts => {
                 if world.network.cuts.is_empty() || self.is_parting && world.rng.chance(0.6) {
-                    if world.may_part() {
+                    if A::may_part(world) {
                         self.cut(world);
                     }
                 } else {
@@ -146,12 +151,12 @@ impl Faults {
                     world.network.cuts.clear();
                 }
             }
-            1 if self.mix.crashes && Self::alive(world) > 1 && world.may_crash() => world.crash(node),
-            2 if self.mix.leaves && Self::alive(world) > 1 && world.may_leave(node) => world.leave(node),
+            1 if self.mix.crashes && Self::alive(world) > 1 && A::may_crash(world) => world.crash(node),
+            2 if self.mix.leaves && Self::alive(world) > 1 && A::may_leave(world, node) => world.leave(node),
             3 if (self.mix.crashes || self.mix.leaves)
                 && Self::alive(world) < self.members + 2
                 && world.nodes.len() < 100
-                && world.may_start() =>
+                && A::may_start(world) =>
             {
                 // The configuration has been read before, and can create any number of members.
                 let _ = world.start();
@@ -159,15 +164,12 @@ impl Faults {
             4 if self.mix.pauses => {
                 if world.nodes[node].is_paused {
                     world.resume(node);
-                } else if world.may_part() {
+                } else if A::may_part(world) {
                     world.pause(node);
                 }
             }
             5 if self.mix.slowness => {
-                // From a rate that keeps up easily to a sixth of the rate at which all members send. Caches have shorter
-                // delays.
-                let most = if world.nodes[node].member.is_some() { 3_000 } else { 30_000 };
-                let slowness = Duration::from_micros(world.rng.below(most));
+                let slowness = Duration::from_micros(world.rng.below(A::SLOWNESS_MAX_MICROS));
                 world.nodes[node].slowness = slowness;
                 world.note_story(format!("{} takes {slowness:?} for a message", world.nodes[node].name));
             }
@@ -187,12 +189,13 @@ impl Faults {
     }
 
     /// Starts a member that has ended again, or crashes one and starts it again at once.
-    fn restart(&self, world: &mut World, node: usize) {
+    fn restart<A: Application>(&self, world: &mut World<A>, node: usize) {
         let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
-        let has_room = Self::alive(world) < self.members + 2 && world.nodes.len() < 100 && world.may_start();
+        let has_room =
+            Self::alive(world) < self.members + 2 && world.nodes.len() < 100 && A::may_start(world);
         let node = if has_room && !ended.is_empty() && world.rng.chance(0.7) {
             ended[world.rng.below(ended.len() as u64) as usize]
-        } else if self.mix.crashes && world.nodes.len() < 100 && world.may_crash() {
+        } else if self.mix.crashes && world.nodes.len() < 100 && A::may_crash(world) {
             world.crash(node);
             node
         } else {
@@ -204,12 +207,12 @@ impl Faults {
     }
 
     /// Draws a member's clock rate, if clocks are off.
-    pub(crate) fn clock_rate(&self, world: &mut World) -> f64 {
+    pub(crate) fn clock_rate<A: Application>(&self, world: &mut World<A>) -> f64 {
         if self.mix.clocks { SLOWEST + world.rng.below(60) as f64 / 1_000.0 } else { 1.0 }
     }
 
     /// Cuts off a random part of the members, in one direction or both.
-    fn cut(&self, world: &mut World) {
+    fn cut<A: Application>(&self, world: &mut World<A>) {
         let is_one_way = world.rng.chance(0.3);
         let inside: Vec<bool> = (0..world.places()).map(|_| world.rng.chance(0.5)).collect();
         let names: Vec<String> = (inside.iter().enumerate())
@@ -231,7 +234,7 @@ impl Faults {
     }
 
     /// Ends all faults.
-    pub(crate) fn end(world: &mut World) {
+    pub(crate) fn end<A: Application>(world: &mut World<A>) {
         world.note_story("the faults end".to_owned());
         world.network.cuts.clear();
         world.network.clogs.clear();

@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
-use consort_group::Time;
+use consort_group::{Rng, Time};
 
 use crate::checks;
+use crate::messages::Messages;
 use crate::stock::{Change, Discovery, stock};
-use crate::world::{Traffic, World};
+use crate::world::World;
 
 /// The cost of one event until all members had the same view.
 #[derive(Clone, PartialEq, Debug)]
@@ -52,10 +53,10 @@ const STEADY: Duration = Duration::from_secs(60);
 ///
 /// An unknown stack, or an event after which there was no common view in time.
 pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
-    let traffic = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
-    let mut world = World::new(seed, stock(stack, DISCOVERY, Discovery::Own)?, traffic);
+    let config = stock(stack, DISCOVERY, Discovery::Own)?;
+    let mut world = World::new(Rng::new(seed), config, Messages::none());
     world.start()?;
-    settle(&mut world, checks::is_one_view)?;
+    settle(&mut world, |world| checks::is_one_view(&world.nodes))?;
     let mut phases = Vec::new();
     let joined = measure(&mut world, "all others join at once", |world| {
         for _ in 1..members {
@@ -98,14 +99,15 @@ pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
 
 /// Causes an event, and counts packets until all members have one view again.
 fn measure(
-    world: &mut World,
+    world: &mut World<Messages>,
     name: &'static str,
-    event: impl FnOnce(&mut World) -> Result<(), String>,
+    event: impl FnOnce(&mut World<Messages>) -> Result<(), String>,
 ) -> Result<Phase, String> {
     let (before, since) = (world.totals, world.now);
     event(world)?;
-    let is_done = |world: &World| {
-        checks::is_one_view(world) && world.nodes.iter().all(|node| !node.is_leaving || !node.is_alive())
+    let is_done = |world: &World<Messages>| {
+        checks::is_one_view(&world.nodes)
+            && world.nodes.iter().all(|node| !node.is_leaving || !node.is_alive())
     };
     let until = settle(world, is_done).map_err(|why| format!("{name}: {why}"))?;
     let packets = world.totals.packets - before.packets;
@@ -119,7 +121,10 @@ fn measure(
 }
 
 /// Runs until the members' views are as wanted.
-fn settle(world: &mut World, is_settled: impl Fn(&World) -> bool) -> Result<Time, String> {
+fn settle(
+    world: &mut World<Messages>,
+    is_settled: impl Fn(&World<Messages>) -> bool,
+) -> Result<Time, String> {
     let limit = world.now + LIMIT;
     let mut seen = u64::MAX;
     loop {
@@ -134,17 +139,17 @@ fn settle(world: &mut World, is_settled: impl Fn(&World) -> bool) -> Result<Time
 }
 
 /// Runs long enough for confirmations and late responses.
-fn wait_for_confirmations(world: &mut World) {
+fn wait_for_confirmations(world: &mut World<Messages>) {
     run_until(world, Duration::from_secs(5));
 }
 
-fn run_until(world: &mut World, time: Duration) {
+fn run_until(world: &mut World<Messages>, time: Duration) {
     let until = world.now + time;
     while world.step(until) {}
 }
 
 /// Cuts the cluster into halves, and waits until each has its own view.
-fn split(world: &mut World) -> Result<(), String> {
+fn split(world: &mut World<Messages>) -> Result<(), String> {
     let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
     let (one, two) = alive.split_at(alive.len() / 2);
     for (&a, &b) in one.iter().flat_map(|a| two.iter().map(move |b| (a, b))) {
@@ -152,7 +157,7 @@ fn split(world: &mut World) -> Result<(), String> {
         world.network.cuts.insert((a, b));
         world.network.cuts.insert((b, a));
     }
-    let has_view = |world: &World, half: &[usize]| {
+    let has_view = |world: &World<Messages>, half: &[usize]| {
         half.iter().all(|&node| world.nodes[node].view().is_some_and(|view| view.len() == half.len()))
     };
     settle(world, |world| has_view(world, one) && has_view(world, two))

@@ -1,17 +1,14 @@
 //! One member: its stack, its clock, and an application that sends, receives and consumes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::Membership;
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry;
 use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, View};
 
 use crate::backlog::Backlog;
-use crate::grid::Member;
 use crate::wakes::Wakes;
 
 /// A message of the simulated application as its receiver sees it.
@@ -34,19 +31,8 @@ pub(crate) struct Got {
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
-    /// The topologies of its cache.
-    pub(crate) topologies: Vec<(Time, InstalledTopology)>,
     /// The messages that it sent, by destination (`None` = all), with the time of each number from 1.
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
-}
-
-/// The parts of an installed topology that checkers use.
-#[derive(PartialEq)]
-pub(crate) struct InstalledTopology {
-    pub(crate) id: u32,
-    pub(crate) members: Arc<[Membership]>,
-    /// Whether owners are unreachable.
-    pub(crate) is_degraded: bool,
 }
 
 /// A member of the simulation.
@@ -58,13 +44,13 @@ pub(crate) struct Node {
     pub(crate) phys: PhysAddr,
     /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
-    /// The grid member above the stack; `None` for the application whose messages `log` has.
-    pub(crate) member: Option<Box<Member>>,
+    /// Whether a protocol of the stack gives all multicasts one order.
+    pub(crate) is_sequenced: bool,
     pub(crate) log: Log,
     /// The rate of its clock, and the time that the clock showed when the node started.
     pub(crate) rate: f64,
     pub(crate) born: Time,
-    /// The time that the clock of the grid's member above it showed by then.
+    /// The time that the clock of its application showed by then.
     pub(crate) beginning: Duration,
     /// Whether it is stopped: all input waits until it resumes.
     pub(crate) is_paused: bool,
@@ -138,7 +124,7 @@ impl Node {
             address,
             phys: phys(place),
             stack: Some(stack),
-            member: None,
+            is_sequenced: config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER"),
             log: Log::default(),
             rate: 1.0,
             born: now,
@@ -160,8 +146,8 @@ impl Node {
         Time((now.since(self.born).as_nanos() as f64 * self.rate) as u64)
     }
 
-    /// Returns the time that the clock of the grid's member above its stack shows.
-    pub(crate) fn member_clock(&self, now: Time) -> Time {
+    /// Returns the time that the clock of its application shows.
+    pub(crate) fn application_clock(&self, now: Time) -> Time {
         self.clock(now) + self.beginning
     }
 
@@ -180,22 +166,13 @@ impl Node {
         between(&self.log.views, from, until)
     }
 
-    /// Returns the topologies that it has had at some moment of this time.
-    pub(crate) fn topologies_between(
-        &self,
-        from: Time,
-        until: Time,
-    ) -> impl Iterator<Item = &InstalledTopology> {
-        between(&self.log.topologies, from, until)
-    }
-
     pub(crate) fn view(&self) -> Option<&View> {
         self.log.views.last().map(|(_, view)| view)
     }
 }
 
 /// Returns the items of a log, in the order of its times, that were installed at some moment of this time.
-fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
+pub(crate) fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
     let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
     log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)
 }

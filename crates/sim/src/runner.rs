@@ -1,29 +1,28 @@
 //! The runner of all workloads: a cluster on a stock stack, members that start, faults, and a report.
 
-use consort_group::Time;
 use consort_group::config::StackConfig;
+use consort_group::{Rng, Time};
 
 use crate::checks::{Broken, Violation};
 use crate::faults::Faults;
 use crate::stock::{Discovery, QUICK, stock};
-use crate::world::{Traffic, World};
+use crate::world::{Application, World};
 
 /// A cluster's application, and the phases of its run.
 pub(crate) trait Workload {
     /// The outcome of a run that breaks no rule.
     type Report;
+    /// The members' application.
+    type App: Application;
 
     /// Returns the name of the stock stack.
     fn stack(&self) -> &str;
 
-    /// Returns the traffic of members that have no cache.
-    fn traffic(&self) -> Traffic;
-
-    /// Draws the application from the seed.
-    fn prepare(&self, world: &mut World, seed: u64);
+    /// Draws the application from the seed; `rng` is the world's generator.
+    fn application(&self, seed: u64, rng: &mut Rng) -> Self::App;
 
     /// Runs all phases, from the first member to the last check.
-    fn run(&self, world: &mut World) -> Result<Self::Report, Broken>;
+    fn run(&self, world: &mut World<Self::App>) -> Result<Self::Report, Broken>;
 }
 
 /// Runs a workload with a seed. Also returns the events of the run in their order, one per line.
@@ -32,8 +31,9 @@ pub(crate) fn replay<W: Workload>(workload: &W, seed: u64) -> (Result<W::Report,
         Ok(config) => config,
         Err(violation) => return (Err(violation), Vec::new()),
     };
-    let mut world = World::new(seed, config, workload.traffic());
-    workload.prepare(&mut world, seed);
+    let mut rng = Rng::new(seed);
+    let app = workload.application(seed, &mut rng);
+    let mut world = World::new(rng, config, app);
     let result = workload.run(&mut world).map_err(|(rule, what)| Violation { seed, rule, what });
     (result, world.story())
 }
@@ -44,11 +44,11 @@ fn quick_stack(stack: &str, seed: u64) -> Result<StackConfig, Violation> {
 }
 
 /// Starts members with the clock rates that the faults draw. `wait` runs after each start.
-pub(crate) fn start_members(
-    world: &mut World,
+pub(crate) fn start_members<A: Application>(
+    world: &mut World<A>,
     faults: &Faults,
     members: usize,
-    wait: impl Fn(&mut World, usize) -> Result<(), Broken>,
+    wait: impl Fn(&mut World<A>, usize) -> Result<(), Broken>,
 ) -> Result<(), Broken> {
     for _ in 0..members {
         let node = world.start().map_err(|what| ("configuration", what))?;
@@ -59,11 +59,11 @@ pub(crate) fn start_members(
 }
 
 /// Runs the world with faults until this time. `check` runs after each fault.
-pub(crate) fn run_faults(
-    world: &mut World,
+pub(crate) fn run_faults<A: Application>(
+    world: &mut World<A>,
     faults: &Faults,
     until: Time,
-    check: impl Fn(&World) -> Result<(), Broken>,
+    check: impl Fn(&World<A>) -> Result<(), Broken>,
 ) -> Result<(), Broken> {
     while world.step(until) {
         if std::mem::take(&mut world.is_fault_due) {

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use consort_group::Rng;
+
 use crate::after_faults;
 use crate::checks::{self, Broken, Violation};
 use crate::faults::{Faults, Mix};
+use crate::messages::{Messages, Traffic};
 use crate::runner::{self, Workload};
-use crate::world::{Traffic, World};
+use crate::world::World;
 
 /// The settings of a run, besides the seed.
 #[derive(Clone, Debug)]
@@ -104,25 +107,21 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
 
 impl Workload for Plan {
     type Report = Report;
+    type App = Messages;
 
     fn stack(&self) -> &str {
         &self.stack
     }
 
-    fn traffic(&self) -> Traffic {
-        self.traffic
+    fn application(&self, _: u64, _: &mut Rng) -> Messages {
+        Messages::new(self.traffic)
     }
 
-    fn prepare(&self, world: &mut World, _: u64) {
-        #[cfg(not(feature = "injected-bugs"))]
-        let _ = world;
+    fn run(&self, world: &mut World<Messages>) -> Result<Report, Broken> {
         #[cfg(feature = "injected-bugs")]
         {
             world.injected_bug = self.injected_bug;
         }
-    }
-
-    fn run(&self, world: &mut World) -> Result<Report, Broken> {
         let until = world.now + self.turmoil;
         let faults = Faults::begin(world, self.mix, self.members, until);
         runner::start_members(world, &faults, self.members, |_, _| Ok(()))?;
@@ -137,7 +136,7 @@ impl Workload for Plan {
         after_faults::heal(world, worked_off.map_or(ended, |at| at.max(ended)) + self.heal_limit)?;
         let healed_after = world.now.since(ended);
         after_faults::join_and_leave(world)?;
-        checks::all(world)?;
+        checks::all(&world.nodes)?;
         Ok(Report {
             trace: world.trace,
             packets: world.totals.packets,

@@ -2,31 +2,101 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use consort_group::config::StackConfig;
 use consort_group::{
     Address, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, Rng, Time, Token, TransmitDest,
 };
 
 use crate::effects::{EffectRunner, NodeOutcome};
-use crate::grid::Grid;
 use crate::network::Network;
-use crate::node::{Got, Node, place_of};
+use crate::node::{Node, place_of};
 use crate::schedule::Schedule;
 
-/// The members' messages while traffic is on.
-#[derive(Clone, Copy, Debug)]
-pub struct Traffic {
-    /// The mean time between two sends of a member; zero = no member sends.
-    pub interval: Duration,
-    /// The part of sends that go to one member.
-    pub unicasts: f64,
-    /// The largest payload.
-    pub size_max: usize,
+/// The program of the members: it is above their stacks, and may have events, timeouts and output of its own. Its functions
+/// get the whole world, because most of them act on a member's stack as well.
+pub(crate) trait Application: Sized {
+    /// A future event.
+    type Event;
+
+    /// The limit of a slow member's time for a message, in microseconds.
+    const SLOWNESS_MAX_MICROS: u64;
+
+    /// Handles an event that is due.
+    fn handle_event(world: &mut World<Self>, event: Self::Event);
+
+    /// Handles a message that a member has received.
+    fn deliver(world: &mut World<Self>, node: usize, src: Address, message: &Message);
+
+    /// Adds a member whose stack connects, before its stack has run.
+    fn node_added(_: &mut World<Self>, _node: usize) {}
+
+    /// Handles that a member's stack has run for the first time.
+    fn node_started(_: &mut World<Self>, _node: usize) {}
+
+    /// Handles a new view of a member.
+    fn deliver_view(_: &mut World<Self>, _node: usize) {}
+
+    /// Returns the time of a member's next timeout, by its node's clock.
+    fn poll_timeout(_: &World<Self>, _node: usize) -> Option<Time> {
+        None
+    }
+
+    /// Handles a member's timeouts that are due. Returns whether there was one.
+    fn handle_timeout(_: &mut World<Self>, _node: usize) -> bool {
+        false
+    }
+
+    /// Returns whether [`Application::drain_outputs`] would act although no event has happened.
+    fn has_pending_output(_: &World<Self>, _node: usize) -> bool {
+        false
+    }
+
+    /// Passes on a member's output. Returns whether there was any for its stack.
+    fn drain_outputs(_: &mut World<Self>, _node: usize) -> bool {
+        false
+    }
+
+    /// Makes a member begin to leave before its stack does, which the application lets follow. Returns false if it does not
+    /// have to.
+    fn leave(_: &mut World<Self>, _node: usize) -> bool {
+        false
+    }
+
+    /// Handles that a member has crashed.
+    fn node_crashed(_: &mut World<Self>, _node: usize) {}
+
+    /// Handles that a member has left.
+    fn node_left(_: &mut World<Self>, _node: usize) {}
+
+    /// Returns whether a member may crash.
+    fn may_crash(_: &World<Self>) -> bool {
+        true
+    }
+
+    /// Returns whether members may be parted from each other.
+    fn may_part(_: &World<Self>) -> bool {
+        true
+    }
+
+    /// Returns whether a member may leave.
+    fn may_leave(_: &World<Self>, _node: usize) -> bool {
+        true
+    }
+
+    /// Returns whether a member may start.
+    fn may_start(_: &World<Self>) -> bool {
+        true
+    }
+
+    /// Returns its events for a report.
+    fn story(&self) -> Vec<(Time, String)> {
+        Vec::new()
+    }
 }
 
 /// A future event.
-enum SimEvent {
+enum SimEvent<E> {
     /// A packet arrives at a place, at the node that is there by then.
     Packet {
         place: usize,
@@ -48,74 +118,8 @@ enum SimEvent {
         credit: u64,
         is_counted: bool,
     },
-    Send {
-        node: usize,
-    },
-    /// A client's turn.
-    ClientTurn {
-        client: usize,
-    },
-    /// The turn of an iteration's reader.
-    IterationTurn {
-        iterating_client: usize,
-    },
-    /// A listener begins, or its reader takes events.
-    ListenerTurn {
-        listener_client: usize,
-    },
-    /// A member's store is ready with a request.
-    Store {
-        node: usize,
-    },
-    /// A clear of a cache continues.
-    Clear {
-        bulk: usize,
-    },
+    Application(E),
     Fault,
-}
-
-/// A payload's number, sender and length.
-const HEAD: usize = 24;
-
-/// The number of bytes after which the body of a message repeats itself.
-const PERIOD: usize = 256;
-
-/// Two periods of a body: from each offset in the first on there is a whole one.
-const BODY: [u8; 2 * PERIOD] = {
-    let mut body = [0; 2 * PERIOD];
-    let mut at = 0;
-    while at < body.len() {
-        body[at] = (at as u8).wrapping_mul(31);
-        at += 1;
-    }
-    body
-};
-
-/// Returns a period of the body of the message of this number: each byte depends on its offset, and on the number.
-fn period(number: u64) -> &'static [u8] {
-    &BODY[usize::from(number as u8)..][..PERIOD]
-}
-
-/// Returns the content of a node's message of this number and size.
-fn content(sender: usize, number: u64, size: usize) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(size.max(HEAD));
-    bytes.put_u64(number);
-    bytes.put_u64(sender as u64);
-    bytes.put_u64(size as u64);
-    while bytes.len() < size {
-        let rest = size - bytes.len();
-        bytes.extend_from_slice(&period(number)[..rest.min(PERIOD)]);
-    }
-    bytes.freeze()
-}
-
-/// Returns whether a message has the content that [`content`] gave its sender.
-fn is_content(sender: usize, number: u64, bytes: &[u8]) -> bool {
-    let Some((mut head, body)) = bytes.split_at_checked(HEAD) else { return false };
-    let is_head = head.get_u64() == number
-        && head.get_u64() == sender as u64
-        && head.get_u64() == bytes.len().max(HEAD) as u64;
-    is_head && body.chunks(PERIOD).all(|chunk| *chunk == period(number)[..chunk.len()])
 }
 
 /// Totals of a run.
@@ -128,14 +132,13 @@ pub(crate) struct Totals {
 }
 
 /// A cluster and everything around it.
-pub(crate) struct World {
+pub(crate) struct World<A: Application> {
     pub(crate) now: Time,
     pub(crate) rng: Rng,
     pub(crate) network: Network,
     pub(crate) nodes: Vec<Node>,
     /// The node at every place: the last that has started there.
     places: Vec<usize>,
-    pub(crate) traffic: Traffic,
     pub(crate) totals: Totals,
     pub(crate) trace: u64,
     /// Faults are due: the caller checks this after every step.
@@ -144,63 +147,43 @@ pub(crate) struct World {
     #[cfg(feature = "injected-bugs")]
     pub(crate) injected_bug: Option<consort_group::InjectedBug>,
     config: StackConfig,
-    /// The cache that the members have open, if their application is a grid.
-    pub(crate) grid: Option<Grid>,
+    /// The members' application.
+    pub(crate) app: A,
     /// The faults of members, for reports.
     faults: Vec<(Time, String)>,
     effects: EffectRunner,
-    schedule: Schedule<SimEvent>,
+    schedule: Schedule<SimEvent<A::Event>>,
 }
 
-impl World {
-    pub(crate) fn new(seed: u64, config: StackConfig, traffic: Traffic) -> Self {
+impl<A: Application> World<A> {
+    /// Creates a world without members. `rng` is the generator of the seed, from which the application may have been drawn.
+    pub(crate) fn new(rng: Rng, config: StackConfig, app: A) -> Self {
         Self {
             now: Time::ZERO,
-            rng: Rng::new(seed),
+            rng,
             network: Network::new(),
             nodes: Vec::new(),
             places: Vec::new(),
-            traffic,
             totals: Totals::default(),
             trace: 0xcbf2_9ce4_8422_2325,
             is_fault_due: false,
             #[cfg(feature = "injected-bugs")]
             injected_bug: None,
             config,
-            grid: None,
+            app,
             faults: Vec::new(),
             effects: EffectRunner::default(),
             schedule: Schedule::default(),
         }
     }
 
-    fn at(&mut self, at: Time, event: SimEvent) {
+    fn at(&mut self, at: Time, event: SimEvent<A::Event>) {
         self.schedule.add(at, event);
     }
 
-    /// Schedules a client's turn.
-    pub(crate) fn schedule_turn(&mut self, at: Time, client: usize) {
-        self.at(at, SimEvent::ClientTurn { client });
-    }
-
-    /// Schedules the turn of an iteration's reader.
-    pub(crate) fn schedule_iterating_client(&mut self, at: Time, iterating_client: usize) {
-        self.at(at, SimEvent::IterationTurn { iterating_client });
-    }
-
-    /// Schedules the turn of a listener's reader.
-    pub(crate) fn schedule_listener_client(&mut self, at: Time, listener_client: usize) {
-        self.at(at, SimEvent::ListenerTurn { listener_client });
-    }
-
-    /// Schedules a member's store.
-    pub(crate) fn schedule_store(&mut self, at: Time, node: usize) {
-        self.at(at, SimEvent::Store { node });
-    }
-
-    /// Schedules a clear.
-    pub(crate) fn schedule_clear(&mut self, at: Time, bulk: usize) {
-        self.at(at, SimEvent::Clear { bulk });
+    /// Schedules an event of the application.
+    pub(crate) fn schedule(&mut self, at: Time, event: A::Event) {
+        self.at(at, SimEvent::Application(event));
     }
 
     /// Schedules a fault.
@@ -216,7 +199,7 @@ impl World {
     /// Returns faults and views in the order in which they happened.
     pub(crate) fn story(&self) -> Vec<String> {
         let mut all = self.faults.clone();
-        all.extend(self.grid.iter().flat_map(|grid| grid.story.clone()));
+        all.extend(self.app.story());
         for node in &self.nodes {
             for (at, view) in &node.log.views {
                 let names = view.members().iter().map(|member| self.name_of(member)).collect::<Vec<_>>();
@@ -230,11 +213,6 @@ impl World {
 
     fn name_of(&self, member: &Address) -> &str {
         self.nodes.iter().find(|node| node.address == *member).map_or("?", |node| &node.name)
-    }
-
-    /// Returns whether all multicasts have one order.
-    pub(crate) fn is_sequenced(&self) -> bool {
-        self.config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER")
     }
 
     /// Adds words to the trace, a hash over all delivered and sent messages, in order (FNV-1a).
@@ -297,30 +275,10 @@ impl World {
             stack.start(own);
             stack.handle_connect(own, "sim");
         }
-        self.add_grid_member(index);
+        A::node_added(self, index);
         self.work(index);
-        self.plan_send(index);
+        A::node_started(self, index);
         Ok(index)
-    }
-
-    /// Stops all traffic.
-    pub(crate) fn stop_traffic(&mut self) -> Traffic {
-        let traffic = self.traffic;
-        self.traffic.interval = Duration::ZERO;
-        traffic
-    }
-
-    /// Starts the traffic again.
-    pub(crate) fn start_traffic(&mut self, traffic: Traffic) {
-        self.traffic = traffic;
-        (0..self.nodes.len()).for_each(|node| self.plan_send(node));
-    }
-
-    fn plan_send(&mut self, node: usize) {
-        if !self.traffic.interval.is_zero() {
-            let after = self.rng.duration(Duration::ZERO, self.traffic.interval * 2);
-            self.at(self.now + after, SimEvent::Send { node });
-        }
     }
 
     /// Runs the next event. If it is later than `until`, sets the time to `until` and returns false.
@@ -350,12 +308,7 @@ impl World {
                     self.work(node);
                 }
             }
-            SimEvent::Send { node } => self.send(node),
-            SimEvent::ClientTurn { client } => self.turn(client),
-            SimEvent::IterationTurn { iterating_client } => self.run_iterating_client(iterating_client),
-            SimEvent::ListenerTurn { listener_client } => self.run_listener_client(listener_client),
-            SimEvent::Store { node } => self.store_ready(node),
-            SimEvent::Clear { bulk } => self.clear(bulk),
+            SimEvent::Application(event) => A::handle_event(self, event),
             SimEvent::Fault => self.is_fault_due = true,
         }
         true
@@ -397,15 +350,12 @@ impl World {
         if one.is_paused {
             return false;
         }
-        let (own, member_time) = (one.clock(self.now), one.member_clock(self.now));
+        let own = one.clock(self.now);
         let Some(stack) = &mut one.stack else { return false };
         let mut has_work = stack.poll_timeout().is_some_and(|at| at <= own);
         stack.handle_timeout(own);
-        if let Some(member) = &mut one.member {
-            has_work |= member.node.poll_timeout().is_some_and(|at| at <= member_time);
-            member.node.handle_timeout(member_time);
-        }
-        if has_work || self.has_pending_output(node) {
+        has_work |= A::handle_timeout(self, node);
+        if has_work || A::has_pending_output(self, node) {
             self.work(node);
             return true;
         }
@@ -437,18 +387,15 @@ impl World {
     pub(crate) fn crash(&mut self, node: usize) {
         self.nodes[node].stack = None;
         self.nodes[node].ended = Some(self.now);
-        if let Some(grid) = &mut self.grid {
-            grid.lost.push((node, self.now));
-        }
         self.note_story(format!("{} crashes", self.nodes[node].name));
-        self.interrupt_store(node);
+        A::node_crashed(self, node);
         let outcomes = self.effects.close_all(node);
         self.schedule_outcomes(outcomes);
     }
 
-    /// Makes a member begin to leave: its cache first, if it has one.
+    /// Makes a member begin to leave: its application first, if that has to.
     pub(crate) fn leave(&mut self, node: usize) {
-        if self.leave_cache(node) {
+        if A::leave(self, node) {
             return;
         }
         self.note_story(format!("{} leaves", self.nodes[node].name));
@@ -458,38 +405,6 @@ impl World {
             stack.handle_disconnect(own);
             self.work(node);
         }
-    }
-
-    /// Sends a message of a member's application.
-    fn send(&mut self, node: usize) {
-        if self.traffic.interval.is_zero() || self.nodes[node].ended.is_some() {
-            return;
-        }
-        self.plan_send(node);
-        let one = &self.nodes[node];
-        if one.is_paused || one.is_leaving || one.view().is_none() {
-            return;
-        }
-        let members = one.view().map(|view| view.members().to_vec()).unwrap_or_default();
-        let dest = if self.rng.chance(self.traffic.unicasts) {
-            Some(members[self.rng.below(members.len() as u64) as usize].clone())
-        } else {
-            None
-        };
-        let size = HEAD + self.rng.below(self.traffic.size_max as u64 + 1) as usize;
-        let own = self.nodes[node].clock(self.now);
-        let now = self.now;
-        let one = &mut self.nodes[node];
-        let Some(stack) = &mut one.stack else { return };
-        // An application waits when too much is queued, as the channel makes it wait.
-        if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
-            return;
-        }
-        let numbers = one.log.sent.entry(dest.clone()).or_default();
-        numbers.push(now);
-        let bytes = content(node, numbers.len() as u64, size);
-        stack.handle_send(own, Message::bytes(dest, bytes));
-        self.work(node);
     }
 
     /// Runs a member's stack, and passes on its output.
@@ -515,7 +430,7 @@ impl World {
                 self.schedule_outcomes(outcomes);
             }
             self.transmit(node);
-            if is_quiet && !self.drain_outputs(node) {
+            if is_quiet && !A::drain_outputs(self, node) {
                 break;
             }
         }
@@ -560,12 +475,10 @@ impl World {
     }
 
     fn plan_wake(&mut self, node: usize) {
+        let application_time = A::poll_timeout(self, node);
         let one = &mut self.nodes[node];
         let Some(stack) = &one.stack else { return };
-        let member_time = one.member.as_ref().and_then(|member| member.node.poll_timeout());
-        let member_time =
-            member_time.map(|member_time| Time::ZERO + member_time.since(Time::ZERO + one.beginning));
-        let Some(own) = stack.poll_timeout().into_iter().chain(member_time).min() else { return };
+        let Some(own) = stack.poll_timeout().into_iter().chain(application_time).min() else { return };
         let at = one.world_time(own).max(self.now);
         if one.wakes.plan(at) {
             self.at(at, SimEvent::Wake { node });
@@ -580,12 +493,12 @@ impl World {
                 let now = self.now;
                 self.totals.views += 1;
                 self.nodes[node].log.views.push((now, view));
-                self.deliver_view(node);
+                A::deliver_view(self, node);
             }
             Indication::Event(Event::Disconnected) => {
                 self.nodes[node].ended = Some(self.now);
                 self.note_story(format!("{} has left", self.nodes[node].name));
-                self.close_store(node);
+                A::node_left(self, node);
                 self.nodes[node].stack = None;
                 let outcomes = self.effects.close_all(node);
                 self.schedule_outcomes(outcomes);
@@ -595,52 +508,22 @@ impl World {
     }
 
     fn deliver(&mut self, node: usize, batch: MessageBatch) {
-        let now = self.now;
         for message in batch.messages {
             let Some(src) = message.src.clone() else { continue };
-            let is_multicast = message.is_multicast();
             self.totals.delivered += 1;
-            if self.nodes[node].member.is_some() {
-                let payload = message.payload_bytes().cloned().filter(|_| !is_multicast);
-                self.deliver_frame(node, &src, payload);
-                // The messages of a grid do not contain their send times.
-                self.consume(node, src, is_multicast, message.credit, false);
-                continue;
-            }
-            let bytes = message.payload_bytes().cloned().unwrap_or_default();
-            let word = |at: usize| {
-                bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_be_bytes)
-            };
-            let (number, sender) = (word(0), word(8) as usize);
-            let is_theirs = self.nodes.get(sender).is_some_and(|sender| sender.address == src);
-            let is_whole = is_theirs && is_content(sender, number, &bytes);
-            self.note(&[now.0, node as u64, number, u64::from(is_multicast)]);
-            let one = &mut self.nodes[node];
-            let nth_view = one.log.views.len();
-            let got = Got { src: src.clone(), sender, is_multicast, number, is_whole, at: now, nth_view };
-            one.log.got.push(got);
-            let is_counted = self.has_counted(sender, node, is_multicast, number);
-            self.consume(node, src, is_multicast, message.credit, is_counted);
+            A::deliver(self, node, src, &message);
         }
     }
 
-    /// Returns whether flow control has had its sender count this message for this receiver. It does not know of members that
-    /// are not in its view, which its multicasts reach all the same over UDP or once they are merged; and messages that wait
-    /// for a member that leaves that view are sent.
-    fn has_counted(&self, sender: usize, receiver: usize, is_multicast: bool, number: u64) -> bool {
-        let (Some(sender), receiver) = (self.nodes.get(sender), &self.nodes[receiver].address) else {
-            return false;
-        };
-        let dest = (!is_multicast).then(|| receiver.clone());
-        let sent = sender.log.sent.get(&dest).zip(usize::try_from(number).ok());
-        let Some(&sent) = sent.and_then(|(sent, number)| sent.get(number.checked_sub(1)?)) else {
-            return false;
-        };
-        sender.views_between(sent, self.now).all(|view| view.contains(receiver))
-    }
-
     /// Consumes a message after the application's delay, and returns its credits.
-    fn consume(&mut self, node: usize, src: Address, is_multicast: bool, credit: u32, is_counted: bool) {
+    pub(crate) fn consume(
+        &mut self,
+        node: usize,
+        src: Address,
+        is_multicast: bool,
+        credit: u32,
+        is_counted: bool,
+    ) {
         if credit > 0 {
             let one = &mut self.nodes[node];
             if is_counted {

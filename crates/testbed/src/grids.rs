@@ -54,8 +54,21 @@ impl JavaGrid {
     }
 }
 
+impl Jar {
+    /// Fetches the data grids of [`JavaGrid`] and compiles their driver, if they are missing.
+    ///
+    /// # Errors
+    ///
+    /// If Maven or the JDK is missing or fails.
+    pub fn prepare_grids() -> Result<Self, JarError> {
+        let tree = JavaTree::open()?;
+        prepare(&tree)?;
+        Ok(Self::of_tree(tree))
+    }
+}
+
 /// Fetches the grids and compiles their driver.
-pub(crate) fn prepare(tree: &JavaTree) -> Result<(), JarError> {
+fn prepare(tree: &JavaTree) -> Result<(), JarError> {
     for grid in JavaGrid::ALL {
         grid.fetch(tree)?;
     }

@@ -7,8 +7,6 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use thiserror::Error;
 
-use crate::grids;
-
 /// JGroups' configuration files, loaded unchanged.
 const CONFIGURATIONS: &[&str] = &[
     "tcp.xml",
@@ -171,15 +169,9 @@ impl Jar {
         Ok(Self { directory: tree.directory })
     }
 
-    /// Fetches the data grids of [`crate::JavaGrid`] and compiles their driver, if they are missing.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
-    pub fn prepare_grids() -> Result<Self, JarError> {
-        let tree = JavaTree::open()?;
-        grids::prepare(&tree)?;
-        Ok(Self { directory: tree.directory })
+    /// Returns the directory of a tree whose files are there.
+    pub(crate) fn of_tree(tree: JavaTree) -> Self {
+        Self { directory: tree.directory }
     }
 
     /// Opens the directory that another process has prepared.

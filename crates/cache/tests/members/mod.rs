@@ -7,10 +7,7 @@ use consort_cache::{CacheConfig, CacheManager, Channel, ManagerBuilder, Phase, R
 use consort_conf::{STOCK, Variables, parse_stack};
 use tokio::time::timeout;
 
-#[path = "../../../channel/tests/cluster/ports.rs"]
-mod ports;
-
-pub use ports::free_base;
+pub use consort_testkit::free_base;
 
 /// The timeout of all waits in these tests, which normally take less than a tenth of it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,7 +44,7 @@ impl Cluster {
 
     /// The stock stack over TCP, from this port on.
     pub fn tcp_at(name: &str, base: u16) -> Self {
-        let variables = ports::meeting_at(base);
+        let variables = consort_testkit::members_from(base);
         let (_, text) = STOCK.iter().find(|(name, _)| *name == "tcp.xml").expect("a stock stack");
         Self { name: name.to_owned(), text: (*text).to_owned(), variables }
     }

@@ -1,8 +1,6 @@
 //! Members on loopback for live tests, with ports of their own per cluster, and waits for conditions.
 #![allow(dead_code, unreachable_pub)] // each test program uses a part
 
-pub mod log;
-mod ports;
 pub mod stallable_member;
 
 use std::collections::BTreeMap;
@@ -12,6 +10,7 @@ use std::time::Duration;
 use consort_channel::rpc::{RpcDispatcher, RpcHandler};
 use consort_channel::{Address, Channel, ChannelBuilder, Delivery, Message, Receiver, SendError, View};
 use consort_conf::{STOCK, Variables, parse_stack};
+use consort_testkit::{free_base, members_from};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -30,8 +29,8 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(config: &'static str) -> Self {
-        let base = ports::free_base();
-        let variables = ports::meeting_at(base);
+        let base = free_base();
+        let variables = members_from(base);
         let (_, text) = STOCK.iter().find(|(name, _)| *name == config).expect("a stock stack");
         Self { name: format!("cluster-{base}"), config, text: (*text).to_owned(), variables }
     }

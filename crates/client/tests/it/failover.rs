@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use consort_testkit::Callers;
+
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
-use crate::write_tracker::Callers;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost_when_a_server_dies_and_the_client_follows() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use consort_server::{ClientCertificates, Server, Tokens, Users};
+use consort_testkit::Authority;
 use consort_tls::{Identity, Roots};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, HandshakeKind};
@@ -14,7 +15,6 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::certificates::Authority;
 use crate::servers::{PATIENCE, Running};
 
 const USERS: &str = "admin admin password:secret\nscraper monitor\n\"somebody else\" application\n";

@@ -1,6 +1,5 @@
 //! The client against servers of this process, over real sockets.
 
-mod certificates;
 mod chunked_values;
 mod counters;
 mod failover;
@@ -18,4 +17,3 @@ mod security;
 mod servers;
 mod sharing;
 mod verbs;
-mod write_tracker;

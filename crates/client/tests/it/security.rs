@@ -8,6 +8,7 @@ use consort_client::{
     ServerAddress, Tls,
 };
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
+use consort_testkit::{Authority, Files};
 use consort_tls::ProtocolSettings;
 use rcgen::{DistinguishedName, DnType};
 use rustls::HandshakeKind;
@@ -15,7 +16,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::certificates::{Authority, Files};
 use crate::http::ask_by;
 use crate::servers::{DISTRIBUTED, PATIENCE, Running, eventually};
 
@@ -32,23 +32,20 @@ pub(crate) fn to(server: &Running) -> ClientBuilder {
     Client::builder().server(address)
 }
 
-/// Special certificates.
-impl Authority {
-    /// The authority's own certificate as a server certificate.
-    fn own(&self) -> Files {
-        let key = self.directory.join("ca-key.pem");
-        std::fs::write(&key, self.issuer.key().serialize_pem()).unwrap();
-        Files { cert: self.file(), key }
-    }
+/// Returns an authority's own certificate as a server certificate.
+fn own_certificate(authority: &Authority) -> Files {
+    let key = authority.directory.join("ca-key.pem");
+    std::fs::write(&key, authority.issuer.key().serialize_pem()).unwrap();
+    Files { cert: authority.file(), key }
+}
 
-    /// A client certificate with two common names in its subject.
-    fn certify_two_names(&self, names: [&str; 2]) -> Files {
-        let mut both = DistinguishedName::new();
-        both.push(DnType::CommonName, names[0]);
-        // The attribute by its number, because rcgen allows one of each type.
-        both.push(DnType::CustomDnType(vec![2, 5, 4, 3]), names[1]);
-        self.certify_subject(both, &names.join("-"), &[])
-    }
+/// Creates a client certificate with two common names in its subject.
+fn certify_two_names(authority: &Authority, names: [&str; 2]) -> Files {
+    let mut both = DistinguishedName::new();
+    both.push(DnType::CommonName, names[0]);
+    // The attribute by its number, because rcgen allows one of each type.
+    both.push(DnType::CustomDnType(vec![2, 5, 4, 3]), names[1]);
+    authority.certify_subject(both, &names.join("-"), &[])
 }
 
 /// Why the only server was unusable.
@@ -266,7 +263,7 @@ async fn sessions_are_resumed_until_the_certificate_is_renewed_and_not_after_tha
 #[tokio::test]
 async fn the_certificate_of_an_authority_is_refused_as_that_of_a_server() {
     let authority = Authority::new("authority");
-    let builder = Server::builder().tls(authority.own().identity(), ClientCertificates::NotAsked);
+    let builder = Server::builder().tls(own_certificate(&authority).identity(), ClientCertificates::NotAsked);
     let server = Running::secured("tls-authority", "A", builder).await;
     let refused = cause(to(&server).tls(Tls::new(authority.roots())).connect().await.unwrap_err());
     assert!(
@@ -332,7 +329,7 @@ async fn a_client_certificate_with_two_common_names_is_that_of_no_user() {
     };
     assert!(external(&authority.certify("Order Service", &[])).connect().await.is_ok());
     for names in [["Order Service", "another"], ["another", "Order Service"]] {
-        let error = login_error(external(&authority.certify_two_names(names))).await;
+        let error = login_error(external(&certify_two_names(&authority, names))).await;
         assert!(matches!(error, LoginError::NoMechanism { .. }), "{names:?}: {error}");
     }
 }

@@ -8,14 +8,10 @@ use consort_cache::{CacheManager, Channel};
 use consort_client::Client;
 use consort_conf::{Variables, parse_stack};
 use consort_server::{Server, ServerBuilder, TlsHandle, TokensHandle};
+use consort_testkit::Owners;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-
-#[path = "owners.rs"]
-mod owners;
-
-use owners::Owners;
 
 /// Ten times as long as any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,11 +2,10 @@
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::*;
+use consort_testkit::messages;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRunner};
-
-use crate::messages;
 
 /// Passes the bytes to a decoder in two pieces, split at every position, and one by one.
 fn however_cut<T: PartialEq + std::fmt::Debug>(

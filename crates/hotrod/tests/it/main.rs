@@ -3,6 +3,5 @@
 mod commands;
 mod decoding;
 mod identity;
-mod messages;
 mod skipping;
 mod vectors;

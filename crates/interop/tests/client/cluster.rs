@@ -3,9 +3,9 @@
 
 use consort_client::Client;
 use consort_interop::{PATIENCE, Tool, eventually, in_own_network};
+use consort_testkit::Callers;
 
 use crate::feature_matrix::{self, Kind};
-use crate::write_tracker::Callers;
 use crate::{infinispan, prepared};
 
 /// The whole list with a client that follows the topology, and with one that does not.

@@ -6,8 +6,8 @@ use std::path::Path;
 use consort_client::{Client, ClientError};
 use consort_interop::{Tool, in_own_network};
 use consort_testbed::{InfinispanServer, InfinispanUsers};
+use consort_testkit::{Authority, Files};
 
-use crate::certificates::{Authority, Files};
 use crate::prepared;
 
 /// Names, passwords and roles.

@@ -2,8 +2,9 @@
 
 use consort_server::ClientCertificates;
 use consort_testbed::HotRodJsClient;
+use consort_testkit::Authority;
 
-use super::{Running, certificates, succeeds, users};
+use super::{Running, succeeds, users};
 
 /// The client's names of its protocol versions.
 const VERSIONS: [&str; 8] = ["2.2", "2.5", "2.9", "3.0", "3.1", "4.0", "4.1", "auto"];
@@ -42,7 +43,7 @@ async fn node_finds_the_owners_among_three_servers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_authenticates_over_tls() {
     let client = prepared().await;
-    let authority = certificates::Authority::new("hotrod-node-tls");
+    let authority = Authority::new("hotrod-node-tls");
     let shown = authority.certify("server", &["127.0.0.1", "localhost"]).identity();
     let builder = users().tls(shown, ClientCertificates::NotAsked);
     let server = Running::secured("hotrod-node-tls", "A", builder).await;

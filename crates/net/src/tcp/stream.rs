@@ -68,7 +68,10 @@ impl Stream {
             }
             options.apply(&stream);
             match tls {
-                Some(tls) => tls.connect(to, stream).await,
+                #[cfg(feature = "tls")]
+                Some(tls) => Ok(Self::Tls(Box::new(tls.connect(to, stream).await?))),
+                #[cfg(not(feature = "tls"))]
+                Some(tls) => match tls {},
                 None => Ok(Self::Plain(stream)),
             }
         })
@@ -85,7 +88,10 @@ impl Stream {
             let _ = SockRef::from(&stream).set_send_buffer_size(size);
         }
         match tls {
-            Some(tls) => Err(Box::pin(async move { tls.accept(stream).await })),
+            #[cfg(feature = "tls")]
+            Some(tls) => Err(Box::pin(async move { Ok(Self::Tls(Box::new(tls.accept(stream).await?))) })),
+            #[cfg(not(feature = "tls"))]
+            Some(tls) => match tls {},
             None => Ok(Self::Plain(stream)),
         }
     }

@@ -25,13 +25,9 @@ pub(crate) fn is_handshake(error: &io::Error) -> bool {
 #[cfg(not(feature = "tls"))]
 mod without {
     use std::io;
-    use std::net::SocketAddr;
-
-    use tokio::net::TcpStream;
 
     use crate::bind_error::TlsError;
     use crate::config::TlsConfig;
-    use crate::tcp::stream::Stream;
 
     /// Uninhabited: this build has no TLS.
     #[derive(Clone)]
@@ -40,14 +36,6 @@ mod without {
     impl Tls {
         pub(crate) fn new(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
             if config.enabled { Err(TlsError::NotBuilt) } else { Ok(None) }
-        }
-
-        pub(crate) async fn connect(self, _to: SocketAddr, _stream: TcpStream) -> io::Result<Stream> {
-            match self {}
-        }
-
-        pub(crate) async fn accept(self, _stream: TcpStream) -> io::Result<Stream> {
-            match self {}
         }
     }
 
@@ -66,12 +54,11 @@ mod with_rustls {
     use rustls::pki_types::ServerName;
     use rustls::{AlertDescription, CertificateError, Error};
     use tokio::net::TcpStream;
-    use tokio_rustls::{TlsAcceptor, TlsConnector};
+    use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
     use super::HandshakeError;
     use crate::bind_error::TlsError;
     use crate::config::{ClientAuth, TlsConfig};
-    use crate::tcp::stream::Stream;
 
     /// The TLS settings of both roles.
     #[derive(Clone)]
@@ -111,7 +98,11 @@ mod with_rustls {
             }))
         }
 
-        pub(crate) async fn connect(self, to: SocketAddr, stream: TcpStream) -> io::Result<Stream> {
+        pub(crate) async fn connect(
+            self,
+            to: SocketAddr,
+            stream: TcpStream,
+        ) -> io::Result<TlsStream<TcpStream>> {
             let name = self.server_name.unwrap_or_else(|| ServerName::from(to.ip()));
             let own = stream.local_addr()?;
             let stream = self
@@ -119,14 +110,14 @@ mod with_rustls {
                 .connect(name, stream)
                 .await
                 .map_err(|error| with_addresses(own, to, &error))?;
-            Ok(Stream::Tls(Box::new(stream.into())))
+            Ok(stream.into())
         }
 
-        pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<Stream> {
+        pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
             let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
             let stream =
                 self.acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
-            Ok(Stream::Tls(Box::new(stream.into())))
+            Ok(stream.into())
         }
     }
 

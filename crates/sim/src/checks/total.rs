@@ -27,7 +27,11 @@ use consort_group::{Address, Time, View};
 
 use super::{Broken, before, both_together_since, sent_at};
 use crate::node::{Got, Node};
-use crate::world::World;
+
+/// Returns whether all multicasts have one order.
+pub(super) fn is_sequenced(nodes: &[Node]) -> bool {
+    nodes.first().is_some_and(|node| node.is_sequenced)
+}
 
 /// The coordinator, and the number of the view with which its reign began.
 type Reign = (Address, u64);
@@ -36,9 +40,9 @@ type Reign = (Address, u64);
 pub(super) struct Reigns(BTreeMap<Address, BTreeSet<u64>>);
 
 impl Reigns {
-    pub(super) fn of(world: &World) -> Self {
+    pub(super) fn of(nodes: &[Node]) -> Self {
         let mut begins: BTreeMap<Address, BTreeSet<u64>> = BTreeMap::new();
-        for node in &world.nodes {
+        for node in nodes {
             for pair in node.log.views.windows(2) {
                 let (previous, view) = (&pair[0].1, &pair[1].1);
                 if let Some(leader) = view.coordinator()
@@ -68,8 +72,8 @@ impl Reigns {
     /// A sender receives back all of its messages. Another receiver gets the multicasts that were sent in the reign that both
     /// are in now. It also gets earlier ones that came back to the sender in that reign. Both hold if receiver, sender and
     /// coordinator were together then.
-    pub(super) fn wanted(&self, world: &World, sender: usize, receiver: &Node) -> BTreeSet<u64> {
-        let (index, sender) = (sender, &world.nodes[sender]);
+    pub(super) fn wanted(&self, nodes: &[Node], sender: usize, receiver: &Node) -> BTreeSet<u64> {
+        let (index, sender) = (sender, &nodes[sender]);
         let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());
         if std::ptr::eq(sender, receiver) {
             return sent().map(|(number, _)| number).collect();
@@ -78,7 +82,7 @@ impl Reigns {
         let Some(reign) = reign(sender).filter(|own| reign(receiver).as_ref() == Some(own)) else {
             return BTreeSet::new();
         };
-        let leader = world.nodes.iter().rfind(|node| node.address == reign.0 && node.is_alive());
+        let leader = nodes.iter().rfind(|node| node.address == reign.0 && node.is_alive());
         let Some(together) = both_together_since(receiver, sender) else { return BTreeSet::new() };
         let with_leader = leader.and_then(|leader| {
             Some(
@@ -113,11 +117,11 @@ type Id = (usize, u64);
 /// Returns when a reign's coordinator, or a later one, came to a view without a member, if it did after the member's first
 /// view. From then on the member gets only the messages that happen to reach it, because no member keeps the missed ones for
 /// it.
-fn left_out(world: &World, reigns: &Reigns, node: &Node, reign: &Reign) -> Option<Time> {
+fn left_out(nodes: &[Node], reigns: &Reigns, node: &Node, reign: &Reign) -> Option<Time> {
     let of_reign = |view: &View| reigns.get(view).as_ref() == Some(reign);
     let (_, first) = node.log.views.iter().find(|(_, view)| of_reign(view))?;
     let lacks = |view: &View| view.id().id > first.id().id && !view.contains(&node.address);
-    let all = world.nodes.iter().flat_map(|one| one.log.views.iter().map(move |(at, view)| (one, *at, view)));
+    let all = nodes.iter().flat_map(|one| one.log.views.iter().map(move |(at, view)| (one, *at, view)));
     all.filter(|(one, _, view)| lacks(view) && (of_reign(view) || one.address == reign.0))
         .map(|(_, at, _)| at)
         .min()
@@ -125,22 +129,22 @@ fn left_out(world: &World, reigns: &Reigns, node: &Node, reign: &Reign) -> Optio
 
 /// Returns each member's messages by reign: those sent in the reign and received from the member's entry into it until its
 /// removal from the view.
-fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign, Vec<Id>> {
+fn within_reigns(nodes: &[Node], reigns: &Reigns, node: &Node) -> BTreeMap<Reign, Vec<Id>> {
     let mut stays: BTreeMap<Reign, (Time, Option<Time>)> = BTreeMap::new();
     for (at, view) in &node.log.views {
         if let Some(reign) = reigns.get(view)
             && !stays.contains_key(&reign)
         {
-            let until = left_out(world, reigns, node, &reign);
+            let until = left_out(nodes, reigns, node, &reign);
             stays.insert(reign, (*at, until));
         }
     }
     let mut within: BTreeMap<Reign, Vec<Id>> = BTreeMap::new();
     for got in node.log.got.iter().filter(|got| got.is_multicast) {
         let Some(reign) = reigns.when_got(node, got) else { continue };
-        let Some(sent) = sent_at(world, got) else { continue };
+        let Some(sent) = sent_at(nodes, got) else { continue };
         // A sender that has another coordinator by then forwards to that one the messages that have not come back.
-        let sender = &world.nodes[got.sender];
+        let sender = &nodes[got.sender];
         let is_with_us = [before(sender, sent), before(sender, got.at)]
             .iter()
             .all(|view| view.and_then(|view| reigns.get(view)).as_ref() == Some(&reign));
@@ -155,9 +159,9 @@ fn within_reigns(world: &World, reigns: &Reigns, node: &Node) -> BTreeMap<Reign,
 }
 
 /// Checks that two members have their common messages of a reign in one order and without gaps.
-pub(super) fn order(world: &World) -> Result<(), Broken> {
-    let reigns = Reigns::of(world);
-    let all: Vec<_> = world.nodes.iter().map(|node| (node, within_reigns(world, &reigns, node))).collect();
+pub(super) fn order(nodes: &[Node]) -> Result<(), Broken> {
+    let reigns = Reigns::of(nodes);
+    let all: Vec<_> = nodes.iter().map(|node| (node, within_reigns(nodes, &reigns, node))).collect();
     for (nth, (one, ones)) in all.iter().enumerate() {
         for (other, others) in &all[nth + 1..] {
             for (reign, first) in ones {
@@ -174,7 +178,7 @@ pub(super) fn order(world: &World) -> Result<(), Broken> {
                     return Err(("one order", what));
                 }
                 for (who, ids, lacks, own) in [(one, first, other, second), (other, second, one, first)] {
-                    if let Some(id) = gap(world, &reigns, reign, ids, (*lacks, own)) {
+                    if let Some(id) = gap(nodes, &reigns, reign, ids, (*lacks, own)) {
                         let what = format!(
                             "{} got {id:?} (node, number) since view {}, and {} later ones only",
                             who.name, reign.1, lacks.name
@@ -190,7 +194,13 @@ pub(super) fn order(world: &World) -> Result<(), Broken> {
 
 /// Returns a message that a member never got in a reign although it has a later message of that reign. A member that leaves
 /// is not judged, because it begins to forget before it is gone.
-fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (&Node, &[Id])) -> Option<Id> {
+fn gap(
+    nodes: &[Node],
+    reigns: &Reigns,
+    reign: &Reign,
+    all: &[Id],
+    (node, own): (&Node, &[Id]),
+) -> Option<Id> {
     if node.is_leaving {
         return None;
     }
@@ -198,7 +208,7 @@ fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (
     let got: BTreeSet<Id> =
         (node.log.got.iter()).filter(|got| got.is_multicast).map(|got| (got.sender, got.number)).collect();
     let was_there = |&(sender, number): &Id| {
-        let sent = world.nodes[sender].log.sent.get(&None).and_then(|sent| sent.get(number as usize - 1));
+        let sent = nodes[sender].log.sent.get(&None).and_then(|sent| sent.get(number as usize - 1));
         let view = sent.and_then(|sent| before(node, *sent));
         view.and_then(|view| reigns.get(view)).as_ref() == Some(reign)
     };
@@ -217,8 +227,8 @@ fn gap(world: &World, reigns: &Reigns, reign: &Reign, all: &[Id], (node, own): (
 /// merged, or the sender came under another coordinator than the receiver's. The broadcasts of a former coordinator are late,
 /// as after a merge, if its group has joined another and its join request had waited. Messages that the coordinator has not
 /// taken from a member outside its views are late as well, because those views have not reached that member.
-pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
-    let Some(sent) = sent_at(world, got).filter(|_| got.is_multicast) else { return false };
+pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
+    let Some(sent) = sent_at(nodes, got).filter(|_| got.is_multicast) else { return false };
     let merges =
         |node: &Node| node.log.views.iter().any(|(at, view)| view.is_merge() && (sent..=got.at).contains(at));
     let leader = got.nth_view.checked_sub(1).and_then(|nth| node.log.views.get(nth)?.1.coordinator());
@@ -235,15 +245,15 @@ pub(super) fn is_late(world: &World, node: &Node, got: &Got) -> bool {
         sender.log.views.windows(2).any(|pair| jumps(pair) && (sent..=got.at).contains(&pair[1].0))
     };
     let is_late = |sender: &Node| merges(sender) || parts(sender) || led_itself(sender) || misses(sender);
-    merges(node) || world.nodes.get(got.sender).is_some_and(is_late)
+    merges(node) || nodes.get(got.sender).is_some_and(is_late)
 }
 
 /// Returns whether a member of the receiver's view has led a view with the sender when the message was sent, or later: it may
 /// have been broadcast then.
-pub(super) fn was_member(world: &World, node: &Node, got: &Got) -> bool {
+pub(super) fn was_member(nodes: &[Node], node: &Node, got: &Got) -> bool {
     // Time does not decide, because a member that resumes after a pause gets a message and the next view at the same moment.
     let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));
-    let (Some(current), Some(sent)) = (current, sent_at(world, got)) else { return false };
+    let (Some(current), Some(sent)) = (current, sent_at(nodes, got)) else { return false };
     let led = |leader: &Node| {
         let views = &leader.log.views;
         views.iter().enumerate().any(|(nth, (at, view))| {
@@ -252,5 +262,5 @@ pub(super) fn was_member(world: &World, node: &Node, got: &Got) -> bool {
             *at <= got.at && !is_over && leads && view.contains(&got.src)
         })
     };
-    world.nodes.iter().filter(|node| current.contains(&node.address)).any(led)
+    nodes.iter().filter(|node| current.contains(&node.address)).any(led)
 }

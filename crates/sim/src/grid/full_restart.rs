@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use consort_grid::{Availability, CapacityFactor, PartitionHandling};
 
+use super::GridWorld;
+use super::fault_preconditions::{grid_state, is_settled};
+use super::member::alive;
 use super::settle::{self, live_nodes};
+use super::stores::{self, Stores};
 use crate::after_faults::advance;
 use crate::checks::Broken;
 use crate::faults::Faults;
-use crate::world::World;
 
 /// The limit of a cluster's shutdown: segments move, and the last member keeps them.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -25,50 +28,46 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 /// The number of pauses after which a cluster that must not be killed yet is checked again.
 const TRIES: usize = 50;
 
-impl World {
-    /// Returns how often the whole cluster is to end and begin again.
-    pub(super) fn restart_count(&self) -> u64 {
-        let stores = self.grid.as_ref().and_then(|grid| grid.stores.as_ref());
-        stores.map_or(0, |stores| stores.kind.ends)
-    }
+/// Returns how often the whole cluster is to end and begin again.
+pub(super) fn restart_count(world: &GridWorld) -> u64 {
+    world.app.stores.as_ref().map_or(0, |stores| stores.kind.ends)
+}
 
-    /// Returns how long faults and clients go on before the end.
-    pub(super) fn uptime(&mut self, longest: Duration) -> Duration {
-        let stores = self.grid.as_mut().and_then(|grid| grid.stores.as_mut());
-        stores.map_or(longest, |stores| stores.rng.duration(Duration::from_secs(1), longest))
-    }
+/// Returns how long faults and clients go on before the end.
+pub(super) fn uptime(world: &mut GridWorld, longest: Duration) -> Duration {
+    let uptime = draw_from_stores(world, |stores| stores.rng.duration(Duration::from_secs(1), longest));
+    uptime.unwrap_or(longest)
+}
 
-    /// Returns whether all members may end now: every member of a topology can come back with its entries, and no two
-    /// partitions have gone on that do not know of each other.
-    fn may_end(&self) -> bool {
-        let Some(grid) = &self.grid else { return false };
-        let is_last = |node: usize| self.nodes[node].is_alive() || self.may_restart(node);
-        let comes_back = |address| grid.indices.get(address).is_some_and(|&node| is_last(node));
-        let living = self.nodes.iter().filter(|node| node.is_alive()).filter_map(|node| node.member.as_ref());
-        let mut topologies = living.filter_map(|member| member.topology()).peekable();
-        topologies.peek().is_some()
-            && topologies.all(|topology| topology.addresses().all(comes_back))
-            && (grid.config.partitions != PartitionHandling::AllowReadWrites || self.is_settled())
-    }
+/// Returns whether all members may end now: every member of a topology can come back with its entries, and no two
+/// partitions have gone on that do not know of each other.
+fn may_end(world: &GridWorld) -> bool {
+    let grid = &world.app;
+    let is_last = |node: usize| world.nodes[node].is_alive() || world.may_restart(node);
+    let comes_back = |address| grid.indices.get(address).is_some_and(|&node| is_last(node));
+    let mut topologies = alive(world).filter_map(|(_, member)| member.topology()).peekable();
+    topologies.peek().is_some()
+        && topologies.all(|topology| topology.addresses().all(comes_back))
+        && (grid.config.partitions != PartitionHandling::AllowReadWrites || is_settled(world))
+}
 
-    /// Returns whether the members that stay have gone on together, as far as they know.
-    fn is_together(&self) -> bool {
-        let staying = || self.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving);
-        let topologies = || staying().filter_map(|node| node.member.as_ref()?.topology());
-        let first = topologies().next();
-        topologies().all(|topology| first.is_some_and(|first| first.split_points == topology.split_points))
-            && topologies().all(|topology| staying().all(|node| topology.contains(&node.address)))
-    }
+/// Returns whether the members that stay have gone on together, as far as they know.
+fn is_together(world: &GridWorld) -> bool {
+    let staying = || alive(world).filter(|(node, _)| !node.is_leaving);
+    let topologies = || staying().filter_map(|(_, member)| member.topology());
+    let first = topologies().next();
+    topologies().all(|topology| first.is_some_and(|first| first.split_points == topology.split_points))
+        && topologies().all(|topology| staying().all(|(node, _)| topology.contains(&node.address)))
+}
 
-    fn draw_from_stores<R>(&mut self, draw: impl FnOnce(&mut super::Stores) -> R) -> Option<R> {
-        self.grid.as_mut().and_then(|grid| grid.stores.as_mut()).map(draw)
-    }
+fn draw_from_stores<R>(world: &mut GridWorld, draw: impl FnOnce(&mut Stores) -> R) -> Option<R> {
+    world.app.stores.as_mut().map(draw)
 }
 
 /// Ends all members and starts them again. Does nothing if they must not end for a while.
-pub(super) fn stop_and_restart_all(world: &mut World) -> Result<(), Broken> {
+pub(super) fn stop_and_restart_all(world: &mut GridWorld) -> Result<(), Broken> {
     let mut tries = 0;
-    while !world.may_end() {
+    while !may_end(world) {
         advance(world, Duration::from_millis(20));
         tries += 1;
         if tries == TRIES {
@@ -76,8 +75,8 @@ pub(super) fn stop_and_restart_all(world: &mut World) -> Result<(), Broken> {
             return Ok(());
         }
     }
-    let kills =
-        world.draw_from_stores(|stores| stores.kind.outlives_kills() && stores.rng.chance(0.7)) == Some(true);
+    let kills = draw_from_stores(world, |stores| stores.kind.outlives_kills() && stores.rng.chance(0.7))
+        == Some(true);
     if kills {
         kill_all(world);
         Faults::end(world);
@@ -88,16 +87,16 @@ pub(super) fn stop_and_restart_all(world: &mut World) -> Result<(), Broken> {
         settle::settle(world, limit, SETTLE_LIMIT)?;
         shut_down(world)?;
     }
-    let pause = world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(8)));
+    let pause = draw_from_stores(world, |stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(8)));
     advance(world, pause.unwrap_or_default());
-    let outlives_kills = world.draw_from_stores(|stores| stores.kind.outlives_kills()) == Some(true);
+    let outlives_kills = draw_from_stores(world, |stores| stores.kind.outlives_kills()) == Some(true);
     start_all(world)?;
-    while outlives_kills && world.draw_from_stores(|stores| stores.rng.chance(0.3)) == Some(true) {
+    while outlives_kills && draw_from_stores(world, |stores| stores.rng.chance(0.3)) == Some(true) {
         let moment =
-            world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(2)));
+            draw_from_stores(world, |stores| stores.rng.duration(Duration::ZERO, Duration::from_secs(2)));
         advance(world, moment.unwrap_or_default());
         // Once the other members have removed a member, it has no state to come back with.
-        if !world.may_end() && live_nodes(world).iter().any(|&node| has_topology(world, node)) {
+        if !may_end(world) && live_nodes(world).iter().any(|&node| has_topology(world, node)) {
             break;
         }
         kill_all(world);
@@ -106,11 +105,11 @@ pub(super) fn stop_and_restart_all(world: &mut World) -> Result<(), Broken> {
     wait_until_all_open(world)
 }
 
-fn has_topology(world: &World, node: usize) -> bool {
-    world.nodes[node].member.as_ref().is_some_and(|member| member.topology().is_some())
+fn has_topology(world: &GridWorld, node: usize) -> bool {
+    world.app.members[node].topology().is_some()
 }
 
-fn kill_all(world: &mut World) {
+fn kill_all(world: &mut GridWorld) {
     world.note_story("all members are killed".to_owned());
     for node in live_nodes(world) {
         world.crash(node);
@@ -119,43 +118,37 @@ fn kill_all(world: &mut World) {
 }
 
 /// Discards the topologies that the members have known, because another life begins with other topologies.
-fn discard_topologies(world: &mut World) {
-    let (count, now) = (world.nodes.len(), world.now);
-    if let Some(grid) = &mut world.grid {
-        grid.newest.clear();
-        grid.elected = None;
-        grid.left_out.clear();
-        // Stores do not know an entry's last use.
-        grid.lost.extend((0..count).map(|node| (node, now)));
-    }
+fn discard_topologies(world: &mut GridWorld) {
+    let (count, now, grid) = (world.nodes.len(), world.now, &mut world.app);
+    grid.newest.clear();
+    grid.elected = None;
+    grid.left_out.clear();
+    // Stores do not know an entry's last use.
+    grid.lost.extend((0..count).map(|node| (node, now)));
 }
 
 /// Makes all members leave, one soon after the other.
-fn shut_down(world: &mut World) -> Result<(), Broken> {
+fn shut_down(world: &mut GridWorld) -> Result<(), Broken> {
     world.note_story("all members are shut down".to_owned());
     let limit = world.now + END_LIMIT;
-    let passivates = world.draw_from_stores(|stores| stores.kind.passivation) == Some(true);
-    let parts =
-        world.grid.as_ref().is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites);
+    let passivates = draw_from_stores(world, |stores| stores.kind.passivation) == Some(true);
+    let parts = world.app.config.partitions == PartitionHandling::AllowReadWrites;
     let mut nodes = live_nodes(world);
     // If members with capacity factor zero stay alone with entries, no member keeps them.
-    nodes.sort_by_key(|&node| {
-        world.nodes[node].member.as_ref().is_none_or(|member| member.capacity != CapacityFactor::ZERO)
-    });
+    nodes.sort_by_key(|&node| world.app.members[node].capacity != CapacityFactor::ZERO);
     for node in nodes {
         let pause =
-            world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
+            draw_from_stores(world, |stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(300)));
         advance(world, pause.unwrap_or_default());
         // A member that ends while all others are unreachable takes along the entries that they do not have.
-        while parts && !world.is_together() && world.now <= limit {
+        while parts && !is_together(world) && world.now <= limit {
             advance(world, Duration::from_millis(50));
         }
         if world.nodes[node].is_alive() && !world.nodes[node].is_leaving {
             world.leave(node);
         }
         // A member that stays alone after others that have left at the same moment keeps the entries that only memory has.
-        let takes =
-            world.nodes[node].member.as_ref().is_some_and(|member| member.capacity != CapacityFactor::ZERO);
+        let takes = world.app.members[node].capacity != CapacityFactor::ZERO;
         while (passivates || !takes) && world.nodes[node].is_alive() && world.now <= limit {
             advance(world, Duration::from_millis(50));
         }
@@ -164,7 +157,7 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
     while !live_nodes(world).is_empty() {
         advance(world, Duration::from_millis(50));
         if world.now > limit {
-            return Err(("a cluster can be shut down", world.grid_state()));
+            return Err(("a cluster can be shut down", grid_state(world)));
         }
         let alone = live_nodes(world).into_iter().find(|&node| is_alone(world, node)).filter(|_| !passivates);
         let Some(node) = alone else {
@@ -172,7 +165,7 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
             continue;
         };
         if world.now.since(*alone_since.get_or_insert(world.now)) >= ALONE_LIMIT {
-            world.end_alone(node);
+            stores::end_alone(world, node);
         }
     }
     discard_topologies(world);
@@ -180,25 +173,22 @@ fn shut_down(world: &mut World) -> Result<(), Broken> {
 }
 
 /// Returns whether a member sees no other and has a cache whose other members are unreachable.
-fn is_alone(world: &World, node: usize) -> bool {
-    let node = &world.nodes[node];
-    let topology = node.member.as_ref().and_then(|member| member.topology());
-    node.view().is_some_and(|view| view.len() == 1)
+fn is_alone(world: &GridWorld, node: usize) -> bool {
+    let topology = world.app.members[node].topology();
+    world.nodes[node].view().is_some_and(|view| view.len() == 1)
         && topology.is_some_and(|topology| topology.availability != Availability::Available)
 }
 
 /// Starts every member whose store remembers the cache, in any order.
-fn start_all(world: &mut World) -> Result<(), Broken> {
-    let mut nodes = world.places_with_notes();
-    let is_quiet = world.draw_from_stores(|stores| {
+fn start_all(world: &mut GridWorld) -> Result<(), Broken> {
+    let mut nodes = stores::nodes_with_notes(world);
+    let is_quiet = draw_from_stores(world, |stores| {
         stores.is_beginning = true;
         stores.beginnings += 1;
         stores.rng.shuffle(&mut nodes);
         stores.rng.chance(0.6)
     });
-    if let Some(grid) = &mut world.grid {
-        grid.is_quiet = is_quiet == Some(true);
-    }
+    world.app.is_quiet = is_quiet == Some(true);
     if nodes.is_empty() {
         return Err(("stores remember their cluster", world.story().join("\n")));
     }
@@ -206,30 +196,28 @@ fn start_all(world: &mut World) -> Result<(), Broken> {
     for node in nodes {
         world.restart(node, false).map_err(|what| ("configuration", what))?;
         let pause =
-            world.draw_from_stores(|stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(400)));
+            draw_from_stores(world, |stores| stores.rng.duration(Duration::ZERO, Duration::from_millis(400)));
         advance(world, pause.unwrap_or_default());
     }
     Ok(())
 }
 
 /// Waits until all members have the cache, and reads the entries before a client writes, if none does.
-fn wait_until_all_open(world: &mut World) -> Result<(), Broken> {
+fn wait_until_all_open(world: &mut GridWorld) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
-    let has_all = |world: &World| live_nodes(world).into_iter().all(|node| has_topology(world, node));
+    let has_all = |world: &GridWorld| live_nodes(world).into_iter().all(|node| has_topology(world, node));
     while !has_all(world) {
         advance(world, Duration::from_millis(50));
         if world.now > limit {
-            return Err(("a cluster begins again with its stores", world.grid_state()));
+            return Err(("a cluster begins again with its stores", grid_state(world)));
         }
     }
-    world.draw_from_stores(|stores| stores.is_beginning = false);
-    if world.grid.as_ref().is_some_and(|grid| grid.is_quiet) {
+    draw_from_stores(world, |stores| stores.is_beginning = false);
+    if world.app.is_quiet {
         let limit = world.now + BEGIN_LIMIT;
         settle::settle(world, limit, SETTLE_LIMIT)?;
         settle::read_all(world)?;
     }
-    if let Some(grid) = &mut world.grid {
-        grid.is_quiet = false;
-    }
+    world.app.is_quiet = false;
     Ok(())
 }

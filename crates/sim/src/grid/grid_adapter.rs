@@ -4,15 +4,19 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use consort_grid::{
-    Action, Availability, CacheMode, CapacityFactor, Change, NodeEvent, Outcome, PartitionHandling, Topology,
+    Availability, CapacityFactor, IterationId, NodeEvent, OperationError, Outcome, PartitionHandling,
+    Topology,
 };
-use consort_group::{Address, Message};
+use consort_group::{Address, Message, Time};
 
-use super::history::Operation;
-use super::member::BEGINNING;
-use super::{Member, checks};
-use crate::node::{InstalledTopology, Node};
-use crate::world::World;
+use super::member::{BEGINNING, InstalledTopology};
+use super::turns::Turn;
+use super::{
+    Grid, GridWorld, Member, bulk_client, checks, client, fault_preconditions, iterating_client,
+    listener_client, operations, outdated_members, stores,
+};
+use crate::node::Node;
+use crate::world::Application;
 
 /// Formats the owners of each segment for a report.
 fn owners(nodes: &[Node], topology: &Topology) -> String {
@@ -28,13 +32,27 @@ fn owners(nodes: &[Node], topology: &Topology) -> String {
     format!(": {}{}", of(&topology.current), pending.unwrap_or_default())
 }
 
-impl World {
-    /// Adds a grid member to a node that has started.
-    pub(crate) fn add_grid_member(&mut self, node: usize) {
-        let Some(grid) = &mut self.grid else { return };
+impl Application for Grid {
+    type Event = Turn;
+
+    /// A tenth of the limit of members without a cache.
+    const SLOWNESS_MAX_MICROS: u64 = 3_000;
+
+    fn handle_event(world: &mut GridWorld, turn: Turn) {
+        match turn {
+            Turn::Client(client) => client::turn(world, client),
+            Turn::Iteration(reader) => iterating_client::run(world, reader),
+            Turn::Listener(listener) => listener_client::run(world, listener),
+            Turn::Store(node) => stores::carry_out(world, node),
+            Turn::Clear(bulk) => bulk_client::clear(world, bulk),
+        }
+    }
+
+    fn node_added(world: &mut GridWorld, node: usize) {
+        let grid = &mut world.app;
         let is_first = node == 0;
-        let address = self.nodes[node].address.clone();
-        let capacity = match self.rng.below(6) {
+        let address = world.nodes[node].address.clone();
+        let capacity = match world.rng.below(6) {
             _ if !grid.is_weighted => CapacityFactor::default(),
             // A partition without a member of a positive capacity factor has no entries to go on with.
             0 if !is_first && grid.config.partitions != PartitionHandling::AllowReadWrites => {
@@ -45,17 +63,17 @@ impl World {
             _ => CapacityFactor::default(),
         };
         if grid.workload.has_expiry() {
-            self.nodes[node].beginning = BEGINNING;
+            world.nodes[node].beginning = BEGINNING;
         }
-        let place = self.nodes[node].place;
+        let place = world.nodes[node].place;
         let capacity = match &mut grid.stores {
             Some(stores) => stores.capacity(place, capacity),
             None => capacity,
         };
-        let hash_seed = self.rng.next_u64();
-        let opened = self.open_store(node, hash_seed);
-        let Some(grid) = &mut self.grid else { return };
-        let mut member = Box::new(Member::new(address.clone(), &grid.config, capacity, hash_seed, opened));
+        let hash_seed = world.rng.next_u64();
+        let opened = stores::open(world, node, hash_seed);
+        let grid = &mut world.app;
+        let mut member = Member::new(address.clone(), &grid.config, capacity, hash_seed, opened);
         member.node.set_chunk_bytes(grid.chunk_bytes);
         if let Some(backpressure) = &grid.backpressure {
             member.node.set_response_limits(backpressure.limits);
@@ -65,83 +83,77 @@ impl World {
             member.node.inject_bug(bug);
         }
         grid.indices.insert(address, node);
-        self.nodes[node].member = Some(member);
-        let opens = is_first || self.opens_alone(node);
-        let own = self.nodes[node].member_clock(self.now);
-        if let (Some(grid), Some(member)) = (&self.grid, &mut self.nodes[node].member)
-            && opens
-        {
-            member.open(own, &grid.config);
+        grid.members.push(member);
+        if is_first || stores::opens_alone(world, node) {
+            let own = world.nodes[node].application_clock(world.now);
+            world.app.members[node].open(own, &world.app.config);
         }
     }
 
-    /// Passes the stack's new view to the member.
-    pub(crate) fn deliver_view(&mut self, node: usize) {
-        let own = self.nodes[node].member_clock(self.now);
-        let Some(view) = self.nodes[node].view().cloned() else { return };
+    fn deliver(world: &mut GridWorld, node: usize, src: Address, message: &Message) {
+        let is_multicast = message.is_multicast();
+        let payload = message.payload_bytes().cloned().filter(|_| !is_multicast);
+        deliver_frame(world, node, &src, payload);
+        // The messages of a grid do not contain their send times.
+        world.consume(node, src, is_multicast, message.credit, false);
+    }
+
+    fn deliver_view(world: &mut GridWorld, node: usize) {
+        let own = world.nodes[node].application_clock(world.now);
+        let Some(view) = world.nodes[node].view().cloned() else { return };
+        let grid = &mut world.app;
         let knows = |address: &Address| {
-            let other = self.grid.as_ref().and_then(|grid| grid.indices.get(address));
-            other.is_some_and(|&other| {
-                self.nodes[other].member.as_ref().is_some_and(|member| member.is_usable())
-            })
+            grid.indices.get(address).is_some_and(|&other| grid.members[other].is_usable())
         };
         let may_open = view.members().iter().any(knows);
-        let (Some(grid), Some(member)) = (&self.grid, &mut self.nodes[node].member) else { return };
+        let member = &mut grid.members[node];
         member.node.handle_view(own, &view);
         if may_open && !member.is_open {
             member.open(own, &grid.config);
         }
     }
 
-    /// Passes a received message to the member.
-    pub(crate) fn deliver_frame(&mut self, node: usize, src: &Address, payload: Option<Bytes>) {
-        let own = self.nodes[node].member_clock(self.now);
-        self.note(&[self.now.0, node as u64, payload.as_ref().map_or(0, Bytes::len) as u64]);
-        let now = self.now;
-        if let (Some(frame), Some(transit)) =
-            (&payload, self.grid.as_mut().and_then(|grid| grid.transit.as_mut()))
-        {
-            transit.note_arrived(src, &self.nodes[node].address, frame, now);
-        }
-        let Some(member) = &mut self.nodes[node].member else { return };
-        let result = payload.map(|payload| member.node.handle_frame(own, src, payload));
-        if !matches!(result, Some(Ok(())))
-            && let Some(grid) = &mut self.grid
-        {
-            grid.malformed += 1;
-        }
+    fn poll_timeout(world: &GridWorld, node: usize) -> Option<Time> {
+        let at = world.app.members[node].node.poll_timeout()?;
+        Some(Time::ZERO + at.since(Time::ZERO + world.nodes[node].beginning))
     }
 
-    /// Returns whether [`World::work`] would act although no event has happened: channels without room get some after a
-    /// while, and waiting calls are counted then.
-    pub(crate) fn has_pending_output(&self, node: usize) -> bool {
-        let Some(member) = &self.nodes[node].member else { return false };
-        let backpressure = self.grid.as_ref().and_then(|grid| grid.backpressure.as_ref());
+    fn handle_timeout(world: &mut GridWorld, node: usize) -> bool {
+        let own = world.nodes[node].application_clock(world.now);
+        let member = &mut world.app.members[node];
+        let is_due = member.node.poll_timeout().is_some_and(|at| at <= own);
+        member.node.handle_timeout(own);
+        is_due
+    }
+
+    /// Channels without room get some after a while, and waiting calls are counted then.
+    fn has_pending_output(world: &GridWorld, node: usize) -> bool {
+        let member = &world.app.members[node];
+        let backpressure = world.app.backpressure.as_ref();
         member.node.has_frames()
             || backpressure.is_some_and(|backpressure| backpressure.has_waiting(node, &member.node))
     }
 
-    /// Passes on the member's output. Returns whether there was any for the stack.
-    pub(crate) fn drain_outputs(&mut self, node: usize) -> bool {
-        let (own, member_now) = (self.nodes[node].clock(self.now), self.nodes[node].member_clock(self.now));
-        let has_stored = self.work_store(node);
-        let one = &mut self.nodes[node];
-        let (Some(stack), Some(member)) = (&mut one.stack, &mut one.member) else { return false };
+    fn drain_outputs(world: &mut GridWorld, node: usize) -> bool {
+        let one = &world.nodes[node];
+        let (own, member_now) = (one.clock(world.now), one.application_clock(world.now));
+        let has_stored = stores::take_requests(world, node);
+        let (one, grid) = (&mut world.nodes[node], &mut world.app);
+        let member = &mut grid.members[node];
+        let Some(stack) = &mut one.stack else { return false };
         // A write-behind write is done at once, and then there may be more output.
         let mut has_sent = has_stored;
         let mut sent = BTreeSet::new();
         while let Some(frame) = member.node.poll_frame() {
             has_sent = true;
             sent.insert(frame.dest.clone());
-            if let Some(grid) = &mut self.grid {
-                grid.frames += 1;
-                if let Some(transit) = &mut grid.transit {
-                    transit.note_sent(&one.address, &frame.dest, &frame.bytes, self.now);
-                }
+            grid.frames += 1;
+            if let Some(transit) = &mut grid.transit {
+                transit.note_sent(&one.address, &frame.dest, &frame.bytes, world.now);
             }
             stack.handle_send(own, Message::bytes(Some(frame.dest), frame.bytes));
         }
-        if let Some(backpressure) = self.grid.as_mut().and_then(|grid| grid.backpressure.as_mut()) {
+        if let Some(backpressure) = &mut grid.backpressure {
             backpressure.update(node, &mut member.node, member_now, sent);
             has_sent |= member.node.has_frames();
         }
@@ -156,341 +168,193 @@ impl World {
             events.push(event);
         }
         for (at, result) in finished {
-            self.finish(at, result);
+            finish(world, at, result);
         }
         for event in events {
-            has_sent |= self.event(node, event);
+            has_sent |= handle_event(world, node, event);
         }
-        has_sent |= self.work_store(node);
+        has_sent |= stores::take_requests(world, node);
         has_sent
     }
 
-    /// Handles an event of the member. Returns whether the stack has work to do.
-    fn event(&mut self, node: usize, event: NodeEvent) -> bool {
-        let name = self.nodes[node].name.clone();
-        match event {
-            NodeEvent::Installed { .. } => {
-                self.installed(node);
-                false
-            }
-            NodeEvent::Left { .. } => {
-                if let Some(member) = &mut self.nodes[node].member {
-                    member.is_left = true;
-                }
-                self.note_story(format!("{name} has left the cache"));
-                self.close_store(node);
-                let own = self.nodes[node].clock(self.now);
-                self.nodes[node].is_leaving = true;
-                if let Some(stack) = &mut self.nodes[node].stack {
-                    stack.handle_disconnect(own);
-                }
-                true
-            }
-            NodeEvent::Fetched { iteration, .. } => {
-                self.fetched(node, iteration);
-                self.fetched_for_clear(node, iteration);
-                false
-            }
-            NodeEvent::Told { listener, .. } => {
-                self.wake_listener_client(node, listener);
-                false
-            }
-            // The simulation has no sleeping threads.
-            NodeEvent::Expecting => false,
-            NodeEvent::Refused { error, .. } => {
-                let what = format!("{name} is refused: {error}");
-                if let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) {
-                    stores.refuse(what.clone());
-                }
-                self.note_story(what);
-                false
-            }
-        }
-    }
-
-    fn installed(&mut self, node: usize) {
-        let now = self.now;
-        self.note_topology(node);
-        let (Some(grid), Some(member)) = (&mut self.grid, &self.nodes[node].member) else { return };
-        let Some(topology) = member.topology() else { return };
-        let rank = |topology: &Topology| (topology.available, topology.id);
-        let is_available = topology.availability == Availability::Available;
-        let newest = grid.newest.iter().map(rank).max();
-        if is_available && newest.is_none_or(|newest| newest < rank(topology)) {
-            grid.newest.clear();
-        }
-        if is_available
-            && newest.is_none_or(|newest| newest <= rank(topology))
-            && !grid.newest.contains(topology)
-        {
-            grid.newest.push(topology.clone());
-        }
-        let one_side = grid.config.partitions != PartitionHandling::AllowReadWrites;
-        let vote = |topology: &Topology| (topology.ballot.clone(), topology.id);
-        if is_available
-            && one_side
-            && grid.elected.as_ref().is_none_or(|elected| vote(elected) < vote(topology))
-        {
-            grid.elected = Some(topology.clone());
-        }
-        for parting in topology.split_points.iter().skip(1) {
-            grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
-        }
-        checks::merges::note_sides(&mut grid.sides, topology);
-        let is_merged = |since: u32| topology.merging.iter().any(|side| side.since == since);
-        grid.has_forsaken |= topology.members.iter().all(|one| is_merged(one.since));
-        let is_first = !grid.clients.iter().any(|client| client.node == node);
-        let text = format!(
-            "{}: topology {} {:?}, {} members, {}",
-            self.nodes[node].name,
-            topology.id,
-            topology.phase,
-            topology.members.len(),
-            if is_available { "available" } else { "degraded" }
-        );
-        let text =
-            if grid.with_operations { format!("{text}{}", owners(&self.nodes, topology)) } else { text };
-        let id = topology.id;
-        grid.story.push((now, text));
-        self.note(&[now.0, node as u64, id.into()]);
-        self.note_left_out();
-        self.judge_running();
-        self.judge_iterations();
-        self.judge_clears();
-        if is_first {
-            self.add_clients(node);
-            self.add_iterating_clients(node);
-            self.add_listener_clients(node);
-        }
-    }
-
-    /// Returns whether other members may write a key without a member that reads it and does not know: a newer topology is
-    /// without it, or has taken it in anew. A member that knows that writers are unreachable, and must not read then, is not
-    /// excused.
-    fn is_left_out(&self, node: usize, key: &[u8]) -> bool {
-        let (Some(grid), Some(member)) = (&self.grid, &self.nodes[node].member) else { return false };
-        let Some(own) = member.topology() else { return false };
-        let writers = own.write_owners();
-        let refuses = grid.config.partitions == PartitionHandling::DenyReadWrites
-            && writers.owners(writers.segment_of(key)).any(|owner| own.away().contains(owner));
-        !refuses && self.does_not_know(node)
-    }
-
-    /// Returns whether a newer topology is without a member, or has taken it in anew, and the member does not know it.
-    pub(super) fn does_not_know(&self, node: usize) -> bool {
-        let member = self.nodes[node].member.as_ref();
-        let (Some(grid), Some(own)) = (&self.grid, member.and_then(|member| member.topology())) else {
+    /// Begins to leave the cache; the channel follows.
+    fn leave(world: &mut GridWorld, node: usize) -> bool {
+        let own = world.nodes[node].application_clock(world.now);
+        let member = &mut world.app.members[node];
+        if !member.is_open || member.is_left {
             return false;
-        };
-        let is_degraded = own.availability != Availability::Available;
-        let elected = grid.elected.as_ref().filter(|elected| elected.ballot > own.ballot);
-        let is_taken_in = |elected: &Topology| {
-            elected.membership(&self.nodes[node].address).is_some_and(|one| one.since <= own.id)
-        };
-        if elected.is_some_and(|elected| !is_taken_in(elected)) {
-            return true;
         }
-        grid.newest.iter().any(|newest| match newest.membership(&self.nodes[node].address) {
-            // Two topologies have one id if the member's own coordinator and another one, which do not know of each other,
-            // went on from the same topology. The member also does not know if it has counted on alone since its cache is
-            // degraded.
-            None => newest.id >= own.id || newest.available > own.available || is_degraded,
-            Some(membership) => membership.since > own.id,
-        })
-    }
-
-    /// Returns whether a member has another cache than the one that goes on.
-    fn is_by_itself(&self, node: usize) -> bool {
-        let member = self.nodes[node].member.as_ref();
-        let (Some(grid), Some(own)) = (&self.grid, member.and_then(|member| member.topology())) else {
-            return false;
-        };
-        grid.newest.iter().any(|newest| newest.origin != own.origin)
-    }
-
-    /// Returns the members that may answer a read of a member.
-    pub(super) fn readers(&self, node: usize, key: &[u8]) -> BTreeSet<usize> {
-        let member = self.nodes[node].member.as_ref();
-        let topology = member.and_then(|member| member.topology());
-        let own = &self.nodes[node].address;
-        let is_owner =
-            |topology: &&Topology| topology.read_owners().members().iter().any(|one| one.address == *own);
-        // If every member has its own entries, no other member is asked.
-        let mode = self.grid.as_ref().map(|grid| grid.config.mode);
-        if mode == Some(CacheMode::Invalidation) && topology.as_ref().is_some_and(is_owner) {
-            return BTreeSet::from([node]);
-        }
-        let owners = topology.into_iter().flat_map(|topology| {
-            let owners = topology.read_owners();
-            owners.owners(owners.segment_of(key))
-        });
-        let grid = self.grid.as_ref();
-        let indices = owners.filter_map(|owner| grid?.indices.get(owner).copied());
-        indices.chain([node]).collect()
-    }
-
-    fn note_left_out(&mut self) {
-        let is_left_out: Vec<bool> = (0..self.nodes.len()).map(|node| self.does_not_know(node)).collect();
-        let Some(grid) = &mut self.grid else { return };
-        for (node, is_left_out) in is_left_out.into_iter().enumerate() {
-            if is_left_out {
-                grid.left_out.entry(node).or_insert_with(|| {
-                    grid.lost.push((node, self.now));
-                    self.now
-                });
-            } else {
-                grid.left_out.remove(&node);
-            }
-        }
-    }
-
-    /// Returns the members from which an iteration of a member may have entries.
-    pub(super) fn iteration_sources(&self, node: usize) -> BTreeSet<usize> {
-        let topology = self.nodes[node].member.as_ref().and_then(|member| member.topology());
-        let owners = topology.into_iter().flat_map(|topology| topology.read_owners().members());
-        let grid = self.grid.as_ref();
-        owners.filter_map(|owner| grid?.indices.get(&owner.address).copied()).chain([node]).collect()
-    }
-
-    fn note_topology(&mut self, node: usize) {
-        let Node { member: Some(member), log, .. } = &mut self.nodes[node] else { return };
-        let Some(topology) = member.topology() else { return };
-        let installed = InstalledTopology {
-            id: topology.id,
-            members: topology.members.clone(),
-            is_degraded: !topology.away().is_empty(),
-        };
-        if log.topologies.last().is_none_or(|(_, last)| *last != installed) {
-            log.topologies.push((self.now, installed));
-        }
-    }
-
-    /// Marks the running operations that a removed member may answer.
-    fn judge_running(&mut self) {
-        let running = self.grid.as_ref().map(|grid| grid.running.clone()).unwrap_or_default();
-        for at in running {
-            self.judge(at);
-        }
-    }
-
-    pub(super) fn judge(&mut self, at: usize) {
-        let Some(operation) = self.grid.as_ref().and_then(|grid| grid.history.get(at)) else { return };
-        let more = self.readers(operation.node, &operation.key);
-        let is_excused =
-            operation.readers.iter().chain(&more).any(|&node| self.is_left_out(node, &operation.key));
-        let is_degraded = operation.readers.iter().chain(&more).any(|&node| {
-            let topology = self.nodes[node].member.as_ref().and_then(|member| member.topology());
-            topology.is_some_and(|topology| !topology.away().is_empty())
-        });
-        let is_by_itself = self.is_by_itself(operation.node);
-        if let Some(operation) = self.grid.as_mut().and_then(|grid| grid.history.get_mut(at)) {
-            operation.readers.extend(more);
-            operation.is_excused |= is_excused;
-            operation.is_degraded |= is_degraded;
-            operation.is_by_itself |= is_by_itself;
-        }
-    }
-
-    /// Begins to leave the cache; the channel follows. Returns false if there is no cache to leave.
-    pub(crate) fn leave_cache(&mut self, node: usize) -> bool {
-        let own = self.nodes[node].member_clock(self.now);
-        let name = self.nodes[node].name.clone();
-        let Some(member) =
-            self.nodes[node].member.as_mut().filter(|member| member.is_open && !member.is_left)
-        else {
-            return false;
-        };
         if !member.is_leaving {
             member.is_leaving = true;
             let cache = member.cache;
             member.node.leave(own, cache);
-            self.nodes[node].is_leaving = true;
-            self.note_story(format!("{name} leaves the cache"));
-            self.work(node);
+            world.nodes[node].is_leaving = true;
+            world.note_story(format!("{} leaves the cache", world.nodes[node].name));
+            world.work(node);
         }
         true
     }
 
-    /// Begins an operation. Returns its index in the history.
-    pub(crate) fn submit(&mut self, node: usize, client: Option<usize>, key: Bytes, action: Action) -> usize {
-        let now = self.now;
-        let own = self.nodes[node].member_clock(now);
-        let (Some(grid), Some(member)) = (&mut self.grid, &mut self.nodes[node].member) else {
-            return usize::MAX;
-        };
-        let at = grid.history.len();
-        if let (Some(backpressure), Action::Write(write)) = (&mut grid.backpressure, &action)
-            && let Change::Put { value, .. } = &write.change
-        {
-            backpressure.largest = backpressure.largest.max(value.len() as u64);
-        }
-        let split_points = member.topology().map(|topology| topology.split_points.clone());
-        grid.history.push(Operation {
-            node,
-            client,
-            is_of_bulk: false,
-            key: key.clone(),
-            action: action.clone(),
-            began: now,
-            ended: None,
-            result: None,
-            readers: BTreeSet::new(),
-            split_points,
-            is_degraded: false,
-            is_by_itself: false,
-            is_excused: false,
-        });
-        grid.running.insert(at);
-        let cache = member.cache;
-        let at_once = match member.look_up(own, &key, &action) {
-            Some(outcome) => Some(Ok(outcome)),
-            None => match member.node.submit(own, cache, key, action, super::client::TIMEOUT) {
-                Ok(number) => {
-                    member.running.insert(number, at);
-                    None
-                }
-                Err(error) => Some(Err(error)),
-            },
-        };
-        self.judge(at);
-        if let Some(result) = at_once {
-            self.finish(at, result);
-        }
-        self.work(node);
-        at
+    fn node_crashed(world: &mut GridWorld, node: usize) {
+        world.app.lost.push((node, world.now));
+        stores::interrupt(world, node);
     }
 
-    fn finish(&mut self, at: usize, result: Result<Outcome, consort_grid::OperationError>) {
-        self.judge(at);
-        let now = self.now;
-        let Some(grid) = &mut self.grid else { return };
-        grid.running.remove(&at);
-        let operation = &mut grid.history[at];
-        let topology = self.nodes[operation.node].member.as_ref().and_then(|member| member.topology());
-        let after = topology.map(|topology| &topology.split_points);
-        operation.split_points = operation.split_points.take().filter(|before| after == Some(before));
-        operation.ended = Some(now);
-        if let (Some(stores), Err(error)) = (&mut grid.stores, &result) {
-            stores.note(error);
+    fn node_left(world: &mut GridWorld, node: usize) {
+        stores::close(world, node);
+    }
+
+    fn may_crash(world: &GridWorld) -> bool {
+        fault_preconditions::may_crash(world)
+    }
+
+    fn may_part(world: &GridWorld) -> bool {
+        fault_preconditions::may_part(world)
+    }
+
+    fn may_leave(world: &GridWorld, node: usize) -> bool {
+        fault_preconditions::may_leave(world, node)
+    }
+
+    fn may_start(world: &GridWorld) -> bool {
+        fault_preconditions::may_start(world)
+    }
+
+    fn story(&self) -> Vec<(Time, String)> {
+        self.story.clone()
+    }
+}
+
+/// Passes a received message to the member.
+fn deliver_frame(world: &mut GridWorld, node: usize, src: &Address, payload: Option<Bytes>) {
+    let own = world.nodes[node].application_clock(world.now);
+    world.note(&[world.now.0, node as u64, payload.as_ref().map_or(0, Bytes::len) as u64]);
+    let (now, grid) = (world.now, &mut world.app);
+    if let (Some(frame), Some(transit)) = (&payload, &mut grid.transit) {
+        transit.note_arrived(src, &world.nodes[node].address, frame, now);
+    }
+    let result = payload.map(|payload| grid.members[node].node.handle_frame(own, src, payload));
+    if !matches!(result, Some(Ok(()))) {
+        grid.malformed += 1;
+    }
+}
+
+/// Records the result of an operation, and lets its client go on.
+fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, OperationError>) {
+    operations::finish(world, at, result);
+    match world.app.history[at].client {
+        Some(client) => client::turn_over(world, client, at),
+        None => bulk_client::note_end(world, at),
+    }
+}
+
+/// Handles an event of the member. Returns whether the stack has work to do.
+fn handle_event(world: &mut GridWorld, node: usize, event: NodeEvent) -> bool {
+    match event {
+        NodeEvent::Installed { .. } => {
+            handle_topology(world, node);
+            false
         }
-        operation.result = Some(result);
-        if grid.with_operations {
-            let text = format!(
-                "{}: {:?} {:?} since {:?}: {:?}{}",
-                self.nodes[operation.node].name,
-                operation.key,
-                operation.action,
-                operation.began,
-                operation.result,
-                if operation.is_excused { " (removed)" } else { "" }
-            );
-            grid.story.push((now, text));
+        NodeEvent::Left { .. } => {
+            world.app.members[node].is_left = true;
+            world.note_story(format!("{} has left the cache", world.nodes[node].name));
+            stores::close(world, node);
+            let own = world.nodes[node].clock(world.now);
+            world.nodes[node].is_leaving = true;
+            if let Some(stack) = &mut world.nodes[node].stack {
+                stack.handle_disconnect(own);
+            }
+            true
         }
-        let client = operation.client;
-        self.note(&[now.0, at as u64]);
-        match client {
-            Some(client) => self.turn_over(client, at),
-            None => self.note_bulk_end(at),
+        NodeEvent::Fetched { iteration, .. } => {
+            handle_fetched(world, node, iteration);
+            false
         }
+        NodeEvent::Told { listener, .. } => {
+            listener_client::wake(world, node, listener);
+            false
+        }
+        // The simulation has no sleeping threads.
+        NodeEvent::Expecting => false,
+        NodeEvent::Refused { error, .. } => {
+            let what = format!("{} is refused: {error}", world.nodes[node].name);
+            if let Some(stores) = &mut world.app.stores {
+                stores.refuse(what.clone());
+            }
+            world.note_story(what);
+            false
+        }
+    }
+}
+
+/// Wakes the readers of an iteration for which entries have arrived.
+fn handle_fetched(world: &mut GridWorld, node: usize, iteration: IterationId) {
+    iterating_client::wake(world, node, iteration);
+    bulk_client::wake_clear(world, node, iteration);
+}
+
+/// Handles that a member has installed a topology.
+fn handle_topology(world: &mut GridWorld, node: usize) {
+    let now = world.now;
+    log_topology(world, node);
+    let grid = &mut world.app;
+    let Some(topology) = grid.members[node].topology() else { return };
+    let rank = |topology: &Topology| (topology.available, topology.id);
+    let is_available = topology.availability == Availability::Available;
+    let newest = grid.newest.iter().map(rank).max();
+    if is_available && newest.is_none_or(|newest| newest < rank(topology)) {
+        grid.newest.clear();
+    }
+    if is_available && newest.is_none_or(|newest| newest <= rank(topology)) && !grid.newest.contains(topology)
+    {
+        grid.newest.push(topology.clone());
+    }
+    let one_side = grid.config.partitions != PartitionHandling::AllowReadWrites;
+    let vote = |topology: &Topology| (topology.ballot.clone(), topology.id);
+    if is_available && one_side && grid.elected.as_ref().is_none_or(|elected| vote(elected) < vote(topology))
+    {
+        grid.elected = Some(topology.clone());
+    }
+    for parting in topology.split_points.iter().skip(1) {
+        grid.parted.entry((parting.id, parting.by.clone())).or_insert(now);
+    }
+    checks::merges::note_sides(&mut grid.sides, topology);
+    let is_merged = |since: u32| topology.merging.iter().any(|side| side.since == since);
+    grid.has_forsaken |= topology.members.iter().all(|one| is_merged(one.since));
+    let is_first = !grid.clients.iter().any(|client| client.node == node);
+    let text = format!(
+        "{}: topology {} {:?}, {} members, {}",
+        world.nodes[node].name,
+        topology.id,
+        topology.phase,
+        topology.members.len(),
+        if is_available { "available" } else { "degraded" }
+    );
+    let text = if grid.with_operations { format!("{text}{}", owners(&world.nodes, topology)) } else { text };
+    let id = topology.id;
+    grid.story.push((now, text));
+    world.note(&[now.0, node as u64, id.into()]);
+    outdated_members::note_left_out(world);
+    operations::judge_running(world);
+    iterating_client::judge_running(world);
+    bulk_client::judge_clears(world);
+    if is_first {
+        client::add(world, node);
+        iterating_client::add(world, node);
+        listener_client::add(world, node);
+    }
+}
+
+/// Logs a member's topology, if it differs from its last one.
+fn log_topology(world: &mut GridWorld, node: usize) {
+    let member = &mut world.app.members[node];
+    let Some(topology) = member.topology() else { return };
+    let installed = InstalledTopology {
+        id: topology.id,
+        members: topology.members.clone(),
+        is_degraded: !topology.away().is_empty(),
+    };
+    if member.topologies.last().is_none_or(|(_, last)| *last != installed) {
+        member.topologies.push((world.now, installed));
     }
 }

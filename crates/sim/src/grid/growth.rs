@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_grid::{Action, CacheConfig, Condition, ConsistentHash, Next, Publication, ReadFrom};
+use consort_group::Rng;
 
-use super::client::put;
+use super::actions::put;
 use super::keys::Keys;
-use super::{Grid, settle};
+use super::{Grid, GridWorld, operations, settle};
 use crate::after_faults::advance;
 use crate::faults::{Faults, Mix};
 use crate::stock::{Discovery, QUICK, stock};
-use crate::world::{Traffic, World};
+use crate::world::World;
 
 /// The measurements of a cache of one size.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,14 +54,13 @@ const STEP: Duration = Duration::from_millis(10);
 ///
 /// An unknown stack, or members that do not form a cluster.
 pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, String> {
-    let silence = Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 };
-    let mut world = World::new(seed, stock(stack_name, QUICK, Discovery::Local)?, silence);
     let mut grid = Grid::new(
         CacheConfig::new("growth"),
         Keys { registers: 1, atoms: 1, counters: 1, steady: 0, mortals: 0, idlers: 0 },
     );
     grid.is_busy = false;
-    world.grid = Some(grid);
+    let config = stock(stack_name, QUICK, Discovery::Local)?;
+    let mut world = World::new(Rng::new(seed), config, grid);
     let now = world.now;
     let _ = Faults::begin(&mut world, Mix::NONE, members, now);
     for _ in 0..members {
@@ -77,8 +77,13 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     let (after, joined_after) = (owners(&world)?, world.now.since(since));
     let copies = |is_counted: &dyn Fn(usize, &consort_group::Address) -> bool| {
         let of = |segment: consort_grid::Segment| {
-            let entries = world.nodes.iter().filter_map(|node| node.member.as_ref());
-            let entries = entries.map(|member| member.container.segment_len(segment)).max().unwrap_or(0);
+            let entries = world
+                .app
+                .members
+                .iter()
+                .map(|member| member.container.segment_len(segment))
+                .max()
+                .unwrap_or(0);
             let owners = after.owners(segment).filter(|owner| is_counted(usize::from(segment.0), owner));
             entries * owners.count() as u64
         };
@@ -100,12 +105,12 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
 }
 
 /// Iterates over the whole cache on the first member. Returns the maximum of entries that it has requested or holds.
-fn iterate_all(world: &mut World) -> Result<usize, String> {
+fn iterate_all(world: &mut GridWorld) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);
     loop {
-        let own = world.nodes[0].member_clock(world.now);
-        let member = world.nodes[0].member.as_mut().ok_or("no member")?;
+        let own = world.nodes[0].application_clock(world.now);
+        let member = &mut world.app.members[0];
         let (node, cache) = (&mut member.node, member.cache);
         let id = match begun {
             Some(id) => id,
@@ -125,7 +130,7 @@ fn iterate_all(world: &mut World) -> Result<usize, String> {
     }
 }
 
-fn join(world: &mut World) -> Result<(), String> {
+fn join(world: &mut GridWorld) -> Result<(), String> {
     let node = world.start()?;
     settle::wait_for(world, node).map_err(|(_, what)| what)?;
     let limit = world.now + Duration::from_secs(60);
@@ -133,24 +138,23 @@ fn join(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-fn owners(world: &World) -> Result<ConsistentHash, String> {
-    let member = world.nodes.first().and_then(|node| node.member.as_ref());
-    let topology = member.and_then(|member| member.topology());
+fn owners(world: &GridWorld) -> Result<ConsistentHash, String> {
+    let topology = world.app.members.first().and_then(|member| member.topology());
     topology.map(|topology| topology.current.clone()).ok_or_else(|| "no topology".to_owned())
 }
 
-fn frames(world: &World) -> u64 {
-    world.grid.as_ref().map_or(0, |grid| grid.frames)
+fn frames(world: &GridWorld) -> u64 {
+    world.app.frames
 }
 
 /// Returns the messages per operation of this kind.
-fn per_operation(world: &mut World, action: &dyn Fn(usize) -> Action) -> Result<f64, String> {
+fn per_operation(world: &mut GridWorld, action: &dyn Fn(usize) -> Action) -> Result<f64, String> {
     let before = frames(world);
     for n in 0..OPERATIONS {
         let node = n % world.nodes.len();
-        let at = world.submit(node, None, Bytes::from(format!("key {n}")), action(n));
+        let at = operations::submit(world, node, Bytes::from(format!("key {n}")), action(n));
         advance(world, STEP);
-        let result = world.grid.as_ref().and_then(|grid| grid.history.get(at)?.result.clone());
+        let result = &world.app.history[at].result;
         if !matches!(result, Some(Ok(_))) {
             return Err(format!("operation {n}: {result:?}"));
         }

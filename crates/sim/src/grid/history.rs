@@ -10,8 +10,10 @@ use consort_grid::{
 };
 use consort_group::Time;
 
-use super::checks::expiry::ROUNDED;
 use crate::faults::FASTEST;
+
+/// The rounding error of times: stores keep times in milliseconds, and round each time that they are read.
+pub(crate) const ROUNDED: Duration = Duration::from_millis(20);
 
 /// An operation as a client saw it.
 #[derive(Clone, Debug)]

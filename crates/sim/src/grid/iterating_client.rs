@@ -12,7 +12,8 @@ use consort_grid::{
 };
 use consort_group::{Rng, Time};
 
-use crate::world::World;
+use super::turns::Turn;
+use super::{GridWorld, outdated_members};
 
 /// The number of readers of each member.
 const ITERATING_CLIENTS: usize = 2;
@@ -131,168 +132,148 @@ impl IteratingClients {
     }
 }
 
-impl World {
-    /// Adds the readers of a member that has become usable.
-    pub(super) fn add_iterating_clients(&mut self, node: usize) {
-        let Some(iterating_clients) = self.grid.as_mut().and_then(|grid| grid.iterating_clients.as_mut())
-        else {
-            return;
-        };
-        let first = iterating_clients.all.len();
-        iterating_clients
-            .all
-            .resize_with(first + ITERATING_CLIENTS, || IteratingClient { node, current: None });
-        for iterating_client in first..first + ITERATING_CLIENTS {
-            self.rest(iterating_client, REST);
+/// Adds the readers of a member that has become usable.
+pub(super) fn add(world: &mut GridWorld, node: usize) {
+    let Some(clients) = &mut world.app.iterating_clients else { return };
+    let first = clients.all.len();
+    clients.all.resize_with(first + ITERATING_CLIENTS, || IteratingClient { node, current: None });
+    for client in first..first + ITERATING_CLIENTS {
+        rest(world, client, REST);
+    }
+}
+
+/// Begins one more iteration by the first reader of every live member, once the cluster is quiet. Returns the first
+/// iteration's index among all, if there are readers.
+pub(super) fn begin_last_iterations(world: &mut GridWorld) -> Option<usize> {
+    let grid = &mut world.app;
+    let clients = grid.iterating_clients.as_mut()?;
+    let first = clients.iterations.len();
+    let mut begun = Vec::new();
+    for client in (0..clients.all.len()).step_by(ITERATING_CLIENTS) {
+        let node = clients.all[client].node;
+        if !world.nodes[node].is_alive() {
+            continue;
+        }
+        let member = &mut grid.members[node];
+        let publication = Publication { batch: 7, ..Publication::default() };
+        if let Ok(id) = member.node.iterate(member.cache, publication.clone()) {
+            clients.begin(client, id, publication, world.now);
+            begun.push(client);
         }
     }
-
-    /// Begins one more iteration by the first reader of every live member, once the cluster is quiet. Returns the first
-    /// iteration's index among all, if there are readers.
-    pub(super) fn begin_last_iterations(&mut self) -> Option<usize> {
-        let grid = self.grid.as_mut()?;
-        let iterating_clients = grid.iterating_clients.as_mut()?;
-        let first = iterating_clients.iterations.len();
-        let mut begun = Vec::new();
-        for iterating_client in (0..iterating_clients.all.len()).step_by(ITERATING_CLIENTS) {
-            let node = iterating_clients.all[iterating_client].node;
-            if !self.nodes[node].is_alive() {
-                continue;
-            }
-            let Some(member) = &mut self.nodes[node].member else { continue };
-            let publication = Publication { batch: 7, ..Publication::default() };
-            if let Ok(id) = member.node.iterate(member.cache, publication.clone()) {
-                iterating_clients.begin(iterating_client, id, publication, self.now);
-                begun.push(iterating_client);
-            }
-        }
-        for iterating_client in begun {
-            self.schedule_iterating_client(self.now, iterating_client);
-        }
-        Some(first)
+    for client in begun {
+        world.schedule(world.now, Turn::Iteration(client));
     }
+    Some(first)
+}
 
-    fn rest(&mut self, iterating_client: usize, most: Duration) {
-        let Some(iterating_clients) = self.grid.as_mut().and_then(|grid| grid.iterating_clients.as_mut())
-        else {
-            return;
-        };
-        let after = iterating_clients.rng.duration(Duration::ZERO, most);
-        self.schedule_iterating_client(self.now + after, iterating_client);
+fn rest(world: &mut GridWorld, client: usize, most: Duration) {
+    let Some(clients) = &mut world.app.iterating_clients else { return };
+    let after = clients.rng.duration(Duration::ZERO, most);
+    world.schedule(world.now + after, Turn::Iteration(client));
+}
+
+/// Wakes a reader for which entries have arrived.
+pub(super) fn wake(world: &mut GridWorld, node: usize, iteration: IterationId) {
+    let Some(clients) = &world.app.iterating_clients else { return };
+    let is_it = |client: &IteratingClient| {
+        client.node == node && client.current.is_some_and(|(current, _)| current == iteration)
+    };
+    if let Some(client) = clients.all.iter().position(is_it) {
+        world.schedule(world.now, Turn::Iteration(client));
     }
+}
 
-    /// Wakes a reader for which entries have arrived.
-    pub(super) fn fetched(&mut self, node: usize, iteration: IterationId) {
-        let Some(iterating_clients) = self.grid.as_ref().and_then(|grid| grid.iterating_clients.as_ref())
-        else {
-            return;
-        };
-        let is_it = |iterating_client: &IteratingClient| {
-            iterating_client.node == node
-                && iterating_client.current.is_some_and(|(current, _)| current == iteration)
-        };
-        if let Some(iterating_client) = iterating_clients.all.iter().position(is_it) {
-            self.schedule_iterating_client(self.now, iterating_client);
-        }
+/// Runs a reader's turn.
+pub(super) fn run(world: &mut GridWorld, client: usize) {
+    let grid = &mut world.app;
+    let is_busy = grid.is_busy;
+    let Some(clients) = &mut grid.iterating_clients else { return };
+    let IteratingClient { node, current } = clients.all[client];
+    let one = &world.nodes[node];
+    let own = one.application_clock(world.now);
+    if !one.is_alive() {
+        clients.all[client].current = None;
+        return;
     }
-
-    /// Runs a reader's turn.
-    pub(crate) fn run_iterating_client(&mut self, iterating_client: usize) {
-        let Some(grid) = &mut self.grid else { return };
-        let is_busy = grid.is_busy;
-        let Some(iterating_clients) = &mut grid.iterating_clients else { return };
-        let IteratingClient { node, current } = iterating_clients.all[iterating_client];
-        let one = &mut self.nodes[node];
-        let own = one.member_clock(self.now);
-        if !one.is_alive() {
-            iterating_clients.all[iterating_client].current = None;
-            return;
-        }
-        if one.is_paused {
-            return self.schedule_iterating_client(self.now + PAUSE, iterating_client);
-        }
-        let Some(member) = &mut one.member else { return };
-        let (id, at) = match current {
-            Some(current) => current,
-            None if !is_busy || member.is_left => return,
-            None => {
-                let publication = iterating_clients.draw(grid.config.segments);
-                let Ok(id) = member.node.iterate(member.cache, publication.clone()) else {
-                    return self.schedule_iterating_client(self.now + PAUSE, iterating_client);
-                };
-                (id, iterating_clients.begin(iterating_client, id, publication, self.now))
-            }
-        };
-        let iteration = &mut iterating_clients.iterations[at];
-        if is_busy && iterating_clients.rng.chance(0.01) {
-            // Its reader stops early.
-            member.node.cancel(member.cache, id);
-            iteration.ended = Some(self.now);
-            iterating_clients.all[iterating_client].current = None;
-            return self.rest(iterating_client, REST);
-        }
-        let taken = member.node.take(own, member.cache, id);
-        iteration.held = iteration.held.max(member.node.unconsumed(member.cache, id));
-        let result = match taken {
-            Ok(Next::Items(items)) => {
-                iteration.found.extend(items.into_iter().map(|item| (item.key, item.version, item.value)));
-                self.rest(iterating_client, LOOK);
-                None
-            }
-            Ok(Next::Nothing) => None,
-            Ok(Next::End { count }) => Some(Ok(count)),
-            Err(error) => Some(Err(error)),
-        };
-        self.judge_iteration(at);
-        if let Some(result) = result {
-            self.end_iteration(iterating_client, at, result);
-        }
-        self.work(node);
+    if one.is_paused {
+        return world.schedule(world.now + PAUSE, Turn::Iteration(client));
     }
-
-    fn end_iteration(&mut self, iterating_client: usize, at: usize, result: Result<u64, IterationError>) {
-        let now = self.now;
-        let Some(grid) = &mut self.grid else { return };
-        let Some(iterating_clients) = &mut grid.iterating_clients else { return };
-        let iteration = &mut iterating_clients.iterations[at];
-        if grid.with_operations {
-            let text = format!(
-                "{}: walk {:?} {:?} since {:?}: {} of {result:?}{}",
-                self.nodes[iteration.node].name,
-                iteration.publication.projection,
-                iteration.publication.guarantee,
-                iteration.began,
-                iteration.found.len(),
-                if iteration.excused_since.is_some() { " (removed)" } else { "" }
-            );
-            grid.story.push((now, text));
+    let member = &mut grid.members[node];
+    let (id, at) = match current {
+        Some(current) => current,
+        None if !is_busy || member.is_left => return,
+        None => {
+            let publication = clients.draw(grid.config.segments);
+            let Ok(id) = member.node.iterate(member.cache, publication.clone()) else {
+                return world.schedule(world.now + PAUSE, Turn::Iteration(client));
+            };
+            (id, clients.begin(client, id, publication, world.now))
         }
-        iteration.ended = Some(now);
-        iteration.result = Some(result);
-        iterating_clients.all[iterating_client].current = None;
-        self.rest(iterating_client, REST);
+    };
+    let iteration = &mut clients.iterations[at];
+    if is_busy && clients.rng.chance(0.01) {
+        // Its reader stops early.
+        member.node.cancel(member.cache, id);
+        iteration.ended = Some(world.now);
+        clients.all[client].current = None;
+        return rest(world, client, REST);
     }
-
-    /// Marks the running iterations that may get entries from a member that was removed from the topology.
-    pub(super) fn judge_iterations(&mut self) {
-        let iterating_clients = self.grid.as_ref().and_then(|grid| grid.iterating_clients.as_ref());
-        let running: Vec<usize> = iterating_clients
-            .map(|iterating_clients| iterating_clients.running().collect())
-            .unwrap_or_default();
-        running.into_iter().for_each(|at| self.judge_iteration(at));
-    }
-
-    fn judge_iteration(&mut self, at: usize) {
-        let iterations =
-            |world: &Self| Some(world.grid.as_ref()?.iterating_clients.as_ref()?.iterations[at].node);
-        let Some(node) = iterations(self) else { return };
-        let iteration_sources = self.iteration_sources(node);
-        let Some(grid) = &mut self.grid else { return };
-        let since = iteration_sources.iter().filter_map(|giver| grid.left_out.get(giver)).min().copied();
-        if let Some(iteration) =
-            grid.iterating_clients.as_mut().map(|iterating_clients| &mut iterating_clients.iterations[at])
-        {
-            iteration.excused_since = iteration.excused_since.into_iter().chain(since).min();
+    let taken = member.node.take(own, member.cache, id);
+    iteration.held = iteration.held.max(member.node.unconsumed(member.cache, id));
+    let result = match taken {
+        Ok(Next::Items(items)) => {
+            iteration.found.extend(items.into_iter().map(|item| (item.key, item.version, item.value)));
+            rest(world, client, LOOK);
+            None
         }
+        Ok(Next::Nothing) => None,
+        Ok(Next::End { count }) => Some(Ok(count)),
+        Err(error) => Some(Err(error)),
+    };
+    judge(world, at);
+    if let Some(result) = result {
+        end(world, client, at, result);
+    }
+    world.work(node);
+}
+
+fn end(world: &mut GridWorld, client: usize, at: usize, result: Result<u64, IterationError>) {
+    let (now, grid) = (world.now, &mut world.app);
+    let Some(clients) = &mut grid.iterating_clients else { return };
+    let iteration = &mut clients.iterations[at];
+    if grid.with_operations {
+        let text = format!(
+            "{}: walk {:?} {:?} since {:?}: {} of {result:?}{}",
+            world.nodes[iteration.node].name,
+            iteration.publication.projection,
+            iteration.publication.guarantee,
+            iteration.began,
+            iteration.found.len(),
+            if iteration.excused_since.is_some() { " (removed)" } else { "" }
+        );
+        grid.story.push((now, text));
+    }
+    iteration.ended = Some(now);
+    iteration.result = Some(result);
+    clients.all[client].current = None;
+    rest(world, client, REST);
+}
+
+/// Marks the running iterations that may get entries from a member that was removed from the topology.
+pub(super) fn judge_running(world: &mut GridWorld) {
+    let clients = world.app.iterating_clients.iter();
+    let running: Vec<usize> = clients.flat_map(IteratingClients::running).collect();
+    running.into_iter().for_each(|at| judge(world, at));
+}
+
+fn judge(world: &mut GridWorld, at: usize) {
+    let Some(clients) = &world.app.iterating_clients else { return };
+    let sources = outdated_members::iteration_sources(world, clients.iterations[at].node);
+    let grid = &mut world.app;
+    let since = sources.iter().filter_map(|source| grid.left_out.get(source)).min().copied();
+    if let Some(clients) = &mut grid.iterating_clients {
+        let iteration = &mut clients.iterations[at];
+        iteration.excused_since = iteration.excused_since.into_iter().chain(since).min();
     }
 }

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{
-    Action, CacheMode, Change, Condition, Event, EventKind, ListenOptions, ListenerId, Scope, Version, Write,
-};
+use consort_grid::{CacheMode, Condition, Event, EventKind, ListenOptions, ListenerId, Scope, Version};
 
-use super::client::put;
+use super::actions::{put, remove};
+use super::fault_preconditions::grid_state;
+use super::operations::submit;
 use super::settle::{check_all_succeeded, key_of_each_segment, live_nodes, settle_timeout};
+use super::{GridWorld, listener_client};
 use crate::after_faults::advance;
 use crate::checks::Broken;
-use crate::world::World;
 
 /// The limit until a listener is ready: a topology, its phases, and marks of all primaries.
 const READY_LIMIT: Duration = Duration::from_secs(15);
@@ -31,11 +31,10 @@ type Round = Vec<usize>;
 
 /// Begins a listener on each member, ends it, and begins another one: at once, or when the topology does not name its member
 /// any more.
-pub(super) fn begin_and_end_listeners(world: &mut World) -> Result<(), Broken> {
-    world.end_listener_clients();
-    let mode = world.grid.as_ref().map(|grid| grid.config.mode);
+pub(super) fn begin_and_end_listeners(world: &mut GridWorld) -> Result<(), Broken> {
+    listener_client::end_all(world);
     // If each member has its own entries, changes have no common order.
-    let scope = if mode == Some(CacheMode::Invalidation) { Scope::Local } else { Scope::Cluster };
+    let scope = if world.app.config.mode == CacheMode::Invalidation { Scope::Local } else { Scope::Cluster };
     let mut nth = 0;
     for pause in [Duration::ZERO, LONG] {
         // A listener of its own member's writes only, which stays while others begin and end.
@@ -60,13 +59,13 @@ pub(super) fn begin_and_end_listeners(world: &mut World) -> Result<(), Broken> {
     Ok(())
 }
 
-fn begin_all(world: &mut World, scope: Scope) -> Result<Vec<BegunListener>, Broken> {
+fn begin_all(world: &mut GridWorld, scope: Scope) -> Result<Vec<BegunListener>, Broken> {
     let nodes = live_nodes(world);
     let all = nodes.into_iter().map(|node| begin(world, node, scope)).collect::<Result<Vec<_>, _>>()?;
     let limit = world.now + READY_LIMIT;
     while let Some(late) = all.iter().find(|one| !is_ready(world, one)) {
         if world.now > limit {
-            let what = format!("{} waits{}", world.nodes[late.node].name, world.grid_state());
+            let what = format!("{} waits{}", world.nodes[late.node].name, grid_state(world));
             return Err(("a quiet cluster lets listeners begin", what));
         }
         advance(world, Duration::from_millis(100));
@@ -74,43 +73,40 @@ fn begin_all(world: &mut World, scope: Scope) -> Result<Vec<BegunListener>, Brok
     Ok(all)
 }
 
-fn begin(world: &mut World, node: usize, scope: Scope) -> Result<BegunListener, Broken> {
-    let own = world.nodes[node].member_clock(world.now);
+fn begin(world: &mut GridWorld, node: usize, scope: Scope) -> Result<BegunListener, Broken> {
+    let own = world.nodes[node].application_clock(world.now);
     let options = ListenOptions { scope, with_values: true, ..ListenOptions::default() };
-    let member = world.nodes[node].member.as_mut().ok_or(("members have the cache", String::new()))?;
+    let member = &mut world.app.members[node];
     let begun = member.node.listen(own, member.cache, options);
     let id = begun.map_err(|error| ("a quiet cluster lets listeners begin", error.to_string()))?;
     world.work(node);
     Ok(BegunListener { node, id })
 }
 
-fn is_ready(world: &World, one: &BegunListener) -> bool {
-    let member = world.nodes[one.node].member.as_ref();
-    member.is_some_and(|member| member.node.is_listening(member.cache, one.id) == Ok(true))
+fn is_ready(world: &GridWorld, one: &BegunListener) -> bool {
+    let member = &world.app.members[one.node];
+    member.node.is_listening(member.cache, one.id) == Ok(true)
 }
 
-fn end(world: &mut World, one: &BegunListener) {
-    let own = world.nodes[one.node].member_clock(world.now);
-    if let Some(member) = &mut world.nodes[one.node].member {
-        member.node.end_listener(own, member.cache, one.id);
-    }
+fn end(world: &mut GridWorld, one: &BegunListener) {
+    let own = world.nodes[one.node].application_clock(world.now);
+    let member = &mut world.app.members[one.node];
+    member.node.end_listener(own, member.cache, one.id);
     world.work(one.node);
 }
 
 /// Writes twice in every segment from each member, and removes some of the entries.
-fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
+fn write(world: &mut GridWorld, nth: &mut usize) -> Result<Round, Broken> {
     let (keys, mut written) = (key_of_each_segment(world), Round::new());
-    let (condition, change) = (Condition::Always, Change::Remove);
-    let remove = Action::Write(Write { condition, change, wants_previous: false });
     for node in live_nodes(world) {
         for key in &keys {
             for _ in 0..2 {
                 *nth += 1;
                 let value = Bytes::from(format!("comings {nth} of {node}"));
-                written.push(world.submit(node, None, key.clone(), put(value, Condition::Always, false)));
+                written.push(submit(world, node, key.clone(), put(value, Condition::Always, false)));
             }
             if (*nth).is_multiple_of(3) {
-                written.push(world.submit(node, None, key.clone(), remove.clone()));
+                written.push(submit(world, node, key.clone(), remove(Condition::Always, false)));
             }
         }
         advance(world, settle_timeout(world));
@@ -121,15 +117,16 @@ fn write(world: &mut World, nth: &mut usize) -> Result<Round, Broken> {
 
 /// Checks that a listener receives each write of a round once, in the order of the key's versions, and no gap.
 fn check_delivery(
-    world: &mut World,
+    world: &mut GridWorld,
     one: &BegunListener,
     scope: Scope,
     written: &Round,
 ) -> Result<(), Broken> {
-    let own = world.nodes[one.node].member_clock(world.now);
+    let own = world.nodes[one.node].application_clock(world.now);
     let name = world.nodes[one.node].name.clone();
     let mut delivered: Vec<(Bytes, Version, bool)> = Vec::new();
-    while let Some(member) = &mut world.nodes[one.node].member {
+    loop {
+        let member = &mut world.app.members[one.node];
         let events = member.node.take_events(own, member.cache, one.id);
         let events = events.map_err(|error| ("listeners continue", format!("{error} at {name}")))?;
         if events.is_empty() {
@@ -149,8 +146,7 @@ fn check_delivery(
         }
     }
     world.work(one.node);
-    let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
-    for write in written.iter().filter_map(|&at| history.get(at)) {
+    for write in written.iter().map(|&at| &world.app.history[at]) {
         let Some((version, _)) = write.acknowledged() else { continue };
         if scope == Scope::Local && write.node != one.node {
             continue;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use consort_grid::{CacheMode, Event, ListenError, ListenOptions, ListenerId, Scope};
 use consort_group::{Rng, Time};
 
-use crate::world::World;
+use super::GridWorld;
+use super::turns::Turn;
 
 /// The limit of listeners of a member.
 const LISTENERS_MAX: u64 = 2;
@@ -101,158 +102,134 @@ impl ListenerClients {
     }
 }
 
-impl World {
-    /// Draws the listeners of a member that has become usable.
-    pub(super) fn add_listener_clients(&mut self, node: usize) {
-        let Some(grid) = &mut self.grid else { return };
-        let Some(listener_clients) = &mut grid.listener_clients else { return };
-        let count = if listener_clients.rng.chance(0.6) {
-            listener_clients.rng.between(1, LISTENERS_MAX + 1)
-        } else {
-            0
-        };
-        let mut begin = Vec::new();
-        for _ in 0..count {
-            let at = self.now + listener_clients.rng.duration(Duration::ZERO, BEGIN);
-            begin.push((at, listener_clients.draw(grid.config.mode)));
-        }
-        for (at, options) in begin {
-            self.add_listener_client(at, node, options);
+/// Draws the listeners of a member that has become usable.
+pub(super) fn add(world: &mut GridWorld, node: usize) {
+    let grid = &mut world.app;
+    let Some(clients) = &mut grid.listener_clients else { return };
+    let count = if clients.rng.chance(0.6) { clients.rng.between(1, LISTENERS_MAX + 1) } else { 0 };
+    let mut begin = Vec::new();
+    for _ in 0..count {
+        let at = world.now + clients.rng.duration(Duration::ZERO, BEGIN);
+        begin.push((at, clients.draw(grid.config.mode)));
+    }
+    for (at, options) in begin {
+        add_one(world, at, node, options);
+    }
+}
+
+/// Adds a listener that begins at this time.
+fn add_one(world: &mut GridWorld, at: Time, node: usize, options: ListenOptions) {
+    let grid = &mut world.app;
+    let Some(clients) = &mut grid.listener_clients else { return };
+    let ends = grid.workload.listeners_end.then(|| at + clients.ends.duration(LIFE_MIN, LIFE_MAX));
+    let (events, failed) = (Vec::new(), None);
+    clients.all.push(ListenerClient {
+        node,
+        options,
+        id: None,
+        ready: None,
+        ends,
+        ended: None,
+        events,
+        failed,
+    });
+    let client = clients.all.len() - 1;
+    for at in [Some(at), ends].into_iter().flatten() {
+        world.schedule(at, Turn::Listener(client));
+    }
+}
+
+/// Ends a listener, and begins another one after a while. Its reader has just taken all events.
+fn end(world: &mut GridWorld, client: usize) {
+    let (now, grid) = (world.now, &mut world.app);
+    let Some(clients) = &mut grid.listener_clients else { return };
+    let one = &mut clients.all[client];
+    let (node, Some(id)) = (one.node, one.id) else { return };
+    one.ended = Some(now);
+    let (at, options) =
+        (now + clients.ends.duration(Duration::ZERO, WITHOUT), clients.draw(grid.config.mode));
+    let own = world.nodes[node].application_clock(now);
+    let member = &mut grid.members[node];
+    member.node.end_listener(own, member.cache, id);
+    if grid.is_busy {
+        add_one(world, at, node, options);
+    }
+}
+
+/// Ends all listeners without replacement.
+pub(super) fn end_all(world: &mut GridWorld) {
+    let count = world.app.listener_clients.as_ref().map_or(0, |clients| clients.all.len());
+    for client in 0..count {
+        run(world, client);
+        let one = world.app.listener_clients.as_ref().and_then(|clients| clients.all.get(client));
+        let goes_on = |one: &ListenerClient| one.ended.is_none() && one.failed.is_none();
+        if one.is_some_and(|one| goes_on(one) && world.nodes[one.node].is_alive()) {
+            end(world, client);
         }
     }
+}
 
-    /// Adds a listener that begins at this time.
-    fn add_listener_client(&mut self, at: Time, node: usize, options: ListenOptions) {
-        let Some(grid) = &mut self.grid else { return };
-        let Some(listener_clients) = &mut grid.listener_clients else { return };
-        let ends =
-            grid.workload.listeners_end.then(|| at + listener_clients.ends.duration(LIFE_MIN, LIFE_MAX));
-        let (events, failed) = (Vec::new(), None);
-        listener_clients.all.push(ListenerClient {
-            node,
-            options,
-            id: None,
-            ready: None,
-            ends,
-            ended: None,
-            events,
-            failed,
-        });
-        let listener_client = listener_clients.all.len() - 1;
-        for at in [Some(at), ends].into_iter().flatten() {
-            self.schedule_listener_client(at, listener_client);
-        }
+/// Wakes a listener's reader.
+pub(super) fn wake(world: &mut GridWorld, node: usize, listener: ListenerId) {
+    let Some(clients) = &mut world.app.listener_clients else { return };
+    let is_it = |client: &ListenerClient| client.node == node && client.id == Some(listener);
+    let Some(client) = clients.all.iter().position(is_it) else { return };
+    let at = world.now + clients.rng.duration(Duration::ZERO, LOOK);
+    world.schedule(at, Turn::Listener(client));
+}
+
+/// Runs a reader's turn.
+pub(super) fn run(world: &mut GridWorld, client: usize) {
+    let (now, grid) = (world.now, &mut world.app);
+    let Some(clients) = &mut grid.listener_clients else { return };
+    let one = &mut clients.all[client];
+    let stack_node = &world.nodes[one.node];
+    if !stack_node.is_alive() || one.failed.is_some() || one.ended.is_some() {
+        return;
     }
-
-    /// Ends a listener, and begins another one after a while. Its reader has just taken all events.
-    fn end_listener_client(&mut self, listener_client: usize) {
-        let now = self.now;
-        let Some(grid) = &mut self.grid else { return };
-        let (mode, is_busy) = (grid.config.mode, grid.is_busy);
-        let Some(listener_clients) = &mut grid.listener_clients else { return };
-        let one = &mut listener_clients.all[listener_client];
-        let (node, Some(id)) = (one.node, one.id) else { return };
-        one.ended = Some(now);
-        let (at, options) =
-            (now + listener_clients.ends.duration(Duration::ZERO, WITHOUT), listener_clients.draw(mode));
-        let own = self.nodes[node].member_clock(now);
-        if let Some(member) = &mut self.nodes[node].member {
-            member.node.end_listener(own, member.cache, id);
-        }
-        if is_busy {
-            self.add_listener_client(at, node, options);
-        }
+    if stack_node.is_paused {
+        return world.schedule(now + PAUSE, Turn::Listener(client));
     }
-
-    /// Ends all listeners without replacement.
-    pub(super) fn end_listener_clients(&mut self) {
-        let listener_clients = self.grid.as_ref().and_then(|grid| grid.listener_clients.as_ref());
-        for listener_client in 0..listener_clients.map_or(0, |listener_clients| listener_clients.all.len()) {
-            self.run_listener_client(listener_client);
-            let one =
-                self.grid.as_ref().and_then(|grid| grid.listener_clients.as_ref()?.all.get(listener_client));
-            let goes_on = |one: &ListenerClient| one.ended.is_none() && one.failed.is_none();
-            if one.is_some_and(|one| goes_on(one) && self.nodes[one.node].is_alive()) {
-                self.end_listener_client(listener_client);
+    let own = stack_node.application_clock(now);
+    let node = one.node;
+    let member = &mut grid.members[node];
+    let cache = member.cache;
+    let id = match one.id {
+        Some(id) => id,
+        None if !grid.is_busy || member.is_left || member.is_leaving => return,
+        None => match member.node.listen(own, cache, one.options.clone()) {
+            Ok(id) => id,
+            Err(error) => {
+                one.failed = Some(error);
+                return;
+            }
+        },
+    };
+    one.id = Some(id);
+    if one.ready.is_none() && member.node.is_listening(cache, id) == Ok(true) {
+        one.ready = Some(now);
+    }
+    // The reader takes events until none is left, as a stream is polled: then it is woken.
+    loop {
+        match member.node.take_events(own, cache, id) {
+            Ok(events) if events.is_empty() => break,
+            Ok(events) => {
+                if grid.with_operations {
+                    let name = &stack_node.name;
+                    let line = |event| (now, format!("{name}: listener {} receives {event:?}", id.0));
+                    grid.story.extend(events.as_slice().iter().map(line));
+                }
+                one.events.extend(events.map(|event| (now, event)));
+            }
+            Err(error) => {
+                one.failed = Some(error);
+                break;
             }
         }
     }
-
-    /// Wakes a listener's reader.
-    pub(super) fn wake_listener_client(&mut self, node: usize, listener: ListenerId) {
-        let Some(listener_clients) = self.grid.as_mut().and_then(|grid| grid.listener_clients.as_mut())
-        else {
-            return;
-        };
-        let is_it = |listener_client: &ListenerClient| {
-            listener_client.node == node && listener_client.id == Some(listener)
-        };
-        let Some(listener_client) = listener_clients.all.iter().position(is_it) else { return };
-        let at = self.now + listener_clients.rng.duration(Duration::ZERO, LOOK);
-        self.schedule_listener_client(at, listener_client);
+    let is_to_end = one.failed.is_none() && one.ends.is_some_and(|ends| ends <= now);
+    if is_to_end {
+        end(world, client);
     }
-
-    /// Runs a reader's turn.
-    pub(crate) fn run_listener_client(&mut self, listener_client: usize) {
-        let now = self.now;
-        let Some(grid) = &mut self.grid else { return };
-        let is_busy = grid.is_busy;
-        let Some(listener_clients) = &mut grid.listener_clients else { return };
-        let ListenerClient { node, id, options, failed, ended, .. } = &listener_clients.all[listener_client];
-        let (node, id, options, is_over) = (*node, *id, options.clone(), failed.is_some() || ended.is_some());
-        let one = &mut self.nodes[node];
-        let (own, name) = (one.member_clock(now), one.name.clone());
-        if !one.is_alive() || is_over {
-            return;
-        }
-        if one.is_paused {
-            return self.schedule_listener_client(now + PAUSE, listener_client);
-        }
-        let Some(member) = &mut one.member else { return };
-        let cache = member.cache;
-        let one = &mut listener_clients.all[listener_client];
-        let id = match id {
-            Some(id) => id,
-            None if !is_busy || member.is_left || member.is_leaving => return,
-            None => match member.node.listen(own, cache, options) {
-                Ok(id) => id,
-                Err(error) => {
-                    one.failed = Some(error);
-                    return;
-                }
-            },
-        };
-        one.id = Some(id);
-        if one.ready.is_none() && member.node.is_listening(cache, id) == Ok(true) {
-            one.ready = Some(now);
-        }
-        // The reader takes events until none is left, as a stream is polled: then it is woken.
-        loop {
-            match member.node.take_events(own, cache, id) {
-                Ok(events) if events.is_empty() => break,
-                Ok(events) => {
-                    if grid.with_operations {
-                        let name = &name;
-                        let wake_listener_client = events
-                            .as_slice()
-                            .iter()
-                            .map(|event| format!("{name}: listener {} receives {event:?}", id.0));
-                        grid.story.extend(
-                            wake_listener_client.map(|wake_listener_client| (now, wake_listener_client)),
-                        );
-                    }
-                    one.events.extend(events.map(|event| (now, event)));
-                }
-                Err(error) => {
-                    one.failed = Some(error);
-                    break;
-                }
-            }
-        }
-        let is_to_end = one.failed.is_none() && one.ends.is_some_and(|ends| ends <= now);
-        if is_to_end {
-            self.end_listener_client(listener_client);
-        }
-        self.work(node);
-    }
+    world.work(node);
 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_grid::{
     Action, CacheConfig, CacheId, CacheMember, CapacityFactor, Container, ContainerSettings, Lifetime,
-    Lookup, Node, Outcome, ReadFrom, StoreSettings, Stored, Topology,
+    Lookup, Membership, Node, Outcome, ReadFrom, StoreSettings, Stored, Topology,
 };
 use consort_group::{Address, Time};
 
+use super::GridWorld;
 use super::stores::Opened;
+use crate::node::{self, Node as StackNode};
 use crate::simulated_store::SimStore;
 
 /// The time that a member's clock shows at its beginning. As in a real program, expired entries may be older than the member.
@@ -29,6 +31,15 @@ fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) ->
             (stored.value.clone(), Lifetime { lifespan, ..stored.lifetime })
         })
         .max_by(|(one, _), (other, _)| one.cmp(other))
+}
+
+/// The parts of an installed topology that checkers use.
+#[derive(PartialEq)]
+pub(crate) struct InstalledTopology {
+    pub(crate) id: u32,
+    pub(crate) members: Arc<[Membership]>,
+    /// Whether owners are unreachable.
+    pub(crate) is_degraded: bool,
 }
 
 /// A member of the grid.
@@ -50,6 +61,8 @@ pub(crate) struct Member {
     pub(crate) is_left: bool,
     /// Running operations, by their numbers: their indices in the history.
     pub(crate) running: BTreeMap<u64, usize>,
+    /// The topologies that it has installed.
+    pub(crate) topologies: Vec<(Time, InstalledTopology)>,
 }
 
 impl Member {
@@ -83,6 +96,7 @@ impl Member {
             is_leaving: false,
             is_left: false,
             running: BTreeMap::new(),
+            topologies: Vec::new(),
         }
     }
 
@@ -100,6 +114,15 @@ impl Member {
 
     pub(crate) fn topology(&self) -> Option<&Topology> {
         self.node.topology(self.cache)
+    }
+
+    /// Returns the topologies that it has had at some moment of this time.
+    pub(crate) fn topologies_between(
+        &self,
+        from: Time,
+        until: Time,
+    ) -> impl Iterator<Item = &InstalledTopology> {
+        node::between(&self.topologies, from, until)
     }
 
     /// Returns whether clients may use the cache.
@@ -130,4 +153,9 @@ impl Member {
             Lookup::NotLocal => None,
         }
     }
+}
+
+/// Returns the nodes that are alive, with their members.
+pub(super) fn alive(world: &GridWorld) -> impl Iterator<Item = (&StackNode, &Member)> {
+    world.nodes.iter().zip(&world.app.members).filter(|(node, _)| node.is_alive())
 }

@@ -8,6 +8,7 @@
 //! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners and no member
 //! is cut off. A member opens the cache when it sees a member that has it.
 
+mod actions;
 mod backpressure;
 mod bulk_client;
 mod checks;
@@ -22,10 +23,13 @@ mod keys;
 mod listener_churn;
 mod listener_client;
 mod member;
+mod operations;
+mod outdated_members;
 mod settle;
 mod stores;
 mod swarm;
 mod transit;
+mod turns;
 mod workload_mix;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,8 +41,6 @@ pub use growth::{Growth, grow};
 pub use swarm::{Plan, Report, replay, run};
 pub use workload_mix::WorkloadMix;
 
-pub(crate) use member::Member;
-
 use backpressure::Backpressure;
 use bulk_client::BulkOperation;
 use client::Client;
@@ -46,12 +48,20 @@ use history::Operation;
 use iterating_client::IteratingClients;
 use keys::Keys;
 use listener_client::ListenerClients;
+use member::Member;
 use stores::Stores;
 use transit::Transit;
+
+use crate::world::World;
+
+/// The world of members with a cache.
+pub(crate) type GridWorld = World<Grid>;
 
 /// The state of the cache in the world.
 pub(crate) struct Grid {
     pub(crate) config: CacheConfig,
+    /// The members above the stacks, by node.
+    pub(crate) members: Vec<Member>,
     pub(crate) keys: Keys,
     /// Whether members have different capacity factors, and some zero.
     pub(crate) is_weighted: bool,
@@ -116,6 +126,7 @@ impl Grid {
     pub(crate) fn new(config: CacheConfig, keys: Keys) -> Self {
         Self {
             config,
+            members: Vec::new(),
             keys,
             is_weighted: false,
             chunk_bytes: u32::MAX,

@@ -7,12 +7,15 @@ use bytes::Bytes;
 use consort_grid::{Action, CacheMode, Condition, ReadFrom, Segment, segment_of};
 use consort_group::Time;
 
+use super::GridWorld;
+use super::actions::put;
 use super::checks::{agreement, bounds, expiry, iterations, listeners};
-use super::client::{TIMEOUT, put};
+use super::fault_preconditions::{grid_state, is_settled};
+use super::iterating_client;
 use super::keys::{private, steady};
+use super::operations::{TIMEOUT, submit};
 use crate::after_faults::advance;
 use crate::checks::{self, Broken};
-use crate::world::World;
 
 /// The limit until the first members have begun, one after the other.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
@@ -21,14 +24,14 @@ const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 const UNTOLD_FOR: Duration = Duration::from_secs(65);
 
 /// Waits until a member has the cache.
-pub(super) fn wait_for(world: &mut World, node: usize) -> Result<(), Broken> {
+pub(super) fn wait_for(world: &mut GridWorld, node: usize) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
-    while !world.nodes[node].member.as_ref().is_some_and(|member| member.is_usable()) {
+    while !world.app.members[node].is_usable() {
         advance(world, Duration::from_millis(50));
         if world.now > limit {
             return Err((
                 "members join",
-                format!("{} does not{}", world.nodes[node].name, world.grid_state()),
+                format!("{} does not{}", world.nodes[node].name, grid_state(world)),
             ));
         }
     }
@@ -37,48 +40,45 @@ pub(super) fn wait_for(world: &mut World, node: usize) -> Result<(), Broken> {
 
 /// Waits for one view until `limit`, and from then on for one topology. Returns how long each took.
 pub(super) fn settle(
-    world: &mut World,
+    world: &mut GridWorld,
     limit: Time,
     settle_limit: Duration,
 ) -> Result<(Duration, Duration), Broken> {
     let began = world.now;
-    while !checks::is_one_view(world) {
+    while !checks::is_one_view(&world.nodes) {
         advance(world, Duration::from_millis(100));
         if world.now > limit {
-            return checks::one_view(world).map(|()| (Duration::ZERO, Duration::ZERO));
+            return checks::one_view(&world.nodes).map(|()| (Duration::ZERO, Duration::ZERO));
         }
     }
     let has_view = world.now;
-    while !(world.is_settled() && checks::is_one_view(world)) {
+    while !(is_settled(world) && checks::is_one_view(&world.nodes)) {
         advance(world, Duration::from_millis(50));
         // A leaving member is gone later than the first common view.
         if world.now.since(has_view) > settle_limit {
-            return Err(("one topology after faults", world.grid_state()));
+            return Err(("one topology after faults", grid_state(world)));
         }
     }
     Ok((has_view.since(began), world.now.since(has_view)))
 }
 
 /// Stops clients and waits until their operations end.
-pub(super) fn stop_clients(world: &mut World) {
-    if let Some(grid) = &mut world.grid {
-        grid.is_busy = false;
-    }
+pub(super) fn stop_clients(world: &mut GridWorld) {
+    world.app.is_busy = false;
     advance(world, TIMEOUT + Duration::from_secs(2));
 }
 
 /// Returns the limit for requests of all members at once: stores are slow, because they handle one request after the other.
-pub(super) fn settle_timeout(world: &World) -> Duration {
-    let has_stores = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
-    Duration::from_secs(if has_stores { 5 } else { 1 })
+pub(super) fn settle_timeout(world: &GridWorld) -> Duration {
+    Duration::from_secs(if world.app.stores.is_some() { 5 } else { 1 })
 }
 
 /// Puts the keys that are never removed, once.
-pub(super) fn populate(world: &mut World) {
-    let keys = world.grid.as_ref().map_or(0, |grid| grid.keys.steady);
+pub(super) fn populate(world: &mut GridWorld) {
+    let keys = world.app.keys.steady;
     let nodes = live_nodes(world);
     for (n, &node) in (0..keys).zip(nodes.iter().cycle()) {
-        world.submit(node, None, steady(n), put(Bytes::from(format!("first {n}")), Condition::Always, false));
+        submit(world, node, steady(n), put(Bytes::from(format!("first {n}")), Condition::Always, false));
     }
     if keys > 0 {
         advance(world, settle_timeout(world));
@@ -86,20 +86,20 @@ pub(super) fn populate(world: &mut World) {
 }
 
 /// Iterates over all entries on every member.
-pub(super) fn iterate_everywhere(world: &mut World) -> Result<(), Broken> {
+pub(super) fn iterate_everywhere(world: &mut GridWorld) -> Result<(), Broken> {
     iterations::none_left(world)?;
-    let Some(first) = world.begin_last_iterations() else { return Ok(()) };
+    let Some(first) = iterating_client::begin_last_iterations(world) else { return Ok(()) };
     advance(world, Duration::from_secs(5));
     iterations::none_left(world)?;
-    if world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation) {
+    if world.app.config.mode == CacheMode::Invalidation {
         return Ok(());
     }
     iterations::whole(world, first, &agreement::there(world))
 }
 
 /// Checks that every listener has received all events.
-pub(super) fn drain_listeners(world: &mut World) -> Result<(), Broken> {
-    if world.grid.as_ref().is_none_or(|grid| grid.listener_clients.is_none()) {
+pub(super) fn drain_listeners(world: &mut GridWorld) -> Result<(), Broken> {
+    if world.app.listener_clients.is_none() {
         return Ok(());
     }
     advance(world, Duration::from_secs(2));
@@ -107,14 +107,14 @@ pub(super) fn drain_listeners(world: &mut World) -> Result<(), Broken> {
 }
 
 /// Writes twice in every segment from every member, so that all members learn of finished writes.
-pub(super) fn write_every_segment(world: &mut World) -> Result<(), Broken> {
+pub(super) fn write_every_segment(world: &mut GridWorld) -> Result<(), Broken> {
     let keys = key_of_each_segment(world);
     for round in 0..2 {
         let mut writes = Vec::new();
         for node in live_nodes(world) {
             for key in &keys {
                 let value = Bytes::from(format!("round {round} of {node}"));
-                writes.push(world.submit(node, None, key.clone(), put(value, Condition::Always, false)));
+                writes.push(submit(world, node, key.clone(), put(value, Condition::Always, false)));
             }
         }
         advance(world, settle_timeout(world));
@@ -124,35 +124,27 @@ pub(super) fn write_every_segment(world: &mut World) -> Result<(), Broken> {
 }
 
 /// Reads every key on every member.
-pub(super) fn read_every_key(world: &mut World) -> Result<(), Broken> {
-    let has_listeners =
-        world.grid.as_ref().is_some_and(|grid| grid.workload.has_expiry() && grid.listener_clients.is_some());
-    if has_listeners {
+pub(super) fn read_every_key(world: &mut GridWorld) -> Result<(), Broken> {
+    if world.app.workload.has_expiry() && world.app.listener_clients.is_some() {
         // Other owners wait for the primary's message, which it does not send for an entry that it never had.
         advance(world, UNTOLD_FOR);
     }
     read_all(world)?;
     expiry::nothing_left(world)?;
-    checks::credits(world)
+    checks::credits(&world.nodes)
 }
 
 /// Reads every key on every member while iterations and listeners continue.
-pub(super) fn read_all(world: &mut World) -> Result<(), Broken> {
-    let keys: Vec<Bytes> = world
-        .grid
-        .iter()
-        .flat_map(|grid| {
-            let written = (0..grid.clients.len())
-                .map(private)
-                .filter(|key| grid.history.iter().any(|one| one.key == key));
-            grid.keys.all().into_iter().chain(written)
-        })
-        .collect();
+pub(super) fn read_all(world: &mut GridWorld) -> Result<(), Broken> {
+    let grid = &world.app;
+    let is_written = |key: &Bytes| grid.history.iter().any(|one| one.key == key);
+    let written = (0..grid.clients.len()).map(private).filter(is_written);
+    let keys: Vec<Bytes> = grid.keys.all().into_iter().chain(written).collect();
     let mut reads = Vec::new();
     for from in [ReadFrom::Nearest, ReadFrom::Primary] {
         for node in live_nodes(world) {
             for key in &keys {
-                reads.push(world.submit(node, None, key.clone(), Action::Read(from)));
+                reads.push(submit(world, node, key.clone(), Action::Read(from)));
             }
         }
     }
@@ -161,24 +153,23 @@ pub(super) fn read_all(world: &mut World) -> Result<(), Broken> {
     agreement::check(world)
 }
 
-pub(super) fn live_nodes(world: &World) -> Vec<usize> {
+pub(super) fn live_nodes(world: &GridWorld) -> Vec<usize> {
     (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect()
 }
 
 /// Checks that all operations succeed, as they do in a quiet cluster.
-pub(super) fn check_all_succeeded(world: &World, operations: &[usize]) -> Result<(), Broken> {
-    let Some(grid) = &world.grid else { return Ok(()) };
-    for operation in operations.iter().filter_map(|&at| grid.history.get(at)) {
+pub(super) fn check_all_succeeded(world: &GridWorld, operations: &[usize]) -> Result<(), Broken> {
+    for operation in operations.iter().map(|&at| &world.app.history[at]) {
         if !matches!(operation.result, Some(Ok(_))) {
-            let what = format!("{operation:?}{}", world.grid_state());
+            let what = format!("{operation:?}{}", grid_state(world));
             return Err(("a quiet cluster serves at once", what));
         }
     }
     Ok(())
 }
 
-pub(super) fn key_of_each_segment(world: &World) -> Vec<Bytes> {
-    let segments = world.grid.as_ref().map_or(1, |grid| grid.config.segments);
+pub(super) fn key_of_each_segment(world: &GridWorld) -> Vec<Bytes> {
+    let segments = world.app.config.segments;
     let mut keys: BTreeMap<Segment, Bytes> = BTreeMap::new();
     for key in (0..10_000).map(|n| Bytes::from(format!("s{n}"))) {
         if keys.len() == usize::from(segments) {

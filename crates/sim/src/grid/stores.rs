@@ -16,9 +16,10 @@ use consort_grid::{
 use consort_group::Rng;
 use consort_store::{Crash, Durability, FileStore, FileStoreConfig, SimDisk, Store};
 
+use super::GridWorld;
+use super::turns::Turn;
 use crate::checks::Broken;
 use crate::simulated_store::{Clocks, SimStore, StorageSettings, StoreFaults, restore_container};
-use crate::world::World;
 
 /// Turns a seed into the one for draws of stores.
 pub(super) const SEED: u64 = 0x5354_4f52_4553_5354;
@@ -202,169 +203,163 @@ pub(crate) struct Opened {
     pub(crate) backing: StoreSettings,
 }
 
-impl World {
-    /// Opens the store of a member that begins: as its predecessor at this place has left it, or, sometimes, emptied.
-    pub(super) fn open_store(&mut self, node: usize, hash_seed: u64) -> Option<Opened> {
-        let clocks = self.clocks(node);
-        let place = self.nodes[node].place;
-        let name = self.nodes[node].name.clone();
-        let grid = self.grid.as_mut()?;
-        let stores = grid.stores.as_mut()?;
-        let is_new = !stores.disks.contains_key(&place);
-        let is_purged = !is_new && !stores.is_beginning && stores.rng.chance(0.3);
-        let kind = stores.kind;
-        let storage = StorageSettings {
-            bound: kind
-                .room
-                .map(|room| MemoryBound { limit: Limit::Entries(room), when_full: WhenFull::Remove }),
-            passivation: kind.passivation,
-            preload: kind.preload,
-            is_shared: grid.config.mode.is_shared(),
-            hash_seed,
-        };
-        let opened = stores.open(place, &grid.config).and_then(|store| {
-            if is_purged {
-                let purged = store.clear().and_then(|()| store.remember(&[]));
-                purged.map_err(|error| error.to_string())?;
+/// Opens the store of a member that begins: as its predecessor at this place has left it, or, sometimes, emptied.
+pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option<Opened> {
+    let clocks = clocks(world, node);
+    let place = world.nodes[node].place;
+    let name = world.nodes[node].name.clone();
+    let grid = &mut world.app;
+    let stores = grid.stores.as_mut()?;
+    let is_new = !stores.disks.contains_key(&place);
+    let is_purged = !is_new && !stores.is_beginning && stores.rng.chance(0.3);
+    let kind = stores.kind;
+    let storage = StorageSettings {
+        bound: kind.room.map(|room| MemoryBound { limit: Limit::Entries(room), when_full: WhenFull::Remove }),
+        passivation: kind.passivation,
+        preload: kind.preload,
+        is_shared: grid.config.mode.is_shared(),
+        hash_seed,
+    };
+    let opened = stores.open(place, &grid.config).and_then(|store| {
+        if is_purged {
+            let purged = store.clear().and_then(|()| store.remember(&[]));
+            purged.map_err(|error| error.to_string())?;
+        }
+        let (container, backing) =
+            restore_container(&store, clocks, &storage).map_err(|error| error.to_string())?;
+        Ok((store, container, backing))
+    });
+    let (store, container, backing) = match opened {
+        Ok(opened) => opened,
+        Err(why) => {
+            stores.refuse(format!("{name}: {why}"));
+            return None;
+        }
+    };
+    let store = SimStore::new(store).with_delay(kind.delay_max);
+    let store = if kind.is_write_behind { store.write_behind() } else { store };
+    let store = match stores.faults {
+        Some(faults) => store.with_faults(faults),
+        None => store,
+    };
+    if !is_new {
+        let what = match (&backing.remembered, is_purged) {
+            (_, true) => "an emptied store".to_owned(),
+            (None, false) => "a store that remembers nothing".to_owned(),
+            (Some(note), false) => {
+                let void = if note.is_void { ", void" } else { "" };
+                format!("a store that remembers topology {}{void}", note.topology.id)
             }
-            let (container, backing) =
-                restore_container(&store, clocks, &storage).map_err(|error| error.to_string())?;
-            Ok((store, container, backing))
-        });
-        let (store, container, backing) = match opened {
-            Ok(opened) => opened,
-            Err(why) => {
-                stores.refuse(format!("{name}: {why}"));
-                return None;
-            }
         };
-        let store = SimStore::new(store).with_delay(kind.delay_max);
-        let store = if kind.is_write_behind { store.write_behind() } else { store };
-        let store = match stores.faults {
-            Some(faults) => store.with_faults(faults),
-            None => store,
-        };
-        if !is_new {
-            let what = match (&backing.remembered, is_purged) {
-                (_, true) => "an emptied store".to_owned(),
-                (None, false) => "a store that remembers nothing".to_owned(),
-                (Some(note), false) => {
-                    let void = if note.is_void { ", void" } else { "" };
-                    format!("a store that remembers topology {}{void}", note.topology.id)
-                }
-            };
-            self.note_story(format!("{name} has {what}"));
-        }
-        Some(Opened { container, store, backing })
+        world.note_story(format!("{name} has {what}"));
     }
+    Some(Opened { container, store, backing })
+}
 
-    /// Returns whether a member that begins opens the cache before it sees a member that has it: with a store it may be the
-    /// one for which all other members wait.
-    pub(super) fn opens_alone(&mut self, node: usize) -> bool {
-        let remembers = self.nodes[node].member.as_ref().is_some_and(|member| member.remembers());
-        let Some(grid) = &mut self.grid else { return false };
-        let Some(stores) = &mut grid.stores else { return false };
-        // Partitions that go on without each other remember only themselves.
-        let is_free = grid.config.partitions != PartitionHandling::AllowReadWrites;
-        remembers && (stores.is_beginning || is_free && stores.rng.chance(0.5))
+/// Returns whether a member that begins opens the cache before it sees a member that has it: with a store it may be the
+/// one for which all other members wait.
+pub(super) fn opens_alone(world: &mut GridWorld, node: usize) -> bool {
+    let grid = &mut world.app;
+    let remembers = grid.members[node].remembers();
+    let Some(stores) = &mut grid.stores else { return false };
+    // Partitions that go on without each other remember only themselves.
+    let is_free = grid.config.partitions != PartitionHandling::AllowReadWrites;
+    remembers && (stores.is_beginning || is_free && stores.rng.chance(0.5))
+}
+
+fn clocks(world: &GridWorld, node: usize) -> Clocks {
+    Clocks { own: world.nodes[node].application_clock(world.now), world: world.now }
+}
+
+/// Takes a member's requests to its store. Returns whether there were any.
+pub(super) fn take_requests(world: &mut GridWorld, node: usize) -> bool {
+    let clocks = clocks(world, node);
+    let grid = &mut world.app;
+    let Some(stores) = &mut grid.stores else { return false };
+    let member = &mut grid.members[node];
+    let Some(store) = &mut member.store else { return false };
+    let ready = store.take(&mut member.node, clocks, &mut stores.rng);
+    ready.iter().for_each(|at| world.schedule(*at, Turn::Store(node)));
+    !ready.is_empty()
+}
+
+/// Carries out the next request of a member's store.
+pub(super) fn carry_out(world: &mut GridWorld, node: usize) {
+    if world.nodes[node].is_paused {
+        return world.schedule(world.now + PAUSE, Turn::Store(node));
     }
+    let clocks = clocks(world, node);
+    let grid = &mut world.app;
+    let Some(stores) = &mut grid.stores else { return };
+    let member = &mut grid.members[node];
+    let Some(store) = &mut member.store else { return };
+    let before = store.loads();
+    store.carry_out(&mut member.node, clocks);
+    stores.loads += store.loads() - before;
+    world.note(&[world.now.0, node as u64]);
+    world.work(node);
+}
 
-    fn clocks(&self, node: usize) -> Clocks {
-        Clocks { own: self.nodes[node].member_clock(self.now), world: self.now }
-    }
-
-    /// Takes a member's requests to its store. Returns whether there were any.
-    pub(super) fn work_store(&mut self, node: usize) -> bool {
-        let clocks = self.clocks(node);
-        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return false };
-        let Some(member) = &mut self.nodes[node].member else { return false };
-        let Some(store) = &mut member.store else { return false };
-        let ready = store.take(&mut member.node, clocks, &mut stores.rng);
-        ready.iter().for_each(|at| self.schedule_store(*at, node));
-        !ready.is_empty()
-    }
-
-    /// Carries out the next request of a member's store.
-    pub(crate) fn store_ready(&mut self, node: usize) {
-        if self.nodes[node].is_paused {
-            return self.schedule_store(self.now + PAUSE, node);
-        }
-        let clocks = self.clocks(node);
-        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
-        let Some(member) = &mut self.nodes[node].member else { return };
-        let Some(store) = &mut member.store else { return };
-        let before = store.loads();
-        store.carry_out(&mut member.node, clocks);
-        stores.loads += store.loads() - before;
-        self.note(&[self.now.0, node as u64]);
-        self.work(node);
-    }
-
-    /// Ends the faults of all stores.
-    pub(super) fn heal_stores(&mut self) {
-        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
-        stores.faults = None;
-        for store in self.nodes.iter_mut().filter_map(|node| node.member.as_mut()?.store.as_mut()) {
-            stores.refusals += store.refused();
-            store.heal();
-        }
-    }
-
-    /// Stops the store of a crashed member in the middle of a request.
-    pub(crate) fn interrupt_store(&mut self, node: usize) {
-        let (place, now) = (self.nodes[node].place, self.now);
-        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
-        let Some(store) = self.nodes[node].member.as_mut().and_then(|member| member.store.take()) else {
-            return;
-        };
+/// Ends the faults of all stores.
+pub(super) fn heal(world: &mut GridWorld) {
+    let grid = &mut world.app;
+    let Some(stores) = &mut grid.stores else { return };
+    stores.faults = None;
+    for store in grid.members.iter_mut().filter_map(|member| member.store.as_mut()) {
         stores.refusals += store.refused();
-        if let Some(disk) = stores.disks.get(&place).filter(|_| stores.rng.chance(0.5)) {
-            disk.crash_after(stores.rng.below(4));
-            store.interrupt(now);
-        }
+        store.heal();
     }
+}
 
-    /// Closes the store of a member that ends in order: it has closed its cache, or never had it.
-    pub(crate) fn close_store(&mut self, node: usize) {
-        let now = self.now;
-        self.work_store(node);
-        let Some(stores) = self.grid.as_mut().and_then(|grid| grid.stores.as_mut()) else { return };
-        let Some(store) = self.nodes[node].member.as_mut().and_then(|member| member.store.take()) else {
-            return;
-        };
-        stores.refusals += store.refused();
-        if let Err(why) = store.close(now) {
-            stores.refuse(format!("{}: {why}", self.nodes[node].name));
-        }
+/// Stops the store of a crashed member in the middle of a request.
+pub(super) fn interrupt(world: &mut GridWorld, node: usize) {
+    let place = world.nodes[node].place;
+    let grid = &mut world.app;
+    let Some(stores) = &mut grid.stores else { return };
+    let Some(store) = grid.members[node].store.take() else { return };
+    stores.refusals += store.refused();
+    if let Some(disk) = stores.disks.get(&place).filter(|_| stores.rng.chance(0.5)) {
+        disk.crash_after(stores.rng.below(4));
+        store.interrupt(world.now);
     }
+}
 
-    /// Ends a member that leaves without waiting longer for unreachable members.
-    pub(super) fn end_alone(&mut self, node: usize) {
-        self.note_story(format!("{} ends alone", self.nodes[node].name));
-        self.close_store(node);
-        let own = self.nodes[node].clock(self.now);
-        if let Some(member) = &mut self.nodes[node].member {
-            member.is_left = true;
-        }
-        if let Some(stack) = &mut self.nodes[node].stack {
-            stack.handle_disconnect(own);
-        }
-        self.work(node);
+/// Closes the store of a member that ends in order: it has closed its cache, or never had it.
+pub(super) fn close(world: &mut GridWorld, node: usize) {
+    take_requests(world, node);
+    let grid = &mut world.app;
+    let Some(stores) = &mut grid.stores else { return };
+    let Some(store) = grid.members[node].store.take() else { return };
+    stores.refusals += store.refused();
+    if let Err(why) = store.close(world.now) {
+        stores.refuse(format!("{}: {why}", world.nodes[node].name));
     }
+}
 
-    /// Returns the unoccupied places whose stores remember the cache.
-    pub(super) fn places_with_notes(&mut self) -> Vec<usize> {
-        let ended: Vec<usize> = (0..self.nodes.len()).filter(|&node| self.may_restart(node)).collect();
-        let Some(grid) = &mut self.grid else { return Vec::new() };
-        let (Some(stores), config) = (&mut grid.stores, &grid.config) else { return Vec::new() };
-        let mut places = Vec::new();
-        for node in ended {
-            match stores.open(self.nodes[node].place, config) {
-                Ok(store) if matches!(store.recall(), Ok(Some(_))) => places.push(node),
-                Ok(_) => {}
-                Err(why) => stores.refuse(format!("{}: {why}", self.nodes[node].name)),
-            }
-        }
-        places
+/// Ends a member that leaves without waiting longer for unreachable members.
+pub(super) fn end_alone(world: &mut GridWorld, node: usize) {
+    world.note_story(format!("{} ends alone", world.nodes[node].name));
+    close(world, node);
+    let own = world.nodes[node].clock(world.now);
+    world.app.members[node].is_left = true;
+    if let Some(stack) = &mut world.nodes[node].stack {
+        stack.handle_disconnect(own);
     }
+    world.work(node);
+}
+
+/// Returns the nodes of unoccupied places whose stores remember the cache.
+pub(super) fn nodes_with_notes(world: &mut GridWorld) -> Vec<usize> {
+    let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
+    let grid = &mut world.app;
+    let Some(stores) = &mut grid.stores else { return Vec::new() };
+    let mut nodes = Vec::new();
+    for node in ended {
+        match stores.open(world.nodes[node].place, &grid.config) {
+            Ok(store) if matches!(store.recall(), Ok(Some(_))) => nodes.push(node),
+            Ok(_) => {}
+            Err(why) => stores.refuse(format!("{}: {why}", world.nodes[node].name)),
+        }
+    }
+    nodes
 }

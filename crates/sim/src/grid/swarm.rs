@@ -6,6 +6,7 @@ use consort_grid::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 use consort_group::Rng;
 
 use super::backpressure::Backpressure;
+use super::history::Operation;
 use super::iterating_client::IteratingClients;
 use super::keys::Keys;
 use super::listener_client::ListenerClients;
@@ -13,12 +14,11 @@ use super::member::GREATEST;
 use super::stores::{self, Stores};
 use super::transit::Transit;
 use super::workload_mix::{self, WorkloadMix};
-use super::{Grid, checks, full_restart, listener_churn, settle};
+use super::{Grid, GridWorld, checks, full_restart, listener_churn, settle};
 use crate::after_faults::advance;
 use crate::checks::{Broken, Violation};
 use crate::faults::{Faults, Mix};
 use crate::runner::{self, Workload};
-use crate::world::{Traffic, World};
 
 /// The settings of a run, besides the seed.
 #[derive(Clone, Debug)]
@@ -194,9 +194,8 @@ const LISTENERS: u64 = 0x4c49_5354_454e_4552;
 const LOCAL: u64 = 0x4c4f_4341_4c4c_4f43;
 
 /// Draws the cache from the seed.
-fn draw(world: &mut World, seed: u64) -> Grid {
+fn draw(seed: u64, rng: &mut Rng) -> Grid {
     let mut own = Rng::new(seed ^ ITERATIONS);
-    let rng = &mut world.rng;
     let mut config = CacheConfig::new("sim");
     config.mode = match rng.below(11) {
         0 | 1 => CacheMode::Replicated,
@@ -228,8 +227,35 @@ fn draw(world: &mut World, seed: u64) -> Grid {
     grid
 }
 
+/// Formats the settings that were drawn, for a report.
+fn describe(grid: &Grid) -> String {
+    format!(
+        "{:?}, {} segments, {:?}, {:?}, {:?}{}{}",
+        grid.config.mode,
+        grid.config.segments,
+        grid.config.partitions,
+        grid.config.merge,
+        grid.keys,
+        [
+            (grid.is_weighted, ", weighted"),
+            (grid.iterating_clients.is_some(), ", walks"),
+            (grid.listener_clients.is_some(), ", listeners"),
+            (grid.workload.lifespans, ", lifespans"),
+            (grid.workload.clears, ", clears"),
+            (grid.workload.many, ", many keys at once"),
+            (grid.workload.idle, ", max_idle"),
+            (grid.workload.listeners_end, ", listeners end"),
+            (grid.workload.backpressure, ", little room")
+        ]
+        .into_iter()
+        .filter_map(|(is_it, what)| is_it.then_some(what))
+        .collect::<String>(),
+        grid.stores.as_ref().map(Stores::describe).unwrap_or_default()
+    )
+}
+
 /// Runs faults for a while.
-fn run_faults(world: &mut World, faults: &mut Faults, uptime: Duration) -> Result<(), Broken> {
+fn run_faults(world: &mut GridWorld, faults: &mut Faults, uptime: Duration) -> Result<(), Broken> {
     let until = world.now + uptime;
     faults.begin_again(world, until);
     runner::run_faults(world, faults, until, checks::bounds::load)
@@ -237,17 +263,14 @@ fn run_faults(world: &mut World, faults: &mut Faults, uptime: Duration) -> Resul
 
 impl Workload for Plan {
     type Report = Report;
+    type App = Grid;
 
     fn stack(&self) -> &str {
         &self.stack
     }
 
-    fn traffic(&self) -> Traffic {
-        Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 }
-    }
-
-    fn prepare(&self, world: &mut World, seed: u64) {
-        let mut grid = draw(world, seed);
+    fn application(&self, seed: u64, rng: &mut Rng) -> Grid {
+        let mut grid = draw(seed, rng);
         if self.is_parted {
             grid.config.partitions = PartitionHandling::AllowReadWrites;
         }
@@ -280,60 +303,35 @@ impl Workload for Plan {
         {
             grid.injected_bug = self.injected_bug;
         }
-        world.note_story(format!(
-            "{:?}, {} segments, {:?}, {:?}, {:?}{}{}",
-            grid.config.mode,
-            grid.config.segments,
-            grid.config.partitions,
-            grid.config.merge,
-            grid.keys,
-            [
-                (grid.is_weighted, ", weighted"),
-                (grid.iterating_clients.is_some(), ", walks"),
-                (grid.listener_clients.is_some(), ", listeners"),
-                (grid.workload.lifespans, ", lifespans"),
-                (grid.workload.clears, ", clears"),
-                (grid.workload.many, ", many keys at once"),
-                (grid.workload.idle, ", max_idle"),
-                (grid.workload.listeners_end, ", listeners end"),
-                (grid.workload.backpressure, ", little room")
-            ]
-            .into_iter()
-            .filter_map(|(is_it, what)| is_it.then_some(what))
-            .collect::<String>(),
-            grid.stores.as_ref().map(Stores::describe).unwrap_or_default()
-        ));
-        world.grid = Some(grid);
+        grid
     }
 
-    fn run(&self, world: &mut World) -> Result<Report, Broken> {
-        let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
-        let members = if is_local { 1 } else { self.members };
+    fn run(&self, world: &mut GridWorld) -> Result<Report, Broken> {
+        world.note_story(describe(&world.app));
+        let members = if world.app.config.mode == CacheMode::Local { 1 } else { self.members };
         let mut faults = Faults::begin(world, self.mix, members, world.now);
         if self.is_parted {
             faults = faults.parting();
         }
         runner::start_members(world, &faults, members, settle::wait_for)?;
         settle::populate(world);
-        for _ in 0..world.restart_count() {
-            let uptime = world.uptime(self.turmoil);
+        for _ in 0..full_restart::restart_count(world) {
+            let uptime = full_restart::uptime(world, self.turmoil);
             run_faults(world, &mut faults, uptime)?;
             full_restart::stop_and_restart_all(world)?;
         }
-        let uptime = if world.restart_count() > 0 { world.uptime(self.turmoil) } else { self.turmoil };
+        let uptime = if full_restart::restart_count(world) > 0 {
+            full_restart::uptime(world, self.turmoil)
+        } else {
+            self.turmoil
+        };
         run_faults(world, &mut faults, uptime)?;
         // Sometimes the merged entries are inspected, and not later writes.
-        if world
-            .grid
-            .as_ref()
-            .is_some_and(|grid| grid.config.partitions == PartitionHandling::AllowReadWrites)
-            && world.rng.chance(0.7)
-            && let Some(grid) = &mut world.grid
-        {
-            grid.is_busy = false;
+        if world.app.config.partitions == PartitionHandling::AllowReadWrites && world.rng.chance(0.7) {
+            world.app.is_busy = false;
         }
         Faults::end(world);
-        world.heal_stores();
+        stores::heal(world);
         advance(world, Duration::from_secs(2));
         let limit = world.now + self.heal_limit;
         let healed = settle::settle(world, limit, self.settle_limit);
@@ -358,24 +356,14 @@ impl Workload for Plan {
 }
 
 /// Counts the results of a run.
-fn report(world: &World, healed_after: Duration, settled_after: Duration) -> Report {
-    let history = world.grid.as_ref().map(|grid| &grid.history[..]).unwrap_or_default();
-    let count =
-        |is: &dyn Fn(&super::history::Operation) -> bool| history.iter().filter(|one| is(one)).count();
-    let (iterations, refused_iterations) = world
-        .grid
-        .as_ref()
-        .and_then(|grid| grid.iterating_clients.as_ref())
-        .map(IteratingClients::counts)
-        .unwrap_or_default();
-    let (events, gaps) = world
-        .grid
-        .as_ref()
-        .and_then(|grid| grid.listener_clients.as_ref())
-        .map(ListenerClients::counts)
-        .unwrap_or_default();
-    let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
-    let backpressure = world.grid.as_ref().and_then(|grid| grid.backpressure.as_ref());
+fn report(world: &GridWorld, healed_after: Duration, settled_after: Duration) -> Report {
+    let grid = &world.app;
+    let history = &grid.history;
+    let count = |is: &dyn Fn(&Operation) -> bool| history.iter().filter(|one| is(one)).count();
+    let (iterations, refused_iterations) =
+        grid.iterating_clients.as_ref().map(IteratingClients::counts).unwrap_or_default();
+    let (events, gaps) = grid.listener_clients.as_ref().map(ListenerClients::counts).unwrap_or_default();
+    let (stores, backpressure) = (grid.stores.as_ref(), grid.backpressure.as_ref());
     Report {
         trace: world.trace,
         packets: world.totals.packets,

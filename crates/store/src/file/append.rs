@@ -11,63 +11,23 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::compact::Cursor;
+use super::append_state::{Active, Append};
 use super::header::{Header, log_name};
 use super::index::LogFile;
+use super::position::{Position, Tail};
 use super::record::{Encoder, HEAD, Kind};
-use super::reserve::Reserve;
 use super::{FileStore, lock, read, write};
 use crate::disk::DiskFile;
 use crate::error::StoreError;
 use crate::store::Counters;
 
-/// The state of the append lock.
-#[derive(Debug)]
-pub(crate) struct Append {
-    /// The newest file. `None`: the next write begins one.
-    pub(crate) active: Option<Active>,
-    pub(crate) next_file: u32,
-    pub(crate) next_change: u64,
-    /// The compaction in progress.
-    pub(crate) cursor: Option<Cursor>,
-    pub(crate) reserve: Reserve,
-}
-
 thread_local! {
     /// The record buffer, per thread instead of per store: few threads write, but a process may have many
     /// stores.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// The newest file.
-#[derive(Debug)]
-pub(crate) struct Active {
-    pub(crate) number: u32,
-    pub(crate) file: Arc<dyn DiskFile>,
-    pub(crate) len: u32,
-}
-
-/// A position in the log. Later files compare greater.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Position {
-    pub(crate) file: u32,
-    pub(crate) offset: u32,
-}
-
-/// Written data that may not be durable.
-#[derive(Debug, Default)]
-pub(crate) struct Tail {
-    pub(crate) written: Position,
-    file: Option<Arc<dyn DiskFile>>,
-}
-
-impl Tail {
-    pub(crate) fn new(written: Position, file: Arc<dyn DiskFile>) -> Self {
-        Self { written, file: Some(file) }
-    }
 }
 
 /// Which older files a new one retains.
@@ -83,12 +43,6 @@ const BUFFER_KEPT_MAX: usize = 4 << 20;
 /// Bytes that may collect in the page cache before `maintain` syncs them. Rolling waits for a sync; with this
 /// bound it takes about 20 ms at 400 MB/s.
 const WRITE_OUT_BYTES: u32 = 8 << 20;
-
-impl Append {
-    pub(crate) fn new(next_file: u32, next_change: u64, reserve: Reserve) -> Self {
-        Self { active: None, next_file, next_change, cursor: None, reserve }
-    }
-}
 
 impl FileStore {
     /// Returns the append lock, unless the store is read-only.
@@ -284,7 +238,7 @@ impl FileStore {
     fn sync_tail(&self) -> Result<(), StoreError> {
         let (written, file) = {
             let tail = lock(&self.tail);
-            (tail.written, tail.file.clone())
+            (tail.written, tail.file().cloned())
         };
         let Some(file) = file else { return Ok(()) };
         Counters::add(&self.counters.syncs, 1);
@@ -307,26 +261,5 @@ impl FileStore {
 
     pub(crate) fn check_open(&self) -> Result<(), StoreError> {
         if self.is_closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(()) }
-    }
-}
-
-/// The durable position.
-#[derive(Debug, Default)]
-pub(crate) struct Safe(AtomicU64);
-
-impl Safe {
-    fn position(&self) -> Position {
-        let both = self.0.load(Ordering::Acquire);
-        Position { file: (both >> 32) as u32, offset: both as u32 }
-    }
-
-    /// A slow sync must not lower the position of a later one.
-    fn raise(&self, position: Position) {
-        self.0.fetch_max(u64::from(position.file) << 32 | u64::from(position.offset), Ordering::AcqRel);
-    }
-
-    fn offset_in(&self, file: u32) -> u32 {
-        let position = self.position();
-        if position.file == file { position.offset } else { 0 }
     }
 }

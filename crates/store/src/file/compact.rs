@@ -16,11 +16,13 @@
 
 use std::collections::HashMap;
 
-use super::append::{Append, Position};
+use super::append_state::Append;
+use super::compact_cursor::{Cursor, Pass};
 use super::header::log_name;
 use super::index::{Index, Print};
+use super::position::Position;
 use super::record::{HEAD, Kind, Location, Record};
-use super::reserve::Reserve;
+use super::reserve_account::Reserve;
 use super::scan::{Scan, Step};
 use super::{FileStore, lock, read, write};
 use crate::entry::Segment;
@@ -36,23 +38,6 @@ const SMALL_FILES_MAX: usize = 8;
 /// Minimum record bytes of the newest file for sealing it because its records are dead: less would free
 /// little.
 const SEALED_DEAD_MIN: u32 = 2048;
-
-/// The progress of a file's compaction.
-#[derive(Debug)]
-pub(crate) struct Cursor {
-    number: u32,
-    start: u32,
-    scan: Scan,
-    pass: Pass,
-    /// Skips damage, as configured for opening.
-    skips_flaws: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
-    Check,
-    Copy,
-}
 
 /// The actions of a step after its copies are written.
 #[derive(Debug, Default)]

@@ -11,13 +11,17 @@
 //! kept entirely or not at all; of a batch, a prefix may be kept.
 
 mod append;
+mod append_state;
 mod compact;
+mod compact_cursor;
 mod header;
 mod index;
 mod note;
 mod open;
+mod position;
 mod record;
 mod reserve;
+mod reserve_account;
 mod scan;
 
 use std::any::Any;
@@ -28,12 +32,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockRead
 
 use bytes::Bytes;
 
-use self::append::{Active, Append, Keep, Position, Safe, Tail};
+use self::append::Keep;
+use self::append_state::{Active, Append};
 use self::compact::corrupt;
 use self::header::log_name;
 use self::index::{Index, Print};
+use self::position::{Position, Safe, Tail};
 use self::record::{Kind, Location, PUT_HEAD, Record, decode_put, put_len, remove_len, u32_at};
-use self::reserve::Reserve;
+use self::reserve_account::Reserve;
 use crate::disk::{DirectoryLock, Disk, DiskFile, RealDisk};
 use crate::entry::{Change, Entry, Segment};
 use crate::error::{Settings, StoreError};

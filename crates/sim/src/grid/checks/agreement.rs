@@ -6,20 +6,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_grid::{CacheMode, ChunkLimits, Container, Cursor, Entry, Segment, SegmentState, Version};
-use consort_group::Time;
+use consort_grid::{CacheMode, Segment, SegmentState, Version};
 use consort_store::{Part, StoreError};
 
-use super::super::Member;
-use super::super::history::least;
+use super::super::GridWorld;
+use super::super::member::{Member, alive};
 use super::super::workload_mix::SHORT_MAX;
+use super::contents::{Contents, contents, judged};
 use crate::checks::Broken;
-use crate::world::World;
 
 type Whole = BTreeMap<Bytes, (Version, Bytes)>;
-
-/// Versions and values; no value where only the store has it.
-type Contents = BTreeMap<Bytes, (Version, Option<Bytes>)>;
 
 /// The entries of a segment in a store.
 struct Stored {
@@ -79,23 +75,19 @@ impl Stored {
     }
 }
 
-pub(crate) fn check(world: &World) -> Result<(), Broken> {
-    let alive: Vec<_> = world.nodes.iter().filter(|node| node.is_alive()).collect();
-    let first = alive.iter().find_map(|node| node.member.as_ref()?.topology());
-    let Some(topology) = first else { return Ok(()) };
-    if world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation) {
+pub(crate) fn check(world: &GridWorld) -> Result<(), Broken> {
+    let Some(topology) = alive(world).find_map(|(_, member)| member.topology()) else { return Ok(()) };
+    if world.app.config.mode == CacheMode::Invalidation {
         return super::invalidation::one_holder(world);
     }
-    let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
-    let passivation = stores.is_some_and(|stores| stores.kind.passivation);
+    let passivation = world.app.stores.as_ref().is_some_and(|stores| stores.kind.passivation);
     // While clients go on, owners remove expired entries one after the other.
-    let is_busy = world.grid.as_ref().is_some_and(|grid| grid.is_busy);
+    let is_busy = world.app.is_busy;
     let is_judged =
         |remaining: Option<Duration>| !is_busy || remaining.is_none_or(|remaining| remaining > SHORT_MAX);
     for segment in topology.current.segments() {
         let mut known: Option<(&str, Whole)> = None;
-        for node in &alive {
-            let Some(member) = &node.member else { continue };
+        for (node, member) in alive(world) {
             let state = member.container.state(segment);
             let is_owner = topology.current.owners(segment).any(|owner| *owner == node.address);
             let wanted = if is_owner { SegmentState::Owned } else { SegmentState::Absent };
@@ -106,7 +98,7 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
             let stored = Stored::of(member, segment, passivation, is_judged)
                 .map_err(|why| ("stores can be read", why))?;
             let own = if is_owner {
-                judged(&member.container, segment, node.member_clock(world.now), is_judged)
+                judged(&member.container, segment, node.application_clock(world.now), is_judged)
             } else {
                 BTreeMap::new()
             };
@@ -144,33 +136,14 @@ pub(crate) fn check(world: &World) -> Result<(), Broken> {
 }
 
 /// Returns the keys that the owners have, with their versions.
-pub(crate) fn there(world: &World) -> BTreeMap<Bytes, Version> {
-    let alive = || world.nodes.iter().filter(|node| node.is_alive());
-    let first = alive().find_map(|node| node.member.as_ref()?.topology());
+pub(crate) fn there(world: &GridWorld) -> BTreeMap<Bytes, Version> {
     let mut all = BTreeMap::new();
-    for (topology, node) in first.into_iter().flat_map(|topology| alive().map(move |node| (topology, node))) {
-        let Some(member) = &node.member else { continue };
+    let Some(topology) = alive(world).find_map(|(_, member)| member.topology()) else { return all };
+    for (node, member) in alive(world) {
         for segment in topology.current.segments_of(&node.address) {
-            let own = contents(&member.container, segment, node.member_clock(world.now));
+            let own = contents(&member.container, segment, node.application_clock(world.now));
             all.extend(own.into_iter().map(|(key, (version, _))| (key, version)));
         }
     }
     all
-}
-
-pub(super) fn contents(container: &Container, segment: Segment, now: Time) -> Contents {
-    judged(container, segment, now, |_| true)
-}
-
-fn judged(
-    container: &Container,
-    segment: Segment,
-    now: Time,
-    is_judged: impl Fn(Option<Duration>) -> bool,
-) -> Contents {
-    let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
-    let Ok(chunk) = container.chunk(segment, Cursor::START, limits, now) else { return Contents::new() };
-    let value = |entry: &Entry| (!entry.is_passive()).then(|| entry.value.clone());
-    let entries = chunk.entries.into_iter().filter(|(_, entry)| is_judged(least(entry.lifetime)));
-    entries.map(|(key, entry)| (key, (entry.version, value(&entry)))).collect()
 }

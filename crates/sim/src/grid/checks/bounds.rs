@@ -5,10 +5,12 @@ use std::time::Duration;
 use consort_group::Time;
 
 use crate::checks::Broken;
-use crate::grid::client::TIMEOUT;
+use crate::grid::GridWorld;
+use crate::grid::fault_preconditions::grid_state;
 use crate::grid::history::Operation;
+use crate::grid::member::alive;
+use crate::grid::operations::TIMEOUT;
 use crate::node::Node;
-use crate::world::World;
 
 /// The tolerance of an operation's timeout: slow clocks, and the interval at which members check.
 const LATE: Duration = Duration::from_secs(1);
@@ -25,7 +27,7 @@ const DEFERRED_MAX: usize = 5_000;
 const RECORDS_MAX: usize = 5_000;
 
 /// Checks that every operation ends in its time, if its member goes on.
-pub(super) fn deadlines(world: &World, history: &[Operation]) -> Result<(), Broken> {
+pub(super) fn deadlines(world: &GridWorld, history: &[Operation]) -> Result<(), Broken> {
     for operation in history {
         let node = &world.nodes[operation.node];
         let end = operation.ended.or(node.ended).unwrap_or(world.now);
@@ -48,9 +50,8 @@ fn paused(node: &Node, from: Time, to: Time) -> Duration {
 }
 
 /// Checks the bounds that hold at any time.
-pub(crate) fn load(world: &World) -> Result<(), Broken> {
-    for node in world.nodes.iter().filter(|node| node.is_alive()) {
-        let Some(member) = &node.member else { continue };
+pub(crate) fn load(world: &GridWorld) -> Result<(), Broken> {
+    for (node, member) in alive(world) {
         let load = member.node.load(member.cache);
         if load.calls > CALLS_MAX || load.deferred + load.parked > DEFERRED_MAX || load.records > RECORDS_MAX
         {
@@ -61,10 +62,8 @@ pub(crate) fn load(world: &World) -> Result<(), Broken> {
 }
 
 /// Checks that one member requested no more bytes of values at a time than another accepts, except for one larger value.
-fn responses(world: &World) -> Result<(), Broken> {
-    let Some(backpressure) = world.grid.as_ref().and_then(|grid| grid.backpressure.as_ref()) else {
-        return Ok(());
-    };
+fn responses(world: &GridWorld) -> Result<(), Broken> {
+    let Some(backpressure) = &world.app.backpressure else { return Ok(()) };
     // A call whose value's size changes meanwhile requests twice as much.
     let bound = backpressure.limits.owner_bytes.max(2 * backpressure.largest);
     if backpressure.most > bound {
@@ -76,10 +75,9 @@ fn responses(world: &World) -> Result<(), Broken> {
 
 /// Checks the records once all members have exchanged messages again: a member may have its last write in every segment
 /// recorded, and a node that is no member has none.
-pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
-    let alive: Vec<&Node> = world.nodes.iter().filter(|node| node.is_alive()).collect();
-    for node in &alive {
-        let Some(member) = &node.member else { continue };
+pub(crate) fn nothing_left(world: &GridWorld) -> Result<(), Broken> {
+    let count = alive(world).count();
+    for (node, member) in alive(world) {
         let Some(topology) = member.topology() else { continue };
         let load = member.node.load(member.cache);
         if load.calls + load.deferred + load.parked > 0 {
@@ -90,8 +88,8 @@ pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
             return Err(("nothing waits after faults", format!("{}: {responses:?}", node.name)));
         }
         let segments = topology.current.segments_of(&node.address).count();
-        if load.orphans > 0 || load.records > alive.len() * segments {
-            let state = world.grid_state();
+        if load.orphans > 0 || load.records > count * segments {
+            let state = grid_state(world);
             let what = format!("{}: {load:?} in {segments} segments{state}", node.name);
             return Err(("records are forgotten", what));
         }

@@ -4,14 +4,14 @@
 //! Excused are, as in [`super::iterations`], a clear whose keys may come from a member that was removed from the topology and did
 //! not know it, and reads as in [`super::register`].
 
+use super::super::GridWorld;
 use super::super::bulk_client::BulkOperation;
 use super::super::history::Operation;
 use super::{describe, merges};
 use crate::checks::Broken;
-use crate::world::World;
 
-pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
-    let bulk = world.grid.iter().flat_map(|grid| &grid.bulk);
+pub(super) fn check(world: &GridWorld, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
+    let bulk = world.app.bulk.iter();
     let clears: Vec<&BulkOperation> = bulk.filter(|one| one.is_clear && !one.is_excused).collect();
     if clears.is_empty() || merges::has_parted(world) {
         return Ok(());

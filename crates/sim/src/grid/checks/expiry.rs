@@ -10,22 +10,20 @@ use std::time::Duration;
 use consort_grid::{Outcome, Segment, Stored};
 use consort_group::Time;
 
-use super::super::history::Operation;
-use super::agreement::contents;
+use super::super::GridWorld;
+use super::super::history::{Operation, ROUNDED};
+use super::super::member::alive;
+use super::contents::contents;
 use super::{describe, merges};
 use crate::checks::Broken;
 use crate::faults::{FASTEST, SLOWEST};
-use crate::world::World;
-
-/// The rounding error of times: stores keep times in milliseconds, and round each time that they are read.
-pub(crate) const ROUNDED: Duration = Duration::from_millis(20);
 
 /// The limit of hand-overs of an entry that lives a few seconds: each uses a late frame, to a segment's next owner, and from
 /// there to the one after it.
 const HOPS: u32 = 3;
 
 /// Checks each operation by itself, and the entry that it returned.
-pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
+pub(super) fn check(world: &GridWorld, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
     for operation in operations {
         let (Some(stored), Some(ended)) = (given(operation), operation.ended) else { continue };
         let describe = || describe(world, key, operation);
@@ -56,8 +54,8 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
 }
 
 /// Returns how much later than the writer owners may have received a write.
-pub(super) fn late(world: &World, from: Time, to: Time) -> Duration {
-    let transit = world.grid.as_ref().and_then(|grid| grid.transit.as_ref());
+pub(super) fn late(world: &GridWorld, from: Time, to: Time) -> Duration {
+    let transit = world.app.transit.as_ref();
     transit.map_or(Duration::ZERO, |transit| transit.longest(from, to) * HOPS)
 }
 
@@ -74,12 +72,11 @@ fn writer<'a>(operations: &[&'a Operation], stored: &Stored) -> Option<&'a Opera
 }
 
 /// Checks that no memory has an entry left whose lifetime ends within the run.
-pub(crate) fn nothing_left(world: &World) -> Result<(), Broken> {
-    for node in world.nodes.iter().filter(|node| node.is_alive()) {
-        let Some(member) = &node.member else { continue };
+pub(crate) fn nothing_left(world: &GridWorld) -> Result<(), Broken> {
+    for (node, member) in alive(world) {
         for segment in (0..member.container.segment_count()).map(Segment) {
             let at = |time| contents(&member.container, segment, time);
-            let there = at(node.member_clock(world.now));
+            let there = at(node.application_clock(world.now));
             if let Some((key, (version, _))) =
                 at(Time::ZERO).iter().find(|(key, _)| !there.contains_key(*key))
             {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use consort_group::Time;
 
-use super::super::client::TIMEOUT;
-use super::super::history::Operation;
-use super::expiry::{ROUNDED, given, late};
+use super::super::history::{Operation, ROUNDED};
+use super::super::operations::TIMEOUT;
+use super::expiry::{given, late};
 use super::{Done, OfKey};
 use crate::checks::Broken;
 use crate::faults::{FASTEST, SLOWEST};
@@ -76,7 +76,7 @@ fn used_is_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), Broken
 
 /// Returns whether the members that may have returned an entry still know that.
 fn is_known(of_key: &OfKey<'_>, read: &Operation, until: Time) -> bool {
-    let lost = of_key.world.grid.iter().flat_map(|grid| &grid.lost);
+    let lost = of_key.world.app.lost.iter();
     let mut since = lost.filter(|(_, at)| (read.began..=until).contains(at));
     !read.is_excused && !since.any(|(node, _)| read.readers.contains(node))
 }

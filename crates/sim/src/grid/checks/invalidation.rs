@@ -5,13 +5,15 @@
 //! partitions have gone on without each other, only reads after the merge are judged, and not against writes of members that
 //! did not know of the merge.
 
+use super::super::GridWorld;
 use super::super::history::Operation;
 use super::super::keys::Kind;
+use super::super::member::alive;
+use super::contents::contents;
 use super::{describe, merges};
 use crate::checks::Broken;
-use crate::world::World;
 
-pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
+pub(super) fn check(world: &GridWorld, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
     if Kind::of(key) == Kind::Counter {
         // Each member is judged for itself, because values do not name their writers.
         return Ok(());
@@ -44,14 +46,11 @@ pub(super) fn check(world: &World, key: &[u8], operations: &[&Operation]) -> Res
 }
 
 /// Checks, once every member has read every key, that one member at most has each key.
-pub(crate) fn one_holder(world: &World) -> Result<(), Broken> {
+pub(crate) fn one_holder(world: &GridWorld) -> Result<(), Broken> {
     let mut holders = std::collections::BTreeMap::new();
-    for node in world.nodes.iter().filter(|node| node.is_alive()) {
-        let Some(member) = &node.member else { continue };
+    for (node, member) in alive(world) {
         for segment in (0..member.container.segment_count()).map(consort_grid::Segment) {
-            for key in super::agreement::contents(&member.container, segment, node.member_clock(world.now))
-                .into_keys()
-            {
+            for key in contents(&member.container, segment, node.application_clock(world.now)).into_keys() {
                 if let Some(other) = holders.insert(key.clone(), &node.name) {
                     return Err(("one member has a key", format!("{key:?}: {other} and {}", node.name)));
                 }

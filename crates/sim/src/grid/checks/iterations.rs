@@ -12,14 +12,15 @@ use bytes::Bytes;
 use consort_grid::{CacheMode, Guarantee, IterationError, OperationError, Projection, Version, segment_of};
 use consort_group::Time;
 
+use super::super::GridWorld;
+use super::super::fault_preconditions::grid_state;
 use super::super::iterating_client::Iteration;
 use super::super::keys::Kind;
 use super::OfKey;
 use crate::checks::Broken;
-use crate::world::World;
 
 /// Checks each iteration by itself.
-pub(super) fn all(world: &World) -> Result<(), Broken> {
+pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     for iteration in iterations(world) {
         if iteration.held > iteration.publication.batch {
             return Err(("iterations hold no more than their batch", describe(world, iteration)));
@@ -40,27 +41,24 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
 }
 
 /// Checks, once all members are back and the cluster is quiet, that every iteration has ended.
-pub(crate) fn none_left(world: &World) -> Result<(), Broken> {
+pub(crate) fn none_left(world: &GridWorld) -> Result<(), Broken> {
     let is_left =
         |iteration: &&Iteration| iteration.ended.is_none() && world.nodes[iteration.node].is_alive();
     match iterations(world).iter().find(is_left) {
         Some(iteration) => {
-            Err(("no iteration hangs", format!("{}{}", describe(world, iteration), world.grid_state())))
+            Err(("no iteration hangs", format!("{}{}", describe(world, iteration), grid_state(world))))
         }
         None => Ok(()),
     }
 }
 
-fn is_right(world: &World, iteration: &Iteration, error: &IterationError) -> bool {
+fn is_right(world: &GridWorld, iteration: &Iteration, error: &IterationError) -> bool {
     match error {
         IterationError::Operation(OperationError::StoreReadFailed { .. }) => {
-            let stores = world.grid.as_ref().and_then(|grid| grid.stores.as_ref());
-            stores.is_some_and(super::super::Stores::has_faults)
+            world.app.stores.as_ref().is_some_and(super::super::Stores::has_faults)
         }
         IterationError::Operation(OperationError::Degraded { .. }) => true,
-        IterationError::Operation(OperationError::Closed) => {
-            world.nodes[iteration.node].member.as_ref().is_none_or(|member| member.is_left)
-        }
+        IterationError::Operation(OperationError::Closed) => world.app.members[iteration.node].is_left,
         _ => false,
     }
 }
@@ -70,7 +68,7 @@ pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 
 /// Returns the entries that came in all iterations, by key, in the order in which they came: the check of a key reads its own
 /// entries only.
-pub(super) fn found(world: &World) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
+pub(super) fn found(world: &GridWorld) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
     for (nth, iteration) in iterations(world).iter().enumerate() {
         for (key, version, value) in &iteration.found {
@@ -83,7 +81,7 @@ pub(super) fn found(world: &World) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
 /// Checks a key in all iterations, which returned these entries of it.
 pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), Broken> {
     let world = of_key.world;
-    let Some(grid) = &world.grid else { return Ok(()) };
+    let grid = &world.app;
     if grid.config.mode == CacheMode::Invalidation {
         return Ok(());
     }
@@ -144,7 +142,7 @@ fn is_there(of_key: &OfKey<'_>, iteration: &Iteration, ended: Time) -> bool {
 
 /// Checks, in a quiet cluster, that the last iterations count all entries. Each iteration that began then has returned the
 /// owners' entries.
-pub(crate) fn whole(world: &World, first: usize, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
+pub(crate) fn whole(world: &GridWorld, first: usize, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     for iteration in iterations(world).iter().skip(first) {
         let found: BTreeMap<Bytes, Version> =
             iteration.found.iter().map(|(key, version, _)| (key.clone(), *version)).collect();
@@ -156,9 +154,13 @@ pub(crate) fn whole(world: &World, first: usize, there: &BTreeMap<Bytes, Version
     Ok(())
 }
 
-fn iterations(world: &World) -> &[Iteration] {
-    let iterating_clients = world.grid.as_ref().and_then(|grid| grid.iterating_clients.as_ref());
-    iterating_clients.map(|iterating_clients| &iterating_clients.iterations[..]).unwrap_or_default()
+fn iterations(world: &GridWorld) -> &[Iteration] {
+    world
+        .app
+        .iterating_clients
+        .as_ref()
+        .map(|iterating_clients| &iterating_clients.iterations[..])
+        .unwrap_or_default()
 }
 
 fn counts(iteration: &Iteration) -> BTreeMap<&Bytes, usize> {
@@ -170,7 +172,7 @@ fn counts(iteration: &Iteration) -> BTreeMap<&Bytes, usize> {
 }
 
 /// Formats an iteration for a report.
-fn describe(world: &World, iteration: &Iteration) -> String {
+fn describe(world: &GridWorld, iteration: &Iteration) -> String {
     format!(
         "an iteration of {} from {:?} to {:?}, {:?}: {:?}, {} entries, {} held at most{}",
         world.nodes[iteration.node].name,

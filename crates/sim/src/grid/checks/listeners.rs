@@ -9,19 +9,18 @@ use bytes::Bytes;
 use consort_grid::{CacheMode, EntryEvent, Event, EventKind, ListenError, ReplicaTracker, Scope, Version};
 use consort_group::{Address, Time};
 
+use super::super::GridWorld;
 use super::super::history::Operation;
 use super::super::listener_client::{FEW, ListenerClient};
 use super::merges;
 use crate::checks::Broken;
-use crate::node::Node;
-use crate::world::World;
 
 /// The longest time from a merge until a listener receives the gap for the events that it missed: the members install
 /// topologies, and all primaries send marks.
 const GAP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Checks each listener by itself.
-pub(super) fn all(world: &World) -> Result<(), Broken> {
+pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     for listener_client in listener_clients(world) {
         is_right_to_end(world, listener_client)?;
         no_gap_where_nothing_is_lost(world, listener_client)?;
@@ -31,7 +30,7 @@ pub(super) fn all(world: &World) -> Result<(), Broken> {
 }
 
 /// Checks a key in all listeners.
-pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
+pub(super) fn check(world: &GridWorld, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
     for listener_client in listener_clients(world) {
         let told: Vec<(Time, &EntryEvent)> =
             entries(listener_client).filter(|(_, event)| event.key == *key).collect();
@@ -44,7 +43,7 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
 }
 
 /// Checks, once the cluster is quiet, that a replica built from a listener's events equals the cache.
-pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
+pub(crate) fn replicas(world: &GridWorld, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     let keeps = |listener_client: &&ListenerClient| {
         let is_of_all = listener_client.options.with_state && listener_client.options.scope == Scope::Cluster;
         is_of_all && listener_client.ended.is_none() && is_there(world, listener_client)
@@ -69,8 +68,8 @@ pub(crate) fn replicas(world: &World, there: &BTreeMap<Bytes, Version>) -> Resul
 }
 
 /// Checks that a listener ends with its member, or with the reason why the current entries cannot be read.
-fn is_right_to_end(world: &World, listener_client: &ListenerClient) -> Result<(), Broken> {
-    let is_left = world.nodes[listener_client.node].member.as_ref().is_none_or(|member| member.is_left);
+fn is_right_to_end(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
+    let is_left = world.app.members[listener_client.node].is_left;
     match &listener_client.failed {
         None | Some(ListenError::State(_)) => Ok(()),
         Some(_) if is_left => Ok(()),
@@ -82,8 +81,8 @@ fn is_right_to_end(world: &World, listener_client: &ListenerClient) -> Result<()
 
 /// Checks the gaps in a cache that is the member's own: no events come over the network that could be lost, so there is a gap
 /// only if the reader was too slow.
-fn no_gap_where_nothing_is_lost(world: &World, listener_client: &ListenerClient) -> Result<(), Broken> {
-    let is_local = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Local);
+fn no_gap_where_nothing_is_lost(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
+    let is_local = world.app.config.mode == CacheMode::Local;
     if !is_local || listener_client.options.events_max == FEW || listener_client.last_gap().is_none() {
         return Ok(());
     }
@@ -91,11 +90,11 @@ fn no_gap_where_nothing_is_lost(world: &World, listener_client: &ListenerClient)
 }
 
 /// Checks that the versions of a key only grow since the last gap, and that each event follows from the one before.
-fn in_order(world: &World, listener_client: &ListenerClient) -> Result<(), Broken> {
+fn in_order(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     // In that mode, removals by other members carry the version that the entry had.
     let is_taken = |event: &EntryEvent| {
         matches!(event.kind, EventKind::Removed | EventKind::Expired)
-            && world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation)
+            && world.app.config.mode == CacheMode::Invalidation
     };
     let mut last: BTreeMap<&Bytes, &EntryEvent> = BTreeMap::new();
     // An event that follows from a missed one: a gap comes after it.
@@ -132,7 +131,7 @@ fn in_order(world: &World, listener_client: &ListenerClient) -> Result<(), Broke
 /// Checks the previous value, for a listener that asks for it: it is the value of the event before. Merges do not report the
 /// previous values of each partition, and an entry that was read may be ahead of its change.
 fn has_previous(
-    world: &World,
+    world: &GridWorld,
     listener_client: &ListenerClient,
     before: &EntryEvent,
     event: &EntryEvent,
@@ -147,7 +146,7 @@ fn has_previous(
     if is_free || [event.kind, before.kind].contains(&EventKind::Existing) {
         return true;
     }
-    let may_be_stored = world.grid.as_ref().is_some_and(|grid| grid.stores.is_some());
+    let may_be_stored = world.app.stores.is_some();
     let was_there = !matches!(before.kind, EventKind::Removed | EventKind::Expired);
     match &event.previous {
         // An entry that only the store has is not loaded for its expiration.
@@ -161,7 +160,7 @@ fn has_previous(
 
 /// Checks that an event matches the listener's options and comes in time.
 fn is_asked_for(
-    world: &World,
+    world: &GridWorld,
     listener_client: &ListenerClient,
     at: Time,
     event: &EntryEvent,
@@ -169,7 +168,7 @@ fn is_asked_for(
 ) -> Result<(), Broken> {
     let is_removal = matches!(event.kind, EventKind::Removed | EventKind::Expired);
     // A merge policy removes, too, and in invalidation mode so does a write.
-    let is_invalidation = world.grid.as_ref().is_some_and(|grid| grid.config.mode == CacheMode::Invalidation);
+    let is_invalidation = world.app.config.mode == CacheMode::Invalidation;
     let is_free =
         is_removal && (is_invalidation || merges::has_parted(world)) || !is_removal && event.value.is_none();
     let is_it = |write: &&&Operation| match event.kind {
@@ -185,7 +184,7 @@ fn is_asked_for(
 
 /// Checks that every acknowledged change arrived that began after the listener was ready, and after its last gap.
 fn nothing_missing(
-    world: &World,
+    world: &GridWorld,
     listener_client: &ListenerClient,
     told: &[(Time, &EntryEvent)],
     operations: &[&Operation],
@@ -237,35 +236,34 @@ fn nothing_missing(
 /// after their views. A member that is cut off again meanwhile keeps its partition's topology, in which all may be members. A
 /// listener that begins anew while a primary is unreachable receives no event and no gap before that primary is back, because
 /// the primary has to confirm the listener.
-fn has_ended_before_its_gap(world: &World, listener_client: &ListenerClient, write: &Operation) -> bool {
+fn has_ended_before_its_gap(world: &GridWorld, listener_client: &ListenerClient, write: &Operation) -> bool {
     let Some(ended) = listener_client.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
     let since = write.began.max(Time(ended.0.saturating_sub(gap_limit)));
-    let own = &world.nodes[listener_client.node];
+    let (nodes, members) = (&world.nodes, &world.app.members);
+    let own = listener_client.node;
     let is_write_behind = |(version, _): (Version, Time)| {
-        own.topologies_between(ended, ended).last().is_none_or(|last| last.id < version.topology())
+        members[own].topologies_between(ended, ended).last().is_none_or(|last| last.id < version.topology())
     };
     if write.acknowledged().is_some_and(is_write_behind)
-        || own.topologies_between(since, ended).any(|topology| topology.is_degraded)
+        || members[own].topologies_between(since, ended).any(|topology| topology.is_degraded)
     {
         return true;
     }
-    let others = write.readers.iter().map(|&node| &world.nodes[node]);
-    others.filter(|other| other.ended.is_none_or(|at| since < at)).any(|other| {
-        let lacks = |node: &Node, address: &Address| {
-            let mut topologies = node.topologies_between(since, ended);
-            node.views_between(since, ended).any(|view| !view.contains(address))
-                || topologies
-                    .any(|topology| topology.members.iter().all(|one| one.member.address != *address))
-        };
-        lacks(own, &other.address) || lacks(other, &own.address)
-    })
+    let lacks = |node: usize, address: &Address| {
+        let mut topologies = members[node].topologies_between(since, ended);
+        nodes[node].views_between(since, ended).any(|view| !view.contains(address))
+            || topologies.any(|topology| topology.members.iter().all(|one| one.member.address != *address))
+    };
+    let mut others = write.readers.iter().filter(|&&other| nodes[other].ended.is_none_or(|at| since < at));
+    others.any(|&other| lacks(own, &nodes[other].address) || lacks(other, &nodes[own].address))
 }
 
 /// Returns whether the listener and its member stay to the end.
-fn is_there(world: &World, listener_client: &ListenerClient) -> bool {
+fn is_there(world: &GridWorld, listener_client: &ListenerClient) -> bool {
     let node = &world.nodes[listener_client.node];
-    let stays = node.member.as_ref().is_some_and(|member| !member.is_left && !member.is_leaving);
+    let member = &world.app.members[listener_client.node];
+    let stays = !member.is_left && !member.is_leaving;
     listener_client.has_begun() && listener_client.failed.is_none() && node.is_alive() && stays
 }
 
@@ -276,13 +274,12 @@ fn entries(listener_client: &ListenerClient) -> impl Iterator<Item = (Time, &Ent
     })
 }
 
-fn listener_clients(world: &World) -> &[ListenerClient] {
-    let listener_clients = world.grid.as_ref().and_then(|grid| grid.listener_clients.as_ref());
-    listener_clients.map(|listener_clients| &listener_clients.all[..]).unwrap_or_default()
+fn listener_clients(world: &GridWorld) -> &[ListenerClient] {
+    world.app.listener_clients.as_ref().map(|listener_clients| &listener_clients.all[..]).unwrap_or_default()
 }
 
 /// Formats a listener for a report.
-fn describe(world: &World, listener_client: &ListenerClient) -> String {
+fn describe(world: &GridWorld, listener_client: &ListenerClient) -> String {
     format!(
         "a listener of {}, {:?}, ready {:?}, last gap {:?}, ended {:?}, {} events",
         world.nodes[listener_client.node].name,

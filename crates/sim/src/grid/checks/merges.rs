@@ -25,15 +25,14 @@ use bytes::Bytes;
 use consort_grid::{MergePolicy, PartitionHandling, SplitPoint, Stored, Topology, Version};
 use consort_group::Time;
 
-use super::super::Grid;
 use super::super::history::Operation;
 use super::super::keys::Kind;
+use super::super::{Grid, GridWorld};
 use crate::checks::Broken;
-use crate::world::World;
 
 /// Returns whether partitions may have gone on without each other in this run.
-pub(super) fn has_parted(world: &World) -> bool {
-    let Some(grid) = &world.grid else { return false };
+pub(super) fn has_parted(world: &GridWorld) -> bool {
+    let grid = &world.app;
     grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
 }
 
@@ -42,16 +41,16 @@ type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
 /// A key's operations, in the order in which they began.
 struct Merged<'a> {
-    world: &'a World,
+    world: &'a GridWorld,
     key: &'a Bytes,
     operations: &'a [&'a Operation],
 }
 
-pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
+pub(super) fn check(world: &GridWorld, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
     let last = operations.iter().rev().find(|one| one.is_look() && one.read().is_some());
     let merged = Merged { world, key, operations };
     merged.is_written()?;
-    if world.grid.as_ref().is_some_and(|grid| grid.has_forsaken) {
+    if world.app.has_forsaken {
         return Ok(());
     }
     // The value that all members have in the end, if it was read.
@@ -59,7 +58,7 @@ pub(super) fn check(world: &World, key: &Bytes, operations: &[&Operation]) -> Re
     merged.nothing_comes_back(last)?;
     match Kind::of(key) {
         // A clear removes the key.
-        Kind::Private if world.grid.as_ref().is_none_or(|grid| !grid.workload.clears) => {
+        Kind::Private if !world.app.workload.clears => {
             merged.one_writer(last)?;
         }
         // An expiration in one partition is no change by that partition.
@@ -100,8 +99,8 @@ impl Merged<'_> {
     /// Returns whether a policy that chooses a value has chosen this one against a newer one. That is a change by the
     /// partition for which it has chosen, also if a third partition had replaced the value.
     fn is_chosen(&self, last: &Stored) -> bool {
-        let policy = self.world.grid.as_ref().map(|grid| &grid.config.merge);
-        if !matches!(policy, Some(MergePolicy::PreferredNonNull | MergePolicy::Custom(_))) {
+        let policy = &self.world.app.config.merge;
+        if !matches!(policy, MergePolicy::PreferredNonNull | MergePolicy::Custom(_)) {
             return false;
         }
         let acknowledged = || {
@@ -136,8 +135,7 @@ impl Merged<'_> {
         if is_lasting || last.is_some_and(|last| uncertain.contains(&&last.value)) {
             return Ok(());
         }
-        let removes =
-            self.world.grid.as_ref().is_some_and(|grid| grid.config.merge == MergePolicy::RemoveAll);
+        let removes = self.world.app.config.merge == MergePolicy::RemoveAll;
         // An uncertain write may have been done in another partition.
         if is_unbroken && (uncertain.is_empty() || last.is_some()) || last.is_none() && !removes {
             let what = format!("{last:?} in the end, but {}", self.describe(standing));
@@ -147,7 +145,7 @@ impl Merged<'_> {
     }
 
     fn policy(&self, last: Option<&Stored>) -> Result<(), Broken> {
-        let Some(grid) = &self.world.grid else { return Ok(()) };
+        let grid = &self.world.app;
         let Some(end) = grid.newest.first().filter(|_| self.is_certain() && !self.is_of_both(last)) else {
             return Ok(());
         };
@@ -274,7 +272,7 @@ impl Merged<'_> {
 
     /// Returns whether a write was under way when members parted, or when its caller came to another partition.
     fn spans_a_parting(&self, operation: &Operation) -> bool {
-        let mut parted = self.world.grid.iter().flat_map(|grid| grid.parted.values());
+        let mut parted = self.world.app.parted.values();
         // A write may go on after its caller has stopped waiting.
         let ended = operation.ended.filter(|_| !operation.is_uncertain());
         let is_within = |at: &Time| *at >= operation.began && ended.is_none_or(|ended| *at <= ended);

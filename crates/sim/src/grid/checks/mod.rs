@@ -22,6 +22,7 @@
 pub(super) mod agreement;
 pub(super) mod bounds;
 mod clears;
+mod contents;
 mod counters;
 pub(super) mod expiry;
 mod idle;
@@ -39,14 +40,14 @@ use bytes::Bytes;
 use consort_grid::{CacheMode, Version};
 use consort_group::Time;
 
+use super::GridWorld;
 use super::history::Operation;
 use super::keys::Kind;
 use crate::checks::Broken;
-use crate::world::World;
 
 /// Checks the history.
-pub(super) fn all(world: &World) -> Result<(), Broken> {
-    let Some(grid) = &world.grid else { return Ok(()) };
+pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
+    let grid = &world.app;
     bounds::deadlines(world, &grid.history)?;
     grid.stores.iter().try_for_each(super::Stores::check)?;
     iterations::all(world)?;
@@ -105,7 +106,7 @@ pub(super) struct Done<'a> {
 
 /// The history of a key.
 pub(super) struct OfKey<'a> {
-    pub(super) world: &'a World,
+    pub(super) world: &'a GridWorld,
     pub(super) key: &'a Bytes,
     /// In the order in which they began.
     pub(super) operations: Vec<&'a Operation>,
@@ -117,7 +118,7 @@ pub(super) struct OfKey<'a> {
 }
 
 impl<'a> OfKey<'a> {
-    fn new(world: &'a World, key: &'a Bytes, operations: Vec<&'a Operation>) -> Result<Self, Broken> {
+    fn new(world: &'a GridWorld, key: &'a Bytes, operations: Vec<&'a Operation>) -> Result<Self, Broken> {
         let mut of_key = Self {
             world,
             key,
@@ -225,7 +226,7 @@ impl<'a> OfKey<'a> {
 }
 
 /// Formats an operation for a report.
-fn describe(world: &World, key: &[u8], operation: &Operation) -> String {
+fn describe(world: &GridWorld, key: &[u8], operation: &Operation) -> String {
     format!(
         "{} at {}: {:?} from {:?} to {:?}: {:?}{}",
         String::from_utf8_lossy(key),

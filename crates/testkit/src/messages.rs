@@ -1,5 +1,5 @@
-//! Proptest strategies for requests and responses of every operation and version. The fuzz targets start with
-//! them, too.
+//! Strategies for requests and responses of every operation and version, for tests of the codec and as inputs of its fuzz
+//! targets.
 
 use std::sync::Arc;
 
@@ -347,8 +347,8 @@ fn header(version: ProtocolVersion) -> impl Strategy<Value = RequestHeader> {
         })
 }
 
-/// A request of this operation and version.
-pub(crate) fn request(version: ProtocolVersion, opcode: Opcode) -> impl Strategy<Value = Request> {
+/// Returns a strategy for requests of this operation and version.
+pub fn request(version: ProtocolVersion, opcode: Opcode) -> impl Strategy<Value = Request> {
     (header(version), body(version, opcode)).prop_map(|(header, body)| Request { header, body })
 }
 
@@ -459,6 +459,15 @@ fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBod
         Opcode::StartGetStream => piece(true),
         Opcode::NextGetStream => piece(false),
         Opcode::StartPutStream => of_stream(any::<i32>().prop_map(stream::Response::Started).boxed()),
+        _ => answer_of_object(opcode),
+    }
+}
+
+/// Returns a strategy for bodies of responses about transactions, counters and multimaps, or an empty one.
+fn answer_of_object(opcode: Opcode) -> BoxedStrategy<ResponseBody> {
+    use ResponseBody as B;
+    let values = || vec(bytes(), 0..5);
+    match opcode {
         Opcode::PrepareTx | Opcode::PrepareTx2 | Opcode::CommitTx | Opcode::RollbackTx => {
             any::<i32>().prop_map(|code| B::Transaction(transaction::Response::Code(code))).boxed()
         }
@@ -494,8 +503,8 @@ fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBod
     }
 }
 
-/// A response to a request of this operation and version, with the request's context.
-pub(crate) fn response(
+/// Returns a strategy for responses to requests of this operation and version, with the request's context.
+pub fn response(
     version: ProtocolVersion,
     opcode: Opcode,
 ) -> impl Strategy<Value = (RequestContext, Response)> {
@@ -537,8 +546,8 @@ pub(crate) fn response(
     })
 }
 
-/// An event.
-pub(crate) fn event() -> impl Strategy<Value = Event> {
+/// Returns a strategy for events of listeners.
+pub fn event() -> impl Strategy<Value = Event> {
     let kinds = [EventKind::Created, EventKind::Modified, EventKind::Removed, EventKind::Expired];
     (any::<u64>(), 0..4_usize, some_bytes(), any::<bool>(), bytes(), any::<i64>(), 0..3).prop_map(
         move |(id, kind, listener, is_retried, bytes, version, what)| {
@@ -554,8 +563,8 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     )
 }
 
-/// A counter event.
-pub(crate) fn counter_event() -> impl Strategy<Value = CounterEvent> {
+/// Returns a strategy for events of counters.
+pub fn counter_event() -> impl Strategy<Value = CounterEvent> {
     let states = [CounterState::Valid, CounterState::LowerBound, CounterState::UpperBound];
     let value = move || (any::<i64>(), (0..3_usize).prop_map(move |at| states[at]));
     (text(), some_bytes(), value(), value()).prop_map(|(counter, listener, old, new)| CounterEvent {

@@ -1,5 +1,4 @@
-//! The log of a test. The crate's own tests use it as well.
-#![allow(dead_code, unreachable_pub)] // each test program uses a part
+//! The log of a test.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -25,6 +24,10 @@ impl Log {
     }
 
     /// Takes the lines since the last call.
+    ///
+    /// # Panics
+    ///
+    /// If a thread has panicked while it logged, or a line is not UTF-8.
     pub fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }

@@ -60,7 +60,7 @@ async fn write_and_read(
 }
 
 /// The callers, one per key.
-pub(crate) struct Callers {
+pub struct Callers {
     cache: Cache<u64, u64>,
     ends: watch::Sender<bool>,
     done: watch::Sender<u64>,
@@ -68,7 +68,8 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    pub(crate) fn begin(cache: &Cache<u64, u64>, keys: u64) -> Self {
+    /// Starts the callers of this many keys.
+    pub fn begin(cache: &Cache<u64, u64>, keys: u64) -> Self {
         let (ends, done, mut running) = (watch::Sender::new(false), watch::Sender::new(0), JoinSet::new());
         for key in 0..keys {
             running.spawn(write_and_read(cache.clone(), key, ends.subscribe(), done.clone()));
@@ -77,7 +78,11 @@ impl Callers {
     }
 
     /// Waits until this many more rounds are done.
-    pub(crate) async fn wait_for_writes(&self, count: u64) {
+    ///
+    /// # Panics
+    ///
+    /// If they are not done within 90 s.
+    pub async fn wait_for_writes(&self, count: u64) {
         let mut done = self.done.subscribe();
         let wanted = *done.borrow() + count;
         timeout(PATIENCE, done.wait_for(|done| *done >= wanted))
@@ -87,7 +92,11 @@ impl Callers {
     }
 
     /// Stops the callers and checks that all acknowledged writes are there.
-    pub(crate) async fn end(mut self) {
+    ///
+    /// # Panics
+    ///
+    /// If an acknowledged write is lost, or a caller got an unexpected error.
+    pub async fn end(mut self) {
         self.ends.send_replace(true);
         let mut lost = Vec::new();
         while let Some(ended) = self.running.join_next().await {

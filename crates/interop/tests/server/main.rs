@@ -1,24 +1,14 @@
 //! `consort server` with the tools for it, `consort cache` and `consort perf --hotrod`, as people and scripts use them.
 
-#[path = "server/directory.rs"]
 mod directory;
-#[path = "server/full_disk.rs"]
 mod full_disk;
-#[path = "server/health.rs"]
 mod health;
-#[path = "server/memory_limit.rs"]
 mod memory_limit;
-#[path = "server/passwords.rs"]
 mod passwords;
-#[path = "server/persistence.rs"]
 mod persistence;
-#[path = "server/remote_reads.rs"]
 mod remote_reads;
-#[path = "server/reserved_memory.rs"]
 mod reserved_memory;
-#[path = "server/returned_memory.rs"]
 mod returned_memory;
-#[path = "server/unreadable_files.rs"]
 mod unreadable_files;
 
 use consort_interop::{Tool, in_own_network};

@@ -19,7 +19,7 @@ pub fn free_base() -> u16 {
 }
 
 /// Returns variables with which members of a stock stack on this host find each other from this port on.
-pub fn meeting_at(base: u16) -> Variables {
+pub fn members_from(base: u16) -> Variables {
     Variables::new()
         .with("jgroups.bind_addr", "127.0.0.1")
         .with("jgroups.bind_port", base.to_string())

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use consort_cache::{CacheManager, ManagerEvent, Phase};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::PATIENCE;
+/// The timeout of a wait. No test takes a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// For each cache of a server, the number of servers that own its segments; zero during a rebalance.
-pub(crate) struct Owners(watch::Receiver<BTreeMap<Arc<str>, usize>>);
+pub struct Owners(watch::Receiver<BTreeMap<Arc<str>, usize>>);
 
 impl Owners {
     /// Counts from now on.
-    pub(crate) fn of(manager: &CacheManager) -> Self {
+    pub fn of(manager: &CacheManager) -> Self {
         let (settled, owners) = watch::channel(BTreeMap::new());
         let mut events = manager.events();
         tokio::spawn(async move {
@@ -33,7 +35,11 @@ impl Owners {
 
     /// Waits until all user caches are owned by this many servers, this one included. During a topology
     /// change the previous owners may be too few, so all of them must know.
-    pub(crate) async fn are(&self, servers: usize) {
+    ///
+    /// # Panics
+    ///
+    /// If they are not within 180 s, or the manager has closed.
+    pub async fn are(&self, servers: usize) {
         let mut owners = self.0.clone();
         let is_of_clients = |name: &Arc<str>| !name.starts_with("___");
         let shared = owners.wait_for(|all| {

@@ -9,26 +9,16 @@ use consort_cache::{CacheManager, Channel, View};
 use consort_conf::{Variables, parse_stack};
 use consort_server::{ClientCertificates, Server, ServerBuilder, Tokens, Users};
 use consort_testbed::HotRodClient;
+use consort_testkit::{Authority, Owners};
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-#[path = "hotrod/administration.rs"]
 mod administration;
-#[path = "../../client/tests/it/certificates.rs"]
-mod certificates;
-#[path = "hotrod/node.rs"]
 mod node;
-#[path = "../../client/tests/it/owners.rs"]
-mod owners;
-#[path = "hotrod/queries.rs"]
 mod queries;
-#[path = "hotrod/releases.rs"]
 mod releases;
-#[path = "hotrod/writes.rs"]
 mod writes;
-
-use owners::Owners;
 
 /// A JVM on a busy machine takes a tenth of this.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -367,7 +357,7 @@ async fn java_authenticates_at_all_servers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_authenticates_with_certificates_and_tokens_over_tls() {
-    let authority = certificates::Authority::new("hotrod-tls");
+    let authority = Authority::new("hotrod-tls");
     let shown = authority.certify("server", &["127.0.0.1", "localhost"]).identity();
     let (key, token) = authority.tokens();
     let builder = users().tls(shown, ClientCertificates::Asked(authority.roots()));
@@ -385,7 +375,7 @@ async fn java_authenticates_with_certificates_and_tokens_over_tls() {
         let token = token(audience, "admin", 600);
         java_user(&server.at, ("OAUTHBEARER", "", &token, expected), [&trusted, "-"]).await;
     }
-    let other = certificates::Authority::new("hotrod-tls-other");
+    let other = Authority::new("hotrod-tls-other");
     let untrusted = other.file().display().to_string();
     java_user(&server.at, ("PLAIN", "admin", "secret", "rejected"), [&untrusted, "-"]).await;
     server.end().await;

@@ -1,25 +1,13 @@
 //! Our client with Infinispan's server and with ours: the same list of checks, so that the client is not only tested with our
 //! server.
 
-#[path = "../../client/tests/it/certificates.rs"]
-#[expect(dead_code, reason = "others show certificates and tokens, too")]
-mod certificates;
-#[path = "client/chunked_values.rs"]
 mod chunked_values;
-#[path = "client/cluster.rs"]
 mod cluster;
-#[path = "client/feature_matrix.rs"]
 mod feature_matrix;
-#[path = "client/hung_server.rs"]
 mod hung_server;
-#[path = "client/rolling_restart.rs"]
 mod rolling_restart;
-#[path = "client/sites.rs"]
 mod sites;
-#[path = "client/users.rs"]
 mod users;
-#[path = "../../client/tests/it/write_tracker.rs"]
-mod write_tracker;
 
 use consort_client::Client;
 use consort_interop::{Tool, in_own_network};

@@ -1,0 +1,186 @@
+//! The state that the connections of a router share: routes, queues of frames, and bounds.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consort_group::wire::WireError;
+use consort_memory::Budget;
+use consort_net::{Clock, RateLimitedWarnings};
+use tokio::sync::mpsc;
+
+use crate::outbox::{CapacityWait, Outbox, WAITING_ALL_MAX, cost};
+use crate::routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes};
+
+/// Most connections at a time; further ones are refused. A member has one.
+const CONNECTIONS_MAX: usize = 10_000;
+
+/// Bytes of all incomplete frames that are longer than a read. A connection with a further one waits for the capacity
+/// for all of it.
+pub(crate) const UNFINISHED_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// Time from the first to the last byte of a frame, including the wait for capacity.
+pub(crate) const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The bounds of connections.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) connections: usize,
+    /// Time for a frame to arrive completely.
+    pub(crate) frame_time: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connections: CONNECTIONS_MAX, frame_time: FRAME_TIME_MAX }
+    }
+}
+
+/// The state that connections share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    stall_timeout: Duration,
+    pub(crate) bounds: Bounds,
+    /// Incomplete frames.
+    pub(crate) unfinished: Budget,
+    clock: Clock,
+    warnings: Mutex<RateLimitedWarnings>,
+}
+
+struct State {
+    routes: Routes,
+    outboxes: HashMap<Client, Outbox>,
+    /// Bytes in all outboxes, including the last frames for removed clients.
+    waiting: usize,
+    /// The deliveries of the frame that is being routed.
+    deliveries: Vec<Delivery>,
+    /// Frames dropped because their clients do not read.
+    dropped: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(notify_ends: bool, stall_timeout: Duration, bounds: Bounds) -> Self {
+        let state = State {
+            routes: Routes::new(notify_ends),
+            outboxes: HashMap::new(),
+            waiting: 0,
+            deliveries: Vec::new(),
+            dropped: 0,
+        };
+        Self {
+            state: Mutex::new(state),
+            stall_timeout,
+            bounds,
+            unfinished: Budget::new("incomplete frames", UNFINISHED_BYTES_MAX),
+            clock: Clock::start(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// Returns the number of registered members.
+    pub(crate) fn member_count(&self) -> usize {
+        self.state().routes.len()
+    }
+
+    /// Returns the number of dropped frames.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.state().dropped
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Logs a warning, rate-limited per cause.
+    pub(crate) fn warn(&self, cause: &'static str, detail: impl FnOnce() -> String) {
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.count(self.clock.now(), cause, detail);
+    }
+
+    /// Adds a client. Returns the frames for it.
+    pub(crate) fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {
+        let (outbox, outgoing) = Outbox::new();
+        self.state().outboxes.insert(client, outbox);
+        outgoing
+    }
+
+    /// Routes a frame, and waits until its recipients have capacity for more.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a valid frame.
+    pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
+        let (routed, waits) = {
+            let mut state = self.state();
+            let State { routes, deliveries, .. } = &mut *state;
+            let routed = routes.handle_frame(from, frame, deliveries)?;
+            (routed, state.deliver())
+        };
+        match &routed {
+            // A client may register again and again.
+            Routed::Full => self.warn("too_many_members", || {
+                format!("a member is not registered: its group has {GROUP_MEMBERS_MAX}, or all groups have {MEMBERS_MAX}")
+            }),
+            routed => log_routed(routed),
+        }
+        for capacity in waits {
+            capacity.wait(self.stall_timeout).await;
+        }
+        Ok(())
+    }
+
+    /// Notes that frames of this cost are read, or dropped with their connection.
+    pub(crate) fn note_written(&self, client: Client, cost: usize) {
+        let mut state = self.state();
+        state.waiting = state.waiting.saturating_sub(cost);
+        if let Some(outbox) = state.outboxes.get_mut(&client) {
+            outbox.note_written(cost);
+        }
+    }
+
+    /// Removes a client. Its queue is still written.
+    pub(crate) fn forget(&self, client: Client) {
+        let mut state = self.state();
+        state.outboxes.remove(&client);
+        let State { routes, deliveries, .. } = &mut *state;
+        let gone = routes.handle_closed(client, deliveries);
+        state.deliver();
+        drop(state);
+        gone.iter().for_each(log_routed);
+    }
+}
+
+impl State {
+    /// Queues the deliveries. Returns waits for capacity to complete before the sender is read again.
+    fn deliver(&mut self) -> Vec<CapacityWait> {
+        let mut waits = Vec::new();
+        for Delivery { to, frame } in self.deliveries.drain(..) {
+            let Some(outbox) = self.outboxes.get_mut(&to).filter(|outbox| !outbox.is_gone()) else {
+                continue;
+            };
+            let cost = cost(&frame);
+            if self.waiting + cost <= WAITING_ALL_MAX && outbox.push(frame) {
+                self.waiting += cost;
+            } else {
+                self.dropped += 1;
+                if self.dropped.is_power_of_two() {
+                    tracing::warn!(all = self.dropped, "frames dropped: clients do not read");
+                }
+            }
+            waits.extend(outbox.capacity_wait());
+        }
+        waits
+    }
+}
+
+/// Logs a change of membership.
+fn log_routed(routed: &Routed) {
+    match routed {
+        Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),
+        Routed::Unregistered { group, member } => {
+            tracing::info!("{member} is no longer registered in {group}");
+        }
+        Routed::Passed(_) | Routed::NoSuchMember | Routed::Full => {}
+    }
+}

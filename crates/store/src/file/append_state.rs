@@ -1,0 +1,33 @@
+//! The state that the append lock guards: the newest file, the compaction in progress, and the reserve.
+
+use std::sync::Arc;
+
+use super::compact_cursor::Cursor;
+use super::reserve_account::Reserve;
+use crate::disk::DiskFile;
+
+/// The state of the append lock.
+#[derive(Debug)]
+pub(crate) struct Append {
+    /// The newest file. `None`: the next write begins one.
+    pub(crate) active: Option<Active>,
+    pub(crate) next_file: u32,
+    pub(crate) next_change: u64,
+    /// The compaction in progress.
+    pub(crate) cursor: Option<Cursor>,
+    pub(crate) reserve: Reserve,
+}
+
+impl Append {
+    pub(crate) fn new(next_file: u32, next_change: u64, reserve: Reserve) -> Self {
+        Self { active: None, next_file, next_change, cursor: None, reserve }
+    }
+}
+
+/// The newest file.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) number: u32,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) len: u32,
+}
