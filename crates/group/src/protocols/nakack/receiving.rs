@@ -41,7 +41,7 @@ impl NakAck {
                 NakAckHeader::Ack { seqno } => self.acked(cx, &src, seqno),
             }
         }
-        batch.refill(cx, ready, is_multicast, is_oob);
+        cx.refill(batch, ready, is_multicast, is_oob);
     }
 
     /// Removes the headers of the messages at the batch's start that are in turn, as most are, without moving

@@ -46,7 +46,7 @@ impl Unicast {
                 }
             }
         }
-        batch.refill(cx, ready, false, is_oob);
+        cx.refill(batch, ready, false, is_oob);
         if !self.is_fixed() {
             self.ack_if_many(cx, &src);
         }
