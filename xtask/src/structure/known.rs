@@ -21,7 +21,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in grid::replica::store: loads refused_removals writes",
     "circle in grid::wire: commands frame",
     "circle in grid::wire: number primitives",
-    "circle in group: message wire",
     "circle in group::wire: frequent_headers headers",
     "circle in interop: member setting",
     "circle in memory: budget reservation",
