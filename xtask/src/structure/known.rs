@@ -21,7 +21,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in grid::replica::store: loads refused_removals writes",
     "circle in grid::wire: commands frame",
     "circle in grid::wire: number primitives",
-    "circle in group::wire: frequent_headers headers",
     "circle in interop: member setting",
     "circle in memory: budget reservation",
     "circle in net::tcp: stream tls",
@@ -46,8 +45,6 @@ pub(super) const KNOWN: &[&str] = &[
     "more than 80 lines: grid mod.rs handle",
     "more than 80 lines: grid publisher.rs fetch",
     "more than 80 lines: grid reader.rs accept",
-    "more than 80 lines: group headers.rs put_header",
-    "more than 80 lines: group headers.rs read_rare",
     "more than 80 lines: hotrod layout.rs step",
     "more than 80 lines: server dispatch.rs answer_body",
 ];
