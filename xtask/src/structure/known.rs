@@ -38,7 +38,6 @@ pub(super) const KNOWN: &[&str] = &[
     "more than 60 methods: grid CacheReplica",
     "more than 60 methods: grid Container",
     "more than 60 methods: grid Node",
-    "more than 60 methods: group Gms",
     "more than 60 methods: sim World",
     "more than 80 lines: cli server.rs run",
     "more than 80 lines: fuzz mutate.rs mutate",
