@@ -36,6 +36,7 @@ mod message;
 mod ping_data;
 mod protocol;
 mod queues;
+mod retransmission;
 mod rng;
 mod stack;
 mod stack_count;

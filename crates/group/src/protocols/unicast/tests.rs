@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, member, view};
+use crate::retransmission::WINDOW_MAX;
 use crate::window::FIRST_REQUEST_DELAY;
 use crate::{Object, Payload, SeqnoList};
 
