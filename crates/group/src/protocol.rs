@@ -140,9 +140,15 @@ pub trait Protocol: Send {
         Vec::new()
     }
 
-    /// Changes an attribute at run time. `None`: no such attribute. The error is a text for the operator.
-    fn set_attribute(&mut self, _name: &str, _value: &str) -> Option<Result<(), String>> {
+    /// Returns the properties that the operator may change at run time. `None`: all stay as configured.
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
         None
+    }
+
+    /// Changes an attribute at run time: one of [`Protocol::variable_properties`], unless the layer checks
+    /// more. `None`: no such attribute. The error is a text for the operator.
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        self.variable_properties()?.set(name, value)
     }
 
     /// Returns the names of the operations.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::config::Properties;
 use crate::wire;
 use crate::{
     Address, Control, Cx, DropReason, Event, HeaderBody, HeaderIds, Merge3Header, Merge3Kind, Message,
@@ -280,8 +281,8 @@ impl Protocol for Merge3 {
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {

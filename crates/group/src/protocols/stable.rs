@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::Properties;
 use crate::{
     Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, HeaderIds, Message,
     MessageBatch, Object, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StableHeader, TimerKey,
@@ -242,8 +243,8 @@ impl Protocol for Stable {
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::NO_HEADER;
+use crate::config::Properties;
 use crate::{Cx, MessageBatch, ProbeOut, Protocol, ProtocolId, Time, TimerKey};
 
 crate::properties! {
@@ -97,8 +98,8 @@ impl Protocol for Delay {
         self.arm(cx);
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {

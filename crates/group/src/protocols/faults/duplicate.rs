@@ -1,6 +1,7 @@
 //! DUPL: repeats messages.
 
 use super::NO_HEADER;
+use crate::config::Properties;
 use crate::{Cx, Message, MessageBatch, ProbeOut, Protocol, ProtocolId};
 
 crate::properties! {
@@ -68,8 +69,8 @@ impl Protocol for Duplicate {
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {

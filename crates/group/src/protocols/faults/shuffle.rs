@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::NO_HEADER;
+use crate::config::Properties;
 use crate::{Cx, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, TimerKey};
 
 crate::properties! {
@@ -84,8 +85,8 @@ impl Protocol for Shuffle {
         self.pass(cx, DOWN);
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {

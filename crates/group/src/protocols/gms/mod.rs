@@ -30,6 +30,7 @@ use leaving::Leave;
 use merging::{MergeStep, Merging};
 use messages::{header, send};
 
+use crate::config::Properties;
 use crate::wire;
 use crate::{
     Answer, Control, Cx, Event, Flags, GmsKind, HeaderBody, HeaderIds, MessageBatch, Pass, Payload, ProbeOut,
@@ -224,8 +225,8 @@ impl Protocol for Gms {
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.group.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.group.config)
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
