@@ -340,10 +340,9 @@ mod tests {
     fn from(n: u64, kind: Merge3Kind, id: Option<ViewId>, payload: Payload) -> Message {
         let header =
             Merge3Header { kind, view_id: id, name: Some("X".to_owned()), phys: Some(phys(n as u16)) };
-        let mut message = Message::new(Some(member(1)), payload)
-            .with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)));
-        message.src = Some(member(n));
-        message
+        Message::new(Some(member(1)), payload)
+            .with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)))
+            .sent_by(n)
     }
 
     fn dests(harness: &mut Harness) -> Vec<Address> {

@@ -285,12 +285,10 @@ mod tests {
     fn gossip(from: u64, view_number: u64, rows: &[(u64, u64, u64)]) -> Message {
         let header =
             StableHeader { is_stability: false, view_id: Some(view(view_number, &[1]).id().clone()) };
-        let mut message =
-            Message::object(Some(member(1)), Object::Digest { digest: digest(rows), is_mutable: true })
-                .with_flags(Flags::OOB)
-                .with_header(ProtocolId::STABLE, HeaderBody::Stable(Box::new(header)));
-        message.src = Some(member(from));
-        message
+        Message::object(Some(member(1)), Object::Digest { digest: digest(rows), is_mutable: true })
+            .with_flags(Flags::OOB)
+            .with_header(ProtocolId::STABLE, HeaderBody::Stable(Box::new(header)))
+            .sent_by(from)
     }
 
     #[test]

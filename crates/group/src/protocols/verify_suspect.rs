@@ -193,10 +193,9 @@ mod tests {
 
     fn header(is_answer: bool, from: u64) -> Message {
         let header = VerifySuspectHeader { is_answer, from: Some(member(from)) };
-        let mut message = Message::empty(Some(member(1)))
-            .with_header(ProtocolId::VERIFY_SUSPECT2, HeaderBody::VerifySuspect(Box::new(header)));
-        message.src = Some(member(from));
-        message
+        Message::empty(Some(member(1)))
+            .with_header(ProtocolId::VERIFY_SUSPECT2, HeaderBody::VerifySuspect(Box::new(header)))
+            .sent_by(from)
     }
 
     #[test]

@@ -119,9 +119,7 @@ mod tests {
         let config = DelayConfig { in_delay: 20, constant_delay: true, ..DelayConfig::default() };
         let mut harness = Harness::new(Delay::new(config));
         for n in 0..3 {
-            let mut message = Message::bytes(Some(member(1)), vec![n]);
-            message.src = Some(member(2));
-            harness.up(message);
+            harness.up(Message::bytes(Some(member(1)), vec![n]).sent_by(2));
         }
         harness.advance(Duration::from_millis(19));
         assert_eq!(harness.take_up(), []);

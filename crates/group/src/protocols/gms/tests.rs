@@ -20,10 +20,9 @@ fn ping(n: u64, is_server: bool, is_coordinator: bool) -> PingData {
 }
 
 fn message(kind: GmsKind, from: u64, payload: Payload) -> Message {
-    let mut message = Message::new(Some(member(1)), payload)
-        .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(header(kind))));
-    message.src = Some(member(from));
-    message
+    Message::new(Some(member(1)), payload)
+        .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(header(kind))))
+        .sent_by(from)
 }
 
 fn request(kind: GmsKind, from: u64, of: u64) -> Message {
