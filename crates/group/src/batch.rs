@@ -1,6 +1,6 @@
 //! Batches: the unit in which messages travel through the stack. A single message is a batch of one.
 
-use crate::{Address, Cx, Message, ProtocolId};
+use crate::{Address, Message, ProtocolId};
 
 /// Messages on their way up or down.
 ///
@@ -47,24 +47,6 @@ impl MessageBatch {
     /// Returns whether the messages are in total order (of an upward batch).
     pub fn is_totally_ordered(&self) -> bool {
         self.messages.first().is_some_and(Message::is_totally_ordered)
-    }
-
-    /// Refills an emptied upward batch with messages of its source. Messages of another kind or mode
-    /// (`is_multicast`, `is_oob`), as a window may release them together, follow in separate batches.
-    pub(crate) fn refill(&mut self, cx: &mut Cx<'_>, ready: Vec<Message>, is_multicast: bool, is_oob: bool) {
-        let belongs =
-            |message: &Message| message.is_multicast() == is_multicast && message.is_oob() == is_oob;
-        if ready.iter().all(belongs) {
-            self.messages = ready;
-            return;
-        }
-        for message in ready {
-            if belongs(&message) {
-                self.messages.push(message);
-            } else {
-                cx.deliver(message);
-            }
-        }
     }
 
     /// Returns whether `message` may join this upward batch.

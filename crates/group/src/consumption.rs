@@ -1,10 +1,10 @@
-//! Accounting of the messages of one sender that the application has consumed. Fixed windows (NAKACK4 and
-//! UNICAST4) acknowledge consumed messages instead of delivered ones, so that a slow application slows its
-//! senders down.
+//! Acknowledgements, and accounting of the messages of one sender that the application has consumed. Fixed
+//! windows (NAKACK4 and UNICAST4) acknowledge consumed messages instead of delivered ones, so that a slow
+//! application slows its senders down.
 
 use std::collections::VecDeque;
 
-use crate::Message;
+use crate::{Address, Message};
 
 /// The delivered messages of one sender that the application has not consumed.
 #[derive(Debug)]
@@ -59,6 +59,44 @@ impl Consumption {
         }
         completed
     }
+}
+
+/// The acknowledgements that a receiver owes a sender.
+#[derive(Debug)]
+pub(crate) struct OwedAcks {
+    /// Fixed windows: the seqnos to acknowledge.
+    pub(crate) consumption: Consumption,
+    /// The number of messages received since the last acknowledgement; fixed windows: consumed since.
+    pub(crate) messages: usize,
+    /// Their bytes.
+    pub(crate) bytes: u64,
+    /// Whether the next check acknowledges.
+    pub(crate) is_due: bool,
+}
+
+impl OwedAcks {
+    /// Creates a state in which all messages up to `seqno` are acknowledged.
+    pub(crate) fn from(seqno: u64) -> Self {
+        Self { consumption: Consumption::from(seqno), messages: 0, bytes: 0, is_due: false }
+    }
+
+    /// Fixed windows: counts consumed bytes.
+    pub(crate) fn consume(&mut self, credit: u64) {
+        let consumed = self.consumption.consume(credit);
+        self.messages += consumed;
+        self.bytes += credit;
+        self.is_due |= consumed > 0;
+    }
+
+    /// Starts to count anew after an acknowledgement.
+    pub(crate) fn reset(&mut self) {
+        (self.messages, self.bytes, self.is_due) = (0, 0, false);
+    }
+}
+
+/// Returns the senders that the next check acknowledges.
+pub(crate) fn due_acks<'a>(all: impl Iterator<Item = (&'a Address, &'a OwedAcks)>) -> Vec<Address> {
+    all.filter(|(_, owed)| owed.is_due).map(|(member, _)| member.clone()).collect()
 }
 
 #[cfg(test)]

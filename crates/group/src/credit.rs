@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::{Address, Cx, Protocol};
+use crate::Address;
 
 /// Members and bytes. One entry, unless a layer above delivered messages of one member that another had sent.
 pub type OwedCredits = SmallVec<[(Address, u64); 1]>;
@@ -18,12 +18,12 @@ impl CreditReturn {
         Self { owed: smallvec![(src.clone(), credit)], is_multicast }
     }
 
-    /// Reports the bytes to a layer, and replaces the creditors by those that the layers below it know.
-    pub(crate) fn pass(&mut self, protocol: &mut dyn Protocol, cx: &mut Cx<'_>) {
+    /// Passes a layer: `report` gets each creditor, the destination kind and the bytes. Its result replaces
+    /// the creditor by those that the layers below know.
+    pub(crate) fn pass(&mut self, mut report: impl FnMut(&Address, bool, u64) -> Option<OwedCredits>) {
         let mut next: Option<OwedCredits> = None;
         for (at, (src, credit)) in self.owed.iter().enumerate() {
-            protocol.consumed(cx, src, self.is_multicast, *credit);
-            match protocol.owed_below(src, self.is_multicast, *credit) {
+            match report(src, self.is_multicast, *credit) {
                 Some(owed) => next.get_or_insert_with(|| self.owed[..at].into()).extend(owed),
                 None => {
                     if let Some(next) = &mut next {

@@ -17,6 +17,13 @@ pub(crate) fn member(n: u64) -> Address {
     Address::Uuid(Uuid { most: n, least: n })
 }
 
+impl Message {
+    /// Sets member number `n` as the source, as in a message that was received from it.
+    pub(crate) fn sent_by(self, n: u64) -> Self {
+        Self { src: Some(member(n)), ..self }
+    }
+}
+
 pub(crate) fn phys(n: u16) -> PhysAddr {
     PhysAddr::new([127, 0, 0, 1].into(), 7800 + n)
 }

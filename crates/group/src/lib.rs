@@ -36,6 +36,7 @@ mod message;
 mod ping_data;
 mod protocol;
 mod queues;
+mod retransmission;
 mod rng;
 mod stack;
 mod stack_count;
@@ -56,7 +57,7 @@ use consort_testbed::vectors;
 
 pub use address::{Address, AddressBook, ExtAddress, ExtKind, IpAddress, PhysAddr, Uuid};
 pub use batch::{HeaderIds, MessageBatch};
-pub use context::{Cx, DropReason, Drops, Severity, Shared};
+pub use context::{DropReason, Drops, Severity, Shared};
 pub use credit::OwedCredits;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{
@@ -71,7 +72,7 @@ pub use injected_bug::InjectedBug;
 pub use member::Member;
 pub use message::{EarlyBatch, Flags, Headers, Message, Object, Payload, Primitive, Transient};
 pub use ping_data::PingData;
-pub use protocol::{ProbeOut, Protocol};
+pub use protocol::{Cx, ProbeOut, Protocol};
 pub use rng::Rng;
 pub use stack::{Stack, StackSetup};
 pub use stack_count::StackCount;

@@ -331,19 +331,6 @@ impl Message {
             _ => None,
         }
     }
-
-    /// Returns the payload's length in bytes as flow control and STABLE count it.
-    pub fn length(&self) -> usize {
-        match &self.payload {
-            Payload::Empty => 0,
-            Payload::Bytes(bytes) | Payload::Nio { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
-            Payload::Fragment(bytes) => bytes.len(),
-            Payload::Object(object) => crate::wire::object_length(object),
-            Payload::Long(value) => crate::wire::compressed_long_length(*value),
-            Payload::Composite(messages) => messages.iter().map(Self::length).sum(),
-            Payload::Batch(batch) => batch.messages.iter().map(Self::length).sum(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,20 @@
-//! The trait that every layer implements.
+//! The trait that every layer implements, and a layer's interface to its stack, [`Cx`]. It holds no socket,
+//! clock or thread.
+//!
+//! Both are in one module: a layer's methods get a [`Cx`], and a [`Cx`] calls the layers around it.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::config::Properties;
+use crate::credit::CreditReturn;
+use crate::queues::Queues;
+use crate::trace::{LayerTrace, Switch};
 use crate::{
-    Address, Answer, Control, Cx, Event, HeaderIds, MessageBatch, Outcome, OwedCredits, Pass, PhysAddr,
-    ProtocolId, Query, StackCount, TimerKey, Token,
+    Address, AddressBook, Answer, Control, DropReason, Effect, Event, HeaderIds, Message, MessageBatch,
+    Outcome, OwedCredits, Pass, PhysAddr, ProtocolId, Query, Rng, Severity, Shared, StackCount, Time,
+    TimerKey, Timers, Token, Transmit, View,
 };
 
 /// The attributes of a layer: name and value, in the layer's order.
@@ -131,9 +140,15 @@ pub trait Protocol: Send {
         Vec::new()
     }
 
-    /// Changes an attribute at run time. `None`: no such attribute. The error is a text for the operator.
-    fn set_attribute(&mut self, _name: &str, _value: &str) -> Option<Result<(), String>> {
+    /// Returns the properties that the operator may change at run time. `None`: all stay as configured.
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
         None
+    }
+
+    /// Changes an attribute at run time: one of [`Protocol::variable_properties`], unless the layer checks
+    /// more. `None`: no such attribute. The error is a text for the operator.
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        self.variable_properties()?.set(name, value)
     }
 
     /// Returns the names of the operations.
@@ -144,5 +159,258 @@ pub trait Protocol: Send {
     /// Runs an operation by name, as probe's `op=` does. `None`: no such operation.
     fn operation(&mut self, _cx: &mut Cx<'_>, _name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         None
+    }
+}
+
+/// Reports consumed bytes on their way to the network to a layer.
+pub(crate) fn report_consumed(protocol: &mut dyn Protocol, cx: &mut Cx<'_>, returning: &mut CreditReturn) {
+    returning.pass(|src, is_multicast, credit| {
+        protocol.consumed(cx, src, is_multicast, credit);
+        protocol.owed_below(src, is_multicast, credit)
+    });
+}
+
+/// A layer of a stack, with its facts that are read for every batch.
+pub(crate) struct Slot {
+    pub(crate) uid: u16,
+    pub(crate) protocol: Box<dyn Protocol>,
+    pub(crate) name: &'static str,
+    pub(crate) flushes: bool,
+    pub(crate) trace: Switch,
+}
+
+impl Slot {
+    pub(crate) fn new(uid: u16, protocol: Box<dyn Protocol>) -> Self {
+        let (name, flushes) = (protocol.name(), protocol.flushes());
+        Self { uid, protocol, name, flushes, trace: Switch::default() }
+    }
+
+    pub(crate) fn traced(&self) -> Option<LayerTrace> {
+        self.trace.is_on().then(|| LayerTrace { layer: self.name, id: self.protocol.id() })
+    }
+}
+
+/// A layer's access to its stack during one call.
+pub struct Cx<'a> {
+    pub(crate) now: Time,
+    pub(crate) index: usize,
+    pub(crate) uid: u16,
+    pub(crate) name: &'static str,
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) queues: &'a mut Queues,
+    pub(crate) timers: &'a mut Timers,
+    pub(crate) below: &'a mut [Slot],
+    pub(crate) above: &'a mut [Slot],
+}
+
+impl Cx<'_> {
+    /// Returns the time of this cycle.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Returns the stack's random generator.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.shared.rng
+    }
+
+    /// Returns the local member's address.
+    pub fn local(&self) -> &Address {
+        &self.shared.local
+    }
+
+    /// Returns whether `address` is the local member's.
+    pub fn is_local(&self, address: &Address) -> bool {
+        self.shared.local == *address
+    }
+
+    /// Returns the current view.
+    pub fn view(&self) -> Option<&View> {
+        self.shared.view.as_ref()
+    }
+
+    /// Returns whether this member is first in the current view.
+    pub fn is_coordinator(&self) -> bool {
+        self.view().and_then(View::coordinator) == Some(&self.shared.local)
+    }
+
+    /// Returns whether this bug is injected into the stack.
+    #[cfg(feature = "injected-bugs")]
+    pub fn has_bug(&self, bug: crate::InjectedBug) -> bool {
+        self.shared.injected_bug == Some(bug)
+    }
+
+    /// Returns the state that all layers share.
+    pub fn shared(&self) -> &Shared {
+        self.shared
+    }
+
+    /// Returns the state that all layers share, mutable.
+    pub fn shared_mut(&mut self) -> &mut Shared {
+        self.shared
+    }
+
+    /// Returns the address book, mutable.
+    pub fn book(&mut self) -> &mut AddressBook {
+        &mut self.shared.book
+    }
+
+    /// Sends a message towards the network, through the layers below this one.
+    pub fn send(&mut self, message: Message) {
+        debug_assert!(self.index > 0, "the transport transmits, it does not send");
+        self.queues.push_down_message(self.index - 1, message);
+    }
+
+    /// Delivers a message towards the application, through the layers above this one.
+    pub fn deliver(&mut self, message: Message) {
+        self.queues.push_up_message(self.index + 1, message);
+    }
+
+    /// Delivers messages of one source, kind and mode.
+    pub fn deliver_batch(&mut self, batch: MessageBatch) {
+        self.queues.push_up(self.index + 1, batch);
+    }
+
+    /// Refills an emptied upward batch with messages of its source. Messages of another kind or mode
+    /// (`is_multicast`, `is_oob`), as a window may release them together, follow in separate batches.
+    pub(crate) fn refill(
+        &mut self,
+        batch: &mut MessageBatch,
+        ready: Vec<Message>,
+        is_multicast: bool,
+        is_oob: bool,
+    ) {
+        let belongs =
+            |message: &Message| message.is_multicast() == is_multicast && message.is_oob() == is_oob;
+        if ready.iter().all(belongs) {
+            batch.messages = ready;
+            return;
+        }
+        for message in ready {
+            if belongs(&message) {
+                batch.messages.push(message);
+            } else {
+                self.deliver(message);
+            }
+        }
+    }
+
+    /// Sends an event up.
+    pub fn raise(&mut self, event: Event) {
+        self.queues.push_up_event(self.index + 1, event);
+    }
+
+    /// Sends an event down.
+    pub fn lower(&mut self, event: Event) {
+        if self.index > 0 {
+            self.queues.push_down_event(self.index - 1, event);
+        }
+    }
+
+    /// Makes `view` current in all layers below, then raises it as an event. The caller updates itself.
+    pub fn install(&mut self, view: View) {
+        self.shared.view = Some(view.clone());
+        self.control(&Control::View(&view));
+        self.raise(Event::View(view));
+    }
+
+    /// Calls all layers below, from top to bottom.
+    pub fn control(&mut self, control: &Control<'_>) {
+        self.each_below(|protocol, cx| protocol.control(cx, control));
+    }
+
+    /// Consumes a message that this layer keeps for itself: its credit returns to its sender.
+    pub fn absorb(&mut self, message: &Message) {
+        if let Some(src) = &message.src {
+            self.return_credit(src, message.is_multicast(), u64::from(message.credit));
+        }
+    }
+
+    /// Returns credit to the member that the layers below know as the sender.
+    pub fn return_credit(&mut self, src: &Address, is_multicast: bool, credit: u64) {
+        if credit > 0 {
+            let mut returning = CreditReturn::new(src, is_multicast, credit);
+            self.each_below(|protocol, cx| report_consumed(protocol, cx, &mut returning));
+        }
+    }
+
+    /// Discards a message: returns its credit and counts the reason.
+    pub fn discard(&mut self, message: &Message, why: DropReason) {
+        self.absorb(message);
+        self.count_drop(why, |book| {
+            let src = message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.member(src).to_string());
+            format!("message from {src}, {} bytes, flags {:?}", message.length(), message.flags)
+        });
+    }
+
+    /// Counts a discarded item that is not a message. `detail` is the log text, with names from the book.
+    pub fn count_drop(&mut self, why: DropReason, detail: impl FnOnce(&AddressBook) -> String) {
+        // A retransmission whose acknowledgement was late is normal.
+        let severity = if why == DropReason::Duplicate { Severity::Expected } else { Severity::Unexpected };
+        self.count_drop_of(why, severity, detail);
+    }
+
+    /// Counts a discarded item of this concern that is not a message. `detail` is the log text.
+    pub fn count_drop_of(
+        &mut self,
+        why: DropReason,
+        severity: Severity,
+        detail: impl FnOnce(&AddressBook) -> String,
+    ) {
+        let Shared { drops, book, .. } = &mut *self.shared;
+        drops.count(self.now, self.name, why, severity, || detail(book));
+    }
+
+    /// Queries the layers below (nearest first), then the layers above.
+    pub fn ask(&self, query: &Query<'_>) -> Option<Answer> {
+        let below = self.below.iter().rev().find_map(|slot| slot.protocol.answer(query));
+        below.or_else(|| self.above.iter().find_map(|slot| slot.protocol.answer(query)))
+    }
+
+    /// Arms a timer of this layer. Replaces a timer armed under the same key.
+    pub fn arm(&mut self, key: TimerKey, after: Duration) {
+        self.timers.arm(self.uid, key, self.now + after);
+    }
+
+    /// Disarms a timer of this layer.
+    pub fn disarm(&mut self, key: TimerKey) {
+        self.timers.disarm(self.uid, key);
+    }
+
+    /// Returns whether a timer of this layer is armed.
+    pub fn is_armed(&self, key: TimerKey) -> bool {
+        self.timers.is_armed(self.uid, key)
+    }
+
+    /// Requests an effect from the driver.
+    pub fn request(&mut self, effect: Effect) -> Token {
+        let token = Token { layer: self.uid, number: self.queues.next_token };
+        self.queues.next_token += 1;
+        self.queues.effects.push_back((token, effect));
+        token
+    }
+
+    /// Hands a packet to the network. Only the transport may call this.
+    pub fn transmit(&mut self, transmit: Transmit) {
+        self.queues.transmits.push_back(transmit);
+    }
+
+    fn each_below(&mut self, mut call: impl FnMut(&mut dyn Protocol, &mut Cx<'_>)) {
+        for index in (0..self.below.len()).rev() {
+            let (below, rest) = self.below.split_at_mut(index);
+            let Some(slot) = rest.first_mut() else { continue };
+            let mut cx = Cx {
+                now: self.now,
+                index,
+                uid: slot.uid,
+                name: slot.protocol.name(),
+                shared: self.shared,
+                queues: self.queues,
+                timers: self.timers,
+                below,
+                above: &mut [],
+            };
+            call(slot.protocol.as_mut(), &mut cx);
+        }
     }
 }

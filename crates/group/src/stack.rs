@@ -10,8 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::credit::CreditReturn;
+use crate::protocol::{Slot, report_consumed};
 use crate::queues::{Item, Queues};
-use crate::trace::{Direction, LayerTrace, Switch};
+use crate::trace::Direction;
 use crate::{
     Address, AddressBook, Answer, Cx, Drops, Effect, Event, HeaderIds, Indication, Message, MessageBatch,
     Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, Rng, Shared, StackCount, Time, Timers,
@@ -37,25 +38,6 @@ pub struct StackSetup {
     pub seed: u64,
     /// The version to send and to require.
     pub version: Version,
-}
-
-pub(crate) struct Slot {
-    pub(crate) uid: u16,
-    pub(crate) protocol: Box<dyn Protocol>,
-    name: &'static str,
-    flushes: bool,
-    trace: Switch,
-}
-
-impl Slot {
-    fn new(uid: u16, protocol: Box<dyn Protocol>) -> Self {
-        let (name, flushes) = (protocol.name(), protocol.flushes());
-        Self { uid, protocol, name, flushes, trace: Switch::default() }
-    }
-
-    fn traced(&self) -> Option<LayerTrace> {
-        self.trace.is_on().then(|| LayerTrace { layer: self.name, id: self.protocol.id() })
-    }
 }
 
 /// A member's protocol stack as one state machine.
@@ -194,7 +176,7 @@ impl Stack {
         }
         let mut returning = CreditReturn::new(src, is_multicast, credit);
         for index in (0..self.slots.len()).rev() {
-            self.with(index, |protocol, cx| returning.pass(protocol, cx));
+            self.with(index, |protocol, cx| report_consumed(protocol, cx, &mut returning));
         }
     }
 

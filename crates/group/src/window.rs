@@ -22,11 +22,6 @@ pub(crate) fn first_request_delay(xmit_interval: Duration) -> Duration {
 /// Selects the gaps of a window to request now, at most this many.
 pub(crate) type Gaps = fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>;
 
-/// Returns whether any of these windows misses a message that was not yet requested, and marks it as noticed.
-pub(crate) fn notice_all<'a>(windows: impl Iterator<Item = &'a mut ReceiveWindow>) -> bool {
-    windows.fold(false, |is_more, window| window.notice() | is_more)
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Insertion {
     /// It was new.

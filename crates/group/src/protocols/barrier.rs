@@ -116,9 +116,7 @@ mod tests {
     use crate::harness::{Harness, member};
 
     fn from(n: u64, flags: Flags) -> Message {
-        let mut message = Message::bytes(Some(member(1)), vec![n as u8]).with_flags(flags);
-        message.src = Some(member(n));
-        message
+        Message::bytes(Some(member(1)), vec![n as u8]).with_flags(flags).sent_by(n)
     }
 
     #[test]

@@ -310,9 +310,7 @@ mod tests {
     }
 
     fn from(n: u64) -> Message {
-        let mut message = Message::bytes(Some(member(1)), "x");
-        message.src = Some(member(n));
-        message
+        Message::bytes(Some(member(1)), "x").sent_by(n)
     }
 
     #[test]

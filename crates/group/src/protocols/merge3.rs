@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::config::Properties;
 use crate::wire;
 use crate::{
     Address, Control, Cx, DropReason, Event, HeaderBody, HeaderIds, Merge3Header, Merge3Kind, Message,
@@ -280,8 +281,8 @@ impl Protocol for Merge3 {
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -339,10 +340,9 @@ mod tests {
     fn from(n: u64, kind: Merge3Kind, id: Option<ViewId>, payload: Payload) -> Message {
         let header =
             Merge3Header { kind, view_id: id, name: Some("X".to_owned()), phys: Some(phys(n as u16)) };
-        let mut message = Message::new(Some(member(1)), payload)
-            .with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)));
-        message.src = Some(member(n));
-        message
+        Message::new(Some(member(1)), payload)
+            .with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)))
+            .sent_by(n)
     }
 
     fn dests(harness: &mut Harness) -> Vec<Address> {

@@ -336,10 +336,7 @@ mod tests {
 
     fn answer(n: u64, id: i16) -> Message {
         let header = RsvpHeader { kind: RsvpKind::Response, id };
-        let mut message =
-            Message::empty(Some(member(1))).with_header(ProtocolId::RSVP, HeaderBody::Rsvp(header));
-        message.src = Some(member(n));
-        message
+        Message::empty(Some(member(1))).with_header(ProtocolId::RSVP, HeaderBody::Rsvp(header)).sent_by(n)
     }
 
     fn kinds(messages: &[Message]) -> Vec<RsvpKind> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::Properties;
 use crate::{
     Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, HeaderIds, Message,
     MessageBatch, Object, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StableHeader, TimerKey,
@@ -242,8 +243,8 @@ impl Protocol for Stable {
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -284,12 +285,10 @@ mod tests {
     fn gossip(from: u64, view_number: u64, rows: &[(u64, u64, u64)]) -> Message {
         let header =
             StableHeader { is_stability: false, view_id: Some(view(view_number, &[1]).id().clone()) };
-        let mut message =
-            Message::object(Some(member(1)), Object::Digest { digest: digest(rows), is_mutable: true })
-                .with_flags(Flags::OOB)
-                .with_header(ProtocolId::STABLE, HeaderBody::Stable(Box::new(header)));
-        message.src = Some(member(from));
-        message
+        Message::object(Some(member(1)), Object::Digest { digest: digest(rows), is_mutable: true })
+            .with_flags(Flags::OOB)
+            .with_header(ProtocolId::STABLE, HeaderBody::Stable(Box::new(header)))
+            .sent_by(from)
     }
 
     #[test]

@@ -305,10 +305,9 @@ mod tests {
     }
 
     fn from(n: u64, header: StateTransferHeader, payload: Payload) -> Message {
-        let mut message = Message::new(Some(member(1)), payload)
-            .with_header(ProtocolId::STATE_TRANSFER, HeaderBody::StateTransfer(Box::new(header)));
-        message.src = Some(member(n));
-        message
+        Message::new(Some(member(1)), payload)
+            .with_header(ProtocolId::STATE_TRANSFER, HeaderBody::StateTransfer(Box::new(header)))
+            .sent_by(n)
     }
 
     fn get(target: Option<u64>) -> Event {
@@ -389,10 +388,9 @@ mod tests {
     }
 
     fn multicast(from: u64, seqno: u64) -> Message {
-        let mut message = Message::bytes(None, vec![seqno as u8])
-            .with_header(ProtocolId::NAKACK2, HeaderBody::NakAck2(NakAckHeader::Msg { seqno }));
-        message.src = Some(member(from));
-        message
+        Message::bytes(None, vec![seqno as u8])
+            .with_header(ProtocolId::NAKACK2, HeaderBody::NakAck2(NakAckHeader::Msg { seqno }))
+            .sent_by(from)
     }
 
     /// Otherwise a message would be neither in the state nor after its digest, and the requester would never

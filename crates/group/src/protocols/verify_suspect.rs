@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::config::Properties;
 use crate::{
     Address, Control, Cx, DropReason, Event, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
     Protocol, ProtocolId, Time, TimerKey, Transient, VerifySuspectHeader,
@@ -168,8 +169,8 @@ impl Protocol for VerifySuspect {
         self.arm(cx);
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -192,10 +193,9 @@ mod tests {
 
     fn header(is_answer: bool, from: u64) -> Message {
         let header = VerifySuspectHeader { is_answer, from: Some(member(from)) };
-        let mut message = Message::empty(Some(member(1)))
-            .with_header(ProtocolId::VERIFY_SUSPECT2, HeaderBody::VerifySuspect(Box::new(header)));
-        message.src = Some(member(from));
-        message
+        Message::empty(Some(member(1)))
+            .with_header(ProtocolId::VERIFY_SUSPECT2, HeaderBody::VerifySuspect(Box::new(header)))
+            .sent_by(from)
     }
 
     #[test]

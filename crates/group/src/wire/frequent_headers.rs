@@ -1,55 +1,30 @@
-//! The headers of application messages, written and read for every message.
+//! The bodies of the headers of application messages, written and read for every message.
 
 use bytes::BufMut;
 
 use super::addresses::{put_address, read_present};
-use super::headers::{bad, read_header};
-use super::primitives::{Reader, Result, put_bool, put_compressed_int, put_compressed_long};
-use crate::{
-    Header, HeaderBody, Headers, MagicId, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader,
-};
+use super::primitives::{Reader, Result, bad, put_bool, put_compressed_int, put_compressed_long};
+use crate::{HeaderBody, MagicId, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
 /// The types of the headers that number application messages.
-const UNICAST_DATA: u8 = 0;
-const NAKACK_MSG: u8 = 1;
-
-/// Reads a header and appends it to `headers`. The frequent ones are constructed in place: to construct a
-/// header elsewhere and move it stalls longer than reading it takes.
-#[inline]
-pub(super) fn read_behind(headers: &mut Headers, reader: &mut Reader<'_>) -> Result<()> {
-    let mut put = |id, body| headers.0.push(Header { id, body });
-    match reader.peek().first_chunk().map(ids_and_type) {
-        Some((id, MagicId::NAKACK2, NAKACK_MSG)) => put(id, HeaderBody::NakAck2(read_nakack_msg(reader)?)),
-        Some((id, MagicId::NAKACK4, NAKACK_MSG)) => put(id, HeaderBody::NakAck4(read_nakack_msg(reader)?)),
-        Some((id, MagicId::UNICAST3, UNICAST_DATA)) => {
-            put(id, HeaderBody::Unicast3(read_unicast_data(reader)?));
-        }
-        Some((id, MagicId::UNICAST4, UNICAST_DATA)) => {
-            put(id, HeaderBody::Unicast4(read_unicast_data(reader)?));
-        }
-        _ => {
-            let Header { id, body } = read_header(reader)?;
-            put(id, body);
-        }
-    }
-    Ok(())
-}
+pub(super) const UNICAST_DATA: u8 = 0;
+pub(super) const NAKACK_MSG: u8 = 1;
 
 #[inline]
-fn ids_and_type(&[high, low, magic_high, magic_low, kind]: &[u8; 5]) -> (ProtocolId, MagicId, u8) {
+pub(super) fn ids_and_type(&[high, low, magic_high, magic_low, kind]: &[u8; 5]) -> (ProtocolId, MagicId, u8) {
     let id = ProtocolId(i16::from_be_bytes([high, low]));
     (id, MagicId(i16::from_be_bytes([magic_high, magic_low])), kind)
 }
 
 /// Reads the part after a header's ids and type.
 #[inline]
-fn read_nakack_msg(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
+pub(super) fn read_nakack_msg(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
     reader.skip(5);
     Ok(NakAckHeader::Msg { seqno: reader.compressed_long("nakack seqno")? as u64 })
 }
 
 #[inline]
-fn read_unicast_data(reader: &mut Reader<'_>) -> Result<UnicastHeader> {
+pub(super) fn read_unicast_data(reader: &mut Reader<'_>) -> Result<UnicastHeader> {
     reader.skip(5);
     let seqno = reader.seqno("unicast seqno")?;
     let (conn_id, first) = (reader.i16("connection id")?, reader.bool("first")?);

@@ -3,8 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{address_size, put_address, read_address};
-use super::frequent_headers::{SHORT_MAX, is_short, read_behind};
-use super::headers::{header_size, put_header};
+use super::frequent_headers::{SHORT_MAX, is_short};
+use super::headers::{header_size, put_header, read_behind};
 use super::objects::{long_length, object_length, put_object, read_object};
 use super::primitives::{NESTING_MAX, Reader, Result, WireError, put_bool, put_compressed_long};
 use crate::{Address, EarlyBatch, Flags, HeaderBody, Message, Payload};
@@ -36,6 +36,22 @@ pub fn message_type(payload: &Payload) -> i16 {
         Payload::Composite(_) => 5,
         Payload::Fragment(_) => 6,
         Payload::Batch(_) => 7,
+    }
+}
+
+impl Message {
+    /// Returns the payload's length in bytes as flow control and STABLE count it. Objects and numbers count as
+    /// encoded, so that this is a part of the encoding.
+    pub fn length(&self) -> usize {
+        match &self.payload {
+            Payload::Empty => 0,
+            Payload::Bytes(bytes) | Payload::Nio { bytes, .. } => bytes.as_ref().map_or(0, Bytes::len),
+            Payload::Fragment(bytes) => bytes.len(),
+            Payload::Object(object) => object_length(object),
+            Payload::Long(value) => long_length(*value),
+            Payload::Composite(messages) => messages.iter().map(Self::length).sum(),
+            Payload::Batch(batch) => batch.messages.iter().map(Self::length).sum(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod messages;
 mod objects;
 mod packets;
 mod primitives;
+mod rare_headers;
 mod rpc;
 mod views;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{put_address, put_ip, read_address, read_ip};
-use super::headers::{ascii_text, put_header};
+use super::headers::put_header;
 use super::messages::{Bulk, put_typed, read_body_into};
-use super::primitives::{Reader, Result, WireError, put_ascii};
+use super::primitives::{Reader, Result, WireError, ascii_text, put_ascii};
 use crate::{Address, Header, HeaderBody, IpAddress, Message, ProtocolId, TpHeader, Version};
 
 const LIST: u8 = 1;

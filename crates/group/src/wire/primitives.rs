@@ -1,5 +1,7 @@
 //! Integers, strings and buffers.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes};
 
 /// The reason why bytes could not be decoded. The whole packet is dropped.
@@ -53,6 +55,11 @@ pub struct Reader<'a> {
 }
 
 pub(super) type Result<T> = std::result::Result<T, WireError>;
+
+/// Returns the error of a field with a value outside the allowed range.
+pub(super) fn bad(what: &'static str, value: u8) -> WireError {
+    WireError::BadValue { what, value: value.into() }
+}
 
 impl<'a> Reader<'a> {
     /// Creates a reader of these bytes.
@@ -401,6 +408,11 @@ pub(super) fn put_ascii(out: &mut impl BufMut, text: Option<&str>) {
             text.chars().for_each(|c| out.put_u8(c as u32 as u8));
         }
     }
+}
+
+/// Reads a text that was written as one byte per character.
+pub(super) fn ascii_text(bytes: &[u8]) -> Arc<str> {
+    bytes.iter().map(|&b| char::from(b)).collect::<String>().into()
 }
 
 pub(super) fn put_byte_buffer(out: &mut impl BufMut, bytes: Option<&Bytes>) {

@@ -24,10 +24,9 @@ fn response(from: u64, is_coordinator: bool) -> Message {
         wanted: None,
     };
     let header = PingHeader { kind: PingKind::Response, cluster: None, initial_discovery: false };
-    let mut message = Message::bytes(Some(member(1)), wire::encode_ping_data(&[data]))
-        .with_header(ProtocolId::TCPPING, HeaderBody::Ping(Box::new(header)));
-    message.src = Some(member(from));
-    message
+    Message::bytes(Some(member(1)), wire::encode_ping_data(&[data]))
+        .with_header(ProtocolId::TCPPING, HeaderBody::Ping(Box::new(header)))
+        .sent_by(from)
 }
 
 fn request(from: u64, cluster: &str, wanted: Option<Vec<Address>>) -> Message {
@@ -41,10 +40,9 @@ fn request(from: u64, cluster: &str, wanted: Option<Vec<Address>>) -> Message {
     };
     let header =
         PingHeader { kind: PingKind::Request, cluster: Some(cluster.into()), initial_discovery: true };
-    let mut message = Message::bytes(Some(Address::Ip(phys(1))), wire::encode_ping_data(&[data]))
-        .with_header(ProtocolId::TCPPING, HeaderBody::Ping(Box::new(header)));
-    message.src = Some(member(from));
-    message
+    Message::bytes(Some(Address::Ip(phys(1))), wire::encode_ping_data(&[data]))
+        .with_header(ProtocolId::TCPPING, HeaderBody::Ping(Box::new(header)))
+        .sent_by(from)
 }
 
 fn found(harness: &mut Harness) -> Option<Vec<Address>> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::NO_HEADER;
+use crate::config::Properties;
 use crate::{Cx, MessageBatch, ProbeOut, Protocol, ProtocolId, Time, TimerKey};
 
 crate::properties! {
@@ -97,8 +98,8 @@ impl Protocol for Delay {
         self.arm(cx);
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -118,9 +119,7 @@ mod tests {
         let config = DelayConfig { in_delay: 20, constant_delay: true, ..DelayConfig::default() };
         let mut harness = Harness::new(Delay::new(config));
         for n in 0..3 {
-            let mut message = Message::bytes(Some(member(1)), vec![n]);
-            message.src = Some(member(2));
-            harness.up(message);
+            harness.up(Message::bytes(Some(member(1)), vec![n]).sent_by(2));
         }
         harness.advance(Duration::from_millis(19));
         assert_eq!(harness.take_up(), []);

@@ -1,5 +1,6 @@
 //! DISCARD: drops messages by chance, by count, or of certain members.
 
+use crate::config::Properties;
 use crate::{
     Address, Cx, DropReason, HeaderBody, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, Transient,
 };
@@ -126,8 +127,8 @@ impl Protocol for Discard {
         });
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     /// `ignore` adds the named members, `ignoreNobody` clears the list.
@@ -158,9 +159,7 @@ mod tests {
     use crate::harness::{Harness, member};
 
     fn from(n: u64) -> Message {
-        let mut message = Message::bytes(Some(member(1)), "x");
-        message.src = Some(member(n));
-        message
+        Message::bytes(Some(member(1)), "x").sent_by(n)
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! DUPL: repeats messages.
 
 use super::NO_HEADER;
+use crate::config::Properties;
 use crate::{Cx, Message, MessageBatch, ProbeOut, Protocol, ProtocolId};
 
 crate::properties! {
@@ -68,8 +69,8 @@ impl Protocol for Duplicate {
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -85,9 +86,7 @@ mod tests {
     #[test]
     fn every_message_goes_twice_both_ways() {
         let mut harness = Harness::new(Duplicate::new(DuplicateConfig::default()));
-        let mut message = Message::bytes(Some(member(1)), "x");
-        message.src = Some(member(2));
-        harness.up(message).send(Message::bytes(None, "x"));
+        harness.up(Message::bytes(Some(member(1)), "x").sent_by(2)).send(Message::bytes(None, "x"));
         assert_eq!(harness.take_up().len(), 2);
         assert_eq!(harness.take_down().len(), 2);
     }
@@ -95,8 +94,7 @@ mod tests {
     #[test]
     fn a_copy_has_neither_credit_nor_ticket() {
         let mut harness = Harness::new(Duplicate::new(DuplicateConfig::default()));
-        let mut message = Message::bytes(Some(member(1)), "x");
-        message.src = Some(member(2));
+        let mut message = Message::bytes(Some(member(1)), "x").sent_by(2);
         message.credit = 5;
         harness.up(message.clone());
         assert_eq!(harness.take_up().iter().map(|message| message.credit).collect::<Vec<_>>(), [5, 0]);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::NO_HEADER;
+use crate::config::Properties;
 use crate::{Cx, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, TimerKey};
 
 crate::properties! {
@@ -84,8 +85,8 @@ impl Protocol for Shuffle {
         self.pass(cx, DOWN);
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.config)
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -102,9 +103,7 @@ mod tests {
     fn nothing_is_lost_or_added_and_the_order_changes() {
         let mut harness = Harness::new(Shuffle::new(ShuffleConfig::default()));
         for n in 0..25 {
-            let mut message = Message::bytes(Some(member(1)), vec![n]);
-            message.src = Some(member(2));
-            harness.up(message);
+            harness.up(Message::bytes(Some(member(1)), vec![n]).sent_by(2));
         }
         harness.advance(Duration::from_millis(1_500));
         let mut order: Vec<u8> = harness.take_up().iter().map(|m| m.payload_bytes().unwrap()[0]).collect();

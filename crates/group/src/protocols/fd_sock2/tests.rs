@@ -53,10 +53,7 @@ fn suspected(harness: &mut Harness) -> Vec<FdSock2Header> {
 }
 
 fn from_member(header: FdSock2Header, n: u64) -> Message {
-    let mut message =
-        Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
-    message.src = Some(member(n));
-    message
+    Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header))).sent_by(n)
 }
 
 #[test]

@@ -41,16 +41,11 @@ fn numbered(n: u32) -> Message {
 }
 
 fn from(n: u64, bytes: usize, is_multicast: bool) -> Message {
-    let mut message = to((!is_multicast).then_some(1), bytes);
-    message.src = Some(member(n));
-    message
+    to((!is_multicast).then_some(1), bytes).sent_by(n)
 }
 
 fn credits(kind: ProtocolId, n: u64, header: FcHeader, credits: i64) -> Message {
-    let mut message =
-        Message::new(Some(member(1)), Payload::Long(credits)).with_header(kind, HeaderBody::Fc(header));
-    message.src = Some(member(n));
-    message
+    Message::new(Some(member(1)), Payload::Long(credits)).with_header(kind, HeaderBody::Fc(header)).sent_by(n)
 }
 
 fn sent_credits(harness: &mut Harness) -> Vec<(u64, FcHeader, i64)> {

@@ -243,10 +243,9 @@ fn broadcast(n: u64, frag_id: u32, num_frags: u32) -> Message {
     };
     let mut inner = piece(n, 7, frag_id, num_frags, 100);
     inner.dest = None;
-    let mut message = Message::bytes(None, wire::encode_typed(&inner))
-        .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
-    message.src = Some(member(2));
-    message
+    Message::bytes(None, wire::encode_typed(&inner))
+        .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header))
+        .sent_by(2)
 }
 
 /// Otherwise incomplete messages of several members could hold all credits that the coordinator needs to

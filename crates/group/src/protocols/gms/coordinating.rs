@@ -1,11 +1,14 @@
 //! The coordinator's part: requests become views, and members acknowledge views.
 
-use super::{ACKS, BUNDLE, Gms, PENDING_MAX, Role, STABLE_SUSPENDED_MAX, policy};
+use super::group::Group;
+use super::messages::{header, send, send_leave_rsp};
+use super::{ACKS, BUNDLE, Gms, GmsConfig, PENDING_MAX, STABLE_SUSPENDED_MAX};
 use crate::wire::{self, JoinRsp, ViewForm};
 use crate::{
     Address, Answer, Control, Cx, DeltaView, Digest, DropReason, Flags, GmsKind, Payload, Query, View, ViewId,
 };
 
+/// Changes of the membership that the next view is to have.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) joiners: Vec<Address>,
@@ -35,136 +38,250 @@ impl Pending {
     }
 }
 
-pub(super) struct Acks {
-    pub(super) missing: Vec<Address>,
+/// The acknowledgements of a view that are awaited.
+struct Acks {
+    missing: Vec<Address>,
     has_joiners: bool,
 }
 
-impl Gms {
-    pub(super) fn join_req(&mut self, cx: &mut Cx<'_>, joiner: &Address) {
-        if !self.is_coordinating || self.is_leaving() || !self.is_server() || cx.is_local(joiner) {
-            return;
-        }
-        if self.pending.joiners.len() >= PENDING_MAX {
-            return cx.count_drop(DropReason::QueueFull, |book| format!("join of {}", book.member(joiner)));
-        }
-        Pending::add(&mut self.pending.joiners, joiner);
-        self.request_view(cx);
+/// The next view, before it is installed.
+struct NextView {
+    previous: View,
+    view: View,
+    joiners: Vec<Address>,
+    /// The response to the joiners.
+    join_rsp: Option<bytes::Bytes>,
+}
+
+/// The state of a coordinator, and of a member that may take over as one.
+#[derive(Default)]
+pub(super) struct Coordinator {
+    /// Whether this member acts as coordinator: as first member of the view, or in place of coordinators that
+    /// leave or crash.
+    pub(super) is_coordinating: bool,
+    /// Whether this coordinator has sent a full view, so that differences can follow.
+    has_sent_view: bool,
+    pub(super) pending: Pending,
+    acks: Option<Acks>,
+    /// The number of views that not all members acknowledged in time.
+    pub(super) unconfirmed_views: u64,
+}
+
+impl Coordinator {
+    pub(super) fn forget_group(&mut self) {
+        *self = Self { unconfirmed_views: self.unconfirmed_views, ..Self::default() };
     }
 
-    pub(super) fn leave_req(&mut self, cx: &mut Cx<'_>, leaver: &Address) {
-        if !self.is_server() || cx.is_local(leaver) {
-            return;
+    /// Follows a new view, in which this member leads or not.
+    pub(super) fn follow(&mut self, view: &View, leads: bool) {
+        if leads && !self.is_coordinating {
+            self.has_sent_view = false;
         }
-        let Some(view) = cx.view() else { return };
-        if !view.contains(leaver) {
-            // The member has left already and did not get the response.
-            if self.is_coordinating {
-                Self::leave_rsp(cx, leaver);
-            }
-            return;
+        self.is_coordinating = leads;
+        self.pending.keep_members(view, leads);
+        if let Some(acks) = &mut self.acks {
+            acks.missing.retain(|member| view.contains(member));
         }
-        Pending::add(&mut self.pending.leavers, leaver);
-        self.take_over_or_pass_on(cx);
     }
 
-    pub(super) fn suspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
-        let Some(view) = cx.view().cloned() else { return };
-        for member in members.iter().filter(|member| view.contains(member) && !cx.is_local(member)) {
-            Pending::add(&mut self.pending.suspects, member);
-            if let Some(acks) = &mut self.acks {
-                acks.missing.retain(|missing| missing != member);
-            }
+    pub(super) fn withdraw_suspicions(&mut self, members: &[Address]) {
+        self.pending.suspects.retain(|member| !members.contains(member));
+    }
+
+    fn take_over(&mut self) {
+        if !self.is_coordinating {
+            tracing::debug!("taking over as coordinator");
+            self.is_coordinating = true;
+            self.has_sent_view = false;
         }
-        self.acks_may_be_complete(cx);
-        self.take_over_or_pass_on(cx);
     }
 
     /// Returns whether this member leads once all leavers and suspects are gone. A leaver never does.
-    fn would_lead(&self, cx: &Cx<'_>) -> bool {
-        !self.is_leaving()
+    fn would_lead(&self, cx: &Cx<'_>, group: &Group) -> bool {
+        !group.is_leaving()
             && cx.view().is_some_and(|view| {
-                let left =
-                    policy::remaining(&*self.policy, view, &self.pending.leavers, &self.pending.suspects);
+                let left = group.remaining(view, &self.pending.leavers, &self.pending.suspects);
                 left.first() == Some(cx.local())
             })
     }
 
-    fn take_over_or_pass_on(&mut self, cx: &mut Cx<'_>) {
-        if self.would_lead(cx) {
-            if !self.is_coordinating {
-                tracing::debug!("taking over as coordinator");
-                self.is_coordinating = true;
-                self.has_sent_view = false;
-            }
-            self.request_view(cx);
-        } else if self.is_leaving() {
-            self.ask_to_leave(cx);
-        }
-    }
-
-    pub(super) fn request_view(&mut self, cx: &mut Cx<'_>) {
-        if self.acks.is_some() || self.merge.is_some() || cx.is_armed(BUNDLE) || self.pending.len() == 0 {
-            return;
-        }
-        if self.config.view_bundling {
-            cx.arm(BUNDLE, self.config.max_bundling_time);
-        } else {
-            self.make_view(cx);
-        }
-    }
-
-    pub(super) fn make_view(&mut self, cx: &mut Cx<'_>) {
-        if self.acks.is_some() || self.merge.is_some() || !self.is_coordinating || !self.would_lead(cx) {
-            return;
-        }
-        let Some(view) = cx.view().cloned() else { return };
+    /// Takes the pending changes and makes a view of them, if there are any that the current view lacks.
+    /// Responds to leavers and to joiners that are members already.
+    fn take_next_view(&mut self, cx: &mut Cx<'_>, group: &Group) -> Option<NextView> {
+        let previous = cx.view().cloned()?;
         let own_digest = match cx.ask(&Query::Digest) {
             Some(Answer::Digest(digest)) => digest,
             _ => Digest::default(),
         };
         let mut pending = std::mem::take(&mut self.pending);
         pending.joiners.retain(|joiner| {
-            let is_new = !view.contains(joiner);
+            let is_new = !previous.contains(joiner);
             if !is_new {
-                self.join_again(cx, &view, &own_digest, joiner);
+                join_again(cx, &previous, &own_digest, joiner);
             }
             is_new
         });
         if pending.len() == 0 {
-            return;
+            return None;
         }
-        let members = self.policy.next(view.members(), &pending.joiners, &pending.leavers, &pending.suspects);
-        let Some(creator) = members.first().cloned() else { return };
-        let id = ViewId { creator, id: self.highest_view.max(view.id().id) + 1 };
-        let next = View::new(id, members);
-        let join_rsp = (!pending.joiners.is_empty()).then(|| {
+        let Pending { joiners, leavers, suspects } = pending;
+        let members = group.policy.next(previous.members(), &joiners, &leavers, &suspects);
+        let creator = members.first().cloned()?;
+        let id = ViewId { creator, id: group.next_view_number(previous.id().id) };
+        let view = View::new(id, members);
+        let join_rsp = (!joiners.is_empty()).then(|| {
             cx.control(&Control::SuspendStable(STABLE_SUSPENDED_MAX));
             #[cfg(feature = "injected-bugs")]
             if cx.has_bug(crate::InjectedBug::JoinDigestWrong) {
                 let mut wrong = own_digest.clone();
                 wrong.entries.iter_mut().for_each(|row| row.highest_delivered += 1);
-                return join_rsp(&next, &wrong);
+                return join_rsp(&view, &wrong);
             }
-            join_rsp(&next, &own_digest)
+            join_rsp(&view, &own_digest)
         });
-        for leaver in &pending.leavers {
-            Self::leave_rsp(cx, leaver);
+        for leaver in &leavers {
+            send_leave_rsp(cx, leaver);
         }
-        let awaited = next.members().to_vec();
-        self.announce(cx, &view, next, None, awaited);
-        if let (Some(rsp), Some(acks)) = (join_rsp, &mut self.acks) {
-            acks.has_joiners = true;
-            for joiner in &pending.joiners {
-                Self::send(
-                    cx,
-                    Some(joiner),
-                    Self::header(GmsKind::JoinRsp),
-                    Flags::NONE,
-                    Payload::Bytes(Some(rsp.clone())),
-                );
+        Some(NextView { previous, view, joiners, join_rsp })
+    }
+
+    /// Lets the joiners of the view that was announced into the group.
+    fn answer_joiners(&mut self, cx: &mut Cx<'_>, joiners: &[Address], join_rsp: Option<bytes::Bytes>) {
+        let (Some(rsp), Some(acks)) = (join_rsp, &mut self.acks) else { return };
+        acks.has_joiners = true;
+        for joiner in joiners {
+            let payload = Payload::Bytes(Some(rsp.clone()));
+            send(cx, Some(joiner), header(GmsKind::JoinRsp), Flags::NONE, payload);
+        }
+    }
+
+    /// Returns whether the next view travels as a difference from this one.
+    const fn sends_delta(&self, config: &GmsConfig) -> bool {
+        config.use_delta_views && self.has_sent_view
+    }
+
+    /// Waits for acknowledgements of the next view, in place of those of the previous one.
+    fn await_acks(&mut self, missing: Vec<Address>) {
+        let has_joiners = self.acks.take().is_some_and(|acks| acks.has_joiners);
+        self.acks = Some(Acks { missing, has_joiners });
+    }
+
+    /// Multicasts a view that was installed here.
+    fn send_view(&mut self, cx: &mut Cx<'_>, view: &View, form: &ViewForm, digest: Option<&Digest>) {
+        let is_merge = view.is_merge();
+        self.has_sent_view = !is_merge;
+        if view.len() > 1 {
+            let flags =
+                Flags::NO_FC | Flags::NO_RELAY | if is_merge { Flags::NO_TOTAL_ORDER } else { Flags::NONE };
+            let payload = wire::encode_view_and_digest(Some(form), digest);
+            send(cx, None, header(GmsKind::View), flags, Payload::Bytes(Some(payload)));
+        }
+    }
+
+    /// Notes that a member has acknowledged the view, or that it will not.
+    fn remove_missing(&mut self, member: &Address) {
+        if let Some(acks) = &mut self.acks {
+            acks.missing.retain(|missing| missing != member);
+        }
+    }
+
+    /// Stops waiting for acknowledgements.
+    fn give_up_missing(&mut self, cx: &Cx<'_>, config: &GmsConfig) {
+        let Some(acks) = self.acks.as_mut().filter(|acks| !acks.missing.is_empty()) else { return };
+        self.unconfirmed_views += 1;
+        if config.log_collect_msgs {
+            let missing = cx.shared().book.members(&acks.missing);
+            tracing::warn!(?missing, "members have not confirmed the view");
+        }
+        acks.missing.clear();
+    }
+
+    /// Returns whether the last missing acknowledgement has come. The view is then complete.
+    fn take_complete(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(acks) = self.acks.take_if(|acks| acks.missing.is_empty()) else { return false };
+        cx.disarm(ACKS);
+        if acks.has_joiners {
+            cx.control(&Control::ResumeStable);
+        }
+        true
+    }
+}
+
+impl Gms {
+    pub(super) fn join_req(&mut self, cx: &mut Cx<'_>, joiner: &Address) {
+        let Self { group, coordinator, .. } = self;
+        if !coordinator.is_coordinating || !group.is_staying() || cx.is_local(joiner) {
+            return;
+        }
+        let joiners = &mut coordinator.pending.joiners;
+        if joiners.len() >= PENDING_MAX {
+            return cx.count_drop(DropReason::QueueFull, |book| format!("join of {}", book.member(joiner)));
+        }
+        Pending::add(joiners, joiner);
+        self.request_view(cx);
+    }
+
+    pub(super) fn leave_req(&mut self, cx: &mut Cx<'_>, leaver: &Address) {
+        if !self.group.is_server() || cx.is_local(leaver) {
+            return;
+        }
+        let Some(view) = cx.view() else { return };
+        if !view.contains(leaver) {
+            // The member has left already and did not get the response.
+            if self.coordinator.is_coordinating {
+                send_leave_rsp(cx, leaver);
             }
+            return;
         }
+        Pending::add(&mut self.coordinator.pending.leavers, leaver);
+        self.take_over_or_pass_on(cx);
+    }
+
+    pub(super) fn suspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
+        let Some(view) = cx.view().cloned() else { return };
+        for member in members.iter().filter(|member| view.contains(member) && !cx.is_local(member)) {
+            Pending::add(&mut self.coordinator.pending.suspects, member);
+            self.coordinator.remove_missing(member);
+        }
+        self.acks_may_be_complete(cx);
+        self.take_over_or_pass_on(cx);
+    }
+
+    fn take_over_or_pass_on(&mut self, cx: &mut Cx<'_>) {
+        if self.coordinator.would_lead(cx, &self.group) {
+            self.coordinator.take_over();
+            self.request_view(cx);
+        } else if self.group.is_leaving() {
+            self.ask_to_leave(cx);
+        }
+    }
+
+    /// Returns whether a view or a merge is under way. The next view waits for its end.
+    fn is_changing(&self) -> bool {
+        self.coordinator.acks.is_some() || self.merging.is_running()
+    }
+
+    pub(super) fn request_view(&mut self, cx: &mut Cx<'_>) {
+        if self.is_changing() || cx.is_armed(BUNDLE) || self.coordinator.pending.len() == 0 {
+            return;
+        }
+        if self.group.config.view_bundling {
+            cx.arm(BUNDLE, self.group.config.max_bundling_time);
+        } else {
+            self.make_view(cx);
+        }
+    }
+
+    pub(super) fn make_view(&mut self, cx: &mut Cx<'_>) {
+        let Self { group, coordinator, .. } = self;
+        let leads = coordinator.is_coordinating && coordinator.would_lead(cx, group);
+        if self.is_changing() || !leads {
+            return;
+        }
+        let Some(next) = self.coordinator.take_next_view(cx, &self.group) else { return };
+        let awaited = next.view.members().to_vec();
+        self.announce(cx, &next.previous, next.view, None, awaited);
+        self.coordinator.answer_joiners(cx, &next.joiners, next.join_rsp);
         self.acks_may_be_complete(cx);
     }
 
@@ -177,7 +294,7 @@ impl Gms {
         digest: Option<&Digest>,
         mut awaited: Vec<Address>,
     ) {
-        let sends_delta = self.config.use_delta_views && self.has_sent_view;
+        let sends_delta = self.coordinator.sends_delta(&self.group.config);
         #[cfg(feature = "injected-bugs")]
         let sends_delta = sends_delta || cx.has_bug(crate::InjectedBug::StaleDeltaView);
         let form = if sends_delta && !next.is_merge() {
@@ -185,63 +302,43 @@ impl Gms {
         } else {
             ViewForm::Full(next.clone())
         };
-        let is_merge = next.is_merge();
         awaited.retain(|member| !cx.is_local(member));
-        let has_joiners = self.acks.take().is_some_and(|acks| acks.has_joiners);
-        self.acks = Some(Acks { missing: awaited, has_joiners });
+        self.coordinator.await_acks(awaited);
         self.install(cx, next.clone());
-        self.has_sent_view = !is_merge;
-        if next.len() > 1 {
-            let flags =
-                Flags::NO_FC | Flags::NO_RELAY | if is_merge { Flags::NO_TOTAL_ORDER } else { Flags::NONE };
-            let payload = wire::encode_view_and_digest(Some(&form), digest);
-            Self::send(cx, None, Self::header(GmsKind::View), flags, Payload::Bytes(Some(payload)));
-        }
-        cx.arm(ACKS, self.config.view_ack_collection_timeout);
-    }
-
-    fn join_again(&self, cx: &mut Cx<'_>, view: &View, own_digest: &Digest, joiner: &Address) {
-        if own_digest.has_members(view.members()) {
-            let rsp =
-                JoinRsp { view: Some(view.clone()), digest: Some(own_digest.clone()), fail_reason: None };
-            let payload = Payload::Bytes(Some(wire::encode_join_rsp(&rsp)));
-            Self::send(cx, Some(joiner), Self::header(GmsKind::JoinRsp), Flags::OOB, payload);
-        }
-    }
-
-    pub(super) fn leave_rsp(cx: &mut Cx<'_>, leaver: &Address) {
-        let flags = Flags::OOB | Flags::NO_RELIABILITY;
-        Self::send(cx, Some(leaver), Self::header(GmsKind::LeaveRsp), flags, Payload::Empty);
+        self.coordinator.send_view(cx, &next, &form, digest);
+        cx.arm(ACKS, self.group.config.view_ack_collection_timeout);
     }
 
     pub(super) fn acked(&mut self, cx: &mut Cx<'_>, member: &Address) {
-        if let Some(acks) = &mut self.acks {
-            acks.missing.retain(|missing| missing != member);
-            self.acks_may_be_complete(cx);
-        }
+        self.coordinator.remove_missing(member);
+        self.acks_may_be_complete(cx);
     }
 
     pub(super) fn acks_late(&mut self, cx: &mut Cx<'_>) {
-        if let Some(acks) = &mut self.acks {
-            self.unconfirmed_views += u64::from(!acks.missing.is_empty());
-            if self.config.log_collect_msgs && !acks.missing.is_empty() {
-                let missing = cx.shared().book.members(&acks.missing);
-                tracing::warn!(?missing, "members have not confirmed the view");
-            }
-            acks.missing.clear();
-            self.acks_may_be_complete(cx);
-        }
+        self.coordinator.give_up_missing(cx, &self.group.config);
+        self.acks_may_be_complete(cx);
     }
 
     pub(super) fn acks_may_be_complete(&mut self, cx: &mut Cx<'_>) {
-        let Some(acks) = self.acks.take_if(|acks| acks.missing.is_empty()) else { return };
-        cx.disarm(ACKS);
-        if acks.has_joiners {
-            cx.control(&Control::ResumeStable);
+        if self.coordinator.take_complete(cx) {
+            self.request_view_as_coordinator(cx);
         }
-        if self.is_coordinating && matches!(self.role, Role::Member) {
+    }
+
+    /// Requests the next view, if this member leads and stays.
+    pub(super) fn request_view_as_coordinator(&mut self, cx: &mut Cx<'_>) {
+        if self.coordinator.is_coordinating && self.group.is_staying() {
             self.request_view(cx);
         }
+    }
+}
+
+/// Repeats the response to a joiner that is a member already.
+fn join_again(cx: &mut Cx<'_>, view: &View, own_digest: &Digest, joiner: &Address) {
+    if own_digest.has_members(view.members()) {
+        let rsp = JoinRsp { view: Some(view.clone()), digest: Some(own_digest.clone()), fail_reason: None };
+        let payload = Payload::Bytes(Some(wire::encode_join_rsp(&rsp)));
+        send(cx, Some(joiner), header(GmsKind::JoinRsp), Flags::OOB, payload);
     }
 }
 

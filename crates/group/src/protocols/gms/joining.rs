@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::{Gms, JOIN, Role};
+use super::messages::{header, send, send_view_ack};
+use super::{Gms, GmsConfig, JOIN, Role};
 use crate::wire::{self, JoinRsp};
 use crate::{
-    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, GmsKind, Message, Payload, PingData,
-    Query, View, ViewId,
+    Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, GmsHeader, GmsKind, Message, Payload,
+    PingData, Query, View, ViewId,
 };
 
+/// A join in progress.
 pub(super) struct Join {
     /// Failed rounds of discovery.
     attempts: u32,
@@ -24,28 +26,35 @@ enum Step {
     Asking { others: VecDeque<Address> },
 }
 
-impl Gms {
-    pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
-        if !matches!(self.role, Role::Idle) {
-            return cx.raise(Event::Connected(Err("already connected".to_owned())));
-        }
-        self.role = Role::Joining(Join { attempts: 0, step: Step::Discovering });
-        cx.lower(Event::Connect);
-        self.discover(cx);
+/// How a join goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// It waits for a response or a timer.
+    Waits,
+    /// This member becomes a group of its own.
+    StartsGroup,
+}
+
+impl Join {
+    const fn new() -> Self {
+        Self { attempts: 0, step: Step::Discovering }
     }
 
-    fn discover(&mut self, cx: &mut Cx<'_>) {
-        let Role::Joining(join) = &mut self.role else { return };
-        join.step = Step::Discovering;
-        cx.lower(Event::FindMembers { is_initial: true, timeout: self.config.join_timeout });
+    fn discover(&mut self, cx: &mut Cx<'_>, config: &GmsConfig) -> Progress {
+        self.step = Step::Discovering;
+        cx.lower(Event::FindMembers { is_initial: true, timeout: config.join_timeout });
+        Progress::Waits
     }
 
-    pub(super) fn found(&mut self, cx: &mut Cx<'_>, found: &[PingData]) {
+    /// Handles the result of a discovery.
+    fn found(&mut self, cx: &mut Cx<'_>, config: &GmsConfig, found: &[PingData]) -> Progress {
         let local = cx.local().clone();
-        let Role::Joining(Join { step: step @ Step::Discovering, .. }) = &mut self.role else { return };
+        if !matches!(self.step, Step::Discovering) {
+            return Progress::Waits;
+        }
         let others: Vec<&PingData> = found.iter().filter(|data| data.sender != local).collect();
         if others.is_empty() {
-            return self.become_singleton(cx);
+            return Progress::StartsGroup;
         }
         let mut coordinators: Vec<Address> =
             others.iter().filter(|data| data.is_coordinator).map(|data| data.sender.clone()).collect();
@@ -54,58 +63,82 @@ impl Gms {
             // joiner, and its group has a new coordinator soon.
             let has_members = others.iter().any(|data| data.is_server);
             if !has_members && others.iter().all(|data| local < data.sender) {
-                return self.become_singleton(cx);
+                return Progress::StartsGroup;
             }
-            *step = Step::Waiting;
-            return self.wait(cx);
+            self.step = Step::Waiting;
+            if self.has_failed(config) {
+                return Progress::StartsGroup;
+            }
+            cx.arm(JOIN, config.all_clients_retry_timeout);
+            return Progress::Waits;
         }
         cx.rng().shuffle(&mut coordinators);
-        *step = Step::Asking { others: coordinators.into() };
-        self.ask_next(cx);
+        self.step = Step::Asking { others: coordinators.into() };
+        self.ask_next(cx, config)
     }
 
-    fn wait(&mut self, cx: &mut Cx<'_>) {
-        if self.has_failed(cx) {
-            return;
-        }
-        cx.arm(JOIN, self.config.all_clients_retry_timeout);
-    }
-
-    /// Counts a failed attempt. After the last one this member becomes a group of its own.
-    fn has_failed(&mut self, cx: &mut Cx<'_>) -> bool {
-        let most = self.config.max_join_attempts;
-        let Role::Joining(join) = &mut self.role else { return true };
-        join.attempts += 1;
-        if most > 0 && join.attempts >= most {
+    /// Counts a failed attempt. Returns whether it was the last one.
+    fn has_failed(&mut self, config: &GmsConfig) -> bool {
+        let most = config.max_join_attempts;
+        self.attempts += 1;
+        let is_last = most > 0 && self.attempts >= most;
+        if is_last {
             tracing::warn!(
                 attempts = most,
                 "no coordinator let this member join: it becomes a group of its own"
             );
-            self.become_singleton(cx);
-            return true;
         }
-        false
+        is_last
     }
 
-    fn ask_next(&mut self, cx: &mut Cx<'_>) {
-        let Role::Joining(Join { step: Step::Asking { others }, .. }) = &mut self.role else { return };
+    fn ask_next(&mut self, cx: &mut Cx<'_>, config: &GmsConfig) -> Progress {
+        let Step::Asking { others } = &mut self.step else { return Progress::Waits };
         let Some(coordinator) = others.pop_front() else {
-            if !self.has_failed(cx) {
-                self.discover(cx);
-            }
-            return;
+            return if self.has_failed(config) { Progress::StartsGroup } else { self.discover(cx, config) };
         };
-        let mut header = Self::header(GmsKind::JoinReq);
-        header.member = Some(cx.local().clone());
-        Self::send(cx, Some(&coordinator), header, Flags::OOB, Payload::Bytes(None));
-        cx.arm(JOIN, self.config.join_timeout);
+        let header = GmsHeader { member: Some(cx.local().clone()), ..header(GmsKind::JoinReq) };
+        send(cx, Some(&coordinator), header, Flags::OOB, Payload::Bytes(None));
+        cx.arm(JOIN, config.join_timeout);
+        Progress::Waits
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, config: &GmsConfig) -> Progress {
+        match self.step {
+            Step::Discovering => Progress::Waits,
+            Step::Waiting => self.discover(cx, config),
+            Step::Asking { .. } => self.ask_next(cx, config),
+        }
+    }
+}
+
+impl Gms {
+    pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
+        if !matches!(self.group.role, Role::Idle) {
+            return cx.raise(Event::Connected(Err("already connected".to_owned())));
+        }
+        self.group.role = Role::Joining(Join::new());
+        cx.lower(Event::Connect);
+        self.continue_join(cx, Join::discover);
+    }
+
+    pub(super) fn found(&mut self, cx: &mut Cx<'_>, found: &[PingData]) {
+        self.continue_join(cx, |join, cx, config| join.found(cx, config, found));
     }
 
     pub(super) fn join_timer(&mut self, cx: &mut Cx<'_>) {
-        match &self.role {
-            Role::Joining(Join { step: Step::Waiting, .. }) => self.discover(cx),
-            Role::Joining(Join { step: Step::Asking { .. }, .. }) => self.ask_next(cx),
-            _ => {}
+        self.continue_join(cx, Join::timer);
+    }
+
+    /// Takes a step of the join, if there is one. After the last attempt this member becomes a group of its
+    /// own.
+    fn continue_join(
+        &mut self,
+        cx: &mut Cx<'_>,
+        step: impl FnOnce(&mut Join, &mut Cx<'_>, &GmsConfig) -> Progress,
+    ) {
+        let Role::Joining(join) = &mut self.group.role else { return };
+        if step(join, cx, &self.group.config) == Progress::StartsGroup {
+            self.become_singleton(cx);
         }
     }
 
@@ -120,7 +153,7 @@ impl Gms {
     fn joined(&mut self, cx: &mut Cx<'_>, view: View, digest: &Digest) {
         cx.disarm(JOIN);
         cx.control(&Control::SetDigest(digest));
-        self.role = Role::Member;
+        self.group.role = Role::Member;
         self.install(cx, view);
         cx.control(&Control::BecomeServer);
         cx.raise(Event::Connected(Ok(())));
@@ -130,7 +163,7 @@ impl Gms {
         let rsp = message.payload_bytes().map(wire::decode_join_rsp);
         let Some(Ok(rsp)) = rsp else { return cx.discard(message, DropReason::Malformed) };
         if let JoinRsp { fail_reason: Some(reason), .. } = rsp {
-            if matches!(self.role, Role::Joining(_)) {
+            if matches!(self.group.role, Role::Joining(_)) {
                 self.refused(cx, &reason);
             }
             return;
@@ -143,7 +176,7 @@ impl Gms {
             return cx.discard(message, DropReason::Unexpected);
         }
         let creator = view.id().creator.clone();
-        match self.role {
+        match self.group.role {
             Role::Joining(_) => self.joined(cx, view, &digest),
             // A response that arrives after this member stopped waiting and started alone.
             Role::Member
@@ -155,7 +188,7 @@ impl Gms {
             }
             _ => return,
         }
-        Self::view_ack(cx, if creator == local { src } else { &creator });
+        send_view_ack(cx, if creator == local { src } else { &creator });
     }
 
     fn refused(&mut self, cx: &mut Cx<'_>, reason: &str) {

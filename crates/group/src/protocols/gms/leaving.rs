@@ -1,20 +1,50 @@
 //! Leaving: a remaining member makes the view without this member.
 
-use super::{Gms, LEAVE, Role, policy};
-use crate::{Address, Cx, Event, Flags, GmsKind, Payload};
+use super::messages::send_leave_req;
+use super::{Gms, LEAVE, Role};
+use crate::{Address, Cx, Event};
+
+/// A leave in progress.
+#[derive(Default)]
+pub(super) struct Leave {
+    /// The member that was requested to make the view without this one.
+    asked: Option<Address>,
+}
+
+impl Leave {
+    /// Sends the leave requests of this member and of other leavers to `next`. This member's own is sent
+    /// once, except by a coordinator.
+    fn request(&mut self, cx: &mut Cx<'_>, next: &Address, others: &[Address], is_coordinator: bool) {
+        let local = cx.local().clone();
+        let before = self.asked.replace(next.clone());
+        #[cfg(feature = "injected-bugs")]
+        if cx.has_bug(crate::InjectedBug::LeaverNotPassedOn) {
+            if before.is_none() {
+                send_leave_req(cx, next, &local);
+            }
+            return;
+        }
+        for leaver in others.iter().filter(|leaver| *leaver != next) {
+            send_leave_req(cx, next, leaver);
+        }
+        if before.as_ref() != Some(next) || is_coordinator {
+            send_leave_req(cx, next, &local);
+        }
+    }
+}
 
 impl Gms {
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
-        match self.role {
+        match self.group.role {
             Role::Idle => cx.raise(Event::Disconnected),
             Role::Joining(_) => {
                 cx.raise(Event::Connected(Err("the join was cancelled by a leave".to_owned())));
                 self.left(cx);
             }
-            Role::Leaving { .. } => {}
+            Role::Leaving(_) => {}
             Role::Member => {
-                self.role = Role::Leaving { asked: None };
-                cx.arm(LEAVE, self.config.leave_timeout);
+                self.group.role = Role::Leaving(Leave::default());
+                cx.arm(LEAVE, self.group.config.leave_timeout);
                 self.ask_to_leave(cx);
             }
         }
@@ -25,54 +55,30 @@ impl Gms {
     pub(super) fn ask_to_leave(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         let local = cx.local().clone();
+        let pending = &self.coordinator.pending;
         let coordinator = view.coordinator().filter(|first| {
-            **first != local
-                && !self.pending.leavers.contains(first)
-                && !self.pending.suspects.contains(first)
+            **first != local && !pending.leavers.contains(first) && !pending.suspects.contains(first)
         });
         let next = match coordinator {
             Some(coordinator) => Some(coordinator.clone()),
             None => {
-                let mut leavers = self.pending.leavers.clone();
+                let mut leavers = pending.leavers.clone();
                 leavers.push(local.clone());
-                policy::remaining(&*self.policy, &view, &leavers, &self.pending.suspects).into_iter().next()
+                self.group.remaining(&view, &leavers, &pending.suspects).into_iter().next()
             }
         };
         let Some(next) = next else {
             // All members leave.
             return self.left(cx);
         };
-        let is_coordinator = view.coordinator() == Some(&local);
-        let passed_on = self.pending.leavers.clone();
-        let Role::Leaving { asked } = &mut self.role else { return };
-        #[cfg(feature = "injected-bugs")]
-        let before = asked.clone();
-        let is_asked = asked.as_ref() == Some(&next);
-        *asked = Some(next.clone());
-        #[cfg(feature = "injected-bugs")]
-        if cx.has_bug(crate::InjectedBug::LeaverNotPassedOn) {
-            if before.is_none() {
-                Self::leave_request(cx, &next, &local);
-            }
-            return;
+        if let Role::Leaving(leave) = &mut self.group.role {
+            leave.request(cx, &next, &pending.leavers, view.coordinator() == Some(&local));
         }
-        for leaver in passed_on.iter().filter(|leaver| **leaver != next) {
-            Self::leave_request(cx, &next, leaver);
-        }
-        if !is_asked || is_coordinator {
-            Self::leave_request(cx, &next, &local);
-        }
-    }
-
-    fn leave_request(cx: &mut Cx<'_>, to: &Address, leaver: &Address) {
-        let mut header = Self::header(GmsKind::LeaveReq);
-        header.member = Some(leaver.clone());
-        Self::send(cx, Some(to), header, Flags::OOB, Payload::Empty);
     }
 
     /// Handles a view during a leave: a new coordinator needs a new request.
     pub(super) fn coordinator_may_have_changed(&mut self, cx: &mut Cx<'_>) {
-        if self.is_leaving() {
+        if self.group.is_leaving() {
             self.ask_to_leave(cx);
         }
     }

@@ -8,27 +8,33 @@
 //! member is in two different views of the same number unless the group was partitioned.
 
 mod coordinating;
+mod group;
+mod history;
 mod joining;
 mod leaving;
 mod merging;
+mod messages;
 mod policy;
 mod receiving;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use policy::{DefaultPolicy, MembershipPolicy};
 
-use coordinating::{Acks, Pending};
+use coordinating::Coordinator;
+use group::Group;
+use history::ViewHistory;
 use joining::Join;
-use merging::Merge;
+use leaving::Leave;
+use merging::{MergeStep, Merging};
+use messages::{header, send};
 
+use crate::config::Properties;
 use crate::wire;
 use crate::{
-    Address, Answer, Control, Cx, Event, Flags, GmsHeader, GmsKind, HeaderBody, HeaderIds, MergeId, Message,
-    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey, Transient,
-    View,
+    Answer, Control, Cx, Event, Flags, GmsKind, HeaderBody, HeaderIds, MessageBatch, Pass, Payload, ProbeOut,
+    Protocol, ProtocolId, Query, StackCount, TimerKey, View,
 };
 
 crate::properties! {
@@ -86,35 +92,15 @@ enum Role {
     /// Member of a view.
     Member,
     /// Member of a view, leaving.
-    Leaving {
-        /// The member that was requested to make the view without this one.
-        asked: Option<Address>,
-    },
+    Leaving(Leave),
 }
 
-/// The GMS layer.
+/// The GMS layer. Its parts own their state; the layer carries out the steps that concern several of them.
 pub struct Gms {
-    config: GmsConfig,
-    policy: Arc<dyn MembershipPolicy>,
-    role: Role,
-    /// Whether this member acts as coordinator: as first member of the view, or in place of coordinators that
-    /// leave or crash.
-    is_coordinating: bool,
-    /// Whether this coordinator has sent a full view, so that differences can follow.
-    has_sent_view: bool,
-    pending: Pending,
-    acks: Option<Acks>,
-    merge: Option<Merge>,
-    /// Merges that are over. Their late messages must not restart them.
-    merges_done: VecDeque<MergeId>,
-    next_merge: i32,
-    /// The highest view number seen.
-    highest_view: u64,
-    views: u64,
-    merge_views: u64,
-    /// The number of views that not all members acknowledged in time.
-    unconfirmed_views: u64,
-    previous_views: VecDeque<String>,
+    group: Group,
+    coordinator: Coordinator,
+    merging: Merging,
+    history: ViewHistory,
 }
 
 impl Gms {
@@ -126,79 +112,26 @@ impl Gms {
     /// Creates the layer with another policy.
     pub fn with_policy(config: GmsConfig, policy: Arc<dyn MembershipPolicy>) -> Self {
         Self {
-            config,
-            policy,
-            role: Role::Idle,
-            is_coordinating: false,
-            has_sent_view: false,
-            pending: Pending::default(),
-            acks: None,
-            merge: None,
-            merges_done: VecDeque::new(),
-            next_merge: 0,
-            highest_view: 0,
-            views: 0,
-            merge_views: 0,
-            unconfirmed_views: 0,
-            previous_views: VecDeque::new(),
+            group: Group::new(config, policy),
+            coordinator: Coordinator::default(),
+            merging: Merging::default(),
+            history: ViewHistory::default(),
         }
-    }
-
-    fn is_server(&self) -> bool {
-        matches!(self.role, Role::Member | Role::Leaving { .. })
-    }
-
-    const fn is_leaving(&self) -> bool {
-        matches!(self.role, Role::Leaving { .. })
     }
 
     /// Makes a view current and takes the role that it assigns.
     fn install(&mut self, cx: &mut Cx<'_>, view: View) {
-        self.views += 1;
-        self.merge_views += u64::from(view.is_merge());
-        self.highest_view = self.highest_view.max(view.id().id);
-        let text = view.display(&cx.shared().book);
-        tracing::debug!(view = %text, "new view");
-        self.previous_views.push_back(text);
-        while self.previous_views.len() > self.config.num_prev_views {
-            self.previous_views.pop_front();
-        }
-        let leads = view.coordinator() == Some(cx.local());
-        if leads && !self.is_coordinating {
-            self.has_sent_view = false;
-        }
-        self.is_coordinating = leads;
-        self.pending.keep_members(&view, leads);
-        if let Some(acks) = &mut self.acks {
-            acks.missing.retain(|member| view.contains(member));
-        }
+        self.group.note_view_number(view.id().id);
+        self.history.add(cx, &view, self.group.config.num_prev_views);
+        self.coordinator.follow(&view, view.coordinator() == Some(cx.local()));
         cx.install(view);
         self.coordinator_may_have_changed(cx);
     }
 
-    fn header(kind: GmsKind) -> GmsHeader {
-        GmsHeader { kind, member: None, merge_id: None, merge_rejected: false }
-    }
-
-    fn send(cx: &mut Cx<'_>, dest: Option<&Address>, header: GmsHeader, flags: Flags, payload: Payload) {
-        let mut message = Message::new(dest.cloned(), payload)
-            .with_flags(flags)
-            .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(header)));
-        if message.is_multicast() {
-            message.transient |= Transient::DONT_LOOPBACK;
-        }
-        message.src = Some(cx.local().clone());
-        cx.send(message);
-    }
-
     fn forget_group(&mut self, cx: &mut Cx<'_>) {
-        self.role = Role::Idle;
-        self.is_coordinating = false;
-        self.has_sent_view = false;
-        self.pending = Pending::default();
-        self.acks = None;
-        self.merge = None;
-        self.merges_done.clear();
+        self.group.role = Role::Idle;
+        self.coordinator.forget_group();
+        self.merging.forget_group();
         for key in [JOIN, BUNDLE, ACKS, LEAVE, MERGE_RESPONSES, MERGE_DIGESTS, MERGE_END] {
             cx.disarm(key);
         }
@@ -240,11 +173,12 @@ impl Protocol for Gms {
                 Pass::On
             }
             Event::Unsuspect(members) => {
-                self.pending.suspects.retain(|member| !members.contains(member));
+                self.coordinator.withdraw_suspicions(members);
                 Pass::On
             }
             Event::MergeViews(views) => {
-                self.views_differ(cx, views);
+                let step = self.merging.lead_if_chosen(cx, &self.group, views);
+                self.take_merge_step(cx, step);
                 Pass::Stop
             }
             Event::Heard(_) | Event::WhoHas(_) => Pass::Stop,
@@ -272,36 +206,42 @@ impl Protocol for Gms {
             BUNDLE => self.make_view(cx),
             ACKS => self.acks_late(cx),
             LEAVE => self.left(cx),
-            MERGE_RESPONSES => self.combine_merge(cx),
-            MERGE_DIGESTS => self.answer_merge(cx),
-            _ => self.end_merge(cx),
+            MERGE_RESPONSES => {
+                let step = self.merging.combine(cx, &self.group);
+                self.take_merge_step(cx, step);
+            }
+            MERGE_DIGESTS => {
+                let step = self.merging.answer(cx, &self.group);
+                self.take_merge_step(cx, step);
+            }
+            _ => self.take_merge_step(cx, MergeStep::End),
         }
     }
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
         match query {
-            Query::IsServer => Some(Answer::Yes(self.is_server())),
+            Query::IsServer => Some(Answer::Yes(self.group.is_server())),
             _ => None,
         }
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        crate::config::Properties::set(&mut self.config, name, value)
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(&mut self.group.config)
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
-        vec![(StackCount::Merges, self.merge_views)]
+        vec![(StackCount::Merges, self.history.merge_views)]
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        out.put_all(&self.config);
-        out.put("is_coordinator", self.is_coordinating);
-        out.put("num_views", self.views);
-        out.put("num_merge_views", self.merge_views);
-        out.put("num_unconfirmed_views", self.unconfirmed_views);
-        out.put("merge_in_progress", self.merge.is_some());
-        out.put("pending_requests", self.pending.len());
-        out.put("prev_views", self.previous_views.iter().map(|view| format!("{view}\n")).collect::<String>());
+        out.put_all(&self.group.config);
+        out.put("is_coordinator", self.coordinator.is_coordinating);
+        out.put("num_views", self.history.views);
+        out.put("num_merge_views", self.history.merge_views);
+        out.put("num_unconfirmed_views", self.coordinator.unconfirmed_views);
+        out.put("merge_in_progress", self.merging.is_running());
+        out.put("pending_requests", self.coordinator.pending.len());
+        out.put("prev_views", self.history.previous_views());
     }
 
     fn operations(&self) -> &'static [&'static str] {
@@ -310,9 +250,7 @@ impl Protocol for Gms {
 
     fn operation(&mut self, cx: &mut Cx<'_>, name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         match name {
-            "printPreviousViews" => {
-                Some(Ok(self.previous_views.iter().map(|view| format!("{view}\n")).collect()))
-            }
+            "printPreviousViews" => Some(Ok(self.history.previous_views())),
             // Raises a suspicion without loss: a living member clears it with its next heartbeat.
             "suspect" => {
                 let wanted = _args.first().copied().unwrap_or_default();
@@ -332,14 +270,14 @@ impl Protocol for Gms {
     /// Handles control calls. After a state transfer above, the windows may be past a view that had not
     /// arrived, so the coordinator is asked for a newer view.
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
-        if !matches!(control, Control::OverwriteDigest(_)) || !self.is_server() {
+        if !matches!(control, Control::OverwriteDigest(_)) || !self.group.is_server() {
             return;
         }
         let Some(view) = cx.view().cloned() else { return };
         if let Some(coordinator) = view.coordinator().filter(|member| !cx.is_local(member)) {
             let payload = Payload::Bytes(Some(wire::encode_view_id_option(Some(view.id()))));
             let flags = Flags::OOB | Flags::NO_FC;
-            Self::send(cx, Some(coordinator), Self::header(GmsKind::GetCurrentView), flags, payload);
+            send(cx, Some(coordinator), header(GmsKind::GetCurrentView), flags, payload);
         }
     }
 }

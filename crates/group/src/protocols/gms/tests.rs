@@ -1,7 +1,8 @@
+use super::messages::merge_header;
 use super::*;
 use crate::harness::{Harness, digest, member, phys, view};
 use crate::wire::{self, JoinRsp, ViewForm};
-use crate::{DeltaView, Digest, Event, Indication, PingData, ViewId};
+use crate::{DeltaView, Digest, Event, GmsHeader, Indication, MergeId, Message, PingData, ViewId};
 
 fn harness(n: u64) -> Harness {
     Harness::with_layers(n, vec![Box::new(Gms::new(GmsConfig::default()))])
@@ -19,16 +20,14 @@ fn ping(n: u64, is_server: bool, is_coordinator: bool) -> PingData {
 }
 
 fn message(kind: GmsKind, from: u64, payload: Payload) -> Message {
-    let mut message = Message::new(Some(member(1)), payload)
-        .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(Gms::header(kind))));
-    message.src = Some(member(from));
-    message
+    Message::new(Some(member(1)), payload)
+        .with_header(ProtocolId::GMS, HeaderBody::Gms(Box::new(header(kind))))
+        .sent_by(from)
 }
 
 fn request(kind: GmsKind, from: u64, of: u64) -> Message {
     let mut message = message(kind, from, Payload::Empty);
-    let mut header = Gms::header(kind);
-    header.member = Some(member(of));
+    let header = GmsHeader { member: Some(member(of)), ..header(kind) };
     message.headers.put(ProtocolId::GMS, HeaderBody::Gms(Box::new(header)));
     message
 }
@@ -357,8 +356,7 @@ fn the_next_in_line_makes_the_view_without_the_leaving_coordinator() {
 
 fn merge_message(kind: GmsKind, from: u64, number: i32, initiator: u64, payload: Payload) -> Message {
     let mut message = message(kind, from, payload);
-    let mut header = Gms::header(kind);
-    header.merge_id = Some(MergeId { initiator: member(initiator), id: number });
+    let header = merge_header(kind, &MergeId { initiator: member(initiator), id: number });
     message.headers.put(ProtocolId::GMS, HeaderBody::Gms(Box::new(header)));
     message
 }

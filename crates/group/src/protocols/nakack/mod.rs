@@ -14,8 +14,12 @@ mod sending;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow, first_request_delay, notice_all};
+use crate::consumption::OwedAcks;
+use crate::retransmission::{
+    FIRST_REQUEST, TICK, WaitingMessages, XmitCounts, capacity, fixed_ack_threshold, request_rest_soon,
+    withholdable,
+};
+use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
     NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey,
@@ -78,36 +82,19 @@ crate::properties! {
     }
 }
 
-/// How far ahead of the next expected seqno a message may be (NAKACK2, whose windows grow). Limits the memory
-/// that a faulty peer can make this member allocate; flow control limits correct peers long before.
-const WINDOW_MAX: usize = 1 << 18;
-
-const TICK: TimerKey = TimerKey(1);
-
-/// The first request for missing messages.
-const FIRST_REQUEST: TimerKey = TimerKey(2);
-
 /// The maximum number of remembered former members. Those that return do so within minutes.
 const DEPARTED_MEMBERS_MAX: usize = 1_000;
 
 #[derive(Debug)]
 struct Peer {
     window: ReceiveWindow,
-    /// NAKACK4: the seqnos to acknowledge.
-    consumption: Consumption,
-    /// NAKACK4: the number of messages consumed since the last acknowledgement.
-    unacked: usize,
-    is_ack_due: bool,
+    /// NAKACK4.
+    acks: OwedAcks,
 }
 
 impl Peer {
     fn new(delivered: u64, capacity: usize) -> Self {
-        Self {
-            window: ReceiveWindow::new(delivered, capacity),
-            consumption: Consumption::from(delivered),
-            unacked: 0,
-            is_ack_due: false,
-        }
+        Self { window: ReceiveWindow::new(delivered, capacity), acks: OwedAcks::from(delivered) }
     }
 }
 
@@ -133,12 +120,9 @@ pub struct NakAck {
     /// NAKACK4: this member's last message that is looped back.
     last_looped: u64,
     /// NAKACK4: messages that wait for room in the send window.
-    waiting: VecDeque<Message>,
-    waiting_bytes: u64,
+    waiting: WaitingMessages,
     last_stable: Option<crate::Digest>,
-    xmit_requests_sent: u64,
-    xmit_requests_received: u64,
-    resent: u64,
+    xmit: XmitCounts,
     delivered: u64,
 }
 
@@ -159,12 +143,9 @@ impl NakAck {
             departed: VecDeque::new(),
             acks: BTreeMap::new(),
             last_looped: 0,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            waiting: WaitingMessages::default(),
             last_stable: None,
-            xmit_requests_sent: 0,
-            xmit_requests_received: 0,
-            resent: 0,
+            xmit: XmitCounts::default(),
             delivered: 0,
         }
     }
@@ -174,12 +155,12 @@ impl NakAck {
     }
 
     fn capacity(&self) -> usize {
-        if self.is_fixed() { self.config.capacity.max(1) } else { WINDOW_MAX }
+        capacity(self.is_fixed(), self.config.capacity)
     }
 
     fn ack_threshold(&self) -> usize {
         match self.config.ack_threshold {
-            0 => (self.config.capacity / 4).max(1),
+            0 => fixed_ack_threshold(self.config.capacity),
             threshold => threshold,
         }
     }
@@ -250,10 +231,8 @@ impl Protocol for NakAck {
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == FIRST_REQUEST {
             self.request_gaps(cx, ReceiveWindow::noticed_gaps);
-            if notice_all(self.peers.values_mut().map(|one| &mut one.window)) {
-                cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
-            }
-            return;
+            let windows = self.peers.values_mut().map(|peer| &mut peer.window);
+            return request_rest_soon(cx, windows, self.config.xmit_interval);
         }
         cx.arm(TICK, self.config.xmit_interval);
         self.request_gaps(cx, ReceiveWindow::gaps_to_request);
@@ -271,7 +250,7 @@ impl Protocol for NakAck {
     }
 
     fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
-        if dest.is_none() { self.waiting_bytes } else { 0 }
+        if dest.is_none() { self.waiting.bytes() } else { 0 }
     }
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
@@ -285,20 +264,15 @@ impl Protocol for NakAck {
                 let peer = self.peers.get(*sender);
                 Some(Answer::Yes(peer.is_some_and(|peer| peer.window.len() > 0)))
             }
-            // Half a window: the other half is enough to fill and acknowledge.
             Query::Withholdable { is_multicast: true, piece } if self.is_fixed() => {
-                Some(Answer::Number(self.config.capacity as u64 / 2 * piece))
+                Some(withholdable(self.config.capacity, *piece))
             }
             _ => None,
         }
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
-        vec![
-            (StackCount::RetransmissionRequestsSent, self.xmit_requests_sent),
-            (StackCount::RetransmissionRequestsReceived, self.xmit_requests_received),
-            (StackCount::RetransmittedMessages, self.resent),
-        ]
+        self.xmit.counts()
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -307,9 +281,7 @@ impl Protocol for NakAck {
         out.put("size_of_all_messages_sent", self.sent.len());
         out.put("waiting", self.waiting.len());
         out.put("window_messages", self.peers.values().map(|peer| peer.window.len()).sum::<usize>());
-        out.put("xmit_reqs_sent", self.xmit_requests_sent);
-        out.put("xmit_reqs_received", self.xmit_requests_received);
-        out.put("xmit_rsps_sent", self.resent);
+        self.xmit.probe(out);
         out.put("num_messages_delivered", self.delivered);
     }
 }

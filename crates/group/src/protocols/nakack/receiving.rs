@@ -1,10 +1,13 @@
 //! The receiver's side: delivery in order, requests for missing messages, and NAKACK4's acknowledgements.
 
-use super::{FIRST_REQUEST, NakAck, Peer, nakack_of, seqno_of};
-use crate::window::{Gaps, Insertion, first_request_delay};
+use super::{NakAck, Peer, nakack_of, seqno_of};
+use crate::consumption::due_acks;
+use crate::retransmission::{count_refused, gaps_of, request_soon, xmit_request};
+use crate::window::Gaps;
+#[cfg(feature = "injected-bugs")]
+use crate::window::Insertion;
 use crate::{
-    Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Object, Protocol, SeqnoList,
-    Transient,
+    Address, Cx, DropReason, Flags, Message, MessageBatch, NakAckHeader, Protocol, SeqnoList, Transient,
 };
 
 impl NakAck {
@@ -41,7 +44,7 @@ impl NakAck {
                 NakAckHeader::Ack { seqno } => self.acked(cx, &src, seqno),
             }
         }
-        batch.refill(cx, ready, is_multicast, is_oob);
+        cx.refill(batch, ready, is_multicast, is_oob);
     }
 
     /// Removes the headers of the messages at the batch's start that are in turn, as most are, without moving
@@ -58,7 +61,7 @@ impl NakAck {
             }
             message.headers.take(id);
             if let Some(seqno) = seqno.filter(|_| is_fixed) {
-                peer.consumption.expect(seqno, message);
+                peer.acks.consumption.expect(seqno, message);
             }
             passed += 1;
         }
@@ -85,7 +88,7 @@ impl NakAck {
         self.delivered += 1;
         if self.is_fixed() {
             let own = self.peers.entry(cx.local().clone()).or_insert_with(|| Peer::new(0, 1));
-            own.consumption.expect(seqno, message);
+            own.acks.consumption.expect(seqno, message);
         }
     }
 
@@ -110,33 +113,18 @@ impl NakAck {
         let delivered = peer.window.highest_delivered();
         #[cfg(feature = "injected-bugs")]
         let again = message.clone();
-        match peer.window.add(seqno, message, ready) {
-            Insertion::New => {}
-            Insertion::Duplicate => {
-                #[cfg(feature = "injected-bugs")]
-                if cx.has_bug(crate::InjectedBug::DuplicateDelivered) {
-                    ready.push(again);
-                }
-                let end = peer.window.highest_delivered();
-                cx.count_drop(DropReason::Duplicate, |book| {
-                    format!("seqno {seqno} of {}, delivered {end}", book.member(src))
-                });
-            }
-            Insertion::Beyond => {
-                let end = peer.window.highest_delivered();
-                cx.count_drop(DropReason::BeyondWindow, |book| {
-                    format!("seqno {seqno} of {}, delivered {end}", book.member(src))
-                });
-            }
+        let insertion = peer.window.add(seqno, message, ready);
+        #[cfg(feature = "injected-bugs")]
+        if insertion == Insertion::Duplicate && cx.has_bug(crate::InjectedBug::DuplicateDelivered) {
+            ready.push(again);
         }
+        count_refused(cx, insertion, src, seqno, &peer.window);
         self.delivered += (ready.len() - before) as u64;
         if is_fixed {
             let after = peer.window.highest_delivered();
-            peer.consumption.expect_all(&mut ready[before..], delivered, after);
+            peer.acks.consumption.expect_all(&mut ready[before..], delivered, after);
         }
-        if peer.window.len() > 0 && !cx.is_armed(FIRST_REQUEST) && peer.window.notice() {
-            cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
-        }
+        request_soon(cx, &mut peer.window, self.config.xmit_interval);
     }
 
     fn keep_early(&mut self, cx: &mut Cx<'_>, seqno: u64, mut message: Message) {
@@ -161,7 +149,7 @@ impl NakAck {
         }
         let is_fixed = self.is_fixed();
         let Some(peer) = self.peers.get_mut(src) else { return };
-        peer.is_ack_due |= is_fixed;
+        peer.acks.is_due |= is_fixed;
         if peer.window.highest_received() < seqno {
             let mut list = SeqnoList::new(seqno, 1);
             list.add(seqno);
@@ -170,23 +158,18 @@ impl NakAck {
     }
 
     fn request(&mut self, cx: &mut Cx<'_>, sender: &Address, list: SeqnoList) {
-        self.xmit_requests_sent += 1;
+        self.xmit.requests_sent += 1;
         let dest = (!self.config.use_mcast_xmit_req).then(|| sender.clone());
-        let mut message = Message::object(dest, Object::SeqnoList(list))
-            .with_flags(Flags::OOB | Flags::NO_FC)
-            .with_header(self.id(), self.xmit_request(sender));
+        let header = self.kind.header(NakAckHeader::XmitReq { sender: Box::new(sender.clone()) });
+        let mut message = xmit_request(dest, list, self.id(), header);
         message.transient |= Transient::DONT_LOOPBACK;
         cx.send(message);
     }
 
     /// Requests these gaps: those of a round, or those noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
-        let most = self.config.max_xmit_req_size;
-        let wanted: Vec<(Address, SeqnoList)> = self
-            .peers
-            .iter_mut()
-            .filter_map(|(sender, peer)| Some((sender.clone(), gaps(&mut peer.window, most)?)))
-            .collect();
+        let windows = self.peers.iter_mut().map(|(sender, peer)| (sender, &mut peer.window));
+        let wanted = gaps_of(windows, gaps, self.config.max_xmit_req_size);
         for (sender, list) in wanted {
             #[cfg(feature = "injected-bugs")]
             let list = if cx.has_bug(crate::InjectedBug::GapOffByOne) {
@@ -215,18 +198,16 @@ impl NakAck {
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let threshold = self.ack_threshold();
         let Some(peer) = self.peers.get_mut(src) else { return };
-        peer.unacked += peer.consumption.consume(credit);
-        peer.is_ack_due |= peer.unacked > 0;
-        if peer.unacked >= threshold {
+        peer.acks.consume(credit);
+        if peer.acks.messages >= threshold {
             self.ack(cx, &src.clone());
         }
     }
 
     fn ack(&mut self, cx: &mut Cx<'_>, member: &Address) {
         let Some(peer) = self.peers.get_mut(member) else { return };
-        peer.unacked = 0;
-        peer.is_ack_due = false;
-        let seqno = peer.consumption.up_to();
+        peer.acks.reset();
+        let seqno = peer.acks.consumption.up_to();
         if cx.is_local(member) {
             return self.acked(cx, member, seqno);
         }
@@ -237,8 +218,7 @@ impl NakAck {
     }
 
     pub(super) fn send_due_acks(&mut self, cx: &mut Cx<'_>) {
-        let due: Vec<Address> =
-            self.peers.iter().filter(|(_, peer)| peer.is_ack_due).map(|(member, _)| member.clone()).collect();
+        let due = due_acks(self.peers.iter().map(|(member, peer)| (member, &peer.acks)));
         for member in due {
             self.ack(cx, &member);
         }

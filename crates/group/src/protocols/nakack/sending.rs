@@ -1,14 +1,11 @@
 //! The sender's side: numbering, keeping, retransmission, and NAKACK4's acknowledgements.
 
 use super::{NakAck, is_numbered};
+use crate::retransmission::requested_seqnos;
 use crate::{
-    Address, Cx, Flags, GmsHeader, GmsKind, HeaderBody, Message, MessageBatch, NakAckHeader, Object, Payload,
-    Protocol, ProtocolId, Transient,
+    Address, Cx, Flags, GmsHeader, GmsKind, HeaderBody, Message, MessageBatch, NakAckHeader, Protocol,
+    ProtocolId, Transient,
 };
-
-/// The maximum number of messages resent per request: a small request must not cost more than a full window.
-/// The requester asks again for the rest.
-const RESEND_MAX: usize = 1024;
 
 /// Returns a placeholder for a purged message that is requested by a member that was not among those that had
 /// it. That is a joiner whose coordinator's digest is older than the last purge, or a member of another group
@@ -32,8 +29,7 @@ impl NakAck {
                 return true;
             }
             if is_fixed && (!self.waiting.is_empty() || !self.finds_room(cx)) {
-                self.waiting_bytes += message.length() as u64;
-                self.waiting.push_back(std::mem::replace(message, Message::empty(None)));
+                self.waiting.take_from_batch(message);
                 return false;
             }
             self.number(cx, message);
@@ -67,24 +63,21 @@ impl NakAck {
 
     pub(super) fn send_waiting(&mut self, cx: &mut Cx<'_>) {
         while self.has_room()
-            && let Some(mut message) = self.waiting.pop_front()
+            && let Some(mut message) = self.waiting.pop()
         {
-            self.waiting_bytes = self.waiting_bytes.saturating_sub(message.length() as u64);
             self.number(cx, &mut message);
             cx.send(message);
         }
     }
 
     pub(super) fn resend(&mut self, cx: &mut Cx<'_>, request: &Message, sender: &Address) {
-        self.xmit_requests_received += 1;
+        self.xmit.requests_received += 1;
         let Some(requester) = request.src.clone() else { return };
-        let Payload::Object(object) = &request.payload else { return };
-        let Object::SeqnoList(list) = &**object else { return };
         if !cx.is_local(sender) {
             return; // Only senders keep messages (discard_delivered_msgs).
         }
         let id = self.id();
-        for seqno in list.iter().take(RESEND_MAX) {
+        for seqno in requested_seqnos(request) {
             let mut message = match self.sent.get(seqno) {
                 Some(kept) => kept.clone(),
                 None if seqno <= self.sent.low() => filler(cx.local()),
@@ -103,7 +96,7 @@ impl NakAck {
                 message.headers.put(id, self.kind.header(NakAckHeader::XmitRsp { seqno }));
                 message.dest = Some(requester.clone());
             }
-            self.resent += 1;
+            self.xmit.resent += 1;
             cx.send(message);
         }
     }
@@ -148,9 +141,5 @@ impl NakAck {
         if self.sent.purge(slowest) {
             self.send_waiting(cx);
         }
-    }
-
-    pub(super) fn xmit_request(&self, sender: &Address) -> HeaderBody {
-        self.kind.header(NakAckHeader::XmitReq { sender: Box::new(sender.clone()) })
     }
 }

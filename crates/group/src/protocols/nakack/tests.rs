@@ -15,10 +15,9 @@ fn joined() -> Harness {
 }
 
 fn from(src: u64, header: NakAckHeader, value: i64) -> Message {
-    let mut message = Message::new(None, Payload::Long(value))
-        .with_header(ProtocolId::NAKACK2, HeaderBody::NakAck2(header));
-    message.src = Some(member(src));
-    message
+    Message::new(None, Payload::Long(value))
+        .with_header(ProtocolId::NAKACK2, HeaderBody::NakAck2(header))
+        .sent_by(src)
 }
 
 fn data(src: u64, seqno: u64) -> Message {
@@ -217,10 +216,9 @@ fn nakack4_acknowledges_consumed_messages() {
     let mut harness = Harness::new(NakAck::new(NakAckKind::NakAck4, config));
     harness.install(view(1, &[1, 2])).become_server();
     let data = |seqno: u64| {
-        let mut message = Message::bytes(None, vec![0; 10])
-            .with_header(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::Msg { seqno }));
-        message.src = Some(member(2));
-        message
+        Message::bytes(None, vec![0; 10])
+            .with_header(ProtocolId::NAKACK4, HeaderBody::NakAck4(NakAckHeader::Msg { seqno }))
+            .sent_by(2)
     };
     harness.up_batch((1..=4).map(data).collect());
     assert_eq!(harness.take_down(), []);

@@ -27,10 +27,9 @@ fn wrapped(from: u64, seqno: u64, broadcaster: u64) -> Message {
     let mut inner = Message::bytes(None, vec![seqno as u8])
         .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(inner_header));
     inner.src = Some(member(from));
-    let mut message = Message::bytes(None, wire::encode_typed(&inner))
-        .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(inner_header));
-    message.src = Some(member(broadcaster));
-    message
+    Message::bytes(None, wire::encode_typed(&inner))
+        .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(inner_header))
+        .sent_by(broadcaster)
 }
 
 #[test]
@@ -296,11 +295,7 @@ fn over_flow_control(numbers: &[u64]) -> Harness {
 #[test]
 fn messages_outside_the_order_stay_one_batch() {
     let mut harness = harness(&[2, 1]);
-    let outside = || {
-        let mut message = Message::bytes(None, "x").with_flags(Flags::OOB);
-        message.src = Some(member(2));
-        message
-    };
+    let outside = || Message::bytes(None, "x").with_flags(Flags::OOB).sent_by(2);
     harness.up_batch((0..3).map(|_| outside()).collect());
     let batches: Vec<usize> = harness
         .take_indications()
@@ -345,10 +340,9 @@ fn a_forwarder_gets_its_credit_back_when_its_message_has_been_broadcast() {
         let header = SequencerHeader { kind: SequencerKind::Forward, seqno, flush_ack: false };
         let mut inner = Message::bytes(None, vec![0; bytes]);
         inner.src = Some(member(2));
-        let mut message = Message::bytes(Some(member(1)), wire::encode_typed(&inner))
-            .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header));
-        message.src = Some(member(2));
-        message
+        Message::bytes(Some(member(1)), wire::encode_typed(&inner))
+            .with_header(ProtocolId::SEQUENCER, HeaderBody::Sequencer(header))
+            .sent_by(2)
     };
     harness.up(forward(1, 650));
     let broadcast = harness.take_down();

@@ -301,9 +301,7 @@ mod tests {
     }
 
     fn data(n: usize) -> Message {
-        let mut message = Message::bytes(Some(member(2)), vec![n as u8; 100]);
-        message.src = Some(member(1));
-        message
+        Message::bytes(Some(member(2)), vec![n as u8; 100]).sent_by(1)
     }
 
     fn unpack(packets: &[Packet]) -> Vec<Vec<u8>> {
@@ -338,11 +336,7 @@ mod tests {
         let sizes = [100, 9_000, 100, 100, 9_000, 9_000, 100];
         let messages: Vec<Message> = sizes
             .iter()
-            .map(|&size| {
-                let mut message = Message::bytes(Some(member(2)), vec![size as u8; size]);
-                message.src = Some(member(1));
-                message
-            })
+            .map(|&size| Message::bytes(Some(member(2)), vec![size as u8; size]).sent_by(1))
             .collect();
         for (tail_min, packets) in [(TAIL_MIN, vec![2, 3, 1, 1]), (usize::MAX, vec![7])] {
             let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, tail_min);

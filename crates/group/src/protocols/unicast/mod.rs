@@ -10,8 +10,12 @@ mod sending;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::consumption::Consumption;
-use crate::window::{ReceiveWindow, SendWindow, first_request_delay, notice_all};
+use crate::consumption::OwedAcks;
+use crate::retransmission::{
+    FIRST_REQUEST, TICK, WaitingMessages, XmitCounts, capacity, fixed_ack_threshold, request_rest_soon,
+    withholdable,
+};
+use crate::window::{ReceiveWindow, SendWindow};
 use crate::{
     Address, Answer, Control, Cx, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
     Protocol, ProtocolId, Query, SeqnoList, StackCount, Time, TimerKey, UnicastHeader, View,
@@ -74,9 +78,6 @@ crate::properties! {
 /// keeps all unacknowledged messages.
 const ACK_BYTES: u64 = 128 * 1024;
 
-/// How far ahead of the next expected seqno a message may be (UNICAST3, whose windows grow).
-const WINDOW_MAX: usize = 1 << 18;
-
 /// The maximum number of messages kept per sender while a connection's start is missing. The start arrives
 /// within a round trip.
 const EARLY_MAX: usize = 1024;
@@ -96,11 +97,6 @@ const CLOSED_CONNECTION_WORDS_MAX: usize = 1 << 17;
 /// Connection ids are not negative.
 const CONN_IDS: u64 = 1 << 15;
 
-const TICK: TimerKey = TimerKey(1);
-
-/// The first request for missing messages.
-const FIRST_REQUEST: TimerKey = TimerKey(2);
-
 #[derive(Debug)]
 struct SendConnection {
     conn_id: i16,
@@ -113,26 +109,19 @@ struct SendConnection {
     /// When it began to close: the member left the view, or the connection was idle.
     closing_since: Option<Time>,
     /// UNICAST4: messages that wait for room.
-    waiting: VecDeque<Message>,
-    waiting_bytes: u64,
+    waiting: WaitingMessages,
 }
 
 #[derive(Debug)]
 struct ReceiveConnection {
     conn_id: i16,
     window: ReceiveWindow,
-    /// The number of messages received since the last acknowledgement; UNICAST4: consumed since.
-    unacked: usize,
-    /// Their bytes.
-    unacked_bytes: u64,
-    is_ack_due: bool,
+    acks: OwedAcks,
     last_used: Time,
     closing_since: Option<Time>,
     /// Whether the sender was in no view when the connection was opened, or has left one since. A process
     /// that restarts under its old address may choose a smaller id for its next connection.
     may_go_back: bool,
-    /// UNICAST4: the seqnos to acknowledge.
-    consumption: Consumption,
 }
 
 /// The messages of a connection whose start is missing.
@@ -177,9 +166,7 @@ pub struct Unicast {
     early: BTreeMap<Address, EarlyMessages>,
     /// The senders' closed connections, newest last.
     closed: VecDeque<ClosedConnection>,
-    xmit_requests_sent: u64,
-    xmit_requests_received: u64,
-    resent: u64,
+    xmit: XmitCounts,
     acks_sent: u64,
     acks_received: u64,
 }
@@ -196,9 +183,7 @@ impl Unicast {
             receivers: BTreeMap::new(),
             early: BTreeMap::new(),
             closed: VecDeque::new(),
-            xmit_requests_sent: 0,
-            xmit_requests_received: 0,
-            resent: 0,
+            xmit: XmitCounts::default(),
             acks_sent: 0,
             acks_received: 0,
         }
@@ -209,12 +194,12 @@ impl Unicast {
     }
 
     fn capacity(&self) -> usize {
-        if self.is_fixed() { self.config.capacity.max(1) } else { WINDOW_MAX }
+        capacity(self.is_fixed(), self.config.capacity)
     }
 
     fn ack_threshold(&self) -> usize {
         match self.config.ack_threshold {
-            0 if self.is_fixed() => (self.config.capacity / 4).max(1),
+            0 if self.is_fixed() => fixed_ack_threshold(self.config.capacity),
             0 => 100,
             threshold => threshold,
         }
@@ -363,10 +348,8 @@ impl Protocol for Unicast {
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == FIRST_REQUEST {
             self.request_gaps(cx, ReceiveWindow::noticed_gaps);
-            if notice_all(self.receivers.values_mut().map(|one| &mut one.window)) {
-                cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
-            }
-            return;
+            let windows = self.receivers.values_mut().map(|connection| &mut connection.window);
+            return request_rest_soon(cx, windows, self.config.xmit_interval);
         }
         cx.arm(TICK, self.config.xmit_interval);
         self.send_due_acks(cx);
@@ -382,7 +365,7 @@ impl Protocol for Unicast {
     }
 
     fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
-        dest.and_then(|dest| self.senders.get(dest)).map_or(0, |connection| connection.waiting_bytes)
+        dest.and_then(|dest| self.senders.get(dest)).map_or(0, |connection| connection.waiting.bytes())
     }
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {
@@ -391,20 +374,15 @@ impl Protocol for Unicast {
                 let connection = self.receivers.get(*sender);
                 Some(Answer::Yes(connection.is_some_and(|connection| connection.window.len() > 0)))
             }
-            // Half a window: the other half is enough to fill and acknowledge.
             Query::Withholdable { is_multicast: false, piece } if self.is_fixed() => {
-                Some(Answer::Number(self.config.capacity as u64 / 2 * piece))
+                Some(withholdable(self.config.capacity, *piece))
             }
             _ => None,
         }
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
-        vec![
-            (StackCount::RetransmissionRequestsSent, self.xmit_requests_sent),
-            (StackCount::RetransmissionRequestsReceived, self.xmit_requests_received),
-            (StackCount::RetransmittedMessages, self.resent),
-        ]
+        self.xmit.counts()
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -413,9 +391,7 @@ impl Protocol for Unicast {
         out.put("num_receive_connections", self.receivers.len());
         out.put("num_unacked_messages", self.senders.values().map(|c| c.window.len()).sum::<usize>());
         out.put("window_messages", self.receivers.values().map(|c| c.window.len()).sum::<usize>());
-        out.put("xmit_reqs_sent", self.xmit_requests_sent);
-        out.put("xmit_reqs_received", self.xmit_requests_received);
-        out.put("xmit_rsps_sent", self.resent);
+        self.xmit.probe(out);
         out.put("num_acks_sent", self.acks_sent);
         out.put("num_acks_received", self.acks_received);
     }

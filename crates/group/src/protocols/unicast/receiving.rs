@@ -1,15 +1,12 @@
 //! The receiver's side: delivery in order, acknowledgements, requests for missing messages.
 
 use super::{
-    ACK_BYTES, ClosedConnection, EARLY_MAX, FIRST_REQUEST, NON_MEMBER_SENDERS_MAX, ReceiveConnection,
-    Unicast, unicast_of,
+    ACK_BYTES, ClosedConnection, EARLY_MAX, NON_MEMBER_SENDERS_MAX, ReceiveConnection, Unicast, unicast_of,
 };
-use crate::consumption::Consumption;
-use crate::window::{Gaps, Insertion, ReceiveWindow, first_request_delay};
-use crate::{
-    Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Object, Protocol, SeqnoList,
-    UnicastHeader,
-};
+use crate::consumption::{OwedAcks, due_acks};
+use crate::retransmission::{count_refused, gaps_of, request_soon, xmit_request};
+use crate::window::{Gaps, ReceiveWindow};
+use crate::{Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Protocol, UnicastHeader};
 
 /// How a message's connection relates to the current one.
 enum ConnectionMatch {
@@ -46,7 +43,7 @@ impl Unicast {
                 }
             }
         }
-        batch.refill(cx, ready, false, is_oob);
+        cx.refill(batch, ready, false, is_oob);
         if !self.is_fixed() {
             self.ack_if_many(cx, &src);
         }
@@ -71,18 +68,18 @@ impl Unicast {
             }
             message.headers.take(id);
             if is_fixed {
-                connection.consumption.expect(seqno, message);
+                connection.acks.consumption.expect(seqno, message);
             }
             passed += 1;
             bytes += message.length() as u64;
         }
         if passed > 0 {
             connection.last_used = cx.now();
-            connection.is_ack_due = true;
+            connection.acks.is_due = true;
             // A fixed window acknowledges consumed messages; see `note_consumed`.
             if !is_fixed {
-                connection.unacked += passed;
-                connection.unacked_bytes += bytes;
+                connection.acks.messages += passed;
+                connection.acks.bytes += bytes;
             }
         }
         passed
@@ -163,14 +160,11 @@ impl Unicast {
         let connection = ReceiveConnection {
             conn_id,
             window,
-            unacked: 0,
-            unacked_bytes: 0,
-            is_ack_due: false,
+            acks: OwedAcks::from(delivered),
             last_used: cx.now(),
             may_go_back: !is_member,
             // The sender may be gone, and no view reports it.
             closing_since: (!is_member && cx.view().is_some()).then_some(cx.now()),
-            consumption: Consumption::from(delivered),
         };
         if let Some(replaced) = self.receivers.insert(src.clone(), connection) {
             self.remember(vec![ClosedConnection::new(src.clone(), &replaced)]);
@@ -192,30 +186,19 @@ impl Unicast {
         connection.last_used = cx.now();
         // A fixed window acknowledges consumed messages; see `note_consumed`.
         if !is_fixed {
-            connection.unacked += 1;
-            connection.unacked_bytes += message.length() as u64;
+            connection.acks.messages += 1;
+            connection.acks.bytes += message.length() as u64;
         }
-        connection.is_ack_due = true;
+        connection.acks.is_due = true;
         let before = ready.len();
         let delivered = connection.window.highest_delivered();
-        match connection.window.add(seqno, message, ready) {
-            Insertion::New => {}
-            Insertion::Duplicate => {
-                cx.count_drop(DropReason::Duplicate, |book| format!("seqno {seqno} of {}", book.member(src)));
-            }
-            Insertion::Beyond => {
-                cx.count_drop(DropReason::BeyondWindow, |book| {
-                    format!("seqno {seqno} of {}", book.member(src))
-                });
-            }
-        }
+        let insertion = connection.window.add(seqno, message, ready);
+        count_refused(cx, insertion, src, seqno, &connection.window);
         if is_fixed {
             let after = connection.window.highest_delivered();
-            connection.consumption.expect_all(&mut ready[before..], delivered, after);
+            connection.acks.consumption.expect_all(&mut ready[before..], delivered, after);
         }
-        if connection.window.len() > 0 && !cx.is_armed(FIRST_REQUEST) && connection.window.notice() {
-            cx.arm(FIRST_REQUEST, first_request_delay(self.config.xmit_interval));
-        }
+        request_soon(cx, &mut connection.window, self.config.xmit_interval);
     }
 
     fn keep_early(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64, conn_id: i16, message: Message) {
@@ -244,10 +227,10 @@ impl Unicast {
     /// Acknowledges received or consumed messages of a member once there are enough.
     fn ack_if_many(&mut self, cx: &mut Cx<'_>, src: &Address) {
         let threshold = self.ack_threshold();
-        let is_much = |one: &ReceiveConnection| {
-            one.unacked >= threshold || (one.unacked > 0 && one.unacked_bytes >= ACK_BYTES)
+        let are_many = |ReceiveConnection { acks, .. }: &ReceiveConnection| {
+            acks.messages >= threshold || (acks.messages > 0 && acks.bytes >= ACK_BYTES)
         };
-        if self.receivers.get(src).is_some_and(is_much) {
+        if self.receivers.get(src).is_some_and(are_many) {
             self.ack(cx, src);
         }
     }
@@ -256,10 +239,12 @@ impl Unicast {
         let timestamp = self.next_timestamp();
         let is_fixed = self.is_fixed();
         let Some(connection) = self.receivers.get_mut(member) else { return };
-        (connection.unacked, connection.unacked_bytes) = (0, 0);
-        connection.is_ack_due = false;
-        let seqno =
-            if is_fixed { connection.consumption.up_to() } else { connection.window.highest_delivered() };
+        connection.acks.reset();
+        let seqno = if is_fixed {
+            connection.acks.consumption.up_to()
+        } else {
+            connection.window.highest_delivered()
+        };
         let header = UnicastHeader::Ack { seqno, conn_id: connection.conn_id, timestamp };
         self.acks_sent += 1;
         let ack = Message::empty(Some(member.clone()))
@@ -269,12 +254,7 @@ impl Unicast {
     }
 
     pub(super) fn send_due_acks(&mut self, cx: &mut Cx<'_>) {
-        let due: Vec<Address> = self
-            .receivers
-            .iter()
-            .filter(|(_, connection)| connection.is_ack_due)
-            .map(|(member, _)| member.clone())
-            .collect();
+        let due = due_acks(self.receivers.iter().map(|(member, connection)| (member, &connection.acks)));
         #[cfg(feature = "injected-bugs")]
         if cx.has_bug(crate::InjectedBug::UnicastAckLost) {
             return;
@@ -286,17 +266,11 @@ impl Unicast {
 
     /// Requests these gaps: those of a round, or those noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
-        let most = self.config.max_xmit_req_size;
-        let wanted: Vec<(Address, SeqnoList)> = self
-            .receivers
-            .iter_mut()
-            .filter_map(|(sender, connection)| Some((sender.clone(), gaps(&mut connection.window, most)?)))
-            .collect();
-        for (sender, list) in wanted {
-            self.xmit_requests_sent += 1;
-            let request = Message::object(Some(sender), Object::SeqnoList(list))
-                .with_flags(Flags::OOB | Flags::NO_FC)
-                .with_header(self.id(), self.kind.header(UnicastHeader::XmitReq));
+        let windows = self.receivers.iter_mut().map(|(sender, one)| (sender, &mut one.window));
+        for (sender, list) in gaps_of(windows, gaps, self.config.max_xmit_req_size) {
+            self.xmit.requests_sent += 1;
+            let header = self.kind.header(UnicastHeader::XmitReq);
+            let request = xmit_request(Some(sender), list, self.id(), header);
             cx.send(request);
         }
     }
@@ -304,10 +278,7 @@ impl Unicast {
     /// UNICAST4: counts consumed messages and acknowledges them once there are enough.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let Some(connection) = self.receivers.get_mut(src) else { return };
-        let consumed = connection.consumption.consume(credit);
-        connection.unacked += consumed;
-        connection.unacked_bytes += credit;
-        connection.is_ack_due |= consumed > 0;
+        connection.acks.consume(credit);
         self.ack_if_many(cx, src);
     }
 }

@@ -1,14 +1,11 @@
 //! The sender's side: numbering, keeping until acknowledged, retransmission.
 
-use std::collections::VecDeque;
 use std::collections::btree_map::Entry;
 
 use super::{SendConnection, Unicast, UnicastKind, is_numbered};
+use crate::retransmission::{WaitingMessages, requested_seqnos};
 use crate::window::SendWindow;
-use crate::{Address, Cx, Message, MessageBatch, Object, Payload, UnicastHeader};
-
-/// The maximum number of messages resent per request. The requester asks again for the rest.
-const RESEND_MAX: usize = 1024;
+use crate::{Address, Cx, Message, MessageBatch, UnicastHeader};
 
 impl Unicast {
     pub(super) fn send_batch(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
@@ -18,8 +15,7 @@ impl Unicast {
             let Some(dest) = message.dest.clone().filter(|_| is_numbered(cx, message)) else { return true };
             let connection = self.connection(cx, &dest);
             if is_fixed && (!connection.waiting.is_empty() || connection.window.len() >= capacity) {
-                connection.waiting_bytes += message.length() as u64;
-                connection.waiting.push_back(std::mem::replace(message, Message::empty(None)));
+                connection.waiting.take_from_batch(message);
                 return false;
             }
             Self::number(kind, cx.local(), connection, message);
@@ -47,8 +43,7 @@ impl Unicast {
                     at_last_tick: (0, 0),
                     last_used: now,
                     closing_since: Some(now),
-                    waiting: VecDeque::new(),
-                    waiting_bytes: 0,
+                    waiting: WaitingMessages::default(),
                 })
             }
         };
@@ -97,10 +92,8 @@ impl Unicast {
         connection.window.purge(seqno);
         while let Some(connection) = self.senders.get_mut(member)
             && connection.window.len() < capacity
-            && let Some(message) = connection.waiting.pop_front()
+            && let Some(mut message) = connection.waiting.pop()
         {
-            connection.waiting_bytes = connection.waiting_bytes.saturating_sub(message.length() as u64);
-            let mut message = message;
             Self::number(kind, cx.local(), connection, &mut message);
             cx.send(message);
         }
@@ -119,18 +112,16 @@ impl Unicast {
         let mut message = kept.clone();
         let header = UnicastHeader::Data { seqno, conn_id: connection.conn_id, first: true };
         message.headers.put(kind.id(), kind.header(header));
-        self.resent += 1;
+        self.xmit.resent += 1;
         cx.send(message);
     }
 
     pub(super) fn resend(&mut self, cx: &mut Cx<'_>, member: &Address, request: &Message) {
-        self.xmit_requests_received += 1;
-        let Payload::Object(object) = &request.payload else { return };
-        let Object::SeqnoList(list) = &**object else { return };
+        self.xmit.requests_received += 1;
         let Some(connection) = self.senders.get(member) else { return };
-        for seqno in list.iter().take(RESEND_MAX) {
+        for seqno in requested_seqnos(request) {
             if let Some(message) = connection.window.get(seqno) {
-                self.resent += 1;
+                self.xmit.resent += 1;
                 cx.send(message.clone());
             }
         }
@@ -144,7 +135,7 @@ impl Unicast {
             let is_stalled = state.0 < state.1 && connection.at_last_tick == state;
             connection.at_last_tick = state;
             if is_stalled && let Some(message) = connection.window.get(state.1) {
-                self.resent += 1;
+                self.xmit.resent += 1;
                 cx.send(message.clone());
             }
         }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::harness::{Harness, member, view};
+use crate::retransmission::WINDOW_MAX;
 use crate::window::FIRST_REQUEST_DELAY;
 use crate::{Object, Payload, SeqnoList};
 
@@ -17,10 +18,9 @@ fn harness() -> Harness {
 }
 
 fn from(src: u64, header: UnicastHeader, value: i64) -> Message {
-    let mut message =
-        Message::new(Some(member(1)), Payload::Long(value)).with_header(ID, HeaderBody::Unicast3(header));
-    message.src = Some(member(src));
-    message
+    Message::new(Some(member(1)), Payload::Long(value))
+        .with_header(ID, HeaderBody::Unicast3(header))
+        .sent_by(src)
 }
 
 fn data(seqno: u64, conn_id: i16, first: bool) -> Message {
@@ -29,9 +29,7 @@ fn data(seqno: u64, conn_id: i16, first: bool) -> Message {
 
 fn bytes(seqno: u64, length: usize, kind: UnicastKind) -> Message {
     let header = kind.header(UnicastHeader::Data { seqno, conn_id: 0, first: seqno == 1 });
-    let mut message = Message::bytes(Some(member(1)), vec![0; length]).with_header(kind.id(), header);
-    message.src = Some(member(2));
-    message
+    Message::bytes(Some(member(1)), vec![0; length]).with_header(kind.id(), header).sent_by(2)
 }
 
 fn values(messages: &[Message]) -> Vec<i64> {
@@ -339,10 +337,9 @@ fn messages_delivered_ahead_are_remembered_for_the_newest_connections() {
 #[test]
 fn messages_of_a_restarted_member_are_delivered() {
     let unicast4 = |header: UnicastHeader, value| {
-        let mut message = Message::new(Some(member(1)), Payload::Long(value))
-            .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header));
-        message.src = Some(member(2));
-        message
+        Message::new(Some(member(1)), Payload::Long(value))
+            .with_header(ProtocolId::UNICAST4, HeaderBody::Unicast4(header))
+            .sent_by(2)
     };
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
     harness.install(view(1, &[1, 2])).send(to(2, 1)).take_down();
@@ -385,11 +382,7 @@ fn a_connection_to_a_non_member_closes() {
 #[test]
 fn a_connection_from_a_non_member_closes() {
     let mut harness = harness();
-    let from_stranger = |seqno, first| {
-        let mut message = data(seqno, 0, first);
-        message.src = Some(member(9));
-        message
-    };
+    let from_stranger = |seqno, first| data(seqno, 0, first).sent_by(9);
     harness.up_batch(vec![from_stranger(1, true), from_stranger(3, false)]);
     assert_eq!(harness.stack.attribute("UNICAST3", "window_messages").unwrap(), "2");
     harness.advance(Duration::from_secs(241)).take_down();

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::protocols::gms::{Gms, MERGE_RESPONSES, Role};
+use super::{MergeStep, Merging};
+use crate::protocols::gms::MERGE_RESPONSES;
+use crate::protocols::gms::group::Group;
+use crate::protocols::gms::messages::{merge_header, send, send_cancel_merge, view_and_digest};
 use crate::wire::{self, ViewForm};
 use crate::{Address, Cx, Digest, Flags, GmsHeader, GmsKind, MergeId, Message, Payload, View, ViewId};
 
@@ -22,16 +25,22 @@ impl LedMerge {
     }
 }
 
-impl Gms {
-    /// Handles MERGE3's report of members with different views.
-    pub(in crate::protocols::gms) fn views_differ(&mut self, cx: &mut Cx<'_>, views: &[(Address, View)]) {
-        if !matches!(self.role, Role::Member) || self.merge.is_some() {
-            return;
+impl Merging {
+    /// Handles MERGE3's report of members with different views: leads a merge if this member is the one that
+    /// all of them choose.
+    pub(in crate::protocols::gms) fn lead_if_chosen(
+        &mut self,
+        cx: &mut Cx<'_>,
+        group: &Group,
+        views: &[(Address, View)],
+    ) -> MergeStep {
+        if !group.is_staying() || self.merge.is_some() {
+            return MergeStep::Wait;
         }
         let views: BTreeMap<Address, View> = views.iter().cloned().collect();
         let subviews: BTreeMap<&ViewId, &View> = views.values().map(|view| (view.id(), view)).collect();
         if subviews.len() < 2 || leader(&views).as_ref() != Some(cx.local()) {
-            return;
+            return MergeStep::Wait;
         }
         let mut subviews: Vec<View> = subviews.into_values().map(View::without_subgroups).collect();
         // The leader's own group comes first: its members keep their order.
@@ -41,64 +50,76 @@ impl Gms {
         let own_views_differ = groups.get(cx.local()).is_some_and(|own| {
             own.iter().any(|member| views.get(member).is_some_and(|view| Some(view.id()) != own_id.as_ref()))
         });
-        self.next_merge += 1;
-        let id = MergeId { initiator: cx.local().clone(), id: self.next_merge };
-        if !self.begin_merge(cx, &id, &id.initiator) {
-            return;
+        self.last_led += 1;
+        let id = MergeId { initiator: cx.local().clone(), id: self.last_led };
+        if !self.begin(cx, group, &id, &id.initiator) {
+            return MergeStep::Wait;
         }
         if let Some(merge) = &mut self.merge {
             let asked = groups.keys().cloned().collect();
             merge.leading = Some(LedMerge { answers: BTreeMap::new(), asked, subviews, own_views_differ });
         }
-        cx.arm(MERGE_RESPONSES, self.config.merge_timeout);
+        cx.arm(MERGE_RESPONSES, group.config.merge_timeout);
         let local = cx.local().clone();
         for (coordinator, members) in groups.iter().filter(|(coordinator, _)| **coordinator != local) {
-            let mut header = Self::header(GmsKind::MergeReq);
-            header.member = Some(local.clone());
-            header.merge_id = Some(id.clone());
+            let header = GmsHeader { member: Some(local.clone()), ..merge_header(GmsKind::MergeReq, &id) };
             let payload = Payload::Bytes(Some(wire::encode_address_list(members)));
-            Self::send(cx, Some(coordinator), header, Flags::OOB, payload);
+            send(cx, Some(coordinator), header, Flags::OOB, payload);
         }
-        if let Some(own) = groups.get(&local) {
-            self.join_merge(cx, &id, &local, own);
+        match groups.get(&local) {
+            Some(own) => self.join(cx, group, &id, &local, own),
+            None => MergeStep::Wait,
         }
     }
 
-    pub(in crate::protocols::gms) fn merge_rsp(
+    pub(super) fn merge_rsp(
         &mut self,
         cx: &mut Cx<'_>,
+        group: &Group,
         header: &GmsHeader,
         message: &Message,
         src: &Address,
-    ) {
+    ) -> MergeStep {
         if !self.takes_part(header) {
-            return;
+            return MergeStep::Wait;
         }
         if header.merge_rejected {
-            return self.group_answered(cx, src, None);
+            return self.group_answered(cx, group, src, None);
         }
-        if let Some((Some(ViewForm::Full(view)), Some(digest))) = Self::view_and_digest(cx, message) {
-            self.group_answered(cx, src, Some((view, digest)));
+        match view_and_digest(cx, message) {
+            Some((Some(ViewForm::Full(view)), Some(digest))) => {
+                self.group_answered(cx, group, src, Some((view, digest)))
+            }
+            _ => MergeStep::Wait,
         }
     }
 
-    pub(super) fn group_answered(&mut self, cx: &mut Cx<'_>, src: &Address, answer: Option<(View, Digest)>) {
-        let Some(leading) = self.merge.as_mut().and_then(|merge| merge.leading.as_mut()) else { return };
+    pub(super) fn group_answered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        group: &Group,
+        src: &Address,
+        answer: Option<(View, Digest)>,
+    ) -> MergeStep {
+        let Some(leading) = self.merge.as_mut().and_then(|merge| merge.leading.as_mut()) else {
+            return MergeStep::Wait;
+        };
         if !leading.asked.contains(src) {
-            return;
+            return MergeStep::Wait;
         }
         leading.answers.insert(src.clone(), answer);
-        if leading.answers.len() == leading.asked.len() {
-            self.combine_merge(cx);
+        if leading.answers.len() != leading.asked.len() {
+            return MergeStep::Wait;
         }
+        self.combine(cx, group)
     }
 
     /// Combines the groups that have responded, once all have or time is up.
-    pub(in crate::protocols::gms) fn combine_merge(&mut self, cx: &mut Cx<'_>) {
+    pub(in crate::protocols::gms) fn combine(&mut self, cx: &mut Cx<'_>, group: &Group) -> MergeStep {
         cx.disarm(MERGE_RESPONSES);
-        let limit = self.merge_limit();
-        let Some(merge) = &mut self.merge else { return };
-        let Some(leading) = merge.leading.take() else { return };
+        let limit = group.merge_limit();
+        let Some(merge) = &mut self.merge else { return MergeStep::Wait };
+        let Some(leading) = merge.leading.take() else { return MergeStep::Wait };
         // A leader that was paused too long: the other members have abandoned the merge.
         let is_over = cx.now().since(merge.begun) >= limit;
         let id = merge.id.clone();
@@ -110,9 +131,9 @@ impl Gms {
         let least = if leading.own_views_differ { 1 } else { 2 };
         if is_over || answers.len() < least || !answers.contains_key(&local) {
             let others = leading.asked.iter().filter(|member| **member != local);
-            Self::cancel_merge(cx, others, &id);
+            send_cancel_merge(cx, others, &id);
             self.release_group(cx, |_| true);
-            return self.end_merge(cx);
+            return MergeStep::End;
         }
         let others = answers.iter().filter(|(src, _)| **src != local);
         for (view, _) in others.map(|(_, answer)| answer) {
@@ -131,11 +152,11 @@ impl Gms {
                 view.members().iter().filter(|member| digest.get(member).is_some()).cloned().collect()
             })
             .collect();
-        let members = self.policy.merge(&groups);
-        let Some(creator) = members.first().cloned() else { return self.end_merge(cx) };
+        let members = group.policy.merge(&groups);
+        let Some(creator) = members.first().cloned() else { return MergeStep::End };
         let seen = answers.values().map(|(view, _)| view.id().id);
         let highest = seen.chain(leading.subviews.iter().map(|view| view.id().id)).max().unwrap_or(0);
-        let number = highest.max(self.highest_view) + 1;
+        let number = group.next_view_number(highest);
         let subviews: Vec<View> =
             leading.subviews.into_iter().filter(|view| members.contains(&view.id().creator)).collect();
         let mut rows = Digest::default();
@@ -151,30 +172,17 @@ impl Gms {
         let view = View::merged(ViewId { creator, id: number }, members, subviews);
         let payload = wire::encode_view_and_digest(Some(&ViewForm::Full(view.clone())), Some(&rows));
         for coordinator in answers.keys().filter(|member| **member != local) {
-            let mut header = Self::header(GmsKind::InstallMergeView);
-            header.merge_id = Some(id.clone());
+            let header = merge_header(GmsKind::InstallMergeView, &id);
             let payload = Payload::Bytes(Some(payload.clone()));
-            Self::send(cx, Some(coordinator), header, Flags::NONE, payload);
+            send(cx, Some(coordinator), header, Flags::NONE, payload);
         }
         let silent = leading.asked.iter().filter(|member| !answers.contains_key(member));
-        Self::cancel_merge(cx, silent, &id);
+        send_cancel_merge(cx, silent, &id);
         #[cfg(feature = "injected-bugs")]
         if cx.has_bug(crate::InjectedBug::MergeLeaderSkipped) {
-            return self.end_merge(cx);
+            return MergeStep::End;
         }
-        self.install_merge_view_in_group(cx, view, Some(&rows));
-    }
-
-    pub(super) fn cancel_merge<'m>(
-        cx: &mut Cx<'_>,
-        members: impl Iterator<Item = &'m Address>,
-        id: &MergeId,
-    ) {
-        for member in members {
-            let mut header = Self::header(GmsKind::CancelMerge);
-            header.merge_id = Some(id.clone());
-            Self::send(cx, Some(member), header, Flags::NONE, Payload::Empty);
-        }
+        MergeStep::Install(view, Some(rows))
     }
 }
 
