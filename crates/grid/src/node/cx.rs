@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use consort_group::{Address, Time};
+use consort_group::{Address, Time, View};
 
 use crate::command::{Body, CacheId, Call, Command};
 use crate::injected_bugs::InjectedBug;
@@ -25,6 +25,9 @@ use crate::{Ballot, CacheConfig, OpenError, Topology};
 /// and has taken over the unfinished operations there. Until then it keeps records of this member's writes in other caches,
 /// even if it has closed this one.
 const PARTITION_MEMORY: Duration = Duration::from_secs(60);
+
+/// No cache: a report of memory concerns the member.
+const NO_CACHE: CacheId = CacheId(0);
 
 /// The part of a [`crate::node::Node`] that its caches use.
 pub(crate) struct Cx {
@@ -300,6 +303,23 @@ impl Cx {
             let is_met = member.is_none_or(|member| member == other) && caches.remove(&cache);
             !(is_met && caches.is_empty())
         });
+    }
+
+    /// Reports to the other members that a shortage of this one has begun or ended.
+    pub(crate) fn tell_memory(&mut self) {
+        let Some((others, shortage)) = self.memory.take_report() else { return };
+        for other in others {
+            self.send(&other, NO_CACHE, 0, Body::Memory { shortage: shortage.clone() });
+        }
+    }
+
+    /// Handles a new view: reports a shortage to the members that are new in it.
+    pub(crate) fn keep_view(&mut self, view: &View) {
+        let others: Vec<Address> = view.members().iter().filter(|one| **one != self.local).cloned().collect();
+        let Some((new, shortage)) = self.memory.keep_members(others) else { return };
+        for member in new {
+            self.send(&member, NO_CACHE, 0, Body::Memory { shortage: Some(shortage.clone()) });
+        }
     }
 
     /// Notes the watermark of this member's own operations; those of other members arrive with frames.

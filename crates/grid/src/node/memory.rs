@@ -8,18 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use consort_group::{Address, View};
+use consort_group::Address;
 use consort_memory::{ProcessMemory, Shortage};
 
-use crate::Segment;
-use crate::command::{Body, CacheId};
-use crate::node::Cx;
 use crate::node::Node;
-use crate::operation::{Change, OperationError};
-use crate::replica::CacheReplica;
-
-/// No cache: a report of memory concerns the member.
-const NO_CACHE: CacheId = CacheId(0);
 
 /// A member's knowledge of its own memory and of other members' shortages.
 #[derive(Default)]
@@ -43,6 +35,38 @@ impl Memory {
             Some(_) => {}
             None => drop(self.short.remove(member)),
         }
+    }
+
+    /// Returns the members to which the begin or the end of a shortage of this member is to be reported, and the shortage. It is
+    /// to be reported once.
+    pub(crate) fn take_report(&mut self) -> Option<(Vec<Address>, Option<Shortage>)> {
+        let own = self.own.as_ref()?;
+        let is_short = own.is_short();
+        if is_short == self.is_told_short {
+            return None;
+        }
+        self.is_told_short = is_short;
+        Some((self.others.clone(), is_short.then(|| own.shortage())))
+    }
+
+    /// Handles a new view of these other members. Returns the members to which a shortage of this member is to be reported
+    /// because they are new, and the shortage.
+    pub(crate) fn keep_members(&mut self, others: Vec<Address>) -> Option<(Vec<Address>, Shortage)> {
+        self.short.retain(|member, _| others.contains(member));
+        let before = std::mem::replace(&mut self.others, others);
+        let own = self.own.as_ref().filter(|_| self.is_told_short)?;
+        let new = self.others.iter().filter(|other| !before.contains(other)).cloned().collect();
+        Some((new, own.shortage()))
+    }
+
+    /// Returns the shortage that another member has reported.
+    pub(crate) fn shortage_of(&self, member: &Address) -> Option<&Shortage> {
+        self.short.get(member)
+    }
+
+    /// Returns whether another member is short of memory.
+    pub(crate) fn has_short_member(&self) -> bool {
+        !self.short.is_empty()
     }
 
     /// Returns whether the end of a shortage is still to be reported.
@@ -72,60 +96,5 @@ impl Node {
     /// Returns the other members that have reported a shortage of memory.
     pub fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
         self.cx.memory.short.iter()
-    }
-}
-
-impl Cx {
-    /// Reports to the other members that a shortage of this one has begun or ended.
-    pub(crate) fn tell_memory(&mut self) {
-        let Some(own) = &self.memory.own else { return };
-        let is_short = own.is_short();
-        if is_short == self.memory.is_told_short {
-            return;
-        }
-        self.memory.is_told_short = is_short;
-        let shortage = is_short.then(|| own.shortage());
-        for other in self.memory.others.clone() {
-            self.send(&other, NO_CACHE, 0, Body::Memory { shortage: shortage.clone() });
-        }
-    }
-
-    /// Handles a new view: reports a shortage to the members that are new in it.
-    pub(crate) fn keep_view(&mut self, view: &View) {
-        let others: Vec<Address> = view.members().iter().filter(|one| **one != self.local).cloned().collect();
-        self.memory.short.retain(|member, _| others.contains(member));
-        let before = std::mem::replace(&mut self.memory.others, others);
-        let Some(own) = self.memory.own.as_ref().filter(|_| self.memory.is_told_short) else { return };
-        let shortage = Some(own.shortage());
-        let news: Vec<Address> =
-            self.memory.others.iter().filter(|other| !before.contains(other)).cloned().collect();
-        for new in news {
-            self.send(&new, NO_CACHE, 0, Body::Memory { shortage: shortage.clone() });
-        }
-    }
-}
-
-impl CacheReplica {
-    /// Returns why a write is not ordered, if an owner of its key has no memory for it.
-    pub(crate) fn memory_refusal(
-        &self,
-        cx: &Cx,
-        segment: Segment,
-        key: &[u8],
-        change: &Change,
-    ) -> Option<OperationError> {
-        let Change::Put { value, lifetime } = change else { return None };
-        let refused =
-            |member: &Address, shortage| OperationError::NoMemory { member: member.clone().into(), shortage };
-        if let Err(shortage) = self.container.admit(segment, key, value.len(), *lifetime) {
-            return Some(refused(&cx.local, shortage));
-        }
-        if cx.memory.short.is_empty() || self.is_invalidation() {
-            return None;
-        }
-        let short = |owner: &Address| Some((owner.clone(), cx.memory.short.get(owner)?.clone()));
-        let (owner, shortage) = self.write_owners(segment).find_map(short)?;
-        let adds = self.container.growth_of(segment, key, value.len(), *lifetime) > 0;
-        adds.then(|| refused(&owner, shortage))
     }
 }

@@ -33,6 +33,7 @@ use crate::merge::MergeFn;
 use crate::operation::{Action, OperationError, Outcome};
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::replica::CacheReplica;
+use crate::replica::store::Store;
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, StoreSettings, Topology,
@@ -192,14 +193,14 @@ impl Node {
     /// Registers a transform on this member. All members that have the cache open must register it before it is used.
     pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.transforms.insert(name.into(), transform);
+            cache.iterations.transforms.insert(name.into(), transform);
         }
     }
 
     /// Registers a reduction on this member, as [`Node::register_transform`] does a transform.
     pub fn register_reduction(&mut self, cache: CacheId, name: &str, reduction: Arc<ReduceFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.reductions.insert(name.into(), reduction);
+            cache.iterations.reductions.insert(name.into(), reduction);
         }
     }
 
@@ -257,17 +258,16 @@ impl Node {
         let capacity =
             if config.mode == CacheMode::Invalidation { CapacityFactor::default() } else { member.capacity };
         let mut cache = CacheReplica::new(config, CacheMember { capacity, ..member }, container);
-        cache.persistence =
-            backing.map(|backing| Box::new(crate::replica::store::writes::Persistence::new(backing)));
-        if cache.is_local() {
-            let first = cache.first_topology(&self.cx);
+        cache.store = Store::new(backing);
+        if cache.shared.is_local() {
+            let first = cache.store.first_topology(&cache.shared, &self.cx);
             cache.install(&mut self.cx, first);
         }
         if let Some(error) = self.incompatible_coordinator(&cache) {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
-        if let Some(end) = cache.container.next_expiry() {
+        if let Some(end) = cache.shared.container.next_expiry() {
             self.cx.note_expiry(end);
         }
         self.caches.insert(id, cache);
@@ -279,8 +279,8 @@ impl Node {
     pub fn leave(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
-            if cache.is_local() {
-                let id = cache.id;
+            if cache.shared.is_local() {
+                let id = cache.shared.id;
                 self.close(id);
                 self.cx.events.push_back(NodeEvent::Left { cache: id });
             } else {
@@ -299,9 +299,9 @@ impl Node {
         self.cx.now = now;
         let is_left = self.caches.get(&cache).is_some_and(|one| {
             let is_kept = |topology: &Topology| {
-                one.config.mode == CacheMode::Invalidation || topology.is_kept_without(&self.cx.local)
+                one.shared.config.mode == CacheMode::Invalidation || topology.is_kept_without(&self.cx.local)
             };
-            one.is_leaving && one.topology().is_some_and(is_kept)
+            one.is_leaving && one.shared.topology().is_some_and(is_kept)
         });
         if is_left {
             self.close(cache);
@@ -315,7 +315,7 @@ impl Node {
     pub fn make_available(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.tell_coordinator(&mut self.cx, ToCoordinator::MakeAvailable);
+            cache.shared.tell_coordinator(&mut self.cx, ToCoordinator::MakeAvailable);
         }
         self.work();
     }
@@ -353,11 +353,11 @@ impl Node {
         let SubmitOptions { flags, timeout, response_bytes_max } = options;
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
-        cache.check(&action, flags)?;
+        cache.shared.check(&action, flags)?;
         if self.cx.calls.is_full() {
             return Err(OperationError::TooManyInFlight(calls::CALLS_MAX as u64));
         }
-        let segment = cache.config.segment_of(&key);
+        let segment = cache.shared.config.segment_of(&key);
         let action = match action {
             Action::Write(write) => {
                 match cache.write_as_sole_owner(&mut self.cx, segment, &key, write, flags) {
@@ -371,7 +371,7 @@ impl Node {
             }
             read @ Action::Read(_) => read,
         };
-        let mut call = InFlight::new(cache.id, segment, key, action, now, timeout);
+        let mut call = InFlight::new(cache.shared.id, segment, key, action, now, timeout);
         call.flags = flags;
         call.response_bytes_max = response_bytes_max;
         let number = self.cx.calls.open(call);
@@ -386,7 +386,9 @@ impl Node {
         self.cx.coordinator = view.coordinator().cloned();
         let caches = &self.caches;
         let is_member = |caller: &Address| {
-            caches.values().any(|cache| cache.topology().is_some_and(|topology| topology.contains(caller)))
+            caches
+                .values()
+                .any(|cache| cache.shared.topology().is_some_and(|topology| topology.contains(caller)))
         };
         // Operations that unreachable members have finished must stay finished when they rejoin.
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
@@ -431,10 +433,11 @@ impl Node {
             Body::StatusRequest { ballot } => self.tell_status(from, ballot),
             Body::Memory { shortage } => self.cx.memory.note_member(from, shortage),
             // On other members, the name of a local cache denotes another cache.
-            _ if self.caches.get(&id).is_some_and(CacheReplica::is_local) && *from != self.cx.local => {}
+            _ if self.caches.get(&id).is_some_and(|cache| cache.shared.is_local())
+                && *from != self.cx.local => {}
             Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
-                if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
+                if self.caches.get(&id).is_some_and(|cache| cache.shared.installed.is_none()) {
                     self.close(id);
                     self.cx.events.push_back(NodeEvent::Refused { cache: id, error });
                 }
@@ -459,11 +462,12 @@ impl Node {
     pub(crate) fn close(&mut self, id: CacheId) {
         self.cx.mark_rejoined(None, id);
         if let Some(mut cache) = self.caches.remove(&id) {
-            cache.persist_on_close(&mut self.cx);
-            for segment in cache.config.all_segments() {
-                cache.container.set_readable(segment, false);
+            cache.store.persist_on_close(&cache.shared, &mut self.cx);
+            for segment in cache.shared.config.all_segments() {
+                cache.shared.container.set_readable(segment, false);
             }
-            cache.wake_readers(&mut self.cx);
+            cache.iterations.wake_readers(&cache.shared, &mut self.cx);
+            cache.listeners.wake_readers(id, &mut self.cx);
         }
         for number in self.cx.calls.of(id) {
             let may_have_been_applied =
@@ -483,14 +487,14 @@ impl Node {
         let mut is_all = true;
         for cache in self.caches.values_mut() {
             cache.expire(&mut self.cx, EXPIRE_LOOKS);
-            is_all &= !cache.may_expire(&self.cx);
+            is_all &= !cache.shared.may_expire(&self.cx);
         }
         self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
     }
 
     /// Returns when entries may have expired, including those that other members remove while they are primaries.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
-        let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
+        let next = self.caches.values().filter_map(|cache| cache.shared.container.next_expiry()).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
@@ -524,16 +528,16 @@ impl Node {
 
     pub(crate) fn is_anything_open(&self) -> bool {
         let waits = |cache: &CacheReplica| {
-            cache.installed.is_none()
+            cache.shared.installed.is_none()
                 || cache.is_leaving
                 || cache.transfer.is_active()
                 || cache.merge.is_active()
                 || !cache.deferred.is_empty()
-                || cache.has_waiting_reader()
-                || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
+                || cache.iterations.has_waiting_reader()
+                || cache.store.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
                 || !cache.listeners.is_settled()
                 || !cache.idle_probes.is_empty()
-                || cache.unsettled.is_some()
+                || cache.handovers.unsettled.is_some()
         };
         self.is_unknown_to_coordinator()
             || self.cx.memory.is_told_short()
@@ -582,15 +586,7 @@ impl Node {
         self.coordinator.look_after(&mut self.cx);
         self.look_for_coordinator();
         for cache in self.caches.values_mut() {
-            cache.look_after(&mut self.cx);
-            cache.tick_records(&mut self.cx);
-            cache.tick_transfer(&mut self.cx);
-            cache.tick_store(&mut self.cx);
-            cache.tick_merge(&mut self.cx);
-            cache.tick_iterations(&mut self.cx);
-            cache.tick_listeners(&mut self.cx);
-            cache.tick_idle_probes(&mut self.cx);
-            cache.ask_coordinator(&mut self.cx);
+            cache.tick(&mut self.cx);
         }
         self.work();
     }

@@ -5,8 +5,9 @@ use consort_group::Address;
 use crate::Topology;
 use crate::command::CacheId;
 use crate::node::{Counters, Node};
+use crate::replica::SegmentState;
 use crate::replica::write::records::WriteRecord;
-use crate::replica::{CacheReplica, SegmentState};
+use crate::replica::write::records::is_orphan;
 
 /// The progress of a rebalance on one member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -81,7 +82,7 @@ impl Node {
 
     /// Returns the installed topology.
     pub fn topology(&self, cache: CacheId) -> Option<&Topology> {
-        self.caches.get(&cache)?.topology()
+        self.caches.get(&cache)?.shared.topology()
     }
 
     /// Returns the progress of a rebalance on this member.
@@ -110,15 +111,15 @@ impl Node {
         let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
         let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
         let is_gone = |record: &&WriteRecord| {
-            cache.topology().is_some_and(|topology| CacheReplica::is_orphan(topology, &record.operation))
+            cache.shared.topology().is_some_and(|topology| is_orphan(topology, &record.operation))
         };
         let orphans = |segment: &SegmentState| segment.records.unfinished(&self.cx).filter(is_gone).count();
         Load {
             calls,
             deferred: cache.deferred.len(),
-            parked: cache.segments.iter().map(|segment| segment.parked.len()).sum(),
-            records: cache.segments.iter().map(unfinished).sum(),
-            orphans: cache.segments.iter().map(orphans).sum(),
+            parked: cache.shared.segments.iter().map(|segment| segment.parked.len()).sum(),
+            records: cache.shared.segments.iter().map(unfinished).sum(),
+            orphans: cache.shared.segments.iter().map(orphans).sum(),
         }
     }
 }

@@ -16,9 +16,12 @@ use crate::node::Cx;
 use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{FETCH_BYTES, Projection};
-use crate::replica::CacheReplica;
+use crate::replica::Shared;
+use crate::replica::iterate::Iterations;
 use crate::replica::iterate::batch_builder::{BatchBuilder, Value};
-use crate::replica::iterate::publisher::{Function, LOOKS_MAX};
+use crate::replica::iterate::publisher::{Function, LOOKS_MAX, is_published, queue_computation};
+use crate::replica::store::Place;
+use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::{Entry, Node, Segment, Version};
 
@@ -45,6 +48,19 @@ impl Computations {
     /// Returns whether a request waits.
     fn has_any(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Queues a request, unless it waits already or is under way. Returns the request with the error if there are too many.
+    pub(crate) fn queue(&mut self, key: Key, fetch: Fetch, loaded: Found) -> Option<(Fetch, OperationError)> {
+        if self.running.contains(&key) || self.waiting.contains_key(&key) {
+            return None;
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Some((fetch, OperationError::TooManyInFlight(WAITING_MAX as u64)));
+        }
+        self.order.push_back(key.clone());
+        self.waiting.insert(key, (fetch, loaded));
+        None
     }
 
     fn take(&mut self) -> Option<(Key, Fetch, Found)> {
@@ -97,7 +113,7 @@ struct LocalBatch {
 enum Gathering {
     Done(Vec<LocalBatch>),
     /// No entries, until these values are loaded.
-    Missing(Vec<((Segment, Bytes), Version)>),
+    Missing(Vec<(Place, Version)>),
 }
 
 impl Computation {
@@ -164,7 +180,7 @@ impl Node {
     /// [`Node::take_computation`] whenever [`Node::has_computations`] returns true.
     pub fn register_costly(&mut self, cache: CacheId, name: &str) {
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.costly.insert(name.into());
+            cache.iterations.costly.insert(name.into());
         }
     }
 
@@ -182,7 +198,14 @@ impl Node {
                 self.cx.computations.running.remove(&key);
                 continue;
             };
-            if let Some(computation) = cache.computation(&mut self.cx, key, fetch, loaded) {
+            if let Some(computation) = cache.iterations.computation(
+                &cache.shared,
+                &mut cache.store,
+                &mut self.cx,
+                key,
+                fetch,
+                loaded,
+            ) {
                 break Some(computation);
             }
         };
@@ -195,77 +218,100 @@ impl Node {
         self.cx.now = now;
         self.cx.computations.running.remove(&computed.key);
         if let Some(cache) = self.caches.get_mut(&computed.key.0) {
-            cache.finish_computation(&mut self.cx, computed);
+            finish_computation(&cache.shared, &mut self.cx, computed);
         }
         self.work();
     }
 }
 
-impl CacheReplica {
+impl Iterations {
     /// Returns whether a request is for a function that takes long.
     pub(crate) fn is_costly(&self, fetch: &Fetch) -> bool {
         let is_costly = |name| self.costly.contains(name);
         fetch.transform.as_ref().is_some_and(|transform| is_costly(&transform.name))
     }
 
-    /// Queues a request for its function.
-    pub(crate) fn queue_computation(&self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
-        let key = (self.id, from.clone(), fetch.iteration, fetch.nth);
-        let computations = &mut cx.computations;
-        if computations.running.contains(&key) || computations.waiting.contains_key(&key) {
-            return;
-        }
-        if computations.waiting.len() >= WAITING_MAX {
-            cx.counters.overflowed += 1;
-            return self.fail_fetch(cx, from, fetch, OperationError::TooManyInFlight(WAITING_MAX as u64));
-        }
-        computations.order.push_back(key.clone());
-        computations.waiting.insert(key, (fetch, loaded));
-    }
-
     /// Returns the step that a request begins; none if it was answered, or waits for values.
-    fn computation(&mut self, cx: &mut Cx, key: Key, fetch: Fetch, loaded: Found) -> Option<Computation> {
+    fn computation(
+        &self,
+        shared: &Shared,
+        store: &mut Store,
+        cx: &mut Cx,
+        key: Key,
+        fetch: Fetch,
+        loaded: Found,
+    ) -> Option<Computation> {
         let from = key.1.clone();
         let Some(function) = self.function(fetch.projection, fetch.transform.clone()) else {
             cx.computations.running.remove(&key);
             let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
             fetched.applied = Applied::Unknown;
-            BatchBuilder::here(0, false).send(cx, self, &from, fetched);
+            BatchBuilder::here(0, false).send(shared, cx, &from, fetched);
             return None;
         };
-        match self.gather(cx, &fetch, &loaded) {
+        match StepWalk::new(shared, store, cx, &loaded).gather(&fetch) {
             Gathering::Missing(missing) => {
                 cx.computations.running.remove(&key);
-                self.load(cx, missing, AwaitingLoad::Fetch { from, fetch });
+                store.load(shared, cx, missing, AwaitingLoad::Fetch { from, fetch });
                 None
             }
             Gathering::Done(gathered) => {
                 let answer = if from == cx.local {
                     BatchBuilder::here(0, false)
                 } else {
-                    BatchBuilder::elsewhere(self, 0)
+                    BatchBuilder::elsewhere(shared, 0)
                 };
-                Some(Computation { key, topology: self.topology_id(), fetch, function, gathered, answer })
+                Some(Computation { key, topology: shared.topology_id(), fetch, function, gathered, answer })
             }
         }
     }
+}
+
+fn finish_computation(shared: &Shared, cx: &mut Cx, computed: Computed) {
+    let Computed { key, topology, fetch, fetched, answer } = computed;
+    let from = key.1;
+    // Segments may have been dropped during the step: it is repeated with the present ones.
+    if topology != shared.topology_id() {
+        return queue_computation(shared, cx, &from, fetch, Found::new());
+    }
+    answer.send(shared, cx, &from, fetched);
+    if fetch.is_only && from != cx.local {
+        cx.events.push_back(NodeEvent::Expecting);
+    }
+}
+
+/// A walk over the entries of the segments that a request names, up to the limit of a step.
+struct StepWalk<'a> {
+    shared: &'a Shared,
+    store: &'a Store,
+    cx: &'a Cx,
+    loaded: &'a Found,
+    bytes: usize,
+    looks: usize,
+    /// The values to load before the step.
+    missing: Vec<(Place, Version)>,
+}
+
+impl<'a> StepWalk<'a> {
+    fn new(shared: &'a Shared, store: &'a Store, cx: &'a Cx, loaded: &'a Found) -> Self {
+        Self { shared, store, cx, loaded, bytes: 0, looks: 0, missing: Vec::new() }
+    }
 
     /// Gathers the entries of the segments that a request names, up to the limit of a step.
-    fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> Gathering {
+    fn gather(mut self, fetch: &Fetch) -> Gathering {
         let mut gathered: Vec<LocalBatch> = Vec::new();
         let mut cursor = fetch.cursor.map(Cursor::from);
-        let (mut bytes, mut looks, mut missing) = (0, 0, Vec::new());
         for &segment in &fetch.segments {
             let at = cursor.take().unwrap_or(Cursor::START);
             let mut of_segment =
                 LocalBatch { segment, entries: Vec::new(), end: PartEnd::Refused, next: None };
-            if self.is_published(cx, segment) {
-                self.gather_segment(cx, at, &mut of_segment, loaded, (&mut bytes, &mut looks), &mut missing);
+            if is_published(self.shared, self.cx, segment) {
+                self.gather_segment(at, &mut of_segment);
             }
             let is_over = of_segment.end == PartEnd::More;
             let is_any = !of_segment.entries.is_empty() || gathered.iter().any(|one| !one.entries.is_empty());
-            if !missing.is_empty() && !is_any {
-                return Gathering::Missing(missing);
+            if !self.missing.is_empty() && !is_any {
+                return Gathering::Missing(self.missing);
             }
             gathered.push(of_segment);
             if is_over {
@@ -276,67 +322,46 @@ impl CacheReplica {
     }
 
     /// Gathers the entries of one segment, up to the first whose value is not loaded. Then the values to load are gathered.
-    fn gather_segment(
-        &self,
-        cx: &Cx,
-        mut at: Cursor,
-        gathered: &mut LocalBatch,
-        loaded: &Found,
-        (bytes, looks): (&mut usize, &mut usize),
-        missing: &mut Vec<((Segment, Bytes), Version)>,
-    ) {
+    fn gather_segment(&mut self, mut at: Cursor, gathered: &mut LocalBatch) {
         let segment = gathered.segment;
         gathered.end = PartEnd::More;
-        while *looks < LOOKS_MAX && *bytes < STEP_BYTES && missing.len() < LOAD_KEYS {
-            if missing.is_empty() {
+        while self.looks < LOOKS_MAX && self.bytes < STEP_BYTES && self.missing.len() < LOAD_KEYS {
+            if self.missing.is_empty() {
                 gathered.next = Some(at);
             }
             let mut found = None;
             let limits = ChunkLimits { entries_max: 1, bytes_max: usize::MAX };
-            let next = self.container.visit(segment, at, limits, cx.now, |visited| {
+            let next = self.shared.container.visit(segment, at, limits, self.cx.now, |visited| {
                 found = Some((Bytes::copy_from_slice(visited.key()), visited.entry()));
             });
             if let Some(found) = found {
-                *looks += 1;
+                self.looks += 1;
                 let mut one = [found];
-                let unknown = self.fill(segment, &mut one, loaded);
-                missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
+                let unknown = self.store.fill(segment, &mut one, self.loaded);
+                self.missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
                 let [(key, entry)] = one;
-                if missing.is_empty() {
-                    *bytes += key.len() + entry.value.len();
+                if self.missing.is_empty() {
+                    self.bytes += key.len() + entry.value.len();
                     gathered.entries.push((at, key, entry));
                 }
             }
             match next {
                 Ok(Some(next)) => at = next,
-                Ok(None) if missing.is_empty() => {
+                Ok(None) if self.missing.is_empty() => {
                     (gathered.end, gathered.next) = (PartEnd::Complete, None);
                     return;
                 }
                 Ok(None) => return,
                 Err(_) => {
-                    missing.clear();
+                    self.missing.clear();
                     gathered.entries.clear();
                     (gathered.end, gathered.next) = (PartEnd::Refused, None);
                     return;
                 }
             }
         }
-        if missing.is_empty() {
+        if self.missing.is_empty() {
             gathered.next = Some(at);
-        }
-    }
-
-    fn finish_computation(&mut self, cx: &mut Cx, computed: Computed) {
-        let Computed { key, topology, fetch, fetched, answer } = computed;
-        let from = key.1;
-        // Segments may have been dropped during the step: it is repeated with the present ones.
-        if topology != self.topology_id() {
-            return self.queue_computation(cx, &from, fetch, Found::new());
-        }
-        answer.send(cx, self, &from, fetched);
-        if fetch.is_only && from != cx.local {
-            cx.events.push_back(NodeEvent::Expecting);
         }
     }
 }

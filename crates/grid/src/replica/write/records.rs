@@ -9,6 +9,7 @@ use consort_group::Address;
 use crate::Version;
 use crate::command::{Effect, OperationId};
 use crate::operation::Outcome;
+use crate::topology::Topology;
 
 /// The number of a write whose caller has left the topology. When a caller has closed its cache, the operations that it reports
 /// as finished include those that it gave up. None of these numbers is as high as this one.
@@ -48,6 +49,18 @@ impl WriteEffect {
             _ => Self::Put,
         }
     }
+}
+
+/// Returns whether a caller is no longer a member. Unreachable callers are members: they return with their unfinished
+/// operations and find the records.
+pub(crate) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
+    !topology.contains(caller)
+}
+
+/// Returns whether an operation is repeated only by a primary that adopts it: its caller has gone, even if it is back as
+/// another member.
+pub(crate) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
+    operation.number == ORPHANED || is_caller_gone(topology, &operation.caller)
 }
 
 /// The number below which all operations of each caller are finished, as far as reported.

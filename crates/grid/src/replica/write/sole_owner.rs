@@ -28,7 +28,7 @@ impl Node {
     ) -> Result<Result<Written, OperationError>, Write> {
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
-        let segment = cache.config.segment_of(key);
+        let segment = cache.shared.config.segment_of(key);
         let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
         self.note_expiries();
         Ok(result)
@@ -38,17 +38,17 @@ impl Node {
 impl CacheReplica {
     /// Returns whether only this member takes part in the writes of a segment, and has all state that they need.
     fn is_sole_owner(&self, cx: &Cx, segment: Segment) -> bool {
-        let Some(installed) = &self.installed else { return false };
+        let Some(installed) = &self.shared.installed else { return false };
         let mut owners = installed.writes.owners(segment);
         let is_only_owner = owners.next() == Some(&cx.local) && owners.next().is_none();
         is_only_owner
             && installed.topology.phase == Phase::Stable
             && installed.topology.away().is_empty()
-            && self.segments[usize::from(segment.0)].is_open()
-            && !self.is_backed()
-            && !self.is_invalidation()
-            && !self.is_listened()
-            && !self.idle_probes.may_arise
+            && self.shared.segments[usize::from(segment.0)].is_open()
+            && !self.store.is_backed()
+            && !self.shared.is_invalidation()
+            && !self.listeners.is_listened(&self.shared)
+            && !self.shared.has_max_idle
     }
 
     /// Carries a write out like [`CacheReplica::execute`], without messages to other members. Returns the write if messages are
@@ -76,10 +76,10 @@ impl CacheReplica {
                 (_, false) => return Err(write),
             },
         };
-        if let Some(error) = self.memory_refusal(cx, segment, key, &write.change) {
+        if let Some(error) = self.shared.memory_refusal(cx, segment, key, &write.change) {
             return Ok(Err(error));
         }
-        let version = self.next_version(segment);
+        let version = self.shared.next_version(segment);
         let previous = match self.change(cx, segment, key, write.change, version) {
             Ok((_, previous)) => previous,
             Err(full) => return Ok(Err(OperationError::full(&cx.local, full))),
