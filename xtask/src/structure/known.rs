@@ -14,7 +14,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in fuzz: edges grid hotrod identity query records rounds sasl server server_connection store_files target texts tools wire",
     "circle in grid: command config event history items merge operation persistence publication topology wire",
     "circle in grid: consistent_hash placement",
-    "circle in grid: coordinator node replica",
     "circle in grid::container: eviction index prefetch table",
     "circle in grid::coordinator: coordinated_cache restore",
     "circle in grid::wire: commands frame",

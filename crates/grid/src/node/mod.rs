@@ -7,14 +7,9 @@
 //!
 //! The guarantees are in `docs/design/2026-11-grid.md`.
 
-pub(crate) mod calls;
-pub(crate) mod cx;
+pub(crate) mod computations;
 pub(crate) mod frames;
-pub(crate) mod memory;
 pub(crate) mod promise;
-pub(crate) mod response_window;
-pub(crate) mod responses;
-pub(crate) mod silence;
 pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod wire_version;
@@ -28,24 +23,22 @@ use consort_group::{Address, Time, View};
 
 use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
 use crate::coordinator::Coordinator;
-use crate::event::ListenerId;
+use crate::cx::Cx;
+use crate::cx::calls::{CALLS_MAX, InFlight};
 use crate::merge::MergeFn;
-use crate::operation::{Action, OperationError, Outcome};
-use crate::publication::{IterationId, ReduceFn, TransformFn};
+use crate::operation::{Action, OperationError, Outcome, Write, Written};
+use crate::publication::{ReduceFn, TransformFn};
 use crate::replica::CacheReplica;
 use crate::replica::store::Store;
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, StoreSettings, Topology,
 };
-use calls::InFlight;
 
-pub use crate::replica::events::waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use crate::cx::response_window::ResponseLimits;
+pub use crate::cx::waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use crate::cx::{Counters, Frame, NodeEvent, TRANSFER_BUDGET};
 pub use crate::replica::iterate::computations::{Computation, Computed};
-pub use crate::replica::transfer::state_consumer::TRANSFER_BUDGET;
-pub use cx::Counters;
-pub(crate) use cx::Cx;
-pub use response_window::ResponseLimits;
 pub use stats::{Load, Progress, ResponseLoad};
 
 /// The interval at which overdue requests are checked.
@@ -59,56 +52,6 @@ const EXPIRE_LOOKS: usize = 4_096;
 
 /// The time until the next batch, if more entries are due.
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
-
-/// A frame for a member.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
-    /// The member to send the frame to.
-    pub dest: Address,
-    /// The payload of a message.
-    pub bytes: Bytes,
-}
-
-/// An event of a cache on this member.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NodeEvent {
-    /// A topology is installed. After the first one, the cache is usable.
-    Installed {
-        /// The cache.
-        cache: CacheId,
-        /// The topology's id.
-        topology: u32,
-    },
-    /// The cluster has the cache with another configuration. It is closed here.
-    Refused {
-        /// The cache.
-        cache: CacheId,
-        /// The difference.
-        error: OpenError,
-    },
-    /// An iteration whose last [`Node::take`] returned nothing has items, its end, or an error.
-    Fetched {
-        /// The cache.
-        cache: CacheId,
-        /// The iteration.
-        iteration: IterationId,
-    },
-    /// A listener now receives all changes, or a listener whose event queue was empty has events.
-    Told {
-        /// The cache.
-        cache: CacheId,
-        /// The listener.
-        listener: ListenerId,
-    },
-    /// The response to a sequential reader is sent. The reader requests from no other member meanwhile, so its next request
-    /// arrives soon if it continues.
-    Expecting,
-    /// No member depends on this one any more. The cache is closed here.
-    Left {
-        /// The cache.
-        cache: CacheId,
-    },
-}
 
 /// The options of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,14 +109,13 @@ impl Node {
 
     /// Sets the bytes of entries in a chunk of a state transfer. The default and maximum is the size that fits a packet.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
-        self.cx.chunk_bytes = bytes.clamp(1, crate::replica::transfer::state_consumer::CHUNK_BYTES);
+        self.cx.chunk_bytes = bytes.clamp(1, crate::cx::CHUNK_BYTES);
     }
 
     /// Sets the bytes of segments in transfer to this member at a time, for each cache. The default and maximum is
     /// [`TRANSFER_BUDGET`].
     pub fn set_transfer_budget(&mut self, bytes: u32) {
-        let pulls = (bytes / crate::replica::transfer::state_consumer::CHUNK_BYTES)
-            .clamp(1, crate::replica::transfer::state_consumer::PULLS_MAX);
+        let pulls = (bytes / crate::cx::CHUNK_BYTES).clamp(1, crate::cx::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
     }
@@ -355,7 +297,7 @@ impl Node {
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
         cache.shared.check(&action, flags)?;
         if self.cx.calls.is_full() {
-            return Err(OperationError::TooManyInFlight(calls::CALLS_MAX as u64));
+            return Err(OperationError::TooManyInFlight(CALLS_MAX as u64));
         }
         let segment = cache.shared.config.segment_of(&key);
         let action = match action {
@@ -378,6 +320,28 @@ impl Node {
         cache.dispatch(&mut self.cx, number);
         self.work();
         Ok(number)
+    }
+
+    /// Carries a write out at once, if this member is the only owner of the key, no listener receives it, and it changes the
+    /// entry. The key and the value are copied, or the value is kept if it is large.
+    ///
+    /// # Errors
+    ///
+    /// Returns the write itself if it is not so simple or the cache does not allow it. It was not carried out then;
+    /// [`Node::submit`] carries it out or returns the error.
+    pub fn write_here(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        key: &[u8],
+        write: Write,
+    ) -> Result<Result<Written, OperationError>, Write> {
+        self.cx.now = now;
+        let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
+        let segment = cache.shared.config.segment_of(key);
+        let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
+        self.note_expiries();
+        Ok(result)
     }
 
     /// Handles a new view of the channel.

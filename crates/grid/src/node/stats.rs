@@ -1,10 +1,12 @@
 //! The state that a member reports, for people and for tests.
 
 use consort_group::Address;
+use consort_memory::{ProcessMemory, Shortage};
 
 use crate::Topology;
 use crate::command::CacheId;
-use crate::node::{Counters, Node};
+use crate::cx::Counters;
+use crate::node::Node;
 use crate::replica::SegmentState;
 use crate::replica::write::records::WriteRecord;
 use crate::replica::write::records::is_orphan;
@@ -51,6 +53,17 @@ pub struct ResponseLoad {
 }
 
 impl Node {
+    /// Sets the limited memory of this member's process: writes are refused during a shortage, and other members receive a
+    /// report. To be called before caches are opened, because their containers count in the same memory.
+    pub fn set_memory(&mut self, memory: ProcessMemory) {
+        self.cx.memory.set_own(memory);
+    }
+
+    /// Returns the other members that have reported a shortage of memory.
+    pub fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
+        self.cx.memory.short_members()
+    }
+
     /// Returns this member's address.
     pub fn local(&self) -> &Address {
         &self.cx.local

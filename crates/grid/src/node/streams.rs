@@ -3,13 +3,13 @@
 use consort_group::Time;
 
 use crate::command::CacheId;
+#[cfg(doc)]
+use crate::cx::NodeEvent;
+use crate::cx::waiting_events::TakenEvents;
 use crate::event::{ListenError, ListenOptions, ListenerId};
 use crate::node::Node;
-#[cfg(doc)]
-use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
-use crate::replica::events::waiting_events::TakenEvents;
 
 impl Node {
     /// Begins an iteration. No request is sent before the first [`Node::take`].

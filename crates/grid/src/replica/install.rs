@@ -3,9 +3,9 @@
 use consort_group::Address;
 
 use crate::command::ToCoordinator;
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::NodeEvent;
 use crate::replica::expiry::last_use::send_last_uses;
 use crate::replica::store::Store;
 use crate::replica::write::handover::Handovers;

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use consort_group::{Address, Time};
 
 use crate::command::{Body, CacheId, Call, Chunk, Command, Pull, ToCoordinator};
+use crate::cx::Cx;
 use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::replica::events::listeners::Listeners;
 use crate::replica::expiry::last_use::PendingLastUses;
 use crate::replica::expiry::max_idle::IdleProbes;
@@ -39,7 +39,7 @@ use crate::{
 const DEFERRED_MAX: usize = 65_536;
 
 /// The limit of calls that wait for the first commands of a new primary: as many as a caller may have under way.
-const PARKED_MAX: usize = crate::node::calls::CALLS_MAX;
+const PARKED_MAX: usize = crate::cx::calls::CALLS_MAX;
 
 /// A cache on this member: the components of its replica. Its own methods need several of them.
 pub(crate) struct CacheReplica {

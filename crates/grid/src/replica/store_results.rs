@@ -4,7 +4,7 @@
 use consort_group::Address;
 
 use crate::command::{Ack, Reply};
-use crate::node::Cx;
+use crate::cx::Cx;
 use crate::operation::OperationError;
 use crate::persistence::{Loaded, StoreFailure};
 use crate::replica::CacheReplica;

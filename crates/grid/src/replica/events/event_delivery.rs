@@ -9,9 +9,9 @@ use bytes::Bytes;
 use consort_group::Address;
 
 use crate::command::{Ack, Backup, Body, Effect, Notify, OperationId};
+use crate::cx::Cx;
 use crate::event::{EntryEvent, EventKind, Previous, Scope};
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::{Outcome, Written};
 use crate::replica::events::listeners::Listeners;
 use crate::replica::iterate::Iterations;
@@ -257,7 +257,7 @@ impl Listeners {
             }
             // Overdue owners are detected elsewhere.
             let primary = installed.writes.primary(segment);
-            let has_acked = |call: &crate::node::calls::InFlight, owner: &Address| {
+            let has_acked = |call: &crate::cx::calls::InFlight, owner: &Address| {
                 Some(owner) == primary || *owner == local || call.is_acked_by(owner)
             };
             if installed.writes.owners(segment).all(|owner| has_acked(call, owner)) {

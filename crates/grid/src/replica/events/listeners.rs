@@ -13,15 +13,15 @@ use std::time::Duration;
 use consort_group::{Address, Time};
 
 use crate::command::{CacheId, Notify, ToCoordinator};
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
+use crate::cx::waiting_events::TakenEvents;
 use crate::event::{EntryEvent, ListenError, ListenOptions, ListenerId, Scope};
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::NodeEvent;
 use crate::operation::{OperationError, ReadFrom};
 use crate::publication::{IterationId, Next, Projection, Publication, TransformFn};
 use crate::replica::events::listener::{Listener, Walk};
 use crate::replica::events::listener_table::ListenerTable;
-use crate::replica::events::waiting_events::TakenEvents;
 use crate::replica::iterate::Iterations;
 use crate::replica::store::Store;
 use crate::replica::{Installed, Shared};

@@ -14,8 +14,8 @@ use consort_group::{Address, Time};
 
 use crate::command::{Body, LastUse};
 use crate::container::{ChunkLimits, Cursor};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::replica::store::Store;
 use crate::replica::{Installed, Shared};
 use crate::{Container, Segment, Version};

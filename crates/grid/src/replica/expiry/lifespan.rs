@@ -10,9 +10,9 @@ use consort_group::Time;
 
 use crate::command::OperationId;
 use crate::container::{Expired, Taken};
+use crate::cx::Cx;
 use crate::event::EventKind;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::ago;
 use crate::replica::store::Store;
 use crate::replica::write::records::{WriteEffect, WriteRecord};

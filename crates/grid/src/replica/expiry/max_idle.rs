@@ -18,11 +18,11 @@ use consort_group::{Address, Time};
 
 use crate::command::{Body, Call, LastUse};
 use crate::container::Idle;
+use crate::cx::Cx;
+use crate::cx::calls::RESEND_AFTER;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::{Action, ReadFrom, ago};
 use crate::replica::store::Place;
-use crate::replica::write::caller::RESEND_AFTER;
 use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Segment, Version};
 

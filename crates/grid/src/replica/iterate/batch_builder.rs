@@ -7,8 +7,8 @@ use consort_group::Address;
 use crate::Version;
 use crate::command::{Body, Fetched};
 use crate::container::Visited;
+use crate::cx::Cx;
 use crate::items::{Item, ItemRef, ItemStorage, push_copy};
-use crate::node::Cx;
 use crate::replica::Shared;
 use crate::wire::FetchedItems;
 

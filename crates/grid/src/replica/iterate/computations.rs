@@ -4,17 +4,14 @@
 //! are at that moment. The host runs it on a thread of its choice, for as long as it wants to, and returns the result to the
 //! node. The reader requests the entries that a step has not reached again, as after any incomplete answer.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
 use bytes::Bytes;
-use consort_group::{Address, Time};
 
 use crate::catch_panic::{Panicked, catch_panic};
-use crate::command::{Applied, CacheId, Fetch, Fetched, Part, PartEnd};
+use crate::command::{Applied, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
-use crate::node::Cx;
-use crate::node::NodeEvent;
-use crate::operation::OperationError;
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
+use crate::cx::computations::Key;
 use crate::publication::{FETCH_BYTES, Projection};
 use crate::replica::Shared;
 use crate::replica::iterate::Iterations;
@@ -23,63 +20,11 @@ use crate::replica::iterate::publisher::{Function, LOOKS_MAX, is_published, queu
 use crate::replica::store::Place;
 use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
-use crate::{Entry, Node, Segment, Version};
-
-/// The limit of requests that wait for their function. One more is refused: its reader receives the error that this member is
-/// busy.
-const WAITING_MAX: usize = 16_384;
+use crate::{Entry, Segment, Version};
 
 /// The limit in bytes of the keys and values of one step; a single entry may have more. Large ones are shared with the
 /// container, and small ones are copied.
 const STEP_BYTES: usize = 1024 * 1024;
-
-/// The identity of a request: a reader that has waited for long repeats the same request.
-type Key = (CacheId, Address, u64, u32);
-
-/// Requests that wait for their function, in the order of their arrival.
-#[derive(Default)]
-pub(crate) struct Computations {
-    order: VecDeque<Key>,
-    waiting: BTreeMap<Key, (Fetch, Found)>,
-    running: BTreeSet<Key>,
-}
-
-impl Computations {
-    /// Returns whether a request waits.
-    fn has_any(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Queues a request, unless it waits already or is under way. Returns the request with the error if there are too many.
-    pub(crate) fn queue(&mut self, key: Key, fetch: Fetch, loaded: Found) -> Option<(Fetch, OperationError)> {
-        if self.running.contains(&key) || self.waiting.contains_key(&key) {
-            return None;
-        }
-        if self.waiting.len() >= WAITING_MAX {
-            return Some((fetch, OperationError::TooManyInFlight(WAITING_MAX as u64)));
-        }
-        self.order.push_back(key.clone());
-        self.waiting.insert(key, (fetch, loaded));
-        None
-    }
-
-    fn take(&mut self) -> Option<(Key, Fetch, Found)> {
-        while let Some(key) = self.order.pop_front() {
-            if let Some((fetch, loaded)) = self.waiting.remove(&key) {
-                self.running.insert(key.clone());
-                return Some((key, fetch, loaded));
-            }
-        }
-        None
-    }
-
-    /// Drops the requests of members that are gone.
-    pub(crate) fn keep(&mut self, is_kept: impl Fn(&Address) -> bool) {
-        self.waiting.retain(|(_, from, ..), _| is_kept(from));
-        let waiting = &self.waiting;
-        self.order.retain(|key| waiting.contains_key(key));
-    }
-}
 
 /// A step of an iteration whose function takes long.
 pub struct Computation {
@@ -93,7 +38,7 @@ pub struct Computation {
 
 /// The result of a step, for [`Node::finish_computation`].
 pub struct Computed {
-    key: Key,
+    pub(crate) key: Key,
     topology: u32,
     fetch: Fetch,
     fetched: Fetched,
@@ -175,55 +120,6 @@ impl Computation {
     }
 }
 
-impl Node {
-    /// Declares that a function of the cache is applied in steps outside the node. From then on the host has to call
-    /// [`Node::take_computation`] whenever [`Node::has_computations`] returns true.
-    pub fn register_costly(&mut self, cache: CacheId, name: &str) {
-        if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.iterations.costly.insert(name.into());
-        }
-    }
-
-    /// Returns whether a step waits to be taken.
-    pub fn has_computations(&self) -> bool {
-        self.cx.computations.has_any()
-    }
-
-    /// Returns the next step to run.
-    pub fn take_computation(&mut self, now: Time) -> Option<Computation> {
-        self.cx.now = now;
-        let taken = loop {
-            let Some((key, fetch, loaded)) = self.cx.computations.take() else { break None };
-            let Some(cache) = self.caches.get_mut(&key.0) else {
-                self.cx.computations.running.remove(&key);
-                continue;
-            };
-            if let Some(computation) = cache.iterations.computation(
-                &cache.shared,
-                &mut cache.store,
-                &mut self.cx,
-                key,
-                fetch,
-                loaded,
-            ) {
-                break Some(computation);
-            }
-        };
-        self.work();
-        taken
-    }
-
-    /// Takes the result of a step, and sends the answer.
-    pub fn finish_computation(&mut self, now: Time, computed: Computed) {
-        self.cx.now = now;
-        self.cx.computations.running.remove(&computed.key);
-        if let Some(cache) = self.caches.get_mut(&computed.key.0) {
-            finish_computation(&cache.shared, &mut self.cx, computed);
-        }
-        self.work();
-    }
-}
-
 impl Iterations {
     /// Returns whether a request is for a function that takes long.
     pub(crate) fn is_costly(&self, fetch: &Fetch) -> bool {
@@ -232,7 +128,7 @@ impl Iterations {
     }
 
     /// Returns the step that a request begins; none if it was answered, or waits for values.
-    fn computation(
+    pub(crate) fn computation(
         &self,
         shared: &Shared,
         store: &mut Store,
@@ -243,7 +139,7 @@ impl Iterations {
     ) -> Option<Computation> {
         let from = key.1.clone();
         let Some(function) = self.function(fetch.projection, fetch.transform.clone()) else {
-            cx.computations.running.remove(&key);
+            cx.computations.end(&key);
             let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
             fetched.applied = Applied::Unknown;
             BatchBuilder::here(0, false).send(shared, cx, &from, fetched);
@@ -251,7 +147,7 @@ impl Iterations {
         };
         match StepWalk::new(shared, store, cx, &loaded).gather(&fetch) {
             Gathering::Missing(missing) => {
-                cx.computations.running.remove(&key);
+                cx.computations.end(&key);
                 store.load(shared, cx, missing, AwaitingLoad::Fetch { from, fetch });
                 None
             }
@@ -267,7 +163,8 @@ impl Iterations {
     }
 }
 
-fn finish_computation(shared: &Shared, cx: &mut Cx, computed: Computed) {
+/// Sends the response of a step.
+pub(crate) fn finish_computation(shared: &Shared, cx: &mut Cx, computed: Computed) {
     let Computed { key, topology, fetch, fetched, answer } = computed;
     let from = key.1;
     // Segments may have been dropped during the step: it is repeated with the present ones.

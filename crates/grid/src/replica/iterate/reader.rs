@@ -11,11 +11,12 @@ use consort_group::{Address, Time};
 
 use crate::Segment;
 use crate::command::{Applied, Body, Fetch, Fetched, PartEnd};
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
+use crate::cx::calls::{RESEND_AFTER, RESEND_AFTER_MAX};
 use crate::event::ListenerId;
 use crate::injected_bugs::InjectedBug;
 use crate::items::{Item, ItemRef, Items};
-use crate::node::Cx;
-use crate::node::NodeEvent;
 use crate::operation::{OperationError, ReadFrom};
 use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication};
 use crate::replica::Shared;
@@ -24,7 +25,6 @@ use crate::replica::iterate::batch_builder::BatchBuilder;
 use crate::replica::iterate::publisher::items_at_most;
 use crate::replica::store::Store;
 use crate::replica::store::loads::Found;
-use crate::replica::write::caller::{RESEND_AFTER, RESEND_AFTER_MAX};
 use crate::replica::write::records::is_caller_gone;
 
 /// The limit of open iterations of a member. Each keeps a batch at most, and the keys of segments that have arrived in part.

@@ -12,10 +12,10 @@ use consort_group::{Address, Time};
 
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
+use crate::cx::Cx;
 use crate::history::{Lineage, SegmentHistory};
 use crate::injected_bugs::InjectedBug;
 use crate::merge::{KeyState, MergePolicy, PartitionSide, Resolution, SideId, decide};
-use crate::node::Cx;
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, LOAD_KEYS};

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use consort_group::Address;
 
 use crate::command::{Call, Fetch, Pull};
-use crate::node::Cx;
-use crate::node::calls::CALLS_MAX;
+use crate::cx::Cx;
+use crate::cx::calls::CALLS_MAX;
 use crate::operation::{Action, Condition};
 use crate::persistence::{Loaded, StoreFailure, StoreRequest};
 use crate::replica::Shared;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use consort_group::Time;
 
 use crate::Segment;
-use crate::node::Cx;
+use crate::cx::Cx;
 use crate::persistence::{StoreFailure, StoreOrder};
 use crate::replica::Shared;
 use crate::replica::store::Store;

@@ -15,8 +15,8 @@ use consort_group::{Address, Time};
 
 use crate::command::{Ack, Body, Restored};
 use crate::container::Taken;
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::{Change, OperationError};
 use crate::persistence::{PersistedState, StoreFailure, StoreOrder, StoreRequest, StoreSettings};
 use crate::replica::Shared;

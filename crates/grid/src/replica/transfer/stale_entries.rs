@@ -12,7 +12,7 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use crate::container::ChunkLimits;
-use crate::node::Cx;
+use crate::cx::Cx;
 use crate::replica::Shared;
 use crate::replica::store::Store;
 use crate::replica::transfer::state_consumer::Transfer;

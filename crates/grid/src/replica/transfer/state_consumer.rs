@@ -7,24 +7,13 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::replica::store::Store;
 use crate::replica::write::caller::present;
 use crate::replica::{Installed, Shared};
 use crate::topology::{Phase, Topology};
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
-
-/// Segments that are requested at a time, from different senders if possible: enough to keep all senders busy. With
-/// [`CHUNK_BYTES`] a receiver has 1 MB in flight, about 1 ms of a fast network.
-pub(crate) const PULLS_MAX: u32 = 20;
-
-/// Bytes of a chunk: those of a packet, if entries are not too small. Larger chunks would be fragmented and reassembled, and
-/// commands would wait behind them.
-pub(crate) const CHUNK_BYTES: u32 = 52 * 1024;
-
-/// Bytes of segments in transfer to a member at a time, unless the member sets less.
-pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
 
 /// The time after which a chunk is requested again.
 pub(crate) const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);

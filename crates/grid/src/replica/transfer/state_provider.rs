@@ -6,13 +6,13 @@ use consort_group::{Address, Time};
 
 use crate::command::{Body, Chunk, Pull};
 use crate::container::{ChunkLimits, Cursor};
+use crate::cx::CHUNK_BYTES;
+use crate::cx::Cx;
 use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::replica::Shared;
 use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
-use crate::replica::transfer::state_consumer::CHUNK_BYTES;
 use crate::replica::write::handover::give_records;
 use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};

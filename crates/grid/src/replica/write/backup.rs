@@ -3,8 +3,8 @@
 use consort_group::Address;
 
 use crate::command::{Ack, Backup, Effect};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::replica::store::Store;
 use crate::replica::write::records::is_caller_gone;
 use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};

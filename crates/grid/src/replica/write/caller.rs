@@ -1,26 +1,17 @@
 //! The caller's side of operations: to which member an operation is sent, and when it is sent again.
 
-use std::time::Duration;
-
 use consort_group::{Address, Member};
 use smallvec::SmallVec;
 
 use crate::command::{Body, Call, Reply};
+use crate::cx::Cx;
+use crate::cx::calls::{RESEND_AFTER, RESEND_AFTER_MAX};
+use crate::cx::silence::SILENT_AFTER;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::silence::SILENT_AFTER;
 use crate::operation::{Action, OperationError, ReadFrom};
 use crate::replica::{CacheReplica, Shared};
 use crate::topology::{Phase, Topology};
 use crate::{Flags, PartitionHandling};
-
-/// How long an operation waits for a response before it is sent again although the topology is the same: many times a round
-/// trip, and short beside every timeout.
-pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
-
-/// The limit of that wait after many attempts. A member that has not answered those is stopped or overloaded, and more copies
-/// would only fill memory.
-pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
 impl CacheReplica {
     /// Sends an operation to its primary or a read owner, if there is one. Otherwise the operation waits for a topology that
@@ -108,7 +99,7 @@ impl CacheReplica {
         match reply {
             Reply::Done(outcome) => {
                 let is_expected =
-                    |call: &mut crate::node::calls::InFlight| !call.is_write() || call.is_expected(topology);
+                    |call: &mut crate::cx::calls::InFlight| !call.is_write() || call.is_expected(topology);
                 if cx.calls.get_mut(number).is_some_and(is_expected) {
                     cx.calls.finish(number, Ok(outcome));
                 }

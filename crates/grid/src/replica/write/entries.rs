@@ -6,7 +6,7 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use crate::container::NewEntry;
-use crate::node::Cx;
+use crate::cx::Cx;
 use crate::operation::Stored;
 use crate::replica::Shared;
 use crate::replica::store::Store;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use consort_group::{Address, Time};
 
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
+use crate::cx::Cx;
+use crate::cx::calls::InFlight;
+use crate::cx::calls::RESEND_AFTER;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::calls::InFlight;
 use crate::replica::store::Store;
-use crate::replica::write::caller::RESEND_AFTER;
 use crate::replica::write::records::is_orphan;
 use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};

@@ -3,8 +3,8 @@
 use consort_group::{Address, Time};
 
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::{Action, Change, OperationError, Outcome, ReadFrom, Write, Written};
 use crate::replica::store::Store;
 use crate::replica::write::records::{WriteEffect, WriteRecord};

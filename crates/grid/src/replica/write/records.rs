@@ -1,13 +1,12 @@
 //! The records of writes that a write owner keeps until their callers have finished: the caller, the effect, and the outcome for
 //! the caller.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use consort_group::Address;
 
 use crate::Version;
 use crate::command::{Effect, OperationId};
+use crate::cx::watermarks::Watermarks;
 use crate::operation::Outcome;
 use crate::topology::Topology;
 
@@ -63,40 +62,10 @@ pub(crate) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
     operation.number == ORPHANED || is_caller_gone(topology, &operation.caller)
 }
 
-/// The number below which all operations of each caller are finished, as far as reported.
-#[derive(Default)]
-pub(crate) struct Watermarks {
-    finished: BTreeMap<Address, u64>,
-}
-
-impl Watermarks {
-    pub(crate) fn heard(&mut self, caller: &Address, finished: u64) {
-        match self.finished.get_mut(caller) {
-            Some(known) => *known = finished.max(*known),
-            None => {
-                self.finished.insert(caller.clone(), finished);
-            }
-        }
-    }
-
-    pub(crate) fn of(&self, caller: &Address) -> u64 {
-        self.finished.get(caller).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn is_finished(&self, operation: &OperationId) -> bool {
-        operation.number < self.of(&operation.caller)
-    }
-
-    /// Forgets callers. Bounded by the members, because a caller that is not a member has no operations under way.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(&Address) -> bool) {
-        self.finished.retain(|caller, _| is_kept(caller));
-    }
-}
-
 /// Records after which finished ones are pruned: about as many as a segment has at a time with hundreds of callers.
 const PRUNE_AT: usize = 16;
 
-/// The records of a segment. Bounded by the operations that callers may have under way ([`crate::node::calls::CALLS_MAX`] each).
+/// The records of a segment. Bounded by the operations that callers may have under way ([`crate::cx::calls::CALLS_MAX`] each).
 #[derive(Default)]
 pub(crate) struct Records {
     records: Vec<WriteRecord>,
@@ -186,7 +155,7 @@ impl Records {
     }
 
     /// Returns the records that their callers have not reported as finished.
-    pub(crate) fn unfinished(&self, cx: &crate::node::Cx) -> impl Iterator<Item = &WriteRecord> {
+    pub(crate) fn unfinished(&self, cx: &crate::cx::Cx) -> impl Iterator<Item = &WriteRecord> {
         let is_finished = |one: &OperationId| {
             cx.watermarks.is_finished(one) || one.caller == cx.local && one.number < cx.calls.finished_below()
         };

@@ -1,39 +1,11 @@
 //! Writes that end on the member where they begin. A key with one owner needs no record, because no other member receives the
 //! write and its caller never repeats it.
 
-use consort_group::Time;
-
-use crate::command::CacheId;
-use crate::node::Cx;
-use crate::node::Node;
+use crate::cx::Cx;
 use crate::operation::{Change, Condition, OperationError, Write, Written};
 use crate::replica::CacheReplica;
 use crate::topology::Phase;
 use crate::{Flags, Segment};
-
-impl Node {
-    /// Carries a write out at once, if this member is the only owner of the key, no listener receives it, and it changes the
-    /// entry. The key and the value are copied, or the value is kept if it is large.
-    ///
-    /// # Errors
-    ///
-    /// Returns the write itself if it is not so simple or the cache does not allow it. It was not carried out then;
-    /// [`Node::submit`] carries it out or returns the error.
-    pub fn write_here(
-        &mut self,
-        now: Time,
-        cache: CacheId,
-        key: &[u8],
-        write: Write,
-    ) -> Result<Result<Written, OperationError>, Write> {
-        self.cx.now = now;
-        let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
-        let segment = cache.shared.config.segment_of(key);
-        let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
-        self.note_expiries();
-        Ok(result)
-    }
-}
 
 impl CacheReplica {
     /// Returns whether only this member takes part in the writes of a segment, and has all state that they need.

@@ -11,8 +11,6 @@ use std::collections::BTreeMap;
 use consort_group::Address;
 use consort_memory::{ProcessMemory, Shortage};
 
-use crate::node::Node;
-
 /// A member's knowledge of its own memory and of other members' shortages.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -26,6 +24,16 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Sets the limited memory of this member's process.
+    pub(crate) fn set_own(&mut self, memory: ProcessMemory) {
+        self.own = Some(memory);
+    }
+
+    /// Returns the other members that are short of memory.
+    pub(crate) fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
+        self.short.iter()
+    }
+
     /// Handles another member's report of its memory.
     pub(crate) fn note_member(&mut self, member: &Address, shortage: Option<Shortage>) {
         match shortage {
@@ -83,18 +91,5 @@ impl Memory {
     /// Returns whether work that can wait has to wait.
     pub(crate) fn is_critical(&self) -> bool {
         self.own.as_ref().is_some_and(ProcessMemory::is_critical)
-    }
-}
-
-impl Node {
-    /// Sets the limited memory of this member's process: writes are refused during a shortage, and other members receive a
-    /// report. To be called before caches are opened, because their containers count in the same memory.
-    pub fn set_memory(&mut self, memory: ProcessMemory) {
-        self.cx.memory.own = Some(memory);
-    }
-
-    /// Returns the other members that have reported a shortage of memory.
-    pub fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
-        self.cx.memory.short.iter()
     }
 }
