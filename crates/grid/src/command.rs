@@ -102,6 +102,20 @@ impl Body {
             _ => None,
         }
     }
+
+    /// Returns the segment that this command concerns, if it is of a kind that concerns exactly one.
+    pub(crate) const fn segment(&self) -> Option<Segment> {
+        match self {
+            Self::Backup(Backup { segment, .. })
+            | Self::Pull(Pull { segment, .. })
+            | Self::Chunk(Chunk { segment, .. })
+            | Self::Notify(Notify { segment, .. })
+            | Self::Idle { segment, .. }
+            | Self::LastUse(LastUse { segment, .. })
+            | Self::HistoryUpdate { segment, .. } => Some(*segment),
+            _ => None,
+        }
+    }
 }
 
 /// The request of an operation.

@@ -22,6 +22,7 @@ mod config;
 mod consistent_hash;
 mod container;
 mod coordinator;
+mod cx;
 mod event;
 mod flags;
 mod grouping;

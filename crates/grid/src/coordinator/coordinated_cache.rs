@@ -8,9 +8,9 @@ use consort_group::{Address, Time, View};
 use super::AGAIN_AFTER;
 use super::restore::{ColdStart, place_of};
 use crate::command::{Body, Restored, ToCoordinator};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
 use crate::merge::PartitionSide;
-use crate::node::Cx;
 use crate::topology::{Availability, Interest, Membership, Phase, Topology};
 use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, OpenError, PartitionHandling};
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use consort_group::{Address, View};
 
 use crate::command::{Body, CacheId, ToCoordinator};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::{Ballot, CacheMode, OpenError};
 use coordinated_cache::CoordinatedCache;
 use restore::ColdStart;

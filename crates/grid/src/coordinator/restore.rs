@@ -15,7 +15,7 @@ use consort_group::{Address, View};
 
 use super::coordinated_cache::{CoordinatedCache, refuse_differing};
 use crate::command::Restored;
-use crate::node::Cx;
+use crate::cx::Cx;
 use crate::topology::{Availability, Membership, Phase, Topology};
 use crate::{Ballot, CacheConfig, CacheMember, PartitionHandling};
 

@@ -10,9 +10,9 @@ use super::coordinated_cache::CoordinatedCache;
 use super::partitions;
 use super::restore::ColdStart;
 use crate::command::{Body, CacheId, CacheStatus, Restored, Status};
+use crate::cx::Cx;
 use crate::history::Lineage;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::topology::{Availability, Topology};
 use crate::{Ballot, CacheMode, PartitionHandling};
 

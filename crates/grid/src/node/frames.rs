@@ -55,6 +55,6 @@ impl Node {
         let Some(cache) = self.caches.get(&first.cache) else { return };
         let of_cache = commands.iter().filter(|command| command.cache == first.cache);
         let keys = of_cache.filter_map(|command| command.body.key());
-        cache.container.prefetch(keys.map(|key| (cache.config.segment_of(key), &key[..])));
+        cache.shared.container.prefetch(keys.map(|key| (cache.shared.config.segment_of(key), &key[..])));
     }
 }

@@ -7,14 +7,9 @@
 //!
 //! The guarantees are in `docs/design/2026-11-grid.md`.
 
-pub(crate) mod calls;
-pub(crate) mod cx;
+pub(crate) mod computations;
 pub(crate) mod frames;
-pub(crate) mod memory;
 pub(crate) mod promise;
-pub(crate) mod response_window;
-pub(crate) mod responses;
-pub(crate) mod silence;
 pub(crate) mod stats;
 pub(crate) mod streams;
 pub(crate) mod wire_version;
@@ -28,23 +23,22 @@ use consort_group::{Address, Time, View};
 
 use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
 use crate::coordinator::Coordinator;
-use crate::event::ListenerId;
+use crate::cx::Cx;
+use crate::cx::calls::{CALLS_MAX, InFlight};
 use crate::merge::MergeFn;
-use crate::operation::{Action, OperationError, Outcome};
-use crate::publication::{IterationId, ReduceFn, TransformFn};
+use crate::operation::{Action, OperationError, Outcome, Write, Written};
+use crate::publication::{ReduceFn, TransformFn};
 use crate::replica::CacheReplica;
+use crate::replica::store::Store;
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
     StoreFailure, StoreRequest, StoreSettings, Topology,
 };
-use calls::InFlight;
 
-pub use crate::replica::events::waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use crate::cx::response_window::ResponseLimits;
+pub use crate::cx::waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
+pub use crate::cx::{Counters, Frame, NodeEvent, TRANSFER_BUDGET};
 pub use crate::replica::iterate::computations::{Computation, Computed};
-pub use crate::replica::transfer::state_consumer::TRANSFER_BUDGET;
-pub use cx::Counters;
-pub(crate) use cx::Cx;
-pub use response_window::ResponseLimits;
 pub use stats::{Load, Progress, ResponseLoad};
 
 /// The interval at which overdue requests are checked.
@@ -58,56 +52,6 @@ const EXPIRE_LOOKS: usize = 4_096;
 
 /// The time until the next batch, if more entries are due.
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
-
-/// A frame for a member.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
-    /// The member to send the frame to.
-    pub dest: Address,
-    /// The payload of a message.
-    pub bytes: Bytes,
-}
-
-/// An event of a cache on this member.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NodeEvent {
-    /// A topology is installed. After the first one, the cache is usable.
-    Installed {
-        /// The cache.
-        cache: CacheId,
-        /// The topology's id.
-        topology: u32,
-    },
-    /// The cluster has the cache with another configuration. It is closed here.
-    Refused {
-        /// The cache.
-        cache: CacheId,
-        /// The difference.
-        error: OpenError,
-    },
-    /// An iteration whose last [`Node::take`] returned nothing has items, its end, or an error.
-    Fetched {
-        /// The cache.
-        cache: CacheId,
-        /// The iteration.
-        iteration: IterationId,
-    },
-    /// A listener now receives all changes, or a listener whose event queue was empty has events.
-    Told {
-        /// The cache.
-        cache: CacheId,
-        /// The listener.
-        listener: ListenerId,
-    },
-    /// The response to a sequential reader is sent. The reader requests from no other member meanwhile, so its next request
-    /// arrives soon if it continues.
-    Expecting,
-    /// No member depends on this one any more. The cache is closed here.
-    Left {
-        /// The cache.
-        cache: CacheId,
-    },
-}
 
 /// The options of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,14 +109,13 @@ impl Node {
 
     /// Sets the bytes of entries in a chunk of a state transfer. The default and maximum is the size that fits a packet.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
-        self.cx.chunk_bytes = bytes.clamp(1, crate::replica::transfer::state_consumer::CHUNK_BYTES);
+        self.cx.chunk_bytes = bytes.clamp(1, crate::cx::CHUNK_BYTES);
     }
 
     /// Sets the bytes of segments in transfer to this member at a time, for each cache. The default and maximum is
     /// [`TRANSFER_BUDGET`].
     pub fn set_transfer_budget(&mut self, bytes: u32) {
-        let pulls = (bytes / crate::replica::transfer::state_consumer::CHUNK_BYTES)
-            .clamp(1, crate::replica::transfer::state_consumer::PULLS_MAX);
+        let pulls = (bytes / crate::cx::CHUNK_BYTES).clamp(1, crate::cx::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
     }
@@ -192,14 +135,14 @@ impl Node {
     /// Registers a transform on this member. All members that have the cache open must register it before it is used.
     pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.transforms.insert(name.into(), transform);
+            cache.iterations.transforms.insert(name.into(), transform);
         }
     }
 
     /// Registers a reduction on this member, as [`Node::register_transform`] does a transform.
     pub fn register_reduction(&mut self, cache: CacheId, name: &str, reduction: Arc<ReduceFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.reductions.insert(name.into(), reduction);
+            cache.iterations.reductions.insert(name.into(), reduction);
         }
     }
 
@@ -257,17 +200,16 @@ impl Node {
         let capacity =
             if config.mode == CacheMode::Invalidation { CapacityFactor::default() } else { member.capacity };
         let mut cache = CacheReplica::new(config, CacheMember { capacity, ..member }, container);
-        cache.persistence =
-            backing.map(|backing| Box::new(crate::replica::store::writes::Persistence::new(backing)));
-        if cache.is_local() {
-            let first = cache.first_topology(&self.cx);
+        cache.store = Store::new(backing);
+        if cache.shared.is_local() {
+            let first = cache.store.first_topology(&cache.shared, &self.cx);
             cache.install(&mut self.cx, first);
         }
         if let Some(error) = self.incompatible_coordinator(&cache) {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
-        if let Some(end) = cache.container.next_expiry() {
+        if let Some(end) = cache.shared.container.next_expiry() {
             self.cx.note_expiry(end);
         }
         self.caches.insert(id, cache);
@@ -279,8 +221,8 @@ impl Node {
     pub fn leave(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
-            if cache.is_local() {
-                let id = cache.id;
+            if cache.shared.is_local() {
+                let id = cache.shared.id;
                 self.close(id);
                 self.cx.events.push_back(NodeEvent::Left { cache: id });
             } else {
@@ -299,9 +241,9 @@ impl Node {
         self.cx.now = now;
         let is_left = self.caches.get(&cache).is_some_and(|one| {
             let is_kept = |topology: &Topology| {
-                one.config.mode == CacheMode::Invalidation || topology.is_kept_without(&self.cx.local)
+                one.shared.config.mode == CacheMode::Invalidation || topology.is_kept_without(&self.cx.local)
             };
-            one.is_leaving && one.topology().is_some_and(is_kept)
+            one.is_leaving && one.shared.topology().is_some_and(is_kept)
         });
         if is_left {
             self.close(cache);
@@ -315,7 +257,7 @@ impl Node {
     pub fn make_available(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.tell_coordinator(&mut self.cx, ToCoordinator::MakeAvailable);
+            cache.shared.tell_coordinator(&mut self.cx, ToCoordinator::MakeAvailable);
         }
         self.work();
     }
@@ -353,11 +295,11 @@ impl Node {
         let SubmitOptions { flags, timeout, response_bytes_max } = options;
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed) };
-        cache.check(&action, flags)?;
+        cache.shared.check(&action, flags)?;
         if self.cx.calls.is_full() {
-            return Err(OperationError::TooManyInFlight(calls::CALLS_MAX as u64));
+            return Err(OperationError::TooManyInFlight(CALLS_MAX as u64));
         }
-        let segment = cache.config.segment_of(&key);
+        let segment = cache.shared.config.segment_of(&key);
         let action = match action {
             Action::Write(write) => {
                 match cache.write_as_sole_owner(&mut self.cx, segment, &key, write, flags) {
@@ -371,7 +313,7 @@ impl Node {
             }
             read @ Action::Read(_) => read,
         };
-        let mut call = InFlight::new(cache.id, segment, key, action, now, timeout);
+        let mut call = InFlight::new(cache.shared.id, segment, key, action, now, timeout);
         call.flags = flags;
         call.response_bytes_max = response_bytes_max;
         let number = self.cx.calls.open(call);
@@ -380,13 +322,37 @@ impl Node {
         Ok(number)
     }
 
+    /// Carries a write out at once, if this member is the only owner of the key, no listener receives it, and it changes the
+    /// entry. The key and the value are copied, or the value is kept if it is large.
+    ///
+    /// # Errors
+    ///
+    /// Returns the write itself if it is not so simple or the cache does not allow it. It was not carried out then;
+    /// [`Node::submit`] carries it out or returns the error.
+    pub fn write_here(
+        &mut self,
+        now: Time,
+        cache: CacheId,
+        key: &[u8],
+        write: Write,
+    ) -> Result<Result<Written, OperationError>, Write> {
+        self.cx.now = now;
+        let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
+        let segment = cache.shared.config.segment_of(key);
+        let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
+        self.note_expiries();
+        Ok(result)
+    }
+
     /// Handles a new view of the channel.
     pub fn handle_view(&mut self, now: Time, view: &View) {
         self.cx.now = now;
         self.cx.coordinator = view.coordinator().cloned();
         let caches = &self.caches;
         let is_member = |caller: &Address| {
-            caches.values().any(|cache| cache.topology().is_some_and(|topology| topology.contains(caller)))
+            caches
+                .values()
+                .any(|cache| cache.shared.topology().is_some_and(|topology| topology.contains(caller)))
         };
         // Operations that unreachable members have finished must stay finished when they rejoin.
         self.cx.watermarks.retain(|caller| view.contains(caller) || is_member(caller));
@@ -431,10 +397,11 @@ impl Node {
             Body::StatusRequest { ballot } => self.tell_status(from, ballot),
             Body::Memory { shortage } => self.cx.memory.note_member(from, shortage),
             // On other members, the name of a local cache denotes another cache.
-            _ if self.caches.get(&id).is_some_and(CacheReplica::is_local) && *from != self.cx.local => {}
+            _ if self.caches.get(&id).is_some_and(|cache| cache.shared.is_local())
+                && *from != self.cx.local => {}
             Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
-                if self.caches.get(&id).is_some_and(|cache| cache.installed.is_none()) {
+                if self.caches.get(&id).is_some_and(|cache| cache.shared.installed.is_none()) {
                     self.close(id);
                     self.cx.events.push_back(NodeEvent::Refused { cache: id, error });
                 }
@@ -459,11 +426,12 @@ impl Node {
     pub(crate) fn close(&mut self, id: CacheId) {
         self.cx.mark_rejoined(None, id);
         if let Some(mut cache) = self.caches.remove(&id) {
-            cache.persist_on_close(&mut self.cx);
-            for segment in cache.config.all_segments() {
-                cache.container.set_readable(segment, false);
+            cache.store.persist_on_close(&cache.shared, &mut self.cx);
+            for segment in cache.shared.config.all_segments() {
+                cache.shared.container.set_readable(segment, false);
             }
-            cache.wake_readers(&mut self.cx);
+            cache.iterations.wake_readers(&cache.shared, &mut self.cx);
+            cache.listeners.wake_readers(id, &mut self.cx);
         }
         for number in self.cx.calls.of(id) {
             let may_have_been_applied =
@@ -483,14 +451,14 @@ impl Node {
         let mut is_all = true;
         for cache in self.caches.values_mut() {
             cache.expire(&mut self.cx, EXPIRE_LOOKS);
-            is_all &= !cache.may_expire(&self.cx);
+            is_all &= !cache.shared.may_expire(&self.cx);
         }
         self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
     }
 
     /// Returns when entries may have expired, including those that other members remove while they are primaries.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
-        let next = self.caches.values().filter_map(|cache| cache.container.next_expiry()).min()?;
+        let next = self.caches.values().filter_map(|cache| cache.shared.container.next_expiry()).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
@@ -524,16 +492,16 @@ impl Node {
 
     pub(crate) fn is_anything_open(&self) -> bool {
         let waits = |cache: &CacheReplica| {
-            cache.installed.is_none()
+            cache.shared.installed.is_none()
                 || cache.is_leaving
                 || cache.transfer.is_active()
                 || cache.merge.is_active()
                 || !cache.deferred.is_empty()
-                || cache.has_waiting_reader()
-                || cache.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
+                || cache.iterations.has_waiting_reader()
+                || cache.store.persistence.as_ref().is_some_and(|persistence| persistence.needs_look())
                 || !cache.listeners.is_settled()
                 || !cache.idle_probes.is_empty()
-                || cache.unsettled.is_some()
+                || cache.handovers.unsettled.is_some()
         };
         self.is_unknown_to_coordinator()
             || self.cx.memory.is_told_short()
@@ -582,15 +550,7 @@ impl Node {
         self.coordinator.look_after(&mut self.cx);
         self.look_for_coordinator();
         for cache in self.caches.values_mut() {
-            cache.look_after(&mut self.cx);
-            cache.tick_records(&mut self.cx);
-            cache.tick_transfer(&mut self.cx);
-            cache.tick_store(&mut self.cx);
-            cache.tick_merge(&mut self.cx);
-            cache.tick_iterations(&mut self.cx);
-            cache.tick_listeners(&mut self.cx);
-            cache.tick_idle_probes(&mut self.cx);
-            cache.ask_coordinator(&mut self.cx);
+            cache.tick(&mut self.cx);
         }
         self.work();
     }

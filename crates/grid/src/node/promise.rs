@@ -35,7 +35,7 @@ impl Node {
         let by = self.cx.promised.as_ref().map(|promised| &promised.by);
         !self.cx.has(InjectedBug::PromiseForgotten)
             && by.is_some_and(|by| self.cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
-            && self.caches.values().any(|cache| cache.installed.is_some() && !cache.is_local())
+            && self.caches.values().any(|cache| cache.shared.installed.is_some() && !cache.shared.is_local())
     }
 
     /// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
@@ -73,16 +73,16 @@ impl Node {
         }
         self.cx.promised = Some(ballot.clone());
         let status = |cache: &CacheReplica| CacheStatus {
-            config: cache.config.clone(),
-            member: cache.member.clone(),
-            topology: cache.topology().cloned(),
-            frozen: cache.frozen.as_ref().map(|frozen| frozen.topology.clone()),
+            config: cache.shared.config.clone(),
+            member: cache.shared.member.clone(),
+            topology: cache.shared.topology().cloned(),
+            frozen: cache.shared.frozen.as_ref().map(|frozen| frozen.topology.clone()),
             pulled: cache.transfer.pulled,
             is_leaving: cache.is_leaving,
-            is_fresh: !self.cx.memberships.contains(&cache.id) && cache.restored().is_none(),
-            restored: cache.restored().filter(|_| cache.installed.is_none()),
+            is_fresh: !self.cx.memberships.contains(&cache.shared.id) && cache.store.restored().is_none(),
+            restored: cache.store.restored().filter(|_| cache.shared.installed.is_none()),
         };
-        let caches = self.caches.values().filter(|cache| !cache.is_local()).map(status).collect();
+        let caches = self.caches.values().filter(|cache| !cache.shared.is_local()).map(status).collect();
         let status = ToCoordinator::Status(Box::new(Status { ballot, caches }));
         self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(status));
     }

@@ -1,12 +1,15 @@
 //! The state that a member reports, for people and for tests.
 
 use consort_group::Address;
+use consort_memory::{ProcessMemory, Shortage};
 
 use crate::Topology;
 use crate::command::CacheId;
-use crate::node::{Counters, Node};
+use crate::cx::Counters;
+use crate::node::Node;
+use crate::replica::SegmentState;
 use crate::replica::write::records::WriteRecord;
-use crate::replica::{CacheReplica, SegmentState};
+use crate::replica::write::records::is_orphan;
 
 /// The progress of a rebalance on one member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -50,6 +53,17 @@ pub struct ResponseLoad {
 }
 
 impl Node {
+    /// Sets the limited memory of this member's process: writes are refused during a shortage, and other members receive a
+    /// report. To be called before caches are opened, because their containers count in the same memory.
+    pub fn set_memory(&mut self, memory: ProcessMemory) {
+        self.cx.memory.set_own(memory);
+    }
+
+    /// Returns the other members that have reported a shortage of memory.
+    pub fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
+        self.cx.memory.short_members()
+    }
+
     /// Returns this member's address.
     pub fn local(&self) -> &Address {
         &self.cx.local
@@ -81,7 +95,7 @@ impl Node {
 
     /// Returns the installed topology.
     pub fn topology(&self, cache: CacheId) -> Option<&Topology> {
-        self.caches.get(&cache)?.topology()
+        self.caches.get(&cache)?.shared.topology()
     }
 
     /// Returns the progress of a rebalance on this member.
@@ -110,15 +124,15 @@ impl Node {
         let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
         let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
         let is_gone = |record: &&WriteRecord| {
-            cache.topology().is_some_and(|topology| CacheReplica::is_orphan(topology, &record.operation))
+            cache.shared.topology().is_some_and(|topology| is_orphan(topology, &record.operation))
         };
         let orphans = |segment: &SegmentState| segment.records.unfinished(&self.cx).filter(is_gone).count();
         Load {
             calls,
             deferred: cache.deferred.len(),
-            parked: cache.segments.iter().map(|segment| segment.parked.len()).sum(),
-            records: cache.segments.iter().map(unfinished).sum(),
-            orphans: cache.segments.iter().map(orphans).sum(),
+            parked: cache.shared.segments.iter().map(|segment| segment.parked.len()).sum(),
+            records: cache.shared.segments.iter().map(unfinished).sum(),
+            orphans: cache.shared.segments.iter().map(orphans).sum(),
         }
     }
 }

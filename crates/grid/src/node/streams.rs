@@ -3,13 +3,13 @@
 use consort_group::Time;
 
 use crate::command::CacheId;
+#[cfg(doc)]
+use crate::cx::NodeEvent;
+use crate::cx::waiting_events::TakenEvents;
 use crate::event::{ListenError, ListenOptions, ListenerId};
 use crate::node::Node;
-#[cfg(doc)]
-use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
-use crate::replica::events::waiting_events::TakenEvents;
 
 impl Node {
     /// Begins an iteration. No request is sent before the first [`Node::take`].
@@ -25,7 +25,7 @@ impl Node {
         let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
         self.next_iteration += 1;
         let id = IterationId(self.next_iteration);
-        cache.iterate(id, publication)?;
+        cache.iterations.iterate(&cache.shared, id, publication)?;
         Ok(id)
     }
 
@@ -43,7 +43,7 @@ impl Node {
     ) -> Result<Next, IterationError> {
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed.into()) };
-        let taken = cache.take(&mut self.cx, iteration);
+        let taken = cache.iterations.take(&cache.shared, &cache.store, &mut self.cx, iteration);
         self.work();
         taken
     }
@@ -65,7 +65,8 @@ impl Node {
     ) -> Result<(Next, bool), IterationError> {
         self.cx.now = now;
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(OperationError::Closed.into()) };
-        let taken = cache.take_ahead(&mut self.cx, iteration, consumed);
+        let taken =
+            cache.iterations.take_ahead(&cache.shared, &cache.store, &mut self.cx, iteration, consumed);
         self.work();
         taken
     }
@@ -73,18 +74,18 @@ impl Node {
     /// Ends an iteration early.
     pub fn cancel(&mut self, cache: CacheId, iteration: IterationId) {
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.cancel(iteration);
+            cache.iterations.cancel(iteration);
         }
     }
 
     /// Returns the number of requested or received items of an iteration that are not consumed: never more than its batch.
     pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
-        self.caches.get(&cache).map_or(0, |cache| cache.unconsumed(iteration))
+        self.caches.get(&cache).map_or(0, |cache| cache.iterations.unconsumed(iteration))
     }
 
     /// Returns the number of an iteration's requests in flight: never more than [`crate::LANES_MAX`].
     pub fn asked(&self, cache: CacheId, iteration: IterationId) -> usize {
-        self.caches.get(&cache).map_or(0, |cache| cache.asked(iteration))
+        self.caches.get(&cache).map_or(0, |cache| cache.iterations.asked(iteration))
     }
 
     /// Begins to listen. After [`NodeEvent::Told`], [`Node::is_listening`] returns whether the listener receives all changes.
@@ -102,7 +103,7 @@ impl Node {
         let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
         self.next_listener += 1;
         let id = ListenerId(self.next_listener);
-        cache.listen(&mut self.cx, id, options)?;
+        cache.listeners.listen(&cache.shared, &cache.iterations, &mut self.cx, id, options)?;
         self.work();
         Ok(id)
     }
@@ -115,7 +116,7 @@ impl Node {
     /// the caller may end it, or it will receive the changes once all primaries are reachable.
     pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Result<bool, ListenError> {
         let cache = self.caches.get(&cache).ok_or(OperationError::Closed)?;
-        Ok(cache.is_listening(listener)?)
+        Ok(cache.listeners.is_listening(&cache.shared, listener)?)
     }
 
     /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] follows when there are.
@@ -131,7 +132,14 @@ impl Node {
     ) -> Result<TakenEvents, ListenError> {
         self.cx.now = now;
         let cache = self.caches.get_mut(&cache).ok_or(OperationError::Closed)?;
-        let events = cache.take_events(&mut self.cx, listener, &mut self.next_iteration);
+        let events = cache.listeners.take_events(
+            &cache.shared,
+            &cache.store,
+            &mut cache.iterations,
+            &mut self.cx,
+            listener,
+            &mut self.next_iteration,
+        );
         self.work();
         events
     }
@@ -140,7 +148,7 @@ impl Node {
     pub fn end_listener(&mut self, now: Time, cache: CacheId, listener: ListenerId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.end_listener(&self.cx, listener);
+            cache.listeners.end_listener(&mut cache.iterations, &self.cx, listener);
         }
         self.work();
     }

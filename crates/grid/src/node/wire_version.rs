@@ -19,7 +19,10 @@ impl Node {
         // Any frame of this version shows the other member that this one has another version, whichever member sent first.
         self.cx.send(from, CacheId(0), 0, Body::Left);
         self.coordinator.resume_without(&mut self.cx, from);
-        let joining = self.caches.iter().filter(|(_, cache)| cache.installed.is_none() && !cache.is_local());
+        let joining = self
+            .caches
+            .iter()
+            .filter(|(_, cache)| cache.shared.installed.is_none() && !cache.shared.is_local());
         let refused: Vec<(CacheId, OpenError)> =
             joining.filter_map(|(id, cache)| Some((*id, self.incompatible_coordinator(cache)?))).collect();
         for (cache, error) in refused {
@@ -31,9 +34,9 @@ impl Node {
 
     /// Returns the error of opening a cache, if the coordinator's version prevents that.
     pub(crate) fn incompatible_coordinator(&self, cache: &CacheReplica) -> Option<OpenError> {
-        let member = self.cx.coordinator.clone().filter(|_| !cache.is_local())?;
+        let member = self.cx.coordinator.clone().filter(|_| !cache.shared.is_local())?;
         let theirs = *self.cx.foreigners.get(&member)?;
-        let (cache, member) = (cache.config.name.clone(), member.into());
+        let (cache, member) = (cache.shared.config.name.clone(), member.into());
         Some(OpenError::IncompatibleWire { cache, member, theirs, ours: VERSION })
     }
 }

@@ -2,21 +2,24 @@
 
 use consort_group::Address;
 
-use crate::command::{OperationId, ToCoordinator};
+use crate::command::ToCoordinator;
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::NodeEvent;
-use crate::replica::write::records::ORPHANED;
-use crate::replica::{CacheReplica, Installed};
+use crate::replica::expiry::last_use::send_last_uses;
+use crate::replica::store::Store;
+use crate::replica::write::handover::Handovers;
+use crate::replica::write::records::is_caller_gone;
+use crate::replica::{CacheReplica, Installed, Shared};
 use crate::topology::{Membership, Phase, Topology};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
 impl CacheReplica {
     /// Installs a topology of the coordinator, if it is newer than the installed one.
     pub(crate) fn install(&mut self, cx: &mut Cx, topology: Topology) {
-        let installed = self.topology_id();
-        let known = installed.max(self.remembered_id());
-        if topology.id < installed || topology.current.segment_count() != self.config.segments {
+        let installed = self.shared.topology_id();
+        let known = installed.max(self.store.remembered_id());
+        if topology.id < installed || topology.current.segment_count() != self.shared.config.segments {
             return;
         }
         if topology.id == installed {
@@ -37,56 +40,158 @@ impl CacheReplica {
             // again.
             None => {
                 self.begin_anew(cx);
-                self.installed = None;
+                self.shared.installed = None;
                 return;
             }
         }
-        cx.memberships.insert(self.id);
-        for segment in &mut self.segments {
+        cx.memberships.insert(self.shared.id);
+        for segment in &mut self.shared.segments {
             segment.parked.retain(|(caller, _)| {
                 topology.membership(caller).is_some_and(|membership| membership.since <= installed)
             });
         }
         let id = topology.id;
-        self.begin_lineages(&topology, installed);
-        self.thaw(&topology);
+        self.shared.begin_lineages(&topology, installed);
+        self.shared.thaw(&topology);
         let listening = topology.listening().map(|(member, one)| (member.clone(), one.interest)).collect();
         let installed = Installed { writes: topology.write_owners(), listening, at: cx.now, topology };
-        let before = self.installed.replace(installed);
-        self.note_parted(cx, before.as_ref());
-        self.expire_unheard(cx, before.as_ref());
-        self.note_listening(cx, before.as_ref());
-        self.note_callers(cx, before.as_ref());
+        let before = self.shared.installed.replace(installed);
+        self.shared.note_parted(cx, before.as_ref());
+        self.store.expire_unheard(&mut self.shared, cx, before.as_ref());
+        self.listeners.note_listening(&self.shared, &mut self.iterations, cx, before.as_ref());
+        self.handovers.note_callers(&mut self.shared, cx, before.as_ref());
         if cx.has(InjectedBug::RecordsDropped) {
-            self.segments.iter_mut().for_each(|state| state.records = Default::default());
+            self.shared.segments.iter_mut().for_each(|state| state.records = Default::default());
         }
-        self.begin_life(cx);
-        self.stop_reads(cx);
-        self.send_last_uses(cx, before.as_ref());
-        self.move_segments(cx);
+        self.store.begin_life(&self.shared, cx);
+        self.shared.stop_reads(cx);
+        send_last_uses(&mut self.shared, &self.store, cx, before.as_ref());
+        self.store.move_segments(&mut self.shared, cx);
         self.hand_over(cx);
         self.resend_records(cx);
-        self.plan_transfer(cx);
-        self.tell_known_again(cx, before.as_ref());
-        self.plan_merge(cx);
+        if self.transfer.plan_transfer(&self.shared, cx) {
+            self.tell_when_stored(cx);
+        }
+        self.shared.tell_known_again(cx, before.as_ref());
+        if self.merge.plan_merge(&self.shared, cx) {
+            self.resume_merge(cx);
+        }
         self.redirect(cx);
         self.ask_anew(cx);
-        self.tick_iterations(cx);
+        self.iterations.tick_iterations(&self.shared, &self.store, cx, |id| self.listeners.of_walk(id));
         self.confirm(cx);
-        if !self.is_restoring() {
-            cx.events.push_back(NodeEvent::Installed { cache: self.id, topology: id });
+        if !self.shared.is_restoring() {
+            cx.events.push_back(NodeEvent::Installed { cache: self.shared.id, topology: id });
         }
-        self.handle_deferred(cx);
+        for (from, command) in std::mem::take(&mut self.deferred) {
+            self.handle(cx, &from, command);
+        }
     }
 
     /// Confirms the installed topology, or defers that until it is persisted. If the next topology removes owners, the
     /// confirmation waits for their records.
     pub(crate) fn confirm(&self, cx: &mut Cx) {
-        if !self.waits_for_records(cx) && !self.confirms_later() {
-            self.tell_coordinator(cx, ToCoordinator::Confirm);
+        if !self.shared.waits_for_records(cx) && !self.store.confirms_later(&self.shared) {
+            self.shared.tell_coordinator(cx, ToCoordinator::Confirm);
         }
     }
 
+    /// Drops all entries and state, because this member was removed from the topology and the other members have continued
+    /// without it.
+    fn begin_anew(&mut self, cx: &mut Cx) {
+        for segment in self.shared.config.all_segments() {
+            self.shared.container.drop_segment(segment);
+            *self.shared.state(segment) = Default::default();
+        }
+        self.store.abandon_store();
+        self.transfer = Default::default();
+        self.idle_probes = Default::default();
+        self.shared.has_max_idle = false;
+        self.shared.frozen = None;
+        self.shared.installed = None;
+        self.listeners.begin_listening_anew(&self.shared, &mut self.iterations, cx);
+        self.shared.abandon_writes(cx);
+    }
+}
+
+impl Handovers {
+    /// Notes callers that have gone with a new topology. They close the cache when all members have installed it.
+    fn note_callers(&mut self, shared: &mut Shared, cx: &Cx, before: Option<&Installed>) {
+        let (Some(before), Some(installed)) = (before, &shared.installed) else { return };
+        let is_gone = |caller: &Address| is_caller_gone(&installed.topology, caller);
+        // The operations that a returned caller reports finished were finished in its own partition.
+        let is_back = |caller: &Address| {
+            let membership = installed.topology.membership(caller);
+            shared.merges() && membership.is_some_and(|one| one.since > before.topology.id)
+        };
+        if !before.topology.addresses().any(|caller| is_gone(caller) || is_back(caller)) {
+            return;
+        }
+        if !cx.has(InjectedBug::GivenUpIsFinished) {
+            let back: Vec<&Address> = before.topology.addresses().filter(|caller| is_back(caller)).collect();
+            for state in &mut shared.segments {
+                state.records.orphan(|caller| back.contains(&caller));
+                state.records.prune(&cx.watermarks);
+                state.records.orphan(is_gone);
+            }
+        }
+        self.await_settled(cx);
+    }
+}
+
+impl Store {
+    /// Returns the first topology of a cache whose only member is this one.
+    pub(crate) fn first_topology(&self, shared: &Shared, cx: &Cx) -> Topology {
+        let id = self.remembered_id() + 1;
+        let mut first = Topology::first(id, cx.local.clone().into(), 1, shared.config.segments);
+        first.members = first.members.iter().map(|one| Membership { since: 1, ..one.clone() }).collect();
+        first
+    }
+
+    fn move_segments(&mut self, shared: &mut Shared, cx: &mut Cx) {
+        let Some(Installed { topology, writes, .. }) = &shared.installed else { return };
+        let (mut dropped, mut begun) = (Vec::new(), Vec::new());
+        for segment in writes.segments() {
+            let has = shared.container.state(segment);
+            let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
+            let is_complete = topology.phase != Phase::Restoring && owns(topology.read_owners());
+            match (is_complete, owns(writes), has) {
+                (true, _, ContainerState::Owned) => {}
+                // A new read owner has fetched every entry, or no owner had any.
+                (true, ..) => {
+                    shared.segments[usize::from(segment.0)].begun_again = None;
+                    shared.container.own(segment);
+                }
+                (false, true, ContainerState::Absent) => {
+                    begun.push(segment);
+                    shared.container.receive(segment);
+                }
+                (false, true, _) => {}
+                (false, false, ContainerState::Absent) => {}
+                // Kept for a merge.
+                (false, false, _) if shared.frozen.is_some() => {}
+                (false, false, _) => {
+                    dropped.push(segment);
+                    shared.container.drop_segment(segment);
+                    shared.segments[usize::from(segment.0)] = Default::default();
+                }
+            }
+            if topology.phase == Phase::Restoring {
+                shared.segments[usize::from(segment.0)].begun_again =
+                    owns(writes).then_some(Version::new(topology.id, 0));
+            }
+            if shared.is_read_here(cx, topology, segment) {
+                shared.container.set_readable(segment, true);
+            }
+        }
+        for segment in dropped {
+            self.note_dropped(shared, cx, segment);
+        }
+        self.expire_loaded(shared, cx, &begun);
+    }
+}
+
+impl Shared {
     /// Returns whether this member, as the new primary, still waits for records of owners that a rebalance is about to relieve.
     /// If another primary followed before these arrive, no member would send them to that one.
     fn waits_for_records(&self, cx: &Cx) -> bool {
@@ -101,24 +206,8 @@ impl CacheReplica {
         })
     }
 
-    /// Drops all entries and state, because this member was removed from the topology and the other members have continued
-    /// without it.
-    fn begin_anew(&mut self, cx: &mut Cx) {
-        for segment in self.config.all_segments() {
-            self.container.drop_segment(segment);
-            *self.state(segment) = Default::default();
-        }
-        self.abandon_store();
-        self.transfer = Default::default();
-        self.idle_probes = Default::default();
-        self.frozen = None;
-        self.installed = None;
-        self.begin_listening_anew(cx);
-        self.abandon_writes(cx);
-    }
-
     /// Gives up the writes that were sent, because their results cannot be known.
-    pub(crate) fn abandon_writes(&mut self, cx: &mut Cx) {
+    pub(crate) fn abandon_writes(&self, cx: &mut Cx) {
         for number in cx.calls.of(self.id) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_have_been_applied()) {
                 cx.calls.let_go(number);
@@ -129,14 +218,6 @@ impl CacheReplica {
     /// Returns whether reads and writes are not served yet.
     pub(crate) fn is_restoring(&self) -> bool {
         self.topology().is_some_and(|topology| topology.phase == Phase::Restoring)
-    }
-
-    /// Returns the first topology of a cache whose only member is this one.
-    pub(crate) fn first_topology(&self, cx: &Cx) -> Topology {
-        let id = self.remembered_id() + 1;
-        let mut first = Topology::first(id, cx.local.clone().into(), 1, self.config.segments);
-        first.members = first.members.iter().map(|one| Membership { since: 1, ..one.clone() }).collect();
-        first
     }
 
     /// Returns whether this member serves reads of a segment's entries.
@@ -156,60 +237,6 @@ impl CacheReplica {
         }
     }
 
-    fn move_segments(&mut self, cx: &mut Cx) {
-        let Some(Installed { topology, writes, .. }) = &self.installed else { return };
-        let (mut dropped, mut begun) = (Vec::new(), Vec::new());
-        for segment in writes.segments() {
-            let has = self.container.state(segment);
-            let owns = |hash: &crate::ConsistentHash| hash.owners(segment).any(|owner| *owner == cx.local);
-            let is_complete = topology.phase != Phase::Restoring && owns(topology.read_owners());
-            match (is_complete, owns(writes), has) {
-                (true, _, ContainerState::Owned) => {}
-                // A new read owner has fetched every entry, or no owner had any.
-                (true, ..) => {
-                    self.segments[usize::from(segment.0)].begun_again = None;
-                    self.container.own(segment);
-                }
-                (false, true, ContainerState::Absent) => {
-                    begun.push(segment);
-                    self.container.receive(segment);
-                }
-                (false, true, _) => {}
-                (false, false, ContainerState::Absent) => {}
-                // Kept for a merge.
-                (false, false, _) if self.frozen.is_some() => {}
-                (false, false, _) => {
-                    dropped.push(segment);
-                    self.container.drop_segment(segment);
-                    self.segments[usize::from(segment.0)] = Default::default();
-                }
-            }
-            if topology.phase == Phase::Restoring {
-                self.segments[usize::from(segment.0)].begun_again =
-                    owns(writes).then_some(Version::new(topology.id, 0));
-            }
-            if self.is_read_here(cx, topology, segment) {
-                self.container.set_readable(segment, true);
-            }
-        }
-        for segment in dropped {
-            self.note_dropped(cx, segment);
-        }
-        self.expire_loaded(cx, &begun);
-    }
-
-    /// Returns whether a caller is no longer a member. Unreachable callers are members: they return with their unfinished
-    /// operations and find the records.
-    pub(crate) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
-        !topology.contains(caller)
-    }
-
-    /// Returns whether an operation is repeated only by a primary that adopts it: its caller has gone, even if it is back as
-    /// another member.
-    pub(crate) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
-        operation.number == ORPHANED || Self::is_caller_gone(topology, &operation.caller)
-    }
-
     /// Notes members in other partitions. Partitions that serve independently do not learn which operations the other has
     /// finished. A write unfinished in both is reported finished only by its own partition.
     fn note_parted(&self, cx: &mut Cx, before: Option<&Installed>) {
@@ -226,29 +253,6 @@ impl CacheReplica {
         for member in before.topology.addresses().filter(|member| !topology.contains(member)) {
             cx.mark_partitioned(member, id);
         }
-    }
-
-    /// Notes callers that have gone with a new topology. They close the cache when all members have installed it.
-    fn note_callers(&mut self, cx: &Cx, before: Option<&Installed>) {
-        let (Some(before), Some(installed)) = (before, &self.installed) else { return };
-        let is_gone = |caller: &Address| Self::is_caller_gone(&installed.topology, caller);
-        // The operations that a returned caller reports finished were finished in its own partition.
-        let is_back = |caller: &Address| {
-            let membership = installed.topology.membership(caller);
-            self.merges() && membership.is_some_and(|one| one.since > before.topology.id)
-        };
-        if !before.topology.addresses().any(|caller| is_gone(caller) || is_back(caller)) {
-            return;
-        }
-        if !cx.has(InjectedBug::GivenUpIsFinished) {
-            let back: Vec<&Address> = before.topology.addresses().filter(|caller| is_back(caller)).collect();
-            for state in &mut self.segments {
-                state.records.orphan(|caller| back.contains(&caller));
-                state.records.prune(&cx.watermarks);
-                state.records.orphan(is_gone);
-            }
-        }
-        self.await_settled(cx);
     }
 
     /// Returns whether calls that a member sent under this topology are carried out. A call of a member that was removed since

@@ -6,26 +6,29 @@ pub(crate) mod install;
 pub(crate) mod iterate;
 pub(crate) mod merge;
 pub(crate) mod store;
+pub(crate) mod store_results;
 pub(crate) mod transfer;
 pub(crate) mod write;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use consort_group::{Address, Time};
 
-use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
+use crate::command::{Body, CacheId, Call, Chunk, Command, Pull, ToCoordinator};
+use crate::cx::Cx;
 use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::replica::events::listeners::Listeners;
 use crate::replica::expiry::last_use::PendingLastUses;
 use crate::replica::expiry::max_idle::IdleProbes;
-use crate::replica::iterate::reader::Iteration;
+use crate::replica::iterate::Iterations;
 use crate::replica::merge::{Merge, PreMergeState};
-use crate::replica::store::writes::Persistence;
+use crate::replica::store::Store;
+use crate::replica::store::loads::Found;
 use crate::replica::transfer::state_consumer::Transfer;
+use crate::replica::transfer::state_provider::send_chunk;
+use crate::replica::write::handover::Handovers;
 use crate::replica::write::records::Records;
 use crate::{
     CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
@@ -36,10 +39,26 @@ use crate::{
 const DEFERRED_MAX: usize = 65_536;
 
 /// The limit of calls that wait for the first commands of a new primary: as many as a caller may have under way.
-const PARKED_MAX: usize = crate::node::calls::CALLS_MAX;
+const PARKED_MAX: usize = crate::cx::calls::CALLS_MAX;
 
-/// A cache on this member.
+/// A cache on this member: the components of its replica. Its own methods need several of them.
 pub(crate) struct CacheReplica {
+    pub(crate) shared: Shared,
+    pub(crate) transfer: Transfer,
+    pub(crate) merge: Merge,
+    /// Commands of a later topology.
+    pub(crate) deferred: VecDeque<(Address, Command)>,
+    pub(crate) is_leaving: bool,
+    pub(crate) iterations: Iterations,
+    pub(crate) store: Store,
+    pub(crate) listeners: Listeners,
+    pub(crate) idle_probes: IdleProbes,
+    pub(crate) handovers: Handovers,
+}
+
+/// The part of a replica that all its components use. A component owns the rest of its state, and its methods take this part
+/// as an argument.
+pub(crate) struct Shared {
     /// The hash of the name, which each command of the cache has.
     pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
@@ -47,23 +66,10 @@ pub(crate) struct CacheReplica {
     pub(crate) container: Arc<Container>,
     pub(crate) installed: Option<Installed>,
     pub(crate) segments: Vec<SegmentState>,
-    pub(crate) transfer: Transfer,
-    pub(crate) merge: Merge,
     /// The state from before this member came back with entries of its own, which are kept until they are merged.
     pub(crate) frozen: Option<PreMergeState>,
-    /// Commands of a later topology.
-    pub(crate) deferred: VecDeque<(Address, Command)>,
-    pub(crate) is_leaving: bool,
-    pub(crate) iterations: BTreeMap<IterationId, Iteration>,
-    pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
-    pub(crate) reductions: BTreeMap<Arc<str>, Arc<ReduceFn>>,
-    /// The names of functions that take long with an entry: they are applied outside the node.
-    pub(crate) costly: BTreeSet<Arc<str>>,
-    pub(crate) persistence: Option<Box<Persistence>>,
-    pub(crate) listeners: Listeners,
-    pub(crate) idle_probes: IdleProbes,
-    /// The time to ask primaries for records of gone callers, if there may be such records.
-    pub(crate) unsettled: Option<Time>,
+    /// Whether the cache has had an entry with a `max_idle` here. Without one, no call has to ask.
+    pub(crate) has_max_idle: bool,
 }
 
 /// A topology with values derived from it.
@@ -116,6 +122,156 @@ impl SegmentState {
 
 impl CacheReplica {
     pub(crate) fn new(config: CacheConfig, member: CacheMember, container: Arc<Container>) -> Self {
+        Self {
+            shared: Shared::new(config, member, container),
+            transfer: Transfer::default(),
+            merge: Merge::default(),
+            deferred: VecDeque::new(),
+            is_leaving: false,
+            iterations: Iterations::default(),
+            store: Store::default(),
+            listeners: Listeners::default(),
+            idle_probes: IdleProbes::default(),
+            handovers: Handovers::default(),
+        }
+    }
+
+    /// Asks the coordinator to add this member to the topology or to remove it, if the cache waits for that.
+    pub(crate) fn ask_coordinator(&self, cx: &mut Cx) {
+        if self.is_leaving {
+            self.shared.tell_coordinator(cx, ToCoordinator::Leave);
+        } else if self.shared.installed.is_none() {
+            let (config, member) = (self.shared.config.clone(), self.shared.member.clone());
+            let restored = self.store.restored().map(Box::new);
+            let join = ToCoordinator::Join { config, member, restored };
+            self.shared.tell_coordinator(cx, join);
+        }
+    }
+
+    /// Handles a command of another member, or of this one.
+    pub(crate) fn handle(&mut self, cx: &mut Cx, from: &Address, command: Command) {
+        if command.topology > self.shared.topology_id() {
+            if self.deferred.len() < DEFERRED_MAX {
+                cx.counters.deferred += 1;
+                self.deferred.push_back((from.clone(), command));
+            } else {
+                cx.counters.overflowed += 1;
+            }
+            return;
+        }
+        if command.body.segment().is_some_and(|segment| segment.0 >= self.shared.config.segments) {
+            cx.counters.malformed += 1;
+            return;
+        }
+        self.carry_out(cx, from, command.topology, command.body);
+    }
+
+    /// Handles a command whose topology and segment are known here.
+    fn carry_out(&mut self, cx: &mut Cx, from: &Address, topology: u32, body: Body) {
+        let segments = self.shared.config.segments;
+        let is_ours = |segment: Segment| segment.0 < segments;
+        match body {
+            Body::Call(call) => self.take_call(cx, from, topology, call),
+            Body::Backup(backup) => {
+                self.handle_backup(cx, from, topology, backup);
+            }
+            Body::Ack(mut ack) => {
+                if cx.has(InjectedBug::AcksAddedUp) {
+                    ack.epoch = u32::MAX;
+                }
+                cx.calls.ack(from, ack);
+            }
+            Body::Reply { number, reply } => self.handle_reply(cx, from, topology, number, reply),
+            Body::Handover(all) => {
+                for handed in all.into_iter().filter(|handed| is_ours(handed.segment)) {
+                    self.handle_handover(cx, from, handed);
+                }
+            }
+            Body::Settled(settled) => {
+                let settled: Vec<Segment> = settled.into_iter().filter(|segment| is_ours(*segment)).collect();
+                self.listeners.handle_mark(&self.shared, cx, from, topology, &settled);
+                self.handovers.handle_settled(&mut self.shared, cx, from, topology, settled);
+            }
+            Body::Pull(pull) => self.send_chunk(cx, from, pull, Found::new()),
+            Body::Chunk(chunk) => self.handle_chunk(cx, from, chunk),
+            Body::Fetch(fetch) => {
+                self.iterations.publish(&self.shared, &mut self.store, cx, from, fetch, Found::new());
+            }
+            Body::Fetched(fetched) => {
+                self.iterations.handle_fetched(&self.shared, &self.store, cx, from, fetched, |id| {
+                    self.listeners.of_walk(id)
+                });
+            }
+            Body::Notify(tell) => {
+                self.listeners.handle_notify(&self.shared, &mut self.iterations, cx, from, topology, tell);
+            }
+            Body::Idle { segment, key, version, number } => {
+                self.handle_idle(cx, from, (segment, key), version, number);
+            }
+            Body::LastUse(used) => self.handle_used(cx, from, used),
+            Body::LastUsesSent(mut segments) => {
+                segments.retain(|segment| is_ours(*segment));
+                if self.shared.handle_last_uses(from, &segments) {
+                    self.ask_anew(cx);
+                }
+            }
+            Body::HistoryUpdate { segment, history } => {
+                self.shared.handle_history_update(from, topology, segment, &history);
+            }
+            // Commands that the node handles.
+            Body::ToCoordinator(_)
+            | Body::Memory { .. }
+            | Body::Install { .. }
+            | Body::Refused(_)
+            | Body::Left
+            | Body::StatusRequest { .. } => {}
+        }
+    }
+
+    /// Sends a chunk of a segment to a member that has requested it, with values that were loaded for it.
+    pub(crate) fn send_chunk(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
+        let is_listened = self.listeners.is_listened(&self.shared);
+        send_chunk(&mut self.shared, &mut self.store, cx, from, pull, loaded, is_listened);
+    }
+
+    /// Handles a received chunk.
+    fn handle_chunk(&mut self, cx: &mut Cx, from: &Address, chunk: Chunk) {
+        if let Some(side) = chunk.side {
+            if self.merge.handle_collected(&self.shared, cx, from, side, chunk) {
+                self.resume_merge(cx);
+            }
+        } else if self.transfer.take_chunk(&mut self.shared, &mut self.store, cx, from, chunk) {
+            self.tell_when_stored(cx);
+        }
+    }
+
+    /// Does the periodic work.
+    pub(crate) fn tick(&mut self, cx: &mut Cx) {
+        self.look_after(cx);
+        self.handovers.tick_records(&mut self.shared, cx);
+        if self.transfer.tick_transfer(&self.shared, cx) {
+            self.tell_when_stored(cx);
+        }
+        self.store.tick_store(&mut self.shared, cx);
+        if self.merge.tick_merge(&self.shared, cx) {
+            self.resume_merge(cx);
+        }
+        self.iterations.tick_iterations(&self.shared, &self.store, cx, |id| self.listeners.of_walk(id));
+        self.listeners.tick_listeners(&self.shared, cx);
+        let late = self.idle_probes.take_late(cx.now);
+        self.take_again(cx, late);
+        self.ask_coordinator(cx);
+    }
+
+    /// Handles the calls again that wait for answers about their entries, because other members are to be asked.
+    pub(crate) fn ask_anew(&mut self, cx: &mut Cx) {
+        let waiting = self.idle_probes.take_all();
+        self.take_again(cx, waiting);
+    }
+}
+
+impl Shared {
+    fn new(config: CacheConfig, member: CacheMember, container: Arc<Container>) -> Self {
         let segments = (0..config.segments).map(|_| SegmentState::default()).collect();
         Self {
             id: config.id(),
@@ -124,19 +280,8 @@ impl CacheReplica {
             container,
             installed: None,
             segments,
-            transfer: Transfer::default(),
-            merge: Merge::default(),
             frozen: None,
-            deferred: VecDeque::new(),
-            is_leaving: false,
-            iterations: BTreeMap::new(),
-            transforms: BTreeMap::new(),
-            reductions: BTreeMap::new(),
-            costly: BTreeSet::new(),
-            persistence: None,
-            listeners: Listeners::default(),
-            idle_probes: IdleProbes::default(),
-            unsettled: None,
+            has_max_idle: false,
         }
     }
 
@@ -184,95 +329,6 @@ impl CacheReplica {
         }
         if let Some(coordinator) = cx.coordinator.clone() {
             self.send(cx, &coordinator, Body::ToCoordinator(told));
-        }
-    }
-
-    /// Asks the coordinator to add this member to the topology or to remove it, if the cache waits for that.
-    pub(crate) fn ask_coordinator(&self, cx: &mut Cx) {
-        if self.is_leaving {
-            self.tell_coordinator(cx, ToCoordinator::Leave);
-        } else if self.installed.is_none() {
-            let (config, member) = (self.config.clone(), self.member.clone());
-            let restored = self.restored().map(Box::new);
-            let join = ToCoordinator::Join { config, member, restored };
-            self.tell_coordinator(cx, join);
-        }
-    }
-
-    /// Handles a command of another member, or of this one.
-    pub(crate) fn handle(&mut self, cx: &mut Cx, from: &Address, command: Command) {
-        if command.topology > self.topology_id() {
-            if self.deferred.len() < DEFERRED_MAX {
-                cx.counters.deferred += 1;
-                self.deferred.push_back((from.clone(), command));
-            } else {
-                cx.counters.overflowed += 1;
-            }
-            return;
-        }
-        let segments = self.config.segments;
-        let is_ours = |segment: Segment| segment.0 < segments;
-        match command.body {
-            Body::Call(call) => self.take_call(cx, from, command.topology, call),
-            Body::Backup(backup) if is_ours(backup.segment) => {
-                self.handle_backup(cx, from, command.topology, backup);
-            }
-            Body::Ack(mut ack) => {
-                if cx.has(InjectedBug::AcksAddedUp) {
-                    ack.epoch = u32::MAX;
-                }
-                cx.calls.ack(from, ack);
-            }
-            Body::Reply { number, reply } => self.handle_reply(cx, from, command.topology, number, reply),
-            Body::Handover(all) => {
-                for handed in all.into_iter().filter(|handed| is_ours(handed.segment)) {
-                    self.handle_handover(cx, from, handed);
-                }
-            }
-            Body::Settled(settled) => {
-                let settled: Vec<Segment> = settled.into_iter().filter(|segment| is_ours(*segment)).collect();
-                self.handle_mark(cx, from, command.topology, &settled);
-                self.handle_settled(cx, from, command.topology, settled);
-            }
-            Body::Pull(pull) if is_ours(pull.segment) => self.handle_pull(cx, from, pull),
-            Body::Chunk(chunk) if is_ours(chunk.segment) => self.handle_chunk(cx, from, chunk),
-            Body::Fetch(fetch) => self.handle_fetch(cx, from, fetch),
-            Body::Fetched(fetched) => self.handle_fetched(cx, from, fetched),
-            Body::Notify(tell) if is_ours(tell.segment) => {
-                self.handle_notify(cx, from, command.topology, tell);
-            }
-            Body::Idle { segment, key, version, number } if is_ours(segment) => {
-                self.handle_idle(cx, from, (segment, key), version, number);
-            }
-            Body::LastUse(used) if is_ours(used.segment) => self.handle_used(cx, from, used),
-            Body::LastUsesSent(mut segments) => {
-                segments.retain(|segment| is_ours(*segment));
-                self.handle_last_uses(cx, from, &segments);
-            }
-            Body::HistoryUpdate { segment, history } if is_ours(segment) => {
-                self.handle_history_update(from, command.topology, segment, &history);
-            }
-            Body::Idle { .. }
-            | Body::HistoryUpdate { .. }
-            | Body::LastUse(_)
-            | Body::Notify(_)
-            | Body::Backup(_)
-            | Body::Pull(_)
-            | Body::Chunk(_) => cx.counters.malformed += 1,
-            // Commands that the node handles.
-            Body::ToCoordinator(_)
-            | Body::Memory { .. }
-            | Body::Install { .. }
-            | Body::Refused(_)
-            | Body::Left
-            | Body::StatusRequest { .. } => {}
-        }
-    }
-
-    /// Handles the deferred commands whose topology is installed now.
-    pub(crate) fn handle_deferred(&mut self, cx: &mut Cx) {
-        for (from, command) in std::mem::take(&mut self.deferred) {
-            self.handle(cx, &from, command);
         }
     }
 }

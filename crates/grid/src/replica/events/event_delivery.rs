@@ -9,12 +9,16 @@ use bytes::Bytes;
 use consort_group::Address;
 
 use crate::command::{Ack, Backup, Body, Effect, Notify, OperationId};
+use crate::cx::Cx;
 use crate::event::{EntryEvent, EventKind, Previous, Scope};
-use crate::node::Cx;
+use crate::injected_bugs::InjectedBug;
 use crate::operation::{Outcome, Written};
+use crate::replica::events::listeners::Listeners;
+use crate::replica::iterate::Iterations;
+use crate::replica::store::Store;
 use crate::replica::write::records::{WriteEffect, WriteRecord};
-use crate::replica::{CacheReplica, Installed};
-use crate::{Interest, Segment, Stored, Version};
+use crate::replica::{Installed, Shared};
+use crate::{Entry, Interest, Segment, SegmentState, Stored, Version};
 
 /// Returns the kind of a change's event. A removal of an absent entry is the removal of an expired entry.
 fn kind_of(did: WriteEffect, outcome: Option<&Outcome>) -> EventKind {
@@ -74,26 +78,288 @@ impl Notify {
 }
 
 impl Installed {
-    /// Returns the notifier, as [`CacheReplica::notifier`].
+    /// Returns the notifier, as [`Shared::notifier`].
     pub(crate) fn notifier(&self, segment: Segment) -> Option<&Address> {
         let primary = self.writes.primary(segment);
         self.writes.owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
     }
 }
 
-impl CacheReplica {
+impl Listeners {
     /// Returns whether any listener of the cluster receives events of this cache.
-    pub(crate) fn is_listened(&self) -> bool {
-        !self.listeners.is_idle() || self.has_listening()
+    pub(crate) fn is_listened(&self, shared: &Shared) -> bool {
+        !self.is_idle() || shared.has_listening()
     }
 
     /// Returns whether any listener receives previous values.
-    pub(crate) fn tells_previous(&self) -> bool {
+    pub(crate) fn tells_previous(&self, shared: &Shared) -> bool {
         let is_wanted = |(_, interest): &(Address, Interest)| *interest >= Interest::Previous;
-        self.listeners.want_previous()
-            || self.installed.as_ref().is_some_and(|installed| installed.listening.iter().any(is_wanted))
+        self.want_previous()
+            || shared.installed.as_ref().is_some_and(|installed| installed.listening.iter().any(is_wanted))
     }
 
+    /// Notifies the primary's own listeners of its write. `is_new`: this member has ordered the write.
+    pub(crate) fn notify_local(
+        &mut self,
+        shared: &Shared,
+        store: &Store,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        segment: Segment,
+        record: &WriteRecord,
+        is_new: bool,
+    ) {
+        let effect = store.effect_of(shared, cx.now, segment, record);
+        let tell = Notify {
+            segment,
+            operation: record.operation.clone(),
+            key: record.key.clone(),
+            version: record.version,
+            kind: kind_of(record.did, Some(&record.outcome)),
+            value: value_of(&effect),
+            previous: previous_of(Some(&record.outcome)),
+            expected_acks: 0,
+            outcome: None,
+            skips_listeners: record.skips_listeners,
+        };
+        if is_new && !record.skips_listeners {
+            self.offer(shared, iterations, cx, Scope::Local, &tell.event());
+        }
+        self.notify_local_listeners(shared, iterations, cx, tell);
+    }
+
+    /// Forwards an event of the primary, as a write owner. The caller waits for all members notified here. The primary may have
+    /// counted fewer: in its own partition it may have made a topology of the same number without a member that it found stalled.
+    pub(crate) fn forward(
+        &mut self,
+        shared: &Shared,
+        store: &Store,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        backup: &mut Backup,
+    ) {
+        // A merge brings versions of another partition; listeners receive a gap event when the merge is over.
+        if backup.effect == Effect::Nothing || backup.effect.is_copied() {
+            return;
+        }
+        self.add_previous(shared, store, cx, backup);
+        if !self.is_idle() {
+            let tell = copied(&Notify::of(backup));
+            self.notify_local_listeners(shared, iterations, cx, tell);
+        }
+        if shared.notifier(backup.segment) == Some(&cx.local) {
+            let apart = shared.listening_apart(backup.segment);
+            let owners = shared.write_owners(backup.segment).count() - usize::from(!store.is_backed());
+            backup.expected_acks = backup.expected_acks.max((owners + apart.len()) as u16);
+            let silent = Backup { sends_outcome: false, ..backup.clone() };
+            self.notify_remote(shared, cx, &silent, &apart);
+        }
+    }
+
+    /// Adds the previous value for members that want it, if the primary has not. The primary's topology of the same number may be
+    /// without these members. This member has received all earlier changes, so it knows the previous value.
+    fn add_previous(&self, shared: &Shared, store: &Store, cx: &Cx, backup: &mut Backup) {
+        if !self.tells_previous(shared) {
+            return;
+        }
+        let kind = kind_of(WriteEffect::of(&backup.effect), backup.outcome.as_ref());
+        let Some(Outcome::Written(Written { previous: previous @ None, .. })) = &mut backup.outcome else {
+            return;
+        };
+        if kind != EventKind::Created {
+            let is_before = |entry: &Entry| entry.version < backup.version && !entry.is_passive();
+            let before = store.held(shared, backup.segment, &backup.key).filter(is_before);
+            *previous = before.map(|entry| Stored::of(entry, cx.now));
+        }
+    }
+
+    /// Handles an event, as a member with listeners.
+    pub(crate) fn handle_notify(
+        &mut self,
+        shared: &Shared,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        from: &Address,
+        topology: u32,
+        mut tell: Notify,
+    ) {
+        let epoch = shared.topology().map_or(u32::MAX, |own| own.epoch(tell.segment));
+        if topology < epoch || shared.notifier(tell.segment) != Some(from) {
+            // The member responsible sends the event again.
+            cx.counters.outdated += 1;
+            return;
+        }
+        let OperationId { caller, number } = tell.operation.clone();
+        let ack = Ack { number, epoch, expected_acks: tell.expected_acks, outcome: tell.outcome.take() };
+        self.notify_local_listeners(shared, iterations, cx, copied(&tell));
+        if caller == cx.local {
+            let local = cx.local.clone();
+            cx.calls.ack(&local, ack);
+        } else {
+            shared.send(cx, &caller, Body::Ack(ack));
+        }
+    }
+
+    /// Handles a mark: the primary has sent all events of these segments from before `topology`. Write owners receive the mark
+    /// from the primary, other members from the notifier.
+    pub(crate) fn handle_mark(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        from: &Address,
+        topology: u32,
+        segments: &[Segment],
+    ) {
+        if !self.is_listened(shared) {
+            return;
+        }
+        let Some(installed) = &shared.installed else { return };
+        let is_current = |segment: &&Segment| topology >= installed.topology.epoch(**segment);
+        let (mut ours, mut to_pass_on) = (Vec::new(), Vec::new());
+        for segment in segments.iter().filter(is_current) {
+            let is_owner = installed.writes.owners(*segment).any(|owner| *owner == cx.local);
+            let is_primary = installed.writes.primary(*segment) == Some(from);
+            if is_owner && is_primary || !is_owner && shared.notifier(*segment) == Some(from) {
+                ours.push(*segment);
+            }
+            if is_owner && is_primary && shared.notifier(*segment) == Some(&cx.local) {
+                to_pass_on.push(*segment);
+            }
+        }
+        pass_on_marks(shared, cx, &to_pass_on);
+        self.mark(shared, cx, topology, &ours);
+    }
+
+    /// Handles the mark of this member, as the primary that has sent all events of these segments.
+    pub(crate) fn mark_own(&mut self, shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
+        if !self.is_listened(shared) {
+            return;
+        }
+        let is_alone = |segment: &&Segment| shared.notifier(**segment) == Some(&cx.local);
+        let alone: Vec<Segment> = segments.iter().filter(is_alone).copied().collect();
+        pass_on_marks(shared, cx, &alone);
+        self.mark(shared, cx, shared.topology_id(), segments);
+    }
+
+    /// Reports to the coordinator the members with listeners that have delayed a write of this member beyond `LISTENER_ACK_TIMEOUT`.
+    pub(crate) fn detect_stalled_listeners(&self, shared: &Shared, cx: &mut Cx) {
+        let Some(installed) = shared.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
+            return;
+        };
+        let mut deaf = std::collections::BTreeSet::new();
+        for number in cx.calls.of(shared.id) {
+            let (now, local) = (cx.now, cx.local.clone());
+            let Some(call) = cx.calls.get_mut(number) else { continue };
+            let is_late = now.since(call.began.max(installed.at)) >= LISTENER_ACK_TIMEOUT && call.is_write();
+            let segment = call.segment;
+            if !is_late || !call.knows(installed.topology.epoch(segment)) {
+                continue;
+            }
+            // Overdue owners are detected elsewhere.
+            let primary = installed.writes.primary(segment);
+            let has_acked = |call: &crate::cx::calls::InFlight, owner: &Address| {
+                Some(owner) == primary || *owner == local || call.is_acked_by(owner)
+            };
+            if installed.writes.owners(segment).all(|owner| has_acked(call, owner)) {
+                let apart = installed.listening.iter().map(|(member, _)| member);
+                let is_owner = |member: &Address| installed.writes.owners(segment).any(|one| one == member);
+                deaf.extend(apart.filter(|one| !is_owner(one) && !call.is_acked_by(one)).cloned());
+            }
+        }
+        for member in deaf {
+            shared.tell_coordinator(cx, crate::command::ToCoordinator::Deaf(member));
+        }
+    }
+
+    /// Sends events to members with listeners, as the only write owner. The last of these members sends the outcome to the
+    /// caller.
+    pub(crate) fn notify_remote(
+        &self,
+        shared: &Shared,
+        cx: &mut Cx,
+        backup: &Backup,
+        apart: &[(Address, Interest)],
+    ) {
+        for (nth, (member, interest)) in apart.iter().enumerate() {
+            let mut tell = Notify::of(backup);
+            if *interest < Interest::Entries || tell.skips_listeners {
+                tell.value = None;
+            }
+            if *interest < Interest::Previous || tell.skips_listeners {
+                tell.previous = None;
+            }
+            if backup.sends_outcome && nth + 1 == apart.len() {
+                tell.outcome.clone_from(&backup.outcome);
+            }
+            shared.send(cx, member, Body::Notify(tell));
+        }
+    }
+
+    /// Applies the write of another member.
+    pub(crate) fn invalidate(
+        &mut self,
+        shared: &Shared,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        segment: Segment,
+        key: &[u8],
+        effect: &Effect,
+    ) {
+        match effect {
+            Effect::Invalidate if shared.container.state(segment) == SegmentState::Owned => {
+                let gone = shared.container.remove(segment, key, Version::NONE, cx.now).previous;
+                if let Some(entry) = gone {
+                    self.tell_gone(
+                        shared,
+                        iterations,
+                        cx,
+                        EventKind::Removed,
+                        Bytes::copy_from_slice(key),
+                        entry,
+                    );
+                }
+            }
+            Effect::InvalidateAll if !cx.has(InjectedBug::ClearIgnored) => {
+                self.clear_here(shared, iterations, cx);
+            }
+            _ => {}
+        }
+    }
+
+    /// Drops all entries of this member.
+    pub(crate) fn clear_here(&mut self, shared: &Shared, iterations: &mut Iterations, cx: &mut Cx) {
+        for segment in shared.config.all_segments() {
+            shared.container.clear_segment(segment);
+        }
+        // Listeners receive a gap and no event of each entry, because there may be millions.
+        self.interrupt_listeners(shared, iterations, cx, false);
+    }
+
+    /// Notifies the listeners of this member of an entry that it has lost, and that it has not removed itself.
+    pub(crate) fn tell_gone(
+        &mut self,
+        shared: &Shared,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        kind: EventKind,
+        key: Bytes,
+        entry: Entry,
+    ) {
+        if !self.is_idle() {
+            let version = entry.version;
+            let previous = (!entry.is_passive()).then_some(Previous { value: entry.value, version });
+            self.offer(
+                shared,
+                iterations,
+                cx,
+                Scope::Local,
+                &EntryEvent { kind, key, value: None, previous, version },
+            );
+        }
+    }
+}
+
+impl Shared {
     /// Returns whether the topology has members with listeners.
     pub(crate) fn has_listening(&self) -> bool {
         self.installed.as_ref().is_some_and(|installed| !installed.listening.is_empty())
@@ -115,176 +381,16 @@ impl CacheReplica {
     fn notifier(&self, segment: Segment) -> Option<&Address> {
         self.installed.as_ref()?.notifier(segment)
     }
+}
 
-    /// Notifies the primary's own listeners of its write. `is_new`: this member has ordered the write.
-    pub(crate) fn notify_local(&mut self, cx: &mut Cx, segment: Segment, record: &WriteRecord, is_new: bool) {
-        let effect = self.effect_of(cx.now, segment, record);
-        let tell = Notify {
-            segment,
-            operation: record.operation.clone(),
-            key: record.key.clone(),
-            version: record.version,
-            kind: kind_of(record.did, Some(&record.outcome)),
-            value: value_of(&effect),
-            previous: previous_of(Some(&record.outcome)),
-            expected_acks: 0,
-            outcome: None,
-            skips_listeners: record.skips_listeners,
-        };
-        if is_new && !record.skips_listeners {
-            self.offer(cx, Scope::Local, &tell.event());
-        }
-        self.notify_local_listeners(cx, tell);
-    }
-
-    /// Sends events to members with listeners, as the only write owner. The last of these members sends the outcome to the
-    /// caller.
-    pub(crate) fn notify_remote(&mut self, cx: &mut Cx, backup: &Backup, apart: &[(Address, Interest)]) {
-        for (nth, (member, interest)) in apart.iter().enumerate() {
-            let mut tell = Notify::of(backup);
-            if *interest < Interest::Entries || tell.skips_listeners {
-                tell.value = None;
-            }
-            if *interest < Interest::Previous || tell.skips_listeners {
-                tell.previous = None;
-            }
-            if backup.sends_outcome && nth + 1 == apart.len() {
-                tell.outcome.clone_from(&backup.outcome);
-            }
-            self.send(cx, member, Body::Notify(tell));
-        }
-    }
-
-    /// Forwards an event of the primary, as a write owner. The caller waits for all members notified here. The primary may have
-    /// counted fewer: in its own partition it may have made a topology of the same number without a member that it found stalled.
-    pub(crate) fn forward(&mut self, cx: &mut Cx, backup: &mut Backup) {
-        // A merge brings versions of another partition; listeners receive a gap event when the merge is over.
-        if backup.effect == Effect::Nothing || backup.effect.is_copied() {
-            return;
-        }
-        self.add_previous(cx, backup);
-        if !self.listeners.is_idle() {
-            let tell = copied(&Notify::of(backup));
-            self.notify_local_listeners(cx, tell);
-        }
-        if self.notifier(backup.segment) == Some(&cx.local) {
-            let apart = self.listening_apart(backup.segment);
-            let owners = self.write_owners(backup.segment).count() - usize::from(!self.is_backed());
-            backup.expected_acks = backup.expected_acks.max((owners + apart.len()) as u16);
-            let silent = Backup { sends_outcome: false, ..backup.clone() };
-            self.notify_remote(cx, &silent, &apart);
-        }
-    }
-
-    /// Adds the previous value for members that want it, if the primary has not. The primary's topology of the same number may be
-    /// without these members. This member has received all earlier changes, so it knows the previous value.
-    fn add_previous(&self, cx: &Cx, backup: &mut Backup) {
-        if !self.tells_previous() {
-            return;
-        }
-        let kind = kind_of(WriteEffect::of(&backup.effect), backup.outcome.as_ref());
-        let Some(Outcome::Written(Written { previous: previous @ None, .. })) = &mut backup.outcome else {
-            return;
-        };
-        if kind != EventKind::Created {
-            let is_before = |entry: &crate::Entry| entry.version < backup.version && !entry.is_passive();
-            let before = self.held(backup.segment, &backup.key).filter(is_before);
-            *previous = before.map(|entry| Stored::of(entry, cx.now));
-        }
-    }
-
-    /// Handles an event, as a member with listeners.
-    pub(crate) fn handle_notify(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut tell: Notify) {
-        let epoch = self.topology().map_or(u32::MAX, |own| own.epoch(tell.segment));
-        if topology < epoch || self.notifier(tell.segment) != Some(from) {
-            // The member responsible sends the event again.
-            cx.counters.outdated += 1;
-            return;
-        }
-        let OperationId { caller, number } = tell.operation.clone();
-        let ack = Ack { number, epoch, expected_acks: tell.expected_acks, outcome: tell.outcome.take() };
-        self.notify_local_listeners(cx, copied(&tell));
-        if caller == cx.local {
-            let local = cx.local.clone();
-            cx.calls.ack(&local, ack);
-        } else {
-            self.send(cx, &caller, Body::Ack(ack));
-        }
-    }
-
-    /// Handles a mark: the primary has sent all events of these segments from before `topology`. Write owners receive the mark
-    /// from the primary, other members from the notifier.
-    pub(crate) fn handle_mark(&mut self, cx: &mut Cx, from: &Address, topology: u32, segments: &[Segment]) {
-        if !self.is_listened() {
-            return;
-        }
-        let Some(installed) = &self.installed else { return };
-        let is_current = |segment: &&Segment| topology >= installed.topology.epoch(**segment);
-        let (mut ours, mut to_pass_on) = (Vec::new(), Vec::new());
-        for segment in segments.iter().filter(is_current) {
-            let is_owner = installed.writes.owners(*segment).any(|owner| *owner == cx.local);
-            let is_primary = installed.writes.primary(*segment) == Some(from);
-            if is_owner && is_primary || !is_owner && self.notifier(*segment) == Some(from) {
-                ours.push(*segment);
-            }
-            if is_owner && is_primary && self.notifier(*segment) == Some(&cx.local) {
-                to_pass_on.push(*segment);
-            }
-        }
-        self.pass_on_marks(cx, &to_pass_on);
-        self.mark(cx, topology, &ours);
-    }
-
-    /// Forwards marks to listening members that are not write owners of these segments.
-    fn pass_on_marks(&self, cx: &mut Cx, segments: &[Segment]) {
-        let Some(installed) = self.installed.as_ref().filter(|_| !segments.is_empty()) else { return };
-        for (member, _) in &installed.listening {
-            let is_apart = |segment: &&Segment| !installed.writes.owners(**segment).any(|one| one == member);
-            let apart: Vec<Segment> = segments.iter().filter(is_apart).copied().collect();
-            if !apart.is_empty() {
-                self.send(cx, member, Body::Settled(apart));
-            }
-        }
-    }
-
-    /// Handles the mark of this member, as the primary that has sent all events of these segments.
-    pub(crate) fn mark_own(&mut self, cx: &mut Cx, segments: &[Segment]) {
-        if !self.is_listened() {
-            return;
-        }
-        let is_alone = |segment: &&Segment| self.notifier(**segment) == Some(&cx.local);
-        let alone: Vec<Segment> = segments.iter().filter(is_alone).copied().collect();
-        self.pass_on_marks(cx, &alone);
-        self.mark(cx, self.topology_id(), segments);
-    }
-
-    /// Reports to the coordinator the members with listeners that have delayed a write of this member beyond `LISTENER_ACK_TIMEOUT`.
-    pub(crate) fn detect_stalled_listeners(&self, cx: &mut Cx) {
-        let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
-            return;
-        };
-        let mut deaf = std::collections::BTreeSet::new();
-        for number in cx.calls.of(self.id) {
-            let (now, local) = (cx.now, cx.local.clone());
-            let Some(call) = cx.calls.get_mut(number) else { continue };
-            let is_late = now.since(call.began.max(installed.at)) >= LISTENER_ACK_TIMEOUT && call.is_write();
-            let segment = call.segment;
-            if !is_late || !call.knows(installed.topology.epoch(segment)) {
-                continue;
-            }
-            // Overdue owners are detected elsewhere.
-            let primary = installed.writes.primary(segment);
-            let has_acked = |call: &crate::node::calls::InFlight, owner: &Address| {
-                Some(owner) == primary || *owner == local || call.is_acked_by(owner)
-            };
-            if installed.writes.owners(segment).all(|owner| has_acked(call, owner)) {
-                let apart = installed.listening.iter().map(|(member, _)| member);
-                let is_owner = |member: &Address| installed.writes.owners(segment).any(|one| one == member);
-                deaf.extend(apart.filter(|one| !is_owner(one) && !call.is_acked_by(one)).cloned());
-            }
-        }
-        for member in deaf {
-            self.tell_coordinator(cx, crate::command::ToCoordinator::Deaf(member));
+/// Forwards marks to listening members that are not write owners of these segments.
+fn pass_on_marks(shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
+    let Some(installed) = shared.installed.as_ref().filter(|_| !segments.is_empty()) else { return };
+    for (member, _) in &installed.listening {
+        let is_apart = |segment: &&Segment| !installed.writes.owners(**segment).any(|one| one == member);
+        let apart: Vec<Segment> = segments.iter().filter(is_apart).copied().collect();
+        if !apart.is_empty() {
+            shared.send(cx, member, Body::Settled(apart));
         }
     }
 }
@@ -305,6 +411,7 @@ mod tests {
     use consort_group::Uuid;
 
     use super::*;
+    use crate::replica::CacheReplica;
     use crate::wire::FrameReader;
     use crate::{CacheConfig, ConsistentHash, Container, ContainerSettings, Lifetime, Topology};
 

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use crate::catch_panic::{Panicked, catch_panic};
+use crate::cx::waiting_events::{Part, TakenEvents};
 use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, ListenOptions, Scope};
 use crate::publication::{IterationId, TransformFn};
-use crate::replica::events::waiting_events::{Part, TakenEvents};
 use crate::{Entry, Interest, Version};
 
 /// The limit of keys that change while the present entries are read. Beyond it they are read again, which is reported as a gap.
@@ -212,7 +212,7 @@ fn noted_bytes(key: &Bytes) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replica::events::waiting_events::{LISTENERS_BYTES_MAX, WaitingEvents};
+    use crate::cx::waiting_events::{LISTENERS_BYTES_MAX, WaitingEvents};
 
     fn written(number: u64) -> EntryEvent {
         EntryEvent {

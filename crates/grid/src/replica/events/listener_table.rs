@@ -169,8 +169,8 @@ mod tests {
     use consort_group::Rng;
 
     use super::*;
+    use crate::cx::waiting_events::WaitingEvents;
     use crate::event::{ListenOptions, Scope};
-    use crate::replica::events::waiting_events::WaitingEvents;
 
     /// Compares the indexes with a scan of all listeners.
     fn check(table: &ListenerTable) {

@@ -12,17 +12,19 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-use crate::command::{Notify, ToCoordinator};
+use crate::command::{CacheId, Notify, ToCoordinator};
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
+use crate::cx::waiting_events::TakenEvents;
 use crate::event::{EntryEvent, ListenError, ListenOptions, ListenerId, Scope};
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::NodeEvent;
 use crate::operation::{OperationError, ReadFrom};
 use crate::publication::{IterationId, Next, Projection, Publication, TransformFn};
 use crate::replica::events::listener::{Listener, Walk};
 use crate::replica::events::listener_table::ListenerTable;
-use crate::replica::events::waiting_events::TakenEvents;
-use crate::replica::{CacheReplica, Installed};
+use crate::replica::iterate::Iterations;
+use crate::replica::store::Store;
+use crate::replica::{Installed, Shared};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
 
@@ -119,8 +121,11 @@ impl Listeners {
         self.all.is_empty() && self.known.is_none()
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = ListenerId> {
-        self.all.ids()
+    /// Wakes the readers of all listeners, because the cache is closed. Their next call returns that.
+    pub(crate) fn wake_readers(&self, cache: CacheId, cx: &mut Cx) {
+        for listener in self.all.ids() {
+            cx.events.push_back(NodeEvent::Told { cache, listener });
+        }
     }
 
     /// Returns whether a listener here receives previous values.
@@ -182,50 +187,52 @@ impl Listeners {
     }
 }
 
-impl CacheReplica {
+impl Listeners {
     /// Registers a listener.
     pub(crate) fn listen(
         &mut self,
+        shared: &Shared,
+        iterations: &Iterations,
         cx: &mut Cx,
         id: ListenerId,
         options: ListenOptions,
     ) -> Result<(), ListenError> {
-        if options.scope == Scope::Cluster && self.is_invalidation() {
+        if options.scope == Scope::Cluster && shared.is_invalidation() {
             let what = "a listener of the whole cluster";
-            return Err(OperationError::Unsupported { what, mode: self.config.mode }.into());
+            return Err(OperationError::Unsupported { what, mode: shared.config.mode }.into());
         }
-        if self.listeners.all.len() >= LISTENERS_MAX {
+        if self.all.len() >= LISTENERS_MAX {
             return Err(ListenError::TooMany(LISTENERS_MAX));
         }
         let function: Option<Arc<TransformFn>> = match &options.transform {
             None => None,
-            Some(transform) => match self.transforms.get(&transform.name) {
+            Some(transform) => match iterations.transforms.get(&transform.name) {
                 Some(function) => Some(function.clone()),
                 None => return Err(ListenError::UnknownTransform(transform.name.clone())),
             },
         };
-        self.listeners.all.insert(id, Listener::new(options, function, cx.waiting_events.part()));
-        self.settle(cx, &[id]);
-        self.announce_interest(cx);
+        self.all.insert(id, Listener::new(options, function, cx.waiting_events.part()));
+        self.settle(shared, cx, &[id]);
+        self.announce_interest(shared, cx);
         Ok(())
     }
 
     /// Removes a listener.
-    pub(crate) fn end_listener(&mut self, cx: &Cx, id: ListenerId) {
-        let ended = self.listeners.all.remove(id);
-        if !self.listeners.notes_versions() && !cx.has(InjectedBug::ToldKept) {
-            self.listeners.told.clear();
-            self.listeners.holders.clear();
+    pub(crate) fn end_listener(&mut self, iterations: &mut Iterations, cx: &Cx, id: ListenerId) {
+        let ended = self.all.remove(id);
+        if !self.notes_versions() && !cx.has(InjectedBug::ToldKept) {
+            self.told.clear();
+            self.holders.clear();
         }
         if let Some(Listener { walk: Walk::Under(walk), .. }) = ended {
-            self.cancel(walk);
+            iterations.cancel(walk);
         }
     }
 
     /// Returns whether a listener is ready.
-    pub(crate) fn is_listening(&self, id: ListenerId) -> Result<bool, OperationError> {
-        let listener = self.listeners.all.get(id).ok_or(OperationError::Closed)?;
-        match self.missing_primary() {
+    pub(crate) fn is_listening(&self, shared: &Shared, id: ListenerId) -> Result<bool, OperationError> {
+        let listener = self.all.get(id).ok_or(OperationError::Closed)?;
+        match shared.missing_primary() {
             Some((segment, away)) if !listener.is_ready => {
                 Err(OperationError::Degraded { segment, away: vec![away.clone().into()] })
             }
@@ -233,46 +240,38 @@ impl CacheReplica {
         }
     }
 
-    /// Returns a segment whose primary is unreachable, and that primary. No other member can report that every event of the
-    /// segment was sent.
-    fn missing_primary(&self) -> Option<(Segment, &Address)> {
-        let away = self.topology()?.away();
-        let is_away = |segment| Some((segment, self.primary(segment).filter(|one| away.contains(one))?));
-        if away.is_empty() { None } else { self.config.all_segments().find_map(is_away) }
-    }
-
     /// Returns the events since the last call, or present entries. If the result is empty, the reader is woken later.
     pub(crate) fn take_events(
         &mut self,
+        shared: &Shared,
+        store: &Store,
+        iterations: &mut Iterations,
         cx: &mut Cx,
         id: ListenerId,
         next_walk: &mut u64,
     ) -> Result<TakenEvents, ListenError> {
-        let Some(mut listener) = self.listeners.all.remove(id) else {
+        let Some(mut listener) = self.all.remove(id) else {
             return Err(OperationError::Closed.into());
         };
         while !listener.has_events() && listener.is_ready {
             match listener.walk {
                 Walk::Over => break,
-                Walk::Wanted if !self.may_read_state(cx, &listener) => break,
+                Walk::Wanted if !self.may_read_state(shared, cx, &listener) => break,
                 Walk::Wanted => {
                     *next_walk += 1;
                     let walk = IterationId(*next_walk);
-                    self.iterate(walk, self.state_of(cx, &listener.options))?;
+                    iterations.iterate(shared, walk, state_of(shared, cx, &listener.options))?;
                     listener.walk = Walk::Under(walk);
                 }
-                Walk::Under(walk) => match self.take(cx, walk) {
+                Walk::Under(walk) => match iterations.take(shared, store, cx, walk) {
                     Err(error) => return Err(error.into()),
                     Ok(Next::Nothing) => break,
                     Ok(Next::End { .. }) => listener.complete(),
                     Ok(Next::Items(items)) => {
                         for item in items {
-                            let segment = self.config.segment_of(&item.key);
-                            let told = self
-                                .listeners
-                                .told
-                                .get(&segment)
-                                .map_or(Version::NONE, DeliveredVersions::newest);
+                            let segment = shared.config.segment_of(&item.key);
+                            let told =
+                                self.told.get(&segment).map_or(Version::NONE, DeliveredVersions::newest);
                             let [key, value] =
                                 [item.key, item.value].map(|part| bytes::Bytes::copy_from_slice(&part));
                             listener.offer_existing(key, value, item.version, told);
@@ -283,57 +282,54 @@ impl CacheReplica {
         }
         let events = listener.drain();
         listener.is_awaited = events.is_empty();
-        self.listeners.all.insert(id, listener);
+        self.all.insert(id, listener);
         Ok(events)
     }
 
-    /// Returns the publication that reads the present entries for a listener. A clustered listener reads from primaries because
-    /// they send the events. Another owner may lack a delivered write, or still have an entry whose removal the primary no
-    /// longer reports.
-    fn state_of(&self, cx: &Cx, options: &ListenOptions) -> Publication {
-        let own = || {
-            let segments = (0..self.config.segments).map(Segment);
-            segments.filter(|segment| self.is_primary(&cx.local, *segment)).collect()
-        };
-        Publication {
-            projection: if options.with_values { Projection::Entries } else { Projection::Keys },
-            transform: options.transform.clone(),
-            segments: (options.scope == Scope::Local).then(own),
-            batch: STATE_BATCH,
-            from: if options.scope == Scope::Cluster { ReadFrom::Primary } else { ReadFrom::Nearest },
-            ..Publication::default()
-        }
-    }
-
     /// Delivers an event to the listeners of the cluster's changes, unless it was delivered before.
-    pub(crate) fn notify_local_listeners(&mut self, cx: &mut Cx, tell: Notify) {
-        if !self.listeners.notes_versions() {
+    pub(crate) fn notify_local_listeners(
+        &mut self,
+        shared: &Shared,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        tell: Notify,
+    ) {
+        if !self.notes_versions() {
             return;
         }
-        let primary_term = self.topology().map_or(0, |topology| topology.primary_term(tell.segment));
-        match self.listeners.told.entry(tell.segment).or_default().take(tell.version, primary_term) {
+        let primary_term = shared.topology().map_or(0, |topology| topology.primary_term(tell.segment));
+        match self.told.entry(tell.segment).or_default().take(tell.version, primary_term) {
             EventSource::Known if !cx.has(InjectedBug::ToldAgain) => {}
             // An event that was lost with a link may never be sent again, because its primary may be lost as well.
             EventSource::Ahead => {
-                self.interrupt_listeners(cx, false);
+                self.interrupt_listeners(shared, iterations, cx, false);
                 if !tell.skips_listeners {
-                    self.offer(cx, Scope::Cluster, &tell.event());
+                    self.offer(shared, iterations, cx, Scope::Cluster, &tell.event());
                 }
             }
             // A silent event is noted, so that a repetition is recognised.
             _ if tell.skips_listeners => {}
-            EventSource::Fresh | EventSource::Known => self.offer(cx, Scope::Cluster, &tell.event()),
+            EventSource::Fresh | EventSource::Known => {
+                self.offer(shared, iterations, cx, Scope::Cluster, &tell.event());
+            }
             // A link was interrupted or full for a short time, and the event has been sent again. A newer event of its key may
             // have been delivered.
-            EventSource::Late => self.interrupt_listeners(cx, false),
+            EventSource::Late => self.interrupt_listeners(shared, iterations, cx, false),
         }
     }
 
     /// Delivers an event to all ready listeners of this scope.
-    pub(crate) fn offer(&mut self, cx: &mut Cx, scope: Scope, event: &EntryEvent) {
-        let cache = self.id;
+    pub(crate) fn offer(
+        &mut self,
+        shared: &Shared,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        scope: Scope,
+        event: &EntryEvent,
+    ) {
+        let cache = shared.id;
         let mut given_up = Vec::new();
-        self.listeners.all.update_all(|id, listener| {
+        self.all.update_all(|id, listener| {
             // A listener does not receive writes that began before it was ready. A listener with state reads them as present
             // entries.
             if listener.options.scope == scope && listener.is_ready {
@@ -341,14 +337,20 @@ impl CacheReplica {
                 wake(cx, cache, id, listener);
             }
         });
-        given_up.into_iter().for_each(|walk| self.cancel(walk));
+        given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
     /// Notes that listeners may have missed events. `is_over`: clustered listeners are no longer ready.
-    pub(crate) fn interrupt_listeners(&mut self, cx: &mut Cx, is_over: bool) {
-        let cache = self.id;
+    pub(crate) fn interrupt_listeners(
+        &mut self,
+        shared: &Shared,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        is_over: bool,
+    ) {
+        let cache = shared.id;
         let mut given_up = Vec::new();
-        self.listeners.all.update_all(|id, listener| {
+        self.all.update_all(|id, listener| {
             if listener.is_ready {
                 given_up.extend(listener.interrupt());
                 wake(cx, cache, id, listener);
@@ -357,86 +359,94 @@ impl CacheReplica {
                 listener.is_interrupted |= std::mem::take(&mut listener.is_ready);
             }
         });
-        given_up.into_iter().for_each(|walk| self.cancel(walk));
+        given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
     /// Resets the state of event delivery, because this member was removed from the topology.
-    pub(crate) fn begin_listening_anew(&mut self, cx: &mut Cx) {
-        self.listeners.known = None;
-        self.listeners.marked.clear();
-        self.listeners.holders.clear();
-        self.listeners.told.clear();
+    pub(crate) fn begin_listening_anew(&mut self, shared: &Shared, iterations: &mut Iterations, cx: &mut Cx) {
+        self.known = None;
+        self.marked.clear();
+        self.holders.clear();
+        self.told.clear();
         if !cx.has(InjectedBug::GapForgotten) {
-            self.interrupt_listeners(cx, true);
+            self.interrupt_listeners(shared, iterations, cx, true);
         }
     }
 
     /// Adapts the listeners to a new topology. `before` is the previous one.
-    pub(crate) fn note_listening(&mut self, cx: &mut Cx, before: Option<&Installed>) {
-        let Some(installed) = &self.installed else { return };
+    pub(crate) fn note_listening(
+        &mut self,
+        shared: &Shared,
+        iterations: &mut Iterations,
+        cx: &mut Cx,
+        before: Option<&Installed>,
+    ) {
+        let Some(installed) = &shared.installed else { return };
         let mine = installed.topology.membership(&cx.local).and_then(|membership| membership.listening);
-        let known = std::mem::replace(&mut self.listeners.known, mine);
-        if self.listeners.is_idle() {
-            self.listeners.told.clear();
-            self.listeners.holders.clear();
+        let known = std::mem::replace(&mut self.known, mine);
+        if self.is_idle() {
+            self.told.clear();
+            self.holders.clear();
             return;
         }
         let since = |listening: Option<Listening>| listening.map(|listening| listening.since);
         if known.is_some() && since(known) != since(mine) {
-            self.listeners.told.clear();
-            self.interrupt_listeners(cx, true);
+            self.told.clear();
+            self.interrupt_listeners(shared, iterations, cx, true);
         } else if let Some(before) = before {
-            let is_undone = self.listeners.note_holders(cx, before, installed);
+            let is_undone = self.note_holders(cx, before, installed);
             let is_gap = has_lost(before, installed) || is_undone;
             if is_gap {
-                self.interrupt_listeners(cx, false);
+                self.interrupt_listeners(shared, iterations, cx, false);
             }
         }
-        self.settle_listeners(cx);
-        self.tick_listeners(cx);
-        self.wake_for_state(cx);
+        self.settle_listeners(shared, cx);
+        self.tick_listeners(shared, cx);
+        self.wake_for_state(shared, cx);
     }
 
     /// Notes that the primaries of these segments have sent every event from before this topology.
-    pub(crate) fn mark(&mut self, cx: &mut Cx, topology: u32, segments: &[Segment]) {
-        let Some(installed) = self.installed.as_ref().filter(|_| !self.listeners.is_idle()) else { return };
-        self.listeners.marked.resize(self.config.segments.into(), 0);
+    pub(crate) fn mark(&mut self, shared: &Shared, cx: &mut Cx, topology: u32, segments: &[Segment]) {
+        let Some(installed) = shared.installed.as_ref().filter(|_| !self.is_idle()) else {
+            return;
+        };
+        self.marked.resize(shared.config.segments.into(), 0);
         for &segment in segments {
-            let marked = &mut self.listeners.marked[usize::from(segment.0)];
+            let marked = &mut self.marked[usize::from(segment.0)];
             *marked = topology.max(*marked);
             let floor = Version::new(installed.topology.epoch(segment), 0);
-            self.listeners.told.entry(segment).or_default().raise(floor);
+            self.told.entry(segment).or_default().raise(floor);
         }
-        self.settle_listeners(cx);
-        self.wake_for_state(cx);
+        self.settle_listeners(shared, cx);
+        self.wake_for_state(shared, cx);
     }
 
     /// Makes listeners ready that receive every event from now on.
-    fn settle_listeners(&mut self, cx: &mut Cx) {
-        let unready: Vec<ListenerId> = self.listeners.all.unready().collect();
-        self.settle(cx, &unready);
+    fn settle_listeners(&mut self, shared: &Shared, cx: &mut Cx) {
+        let unready: Vec<ListenerId> = self.all.unready().collect();
+        self.settle(shared, cx, &unready);
     }
 
     /// Makes those of the given unready listeners ready that receive every event from now on.
-    fn settle(&mut self, cx: &mut Cx, unready: &[ListenerId]) {
+    fn settle(&mut self, shared: &Shared, cx: &mut Cx, unready: &[ListenerId]) {
         if unready.is_empty() {
             return;
         }
-        let is_local = self.is_local();
-        let known = self.listeners.known;
+        let is_local = shared.is_local();
+        let known = self.known;
         let interest = known.map_or(Interest::Nothing, |known| known.interest);
-        let marked = &self.listeners.marked;
+        let marked = &self.marked;
         let is_marked = |segment: Segment| {
             let marked = marked.get(usize::from(segment.0)).copied().unwrap_or(0);
             known.is_some_and(|known| marked >= known.changed)
         };
-        let segments = (0..self.config.segments).map(Segment);
-        let is_all = || segments.clone().all(|one| self.primary(one).is_none() || is_marked(one));
+        let segments = (0..shared.config.segments).map(Segment);
+        let is_all = || segments.clone().all(|one| shared.primary(one).is_none() || is_marked(one));
         let is_told = is_local || known.is_some() && (is_all() || cx.has(InjectedBug::MarksNotAwaited));
-        let is_hopeless = self.missing_primary().is_some();
-        let cache = self.id;
+        let is_hopeless = shared.missing_primary().is_some();
+        let cache = shared.id;
         for &id in unready {
-            self.listeners.all.update(id, |listener| {
+            self.all.update(id, |listener| {
                 let is_ready =
                     is_local || !listener.is_clustered() || is_told && listener.interest() <= interest;
                 if is_ready && !std::mem::replace(&mut listener.is_ready, true) {
@@ -456,56 +466,84 @@ impl CacheReplica {
     }
 
     /// Reports this member's interest until the topology has it, and wakes readers that may continue.
-    pub(crate) fn tick_listeners(&mut self, cx: &mut Cx) {
-        self.announce_interest(cx);
-        self.wake_for_state(cx);
+    pub(crate) fn tick_listeners(&mut self, shared: &Shared, cx: &mut Cx) {
+        self.announce_interest(shared, cx);
+        self.wake_for_state(shared, cx);
     }
 
     /// Reports this member's interest to the coordinator, unless the topology has it.
-    fn announce_interest(&mut self, cx: &mut Cx) {
-        let interest = self.listeners.interest(cx.now);
-        let mine = self.topology().map(|topology| topology.interest(&cx.local));
+    fn announce_interest(&mut self, shared: &Shared, cx: &mut Cx) {
+        let interest = self.interest(cx.now);
+        let mine = shared.topology().map(|topology| topology.interest(&cx.local));
         if mine.is_some_and(|mine| mine != interest) {
-            self.tell_coordinator(cx, ToCoordinator::Listen(interest));
+            shared.tell_coordinator(cx, ToCoordinator::Listen(interest));
         }
     }
 
     /// Returns whether a listener may read the present entries.
-    fn may_read_state(&self, cx: &Cx, listener: &Listener) -> bool {
-        !listener.is_clustered() || self.may_read_cluster_state(cx)
+    fn may_read_state(&self, shared: &Shared, cx: &Cx, listener: &Listener) -> bool {
+        !listener.is_clustered() || self.may_read_cluster_state(shared, cx)
     }
 
     /// Returns whether listeners of the whole cluster's changes may read the present entries. A primary that still misses
     /// records of other owners may lack a delivered write. When that write arrives, its event is sent again and would be
     /// dropped here as delivered.
-    fn may_read_cluster_state(&self, cx: &Cx) -> bool {
-        let Some(installed) = &self.installed else { return true };
-        if self.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
+    fn may_read_cluster_state(&self, shared: &Shared, cx: &Cx) -> bool {
+        let Some(installed) = &shared.installed else { return true };
+        if shared.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
             return true;
         }
         let is_marked = |segment: Segment| {
-            let marked = self.listeners.marked.get(usize::from(segment.0)).copied().unwrap_or(0);
+            let marked = self.marked.get(usize::from(segment.0)).copied().unwrap_or(0);
             marked >= installed.topology.epoch(segment)
         };
         let away = installed.topology.away();
-        let waits = |segment: &Segment| self.primary(*segment).is_some_and(|one| !away.contains(one));
-        (0..self.config.segments).map(Segment).filter(waits).all(is_marked)
+        let waits = |segment: &Segment| shared.primary(*segment).is_some_and(|one| !away.contains(one));
+        (0..shared.config.segments).map(Segment).filter(waits).all(is_marked)
     }
 
     /// Wakes listeners that have waited to read the present entries, if they may.
-    fn wake_for_state(&mut self, cx: &mut Cx) {
-        let mut waiting = self.listeners.all.waiting_for_state().peekable();
+    fn wake_for_state(&mut self, shared: &Shared, cx: &mut Cx) {
+        let mut waiting = self.all.waiting_for_state().peekable();
         if waiting.peek().is_none() {
             return;
         }
-        let is_open = self.may_read_cluster_state(cx);
+        let is_open = self.may_read_cluster_state(shared, cx);
         let may_read = |listener: &Listener| is_open || !listener.is_clustered();
         let ids: Vec<ListenerId> =
             waiting.filter(|(_, listener)| may_read(listener)).map(|(id, _)| id).collect();
-        let cache = self.id;
+        let cache = shared.id;
         for id in ids {
-            self.listeners.all.update(id, |listener| wake(cx, cache, id, listener));
+            self.all.update(id, |listener| wake(cx, cache, id, listener));
         }
+    }
+}
+
+impl Shared {
+    /// Returns a segment whose primary is unreachable, and that primary. No other member can report that every event of the
+    /// segment was sent.
+    fn missing_primary(&self) -> Option<(Segment, &Address)> {
+        let away = self.topology()?.away();
+        let is_away = |segment| Some((segment, self.primary(segment).filter(|one| away.contains(one))?));
+        if away.is_empty() { None } else { self.config.all_segments().find_map(is_away) }
+    }
+}
+
+/// Returns the publication that reads the present entries for a listener. A clustered listener reads from primaries because
+/// they send the events. Another owner may lack a delivered write, or still have an entry whose removal the primary no
+/// longer reports.
+fn state_of(shared: &Shared, cx: &Cx, options: &ListenOptions) -> Publication {
+    let own = || {
+        let segments = (0..shared.config.segments).map(Segment);
+        segments.filter(|segment| shared.is_primary(&cx.local, *segment)).collect()
+    };
+    Publication {
+        projection: if options.with_values { Projection::Entries } else { Projection::Keys },
+        transform: options.transform.clone(),
+        segments: (options.scope == Scope::Local).then(own),
+        batch: STATE_BATCH,
+        from: if options.scope == Scope::Cluster { ReadFrom::Primary } else { ReadFrom::Nearest },
+        ..Publication::default()
     }
 }
 
@@ -549,7 +587,7 @@ impl EventHolders {
     }
 }
 
-fn wake(cx: &mut Cx, cache: crate::CacheId, id: ListenerId, listener: &mut Listener) {
+fn wake(cx: &mut Cx, cache: CacheId, id: ListenerId, listener: &mut Listener) {
     if std::mem::take(&mut listener.is_awaited) {
         cx.events.push_back(NodeEvent::Told { cache, listener: id });
     }

@@ -14,9 +14,10 @@ use consort_group::{Address, Time};
 
 use crate::command::{Body, LastUse};
 use crate::container::{ChunkLimits, Cursor};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::replica::{CacheReplica, Installed};
+use crate::replica::store::Store;
+use crate::replica::{Installed, Shared};
 use crate::{Container, Segment, Version};
 
 /// Last uses that a member sends at one change of owners, about as many as fit 16 MB to one member. Later ones are not sent:
@@ -43,54 +44,10 @@ impl PendingLastUses {
 /// The last use of an entry: its key, the version of its write, and the time since then.
 type Use = (Bytes, Version, Duration);
 
-impl CacheReplica {
-    /// Sends, with a new topology, the last uses that only this member knows, while the dropped segments are still here. Begins
-    /// to wait for those of other members.
-    pub(crate) fn send_last_uses(&mut self, cx: &mut Cx, before: Option<&Installed>) {
-        // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
-        // did not arrive as writes.
-        let may_have = self.is_shared() && (self.idle_probes.may_arise || self.is_backed());
-        let is_told = may_have && !cx.has(InjectedBug::UsesKept);
-        let Some(installed) = self.installed.as_ref().filter(|_| is_told) else { return };
-        let topology = &installed.topology;
-        let mut room = USES_MAX;
-        let mut told: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
-        let mut uses: Vec<(Address, Segment, Use)> = Vec::new();
-        for segment in installed.writes.segments() {
-            let awaited = &mut self.segments[usize::from(segment.0)].pending_last_uses;
-            let is_primary = installed.writes.primary(segment) == Some(&cx.local);
-            let is_here = |one: &Address| topology.contains(one) && !topology.away().contains(one);
-            awaited.owners.retain(|owner| is_primary && is_here(owner));
-            let Some(before) = before else { continue };
-            let is_read = |owner: &Address| topology.read_owners().owners(segment).any(|one| one == owner);
-            for owner in before.topology.read_owners().owners(segment).filter(|owner| !is_read(owner)) {
-                match installed.writes.primary(segment) {
-                    Some(primary) if *owner == cx.local => {
-                        told.entry(primary.clone()).or_default().push(segment);
-                        for one in uses_in(&self.container, segment, cx.now, &mut room) {
-                            let readers = topology.read_owners().owners(segment);
-                            uses.extend(readers.map(|reader| (reader.clone(), segment, one.clone())));
-                        }
-                    }
-                    Some(_) if is_primary && is_here(owner) && !awaited.owners.contains(owner) => {
-                        awaited.owners.push(owner.clone());
-                        awaited.since = cx.now;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        for (reader, segment, (key, version, idle)) in uses {
-            let used = LastUse { segment, key, version, number: 0, idle: Some(idle) };
-            self.send(cx, &reader, Body::LastUse(used));
-        }
-        for (primary, segments) in told {
-            self.send(cx, &primary, Body::LastUsesSent(segments));
-        }
-    }
-
-    /// Handles the report that a member has sent all its last uses of these segments.
-    pub(crate) fn handle_last_uses(&mut self, cx: &mut Cx, from: &Address, segments: &[Segment]) {
+impl Shared {
+    /// Handles the report that a member has sent all its last uses of these segments. Returns whether calls that wait for
+    /// answers are to be handled again.
+    pub(crate) fn handle_last_uses(&mut self, from: &Address, segments: &[Segment]) -> bool {
         let mut is_heard = false;
         for segment in segments {
             let awaited = &mut self.state(*segment).pending_last_uses;
@@ -98,9 +55,52 @@ impl CacheReplica {
             awaited.owners.retain(|owner| owner != from);
             is_heard |= awaited.owners.len() < count && awaited.owners.is_empty();
         }
-        if is_heard {
-            self.ask_anew(cx);
+        is_heard
+    }
+}
+
+/// Sends, with a new topology, the last uses that only this member knows, while the dropped segments are still here. Begins
+/// to wait for those of other members.
+pub(crate) fn send_last_uses(shared: &mut Shared, store: &Store, cx: &mut Cx, before: Option<&Installed>) {
+    // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
+    // did not arrive as writes.
+    let may_have = shared.is_shared() && (shared.has_max_idle || store.is_backed());
+    let is_told = may_have && !cx.has(InjectedBug::UsesKept);
+    let Some(installed) = shared.installed.as_ref().filter(|_| is_told) else { return };
+    let topology = &installed.topology;
+    let mut room = USES_MAX;
+    let mut told: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+    let mut uses: Vec<(Address, Segment, Use)> = Vec::new();
+    for segment in installed.writes.segments() {
+        let awaited = &mut shared.segments[usize::from(segment.0)].pending_last_uses;
+        let is_primary = installed.writes.primary(segment) == Some(&cx.local);
+        let is_here = |one: &Address| topology.contains(one) && !topology.away().contains(one);
+        awaited.owners.retain(|owner| is_primary && is_here(owner));
+        let Some(before) = before else { continue };
+        let is_read = |owner: &Address| topology.read_owners().owners(segment).any(|one| one == owner);
+        for owner in before.topology.read_owners().owners(segment).filter(|owner| !is_read(owner)) {
+            match installed.writes.primary(segment) {
+                Some(primary) if *owner == cx.local => {
+                    told.entry(primary.clone()).or_default().push(segment);
+                    for one in uses_in(&shared.container, segment, cx.now, &mut room) {
+                        let readers = topology.read_owners().owners(segment);
+                        uses.extend(readers.map(|reader| (reader.clone(), segment, one.clone())));
+                    }
+                }
+                Some(_) if is_primary && is_here(owner) && !awaited.owners.contains(owner) => {
+                    awaited.owners.push(owner.clone());
+                    awaited.since = cx.now;
+                }
+                _ => {}
+            }
         }
+    }
+    for (reader, segment, (key, version, idle)) in uses {
+        let used = LastUse { segment, key, version, number: 0, idle: Some(idle) };
+        shared.send(cx, &reader, Body::LastUse(used));
+    }
+    for (primary, segments) in told {
+        shared.send(cx, &primary, Body::LastUsesSent(segments));
     }
 }
 

@@ -10,12 +10,13 @@ use consort_group::Time;
 
 use crate::command::OperationId;
 use crate::container::{Expired, Taken};
+use crate::cx::Cx;
 use crate::event::EventKind;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::ago;
+use crate::replica::store::Store;
 use crate::replica::write::records::{WriteEffect, WriteRecord};
-use crate::replica::{CacheReplica, Installed};
+use crate::replica::{CacheReplica, Installed, Shared};
 use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
 
@@ -23,7 +24,7 @@ use crate::{Entry, Segment, Stored};
 /// has reported the event, or the primary never had the entry.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
-impl CacheReplica {
+impl Shared {
     /// Returns whether this member may write in a segment as its primary.
     pub(crate) fn orders(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(topology) = self.topology() else { return false };
@@ -44,77 +45,52 @@ impl CacheReplica {
         };
         next.is_some_and(|at| at <= cx.now)
     }
+}
 
+impl CacheReplica {
     /// Removes expired entries, of `looks_max` candidates at most.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
-        if self.is_invalidation() {
-            let expired = self.container.expire(cx.now, looks_max);
-            return expired
-                .taken
-                .into_iter()
-                .for_each(|one| self.tell_gone(cx, EventKind::Expired, one.key, one.entry));
+        if self.shared.is_invalidation() {
+            let expired = self.shared.container.expire(cx.now, looks_max);
+            return expired.taken.into_iter().for_each(|one| {
+                self.listeners.tell_gone(
+                    &self.shared,
+                    &mut self.iterations,
+                    cx,
+                    EventKind::Expired,
+                    one.key,
+                    one.entry,
+                );
+            });
         }
-        if !self.is_listened() {
-            let Expired { taken, idle } = self.container.expire(cx.now, looks_max);
-            self.note_taken(cx, taken);
+        if !self.listeners.is_listened(&self.shared) {
+            let Expired { taken, idle } = self.shared.container.expire(cx.now, looks_max);
+            self.store.note_taken(&mut self.shared, cx, taken);
             return self.ask_for_idle(cx, idle);
         }
-        if self.has_listening() {
+        if self.shared.has_listening() {
             let late = ago(cx.now, UNTOLD_FOR);
             let others: Vec<bool> =
-                self.config.all_segments().map(|one| !self.expires_here(cx, one)).collect();
-            self.expire_untold(cx, |one| others[usize::from(one.0)], late);
+                self.shared.config.all_segments().map(|one| !self.shared.expires_here(cx, one)).collect();
+            self.store.expire_untold(&mut self.shared, cx, |one| others[usize::from(one.0)], late);
         }
         let looks = looks_max.min(cx.calls.room() / 2);
         let Expired { taken, idle } =
-            self.container.expire_in(|segment| self.expires_here(cx, segment), cx.now, looks);
+            self.shared.container.expire_in(|segment| self.shared.expires_here(cx, segment), cx.now, looks);
         self.ask_for_idle(cx, idle);
-        self.note_taken(cx, taken.clone());
+        self.store.note_taken(&mut self.shared, cx, taken.clone());
         for Taken { segment, key, entry } in taken {
-            if self.orders(cx, segment) && !cx.has(InjectedBug::ExpiredUntold) {
+            if self.shared.orders(cx, segment) && !cx.has(InjectedBug::ExpiredUntold) {
                 self.remove_expired(cx, segment, key, Some(entry));
             }
         }
     }
 
-    /// Removes expired entries that the store had of segments about to be received. Their primary does not have them and never
-    /// removes them from memory, and no listener has received an event of them. Listeners have the events of entries that
-    /// arrive from now on, and this member may become the primary that reports their expiration.
-    pub(crate) fn expire_loaded(&mut self, cx: &mut Cx, segments: &[Segment]) {
-        if self.is_backed() {
-            self.expire_untold(cx, |one| segments.contains(&one), cx.now);
-        }
-    }
-
-    /// Removes expired entries when the first listener begins, which has received no event of them. Until now primaries have
-    /// sent their removals to no other owner, so they may lack these entries.
-    pub(crate) fn expire_unheard(&mut self, cx: &mut Cx, before: Option<&Installed>) {
-        if self.has_listening() && before.is_some_and(|before| before.listening.is_empty()) {
-            let others: Vec<bool> = self.config.all_segments().map(|one| !self.orders(cx, one)).collect();
-            self.expire_untold(cx, |one| others[usize::from(one.0)], cx.now);
-        }
-    }
-
-    pub(crate) fn expire_untold(&mut self, cx: &mut Cx, is_wanted: impl Fn(Segment) -> bool, now: Time) {
-        let Expired { taken, .. } = self.container.expire_in(is_wanted, now, usize::MAX);
-        self.note_taken(cx, taken);
-    }
-
-    fn note_taken(&mut self, cx: &mut Cx, taken: Vec<Taken>) {
-        // The entries are of an earlier incarnation and perhaps never acknowledged. An owner with only an older entry must not
-        // differ from this one.
-        if self.topology().is_none_or(|topology| topology.phase == Phase::Restoring) {
-            taken.iter().for_each(|one| self.container.forget_removal(one.segment, &one.key));
-        }
-        // After a network partition, the previous entry must not return from another partition.
-        taken.iter().for_each(|one| self.note_removal(one.segment, &one.key, one.entry.version));
-        self.note_expired(cx, taken);
-    }
-
     /// Removes a key's expired entry before the key is written.
     pub(crate) fn expire_first(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) {
-        if let Some(entry) = self.container.peek(segment, key).filter(|entry| entry.is_expired(cx.now)) {
-            self.container.note_expiration();
+        if let Some(entry) = self.shared.container.peek(segment, key).filter(|entry| entry.is_expired(cx.now))
+        {
+            self.shared.container.note_expiration();
             self.remove_expired(cx, segment, bytes::Bytes::copy_from_slice(key), Some(entry));
         }
     }
@@ -128,13 +104,13 @@ impl CacheReplica {
     ) {
         // After a network partition, the previous entry must not return from another partition.
         if let Some(entry) = &expired {
-            self.note_removal(segment, &key, entry.version);
+            self.shared.note_removal(segment, &key, entry.version);
         }
-        let version = self.next_version(segment);
-        self.erase(cx, segment, &key, version);
-        let number = self.open_own(cx, segment, &key);
+        let version = self.shared.next_version(segment);
+        self.store.erase(&mut self.shared, cx, segment, &key, version);
+        let number = self.shared.open_own(cx, segment, &key);
         let operation = OperationId { caller: cx.local.clone(), number };
-        let told = expired.filter(|entry| self.tells_previous() && !entry.is_passive());
+        let told = expired.filter(|entry| self.listeners.tells_previous(&self.shared) && !entry.is_passive());
         let outcome = crate::replica::events::event_delivery::expired(
             version,
             told.map(|entry| Stored::of(entry, cx.now)),
@@ -147,8 +123,50 @@ impl CacheReplica {
             outcome,
             skips_listeners: false,
         };
-        self.state(segment).records.push(record.clone(), &cx.watermarks);
+        self.shared.state(segment).records.push(record.clone(), &cx.watermarks);
         self.notify_local(cx, segment, &record, true);
         self.back_up_record(cx, segment, record);
+    }
+}
+
+impl Store {
+    /// Removes expired entries that the store had of segments about to be received. Their primary does not have them and never
+    /// removes them from memory, and no listener has received an event of them. Listeners have the events of entries that
+    /// arrive from now on, and this member may become the primary that reports their expiration.
+    pub(crate) fn expire_loaded(&mut self, shared: &mut Shared, cx: &mut Cx, segments: &[Segment]) {
+        if self.is_backed() {
+            self.expire_untold(shared, cx, |one| segments.contains(&one), cx.now);
+        }
+    }
+
+    /// Removes expired entries when the first listener begins, which has received no event of them. Until now primaries have
+    /// sent their removals to no other owner, so they may lack these entries.
+    pub(crate) fn expire_unheard(&mut self, shared: &mut Shared, cx: &mut Cx, before: Option<&Installed>) {
+        if shared.has_listening() && before.is_some_and(|before| before.listening.is_empty()) {
+            let others: Vec<bool> = shared.config.all_segments().map(|one| !shared.orders(cx, one)).collect();
+            self.expire_untold(shared, cx, |one| others[usize::from(one.0)], cx.now);
+        }
+    }
+
+    pub(crate) fn expire_untold(
+        &mut self,
+        shared: &mut Shared,
+        cx: &mut Cx,
+        is_wanted: impl Fn(Segment) -> bool,
+        now: Time,
+    ) {
+        let Expired { taken, .. } = shared.container.expire_in(is_wanted, now, usize::MAX);
+        self.note_taken(shared, cx, taken);
+    }
+
+    fn note_taken(&mut self, shared: &mut Shared, cx: &mut Cx, taken: Vec<Taken>) {
+        // The entries are of an earlier incarnation and perhaps never acknowledged. An owner with only an older entry must not
+        // differ from this one.
+        if shared.topology().is_none_or(|topology| topology.phase == Phase::Restoring) {
+            taken.iter().for_each(|one| shared.container.forget_removal(one.segment, &one.key));
+        }
+        // After a network partition, the previous entry must not return from another partition.
+        taken.iter().for_each(|one| shared.note_removal(one.segment, &one.key, one.entry.version));
+        self.note_expired(shared, cx, taken);
     }
 }

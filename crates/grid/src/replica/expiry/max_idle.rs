@@ -18,12 +18,12 @@ use consort_group::{Address, Time};
 
 use crate::command::{Body, Call, LastUse};
 use crate::container::Idle;
+use crate::cx::Cx;
+use crate::cx::calls::RESEND_AFTER;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::{Action, ReadFrom, ago};
-use crate::replica::CacheReplica;
-use crate::replica::store::writes::Place;
-use crate::replica::write::caller::RESEND_AFTER;
+use crate::replica::store::Place;
+use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Segment, Version};
 
 /// The limit of open questions of a member, for each cache. An entry beyond it is asked about when its timer or its caller
@@ -39,8 +39,6 @@ pub(crate) struct IdleProbes {
     open: BTreeMap<Place, IdleProbe>,
     /// The number of the last question. An answer to an earlier question about the same entry may no longer hold.
     last: u64,
-    /// Whether the cache has had an entry with a `max_idle` here. Without one, no call has to ask.
-    pub(crate) may_arise: bool,
 }
 
 struct IdleProbe {
@@ -55,7 +53,7 @@ struct IdleProbe {
 }
 
 /// A call, and the topology with which it was accepted.
-struct PendingProbe {
+pub(crate) struct PendingProbe {
     from: Address,
     topology: u32,
     call: Call,
@@ -65,9 +63,21 @@ impl IdleProbes {
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
+
+    /// Closes all questions, because the owners to ask may differ under a new topology. Returns their calls, which are handled
+    /// again.
+    pub(crate) fn take_all(&mut self) -> Vec<PendingProbe> {
+        std::mem::take(&mut self.open).into_values().flat_map(|question| question.waiting).collect()
+    }
+
+    /// Closes late questions. Returns their calls, which are handled again and ask anew if still needed.
+    pub(crate) fn take_late(&mut self, now: Time) -> Vec<PendingProbe> {
+        let late = self.open.extract_if(.., |_, one| now.since(one.asked) >= RESEND_AFTER);
+        late.flat_map(|(_, question)| question.waiting).collect()
+    }
 }
 
-impl CacheReplica {
+impl Shared {
     /// Returns whether other members have copies of entries.
     pub(crate) fn is_shared(&self) -> bool {
         self.config.mode.is_shared()
@@ -80,30 +90,42 @@ impl CacheReplica {
         self.refusal(topology, segment, true).is_none().then_some(entry)
     }
 
+    /// Returns whether this member decides about a segment's entries, and waits for no last uses of members that it cannot ask
+    /// any more.
+    fn judges(&self, cx: &Cx, segment: Segment) -> bool {
+        self.orders(cx, segment) && self.segments[usize::from(segment.0)].pending_last_uses.is_over(cx.now)
+    }
+
+    fn others<'a>(&'a self, cx: &'a Cx, segment: Segment) -> impl Iterator<Item = &'a Address> {
+        self.write_owners(segment).filter(|owner| **owner != cx.local)
+    }
+}
+
+impl CacheReplica {
     /// Returns whether a call has to wait for the decision whether its key's entry has expired.
     pub(crate) fn must_ask(&mut self, cx: &mut Cx, segment: Segment, call: &Call) -> bool {
         // Entries loaded from a store did not arrive as writes.
-        let may_arise = self.idle_probes.may_arise || self.is_backed();
-        if !may_arise || !self.is_shared() || call.flags.contains(Flags::LOCAL) {
+        let may_arise = self.shared.has_max_idle || self.store.is_backed();
+        if !may_arise || !self.shared.is_shared() || call.flags.contains(Flags::LOCAL) {
             return false;
         }
-        let Some(topology) = self.topology() else { return false };
+        let Some(topology) = self.shared.topology() else { return false };
         let is_mine = match call.action {
             Action::Read(ReadFrom::Nearest) => {
                 topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
             }
-            _ => self.orders(cx, segment),
+            _ => self.shared.orders(cx, segment),
         };
-        let is_asked = is_mine && self.doubtful(cx.now, segment, &call.key).is_some();
+        let is_asked = is_mine && self.shared.doubtful(cx.now, segment, &call.key).is_some();
         // An only owner needs no answer.
         is_asked && !self.end_if_alone(cx, segment, &call.key)
     }
 
     /// Lets a call wait for an answer about its key's entry.
     pub(crate) fn ask_for_call(&mut self, cx: &mut Cx, segment: Segment, from: &Address, call: Call) {
-        let version = self.container.version_of(segment, &call.key);
+        let version = self.shared.container.version_of(segment, &call.key);
         let place = (segment, Bytes::copy_from_slice(&call.key));
-        let topology = self.topology_id();
+        let topology = self.shared.topology_id();
         let Some(question) = self.question(cx, place, version, None) else { return };
         let is_same = |one: &&mut PendingProbe| one.from == *from && one.call.number == call.number;
         let has_room = question.waiting.len() < CALLS_PER_QUESTION_MAX;
@@ -117,31 +139,21 @@ impl CacheReplica {
     /// Asks about entries that were not used here, after their timers. Only the primary does.
     pub(crate) fn ask_for_idle(&mut self, cx: &mut Cx, idle: Vec<Idle>) {
         for Idle { segment, key, version } in idle {
-            if self.orders(cx, segment) && !self.end_if_alone(cx, segment, &key) {
+            if self.shared.orders(cx, segment) && !self.end_if_alone(cx, segment, &key) {
                 self.question(cx, (segment, key), version, None);
             }
         }
     }
 
-    /// Returns whether this member decides about a segment's entries, and waits for no last uses of members that it cannot ask
-    /// any more.
-    fn judges(&mut self, cx: &Cx, segment: Segment) -> bool {
-        self.orders(cx, segment) && self.state(segment).pending_last_uses.is_over(cx.now)
-    }
-
     /// Removes an expired entry if this member is the only write owner. Returns whether it is.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
-        let is_alone = self.judges(cx, segment) && self.others(cx, segment).next().is_none();
+        let is_alone = self.shared.judges(cx, segment) && self.shared.others(cx, segment).next().is_none();
         if is_alone {
-            let expired = self.container.peek(segment, key);
-            self.container.note_expiration();
+            let expired = self.shared.container.peek(segment, key);
+            self.shared.container.note_expiration();
             self.remove_expired(cx, segment, Bytes::copy_from_slice(key), expired);
         }
         is_alone
-    }
-
-    fn others<'a>(&'a self, cx: &'a Cx, segment: Segment) -> impl Iterator<Item = &'a Address> {
-        self.write_owners(segment).filter(|owner| **owner != cx.local)
     }
 
     /// Returns the question about an entry, and sends it if it is new. Returns none if there are too many.
@@ -152,30 +164,9 @@ impl CacheReplica {
         version: Version,
         asking: Option<&Address>,
     ) -> Option<&mut IdleProbe> {
-        let is_known = self.idle_probes.open.get(&place).is_some_and(|one| one.version == version);
-        if !is_known {
-            if self.idle_probes.open.len() >= QUESTIONS_MAX {
-                cx.counters.overflowed += 1;
-                return None;
-            }
-            let (segment, key) = &place;
-            // The asking member is asked, too: it may meanwhile have received a later use from another owner.
-            let silent: Vec<Address> = match self.is_primary(&cx.local, *segment) {
-                true => self.others(cx, *segment).cloned().collect(),
-                false => self.primary(*segment).cloned().into_iter().collect(),
-            };
-            self.idle_probes.last += 1;
-            let number = self.idle_probes.last;
-            for owner in &silent {
-                self.send(cx, owner, Body::Idle { segment: *segment, key: key.clone(), version, number });
-            }
-            let (asking, waiting) = (Vec::new(), Vec::new());
-            let question = IdleProbe { version, number, asked: cx.now, silent, asking, waiting };
-            if let Some(before) = self.idle_probes.open.insert(place.clone(), question) {
-                // The earlier question was about a replaced entry: its calls find the new one.
-                self.take_again(cx, before.waiting);
-            }
-        }
+        let replaced = self.idle_probes.ask_owners(&self.shared, cx, &place, version)?;
+        // The earlier question was about a replaced entry: its calls find the new one.
+        self.take_again(cx, replaced);
         let question = self.idle_probes.open.get_mut(&place)?;
         if let Some(asking) = asking.filter(|asking| !question.asking.contains(asking)) {
             question.asking.push(asking.clone());
@@ -192,16 +183,20 @@ impl CacheReplica {
         version: Version,
         number: u64,
     ) {
-        let entry = self.container.peek(segment, &key).filter(|entry| entry.version == version);
+        let entry = self.shared.container.peek(segment, &key).filter(|entry| entry.version == version);
         let is_told = !cx.has(InjectedBug::UseDenied);
         let used = entry.as_ref().filter(|entry| is_told && !entry.is_expired(cx.now));
         let idle = used.map(|entry| cx.now.since(entry.last_used));
         let is_doubtful = entry.is_some_and(|entry| entry.is_idle(cx.now));
-        if !is_doubtful || !self.is_primary(&cx.local, segment) {
-            return self.send(cx, from, Body::LastUse(LastUse { segment, key, version, number, idle }));
+        if !is_doubtful || !self.shared.is_primary(&cx.local, segment) {
+            return self.shared.send(
+                cx,
+                from,
+                Body::LastUse(LastUse { segment, key, version, number, idle }),
+            );
         }
         // If this member does not answer, the asking member asks again.
-        if self.orders(cx, segment) {
+        if self.shared.orders(cx, segment) {
             let place = (segment, Bytes::copy_from_slice(&key));
             self.question(cx, place, version, Some(from));
         }
@@ -209,89 +204,112 @@ impl CacheReplica {
 
     /// Handles an answer: a member has used an entry, or has not.
     pub(crate) fn handle_used(&mut self, cx: &mut Cx, from: &Address, used: LastUse) {
-        let LastUse { segment, key, version, number, idle } = used;
-        let place = (segment, Bytes::copy_from_slice(&key));
-        if let Some(idle) = idle
-            && self.container.version_of(segment, &key) == version
-        {
-            let at = if cx.has(InjectedBug::UseRenewed) { cx.now } else { ago(cx.now, idle) };
-            self.container.touch(segment, &key, at);
-        }
-        if self.idle_probes.open.get(&place).is_none_or(|question| question.version != version) {
-            return;
-        }
-        if idle.is_some() {
-            return self.answer(cx, &place, idle);
-        }
-        let is_primarys = self.primary(segment) == Some(from);
-        if let Some(question) = self.idle_probes.open.get_mut(&place)
-            && (question.number == number || is_primarys)
-        {
-            question.silent.retain(|owner| owner != from);
-            self.end_if_answered(cx, &place);
-        }
-    }
-
-    /// Expires an entry if all owners have answered that they have not used it.
-    fn end_if_answered(&mut self, cx: &mut Cx, place: &Place) {
-        let is_answered = self.idle_probes.open.get(place).is_some_and(|one| one.silent.is_empty());
-        let (segment, key) = place;
-        if !is_answered {
-            return;
-        }
-        let is_idle = self.doubtful(cx.now, *segment, key).is_some();
-        if is_idle && self.judges(cx, *segment) && cx.calls.room() > 0 {
-            let expired = self.container.peek(*segment, key);
-            self.container.note_expiration();
-            self.remove_expired(cx, *segment, key.clone(), expired);
-        } else if is_idle {
-            // The primary is about to change, has no room for calls, or waits for other owners: the question is sent again.
-            return;
-        }
-        self.answer(cx, place, None);
-    }
-
-    /// Closes a question. The primary sends the result to all write owners and to the members that have asked.
-    fn answer(&mut self, cx: &mut Cx, place: &Place, idle: Option<Duration>) {
-        let Some(question) = self.idle_probes.open.remove(place) else { return };
-        let (segment, key) = place;
-        if self.is_primary(&cx.local, *segment) {
-            let mut told: Vec<Address> = self.others(cx, *segment).cloned().collect();
-            told.extend(
-                question
-                    .asking
-                    .into_iter()
-                    .filter(|asking| !self.write_owners(*segment).any(|owner| owner == asking)),
-            );
-            for member in told {
-                let (segment, key, version) = (*segment, key.clone(), question.version);
-                let used = LastUse { segment, key, version, number: 0, idle };
-                self.send(cx, &member, Body::LastUse(used));
+        let idle = used.idle;
+        let Some(place) = self.idle_probes.note_answer(&self.shared, cx, from, used) else { return };
+        if idle.is_none() {
+            let (segment, key) = &place;
+            let is_idle = self.shared.doubtful(cx.now, *segment, key).is_some();
+            if is_idle && self.shared.judges(cx, *segment) && cx.calls.room() > 0 {
+                let expired = self.shared.container.peek(*segment, key);
+                self.shared.container.note_expiration();
+                self.remove_expired(cx, *segment, key.clone(), expired);
+            } else if is_idle {
+                // The primary is about to change, has no room for calls, or waits for other owners: the question is sent again.
+                return;
             }
         }
-        self.take_again(cx, question.waiting);
+        let waiting = self.idle_probes.close_question(&self.shared, cx, &place, idle);
+        self.take_again(cx, waiting);
     }
 
-    fn take_again(&mut self, cx: &mut Cx, waiting: Vec<PendingProbe>) {
+    /// Handles calls again that have waited for an answer.
+    pub(crate) fn take_again(&mut self, cx: &mut Cx, waiting: Vec<PendingProbe>) {
         for PendingProbe { from, topology, call } in waiting {
             self.take_call(cx, &from, topology, call);
         }
     }
+}
 
-    /// Closes all questions and handles their calls again, because the owners to ask may differ under a new topology.
-    pub(crate) fn ask_anew(&mut self, cx: &mut Cx) {
-        for (_, question) in std::mem::take(&mut self.idle_probes.open) {
-            self.take_again(cx, question.waiting);
+impl IdleProbes {
+    /// Opens the question about an entry and sends it, unless it is open. Returns the calls that wait for the answer about an
+    /// earlier version of the entry; none if there are too many questions.
+    fn ask_owners(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        place: &Place,
+        version: Version,
+    ) -> Option<Vec<PendingProbe>> {
+        if self.open.get(place).is_some_and(|one| one.version == version) {
+            return Some(Vec::new());
         }
+        if self.open.len() >= QUESTIONS_MAX {
+            cx.counters.overflowed += 1;
+            return None;
+        }
+        let (segment, key) = place;
+        // The asking member is asked, too: it may meanwhile have received a later use from another owner.
+        let silent: Vec<Address> = match shared.is_primary(&cx.local, *segment) {
+            true => shared.others(cx, *segment).cloned().collect(),
+            false => shared.primary(*segment).cloned().into_iter().collect(),
+        };
+        self.last += 1;
+        let number = self.last;
+        for owner in &silent {
+            shared.send(cx, owner, Body::Idle { segment: *segment, key: key.clone(), version, number });
+        }
+        let (asking, waiting) = (Vec::new(), Vec::new());
+        let question = IdleProbe { version, number, asked: cx.now, silent, asking, waiting };
+        let before = self.open.insert(place.clone(), question);
+        Some(before.map_or_else(Vec::new, |before| before.waiting))
     }
 
-    /// Handles the calls of late questions again, which ask anew if still needed.
-    pub(crate) fn tick_idle_probes(&mut self, cx: &mut Cx) {
-        let now = cx.now;
-        let late = self.idle_probes.open.extract_if(.., |_, one| now.since(one.asked) >= RESEND_AFTER);
-        let late: Vec<IdleProbe> = late.map(|(_, question)| question).collect();
-        for question in late {
-            self.take_again(cx, question.waiting);
+    /// Notes an answer. Returns the key if its question is answered: a member has used the entry, or no owner has.
+    fn note_answer(&mut self, shared: &Shared, cx: &Cx, from: &Address, used: LastUse) -> Option<Place> {
+        let LastUse { segment, key, version, number, idle } = used;
+        let place = (segment, Bytes::copy_from_slice(&key));
+        if let Some(idle) = idle
+            && shared.container.version_of(segment, &key) == version
+        {
+            let at = if cx.has(InjectedBug::UseRenewed) { cx.now } else { ago(cx.now, idle) };
+            shared.container.touch(segment, &key, at);
         }
+        let question = self.open.get_mut(&place).filter(|one| one.version == version)?;
+        let is_primarys = shared.primary(segment) == Some(from);
+        if idle.is_none() && !(question.number == number || is_primarys) {
+            return None;
+        }
+        if idle.is_none() {
+            question.silent.retain(|owner| owner != from);
+        }
+        (idle.is_some() || question.silent.is_empty()).then_some(place)
+    }
+
+    /// Closes a question. The primary sends the result to all write owners and to the members that have asked. Returns the
+    /// calls that have waited for it.
+    fn close_question(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        place: &Place,
+        idle: Option<Duration>,
+    ) -> Vec<PendingProbe> {
+        let Some(question) = self.open.remove(place) else { return Vec::new() };
+        let (segment, key) = place;
+        if shared.is_primary(&cx.local, *segment) {
+            let mut told: Vec<Address> = shared.others(cx, *segment).cloned().collect();
+            told.extend(
+                question
+                    .asking
+                    .into_iter()
+                    .filter(|asking| !shared.write_owners(*segment).any(|owner| owner == asking)),
+            );
+            for member in told {
+                let (segment, key, version) = (*segment, key.clone(), question.version);
+                let used = LastUse { segment, key, version, number: 0, idle };
+                shared.send(cx, &member, Body::LastUse(used));
+            }
+        }
+        question.waiting
     }
 }

@@ -7,9 +7,9 @@ use consort_group::Address;
 use crate::Version;
 use crate::command::{Body, Fetched};
 use crate::container::Visited;
+use crate::cx::Cx;
 use crate::items::{Item, ItemRef, ItemStorage, push_copy};
-use crate::node::Cx;
-use crate::replica::CacheReplica;
+use crate::replica::Shared;
 use crate::wire::FetchedItems;
 
 /// The items gathered so far.
@@ -78,8 +78,8 @@ pub(crate) struct Checkpoint {
 
 impl BatchBuilder {
     /// Returns an answer for a reader on another member, with room for `room` bytes of items.
-    pub(crate) fn elsewhere(cache: &CacheReplica, room: usize) -> Self {
-        Self::Elsewhere(FetchedItems::begin(cache.id, cache.topology_id(), room))
+    pub(crate) fn elsewhere(shared: &Shared, room: usize) -> Self {
+        Self::Elsewhere(FetchedItems::begin(shared.id, shared.topology_id(), room))
     }
 
     /// Returns an answer for a reader on this member, with room for `items` items, which it reads in place or takes.
@@ -126,9 +126,9 @@ impl BatchBuilder {
     }
 
     /// Sends the answer to the reader. `fetched` has all fields but the items.
-    pub(crate) fn send(self, cx: &mut Cx, cache: &CacheReplica, reader: &Address, fetched: Fetched) {
+    pub(crate) fn send(self, shared: &Shared, cx: &mut Cx, reader: &Address, fetched: Fetched) {
         match self {
-            Self::Here(gathered) => cache.send(cx, reader, Body::Fetched(gathered.with(fetched))),
+            Self::Here(gathered) => shared.send(cx, reader, Body::Fetched(gathered.with(fetched))),
             Self::Elsewhere(written) => cx.send_long(reader, written.end(&fetched)),
         }
     }

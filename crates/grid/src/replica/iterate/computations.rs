@@ -4,66 +4,27 @@
 //! are at that moment. The host runs it on a thread of its choice, for as long as it wants to, and returns the result to the
 //! node. The reader requests the entries that a step has not reached again, as after any incomplete answer.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
 use bytes::Bytes;
-use consort_group::{Address, Time};
 
 use crate::catch_panic::{Panicked, catch_panic};
-use crate::command::{Applied, CacheId, Fetch, Fetched, Part, PartEnd};
+use crate::command::{Applied, Fetch, Fetched, Part, PartEnd};
 use crate::container::{ChunkLimits, Cursor};
-use crate::node::Cx;
-use crate::node::NodeEvent;
-use crate::operation::OperationError;
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
+use crate::cx::computations::Key;
 use crate::publication::{FETCH_BYTES, Projection};
-use crate::replica::CacheReplica;
+use crate::replica::Shared;
+use crate::replica::iterate::Iterations;
 use crate::replica::iterate::batch_builder::{BatchBuilder, Value};
-use crate::replica::iterate::publisher::{Function, LOOKS_MAX};
+use crate::replica::iterate::publisher::{Function, LOOKS_MAX, is_published, queue_computation};
+use crate::replica::store::Place;
+use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
-use crate::{Entry, Node, Segment, Version};
-
-/// The limit of requests that wait for their function. One more is refused: its reader receives the error that this member is
-/// busy.
-const WAITING_MAX: usize = 16_384;
+use crate::{Entry, Segment, Version};
 
 /// The limit in bytes of the keys and values of one step; a single entry may have more. Large ones are shared with the
 /// container, and small ones are copied.
 const STEP_BYTES: usize = 1024 * 1024;
-
-/// The identity of a request: a reader that has waited for long repeats the same request.
-type Key = (CacheId, Address, u64, u32);
-
-/// Requests that wait for their function, in the order of their arrival.
-#[derive(Default)]
-pub(crate) struct Computations {
-    order: VecDeque<Key>,
-    waiting: BTreeMap<Key, (Fetch, Found)>,
-    running: BTreeSet<Key>,
-}
-
-impl Computations {
-    /// Returns whether a request waits.
-    fn has_any(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    fn take(&mut self) -> Option<(Key, Fetch, Found)> {
-        while let Some(key) = self.order.pop_front() {
-            if let Some((fetch, loaded)) = self.waiting.remove(&key) {
-                self.running.insert(key.clone());
-                return Some((key, fetch, loaded));
-            }
-        }
-        None
-    }
-
-    /// Drops the requests of members that are gone.
-    pub(crate) fn keep(&mut self, is_kept: impl Fn(&Address) -> bool) {
-        self.waiting.retain(|(_, from, ..), _| is_kept(from));
-        let waiting = &self.waiting;
-        self.order.retain(|key| waiting.contains_key(key));
-    }
-}
 
 /// A step of an iteration whose function takes long.
 pub struct Computation {
@@ -77,7 +38,7 @@ pub struct Computation {
 
 /// The result of a step, for [`Node::finish_computation`].
 pub struct Computed {
-    key: Key,
+    pub(crate) key: Key,
     topology: u32,
     fetch: Fetch,
     fetched: Fetched,
@@ -97,7 +58,7 @@ struct LocalBatch {
 enum Gathering {
     Done(Vec<LocalBatch>),
     /// No entries, until these values are loaded.
-    Missing(Vec<((Segment, Bytes), Version)>),
+    Missing(Vec<(Place, Version)>),
 }
 
 impl Computation {
@@ -159,113 +120,95 @@ impl Computation {
     }
 }
 
-impl Node {
-    /// Declares that a function of the cache is applied in steps outside the node. From then on the host has to call
-    /// [`Node::take_computation`] whenever [`Node::has_computations`] returns true.
-    pub fn register_costly(&mut self, cache: CacheId, name: &str) {
-        if let Some(cache) = self.caches.get_mut(&cache) {
-            cache.costly.insert(name.into());
-        }
-    }
-
-    /// Returns whether a step waits to be taken.
-    pub fn has_computations(&self) -> bool {
-        self.cx.computations.has_any()
-    }
-
-    /// Returns the next step to run.
-    pub fn take_computation(&mut self, now: Time) -> Option<Computation> {
-        self.cx.now = now;
-        let taken = loop {
-            let Some((key, fetch, loaded)) = self.cx.computations.take() else { break None };
-            let Some(cache) = self.caches.get_mut(&key.0) else {
-                self.cx.computations.running.remove(&key);
-                continue;
-            };
-            if let Some(computation) = cache.computation(&mut self.cx, key, fetch, loaded) {
-                break Some(computation);
-            }
-        };
-        self.work();
-        taken
-    }
-
-    /// Takes the result of a step, and sends the answer.
-    pub fn finish_computation(&mut self, now: Time, computed: Computed) {
-        self.cx.now = now;
-        self.cx.computations.running.remove(&computed.key);
-        if let Some(cache) = self.caches.get_mut(&computed.key.0) {
-            cache.finish_computation(&mut self.cx, computed);
-        }
-        self.work();
-    }
-}
-
-impl CacheReplica {
+impl Iterations {
     /// Returns whether a request is for a function that takes long.
     pub(crate) fn is_costly(&self, fetch: &Fetch) -> bool {
         let is_costly = |name| self.costly.contains(name);
         fetch.transform.as_ref().is_some_and(|transform| is_costly(&transform.name))
     }
 
-    /// Queues a request for its function.
-    pub(crate) fn queue_computation(&self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
-        let key = (self.id, from.clone(), fetch.iteration, fetch.nth);
-        let computations = &mut cx.computations;
-        if computations.running.contains(&key) || computations.waiting.contains_key(&key) {
-            return;
-        }
-        if computations.waiting.len() >= WAITING_MAX {
-            cx.counters.overflowed += 1;
-            return self.fail_fetch(cx, from, fetch, OperationError::TooManyInFlight(WAITING_MAX as u64));
-        }
-        computations.order.push_back(key.clone());
-        computations.waiting.insert(key, (fetch, loaded));
-    }
-
     /// Returns the step that a request begins; none if it was answered, or waits for values.
-    fn computation(&mut self, cx: &mut Cx, key: Key, fetch: Fetch, loaded: Found) -> Option<Computation> {
+    pub(crate) fn computation(
+        &self,
+        shared: &Shared,
+        store: &mut Store,
+        cx: &mut Cx,
+        key: Key,
+        fetch: Fetch,
+        loaded: Found,
+    ) -> Option<Computation> {
         let from = key.1.clone();
         let Some(function) = self.function(fetch.projection, fetch.transform.clone()) else {
-            cx.computations.running.remove(&key);
+            cx.computations.end(&key);
             let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
             fetched.applied = Applied::Unknown;
-            BatchBuilder::here(0, false).send(cx, self, &from, fetched);
+            BatchBuilder::here(0, false).send(shared, cx, &from, fetched);
             return None;
         };
-        match self.gather(cx, &fetch, &loaded) {
+        match StepWalk::new(shared, store, cx, &loaded).gather(&fetch) {
             Gathering::Missing(missing) => {
-                cx.computations.running.remove(&key);
-                self.load(cx, missing, AwaitingLoad::Fetch { from, fetch });
+                cx.computations.end(&key);
+                store.load(shared, cx, missing, AwaitingLoad::Fetch { from, fetch });
                 None
             }
             Gathering::Done(gathered) => {
                 let answer = if from == cx.local {
                     BatchBuilder::here(0, false)
                 } else {
-                    BatchBuilder::elsewhere(self, 0)
+                    BatchBuilder::elsewhere(shared, 0)
                 };
-                Some(Computation { key, topology: self.topology_id(), fetch, function, gathered, answer })
+                Some(Computation { key, topology: shared.topology_id(), fetch, function, gathered, answer })
             }
         }
     }
+}
+
+/// Sends the response of a step.
+pub(crate) fn finish_computation(shared: &Shared, cx: &mut Cx, computed: Computed) {
+    let Computed { key, topology, fetch, fetched, answer } = computed;
+    let from = key.1;
+    // Segments may have been dropped during the step: it is repeated with the present ones.
+    if topology != shared.topology_id() {
+        return queue_computation(shared, cx, &from, fetch, Found::new());
+    }
+    answer.send(shared, cx, &from, fetched);
+    if fetch.is_only && from != cx.local {
+        cx.events.push_back(NodeEvent::Expecting);
+    }
+}
+
+/// A walk over the entries of the segments that a request names, up to the limit of a step.
+struct StepWalk<'a> {
+    shared: &'a Shared,
+    store: &'a Store,
+    cx: &'a Cx,
+    loaded: &'a Found,
+    bytes: usize,
+    looks: usize,
+    /// The values to load before the step.
+    missing: Vec<(Place, Version)>,
+}
+
+impl<'a> StepWalk<'a> {
+    fn new(shared: &'a Shared, store: &'a Store, cx: &'a Cx, loaded: &'a Found) -> Self {
+        Self { shared, store, cx, loaded, bytes: 0, looks: 0, missing: Vec::new() }
+    }
 
     /// Gathers the entries of the segments that a request names, up to the limit of a step.
-    fn gather(&self, cx: &Cx, fetch: &Fetch, loaded: &Found) -> Gathering {
+    fn gather(mut self, fetch: &Fetch) -> Gathering {
         let mut gathered: Vec<LocalBatch> = Vec::new();
         let mut cursor = fetch.cursor.map(Cursor::from);
-        let (mut bytes, mut looks, mut missing) = (0, 0, Vec::new());
         for &segment in &fetch.segments {
             let at = cursor.take().unwrap_or(Cursor::START);
             let mut of_segment =
                 LocalBatch { segment, entries: Vec::new(), end: PartEnd::Refused, next: None };
-            if self.is_published(cx, segment) {
-                self.gather_segment(cx, at, &mut of_segment, loaded, (&mut bytes, &mut looks), &mut missing);
+            if is_published(self.shared, self.cx, segment) {
+                self.gather_segment(at, &mut of_segment);
             }
             let is_over = of_segment.end == PartEnd::More;
             let is_any = !of_segment.entries.is_empty() || gathered.iter().any(|one| !one.entries.is_empty());
-            if !missing.is_empty() && !is_any {
-                return Gathering::Missing(missing);
+            if !self.missing.is_empty() && !is_any {
+                return Gathering::Missing(self.missing);
             }
             gathered.push(of_segment);
             if is_over {
@@ -276,67 +219,46 @@ impl CacheReplica {
     }
 
     /// Gathers the entries of one segment, up to the first whose value is not loaded. Then the values to load are gathered.
-    fn gather_segment(
-        &self,
-        cx: &Cx,
-        mut at: Cursor,
-        gathered: &mut LocalBatch,
-        loaded: &Found,
-        (bytes, looks): (&mut usize, &mut usize),
-        missing: &mut Vec<((Segment, Bytes), Version)>,
-    ) {
+    fn gather_segment(&mut self, mut at: Cursor, gathered: &mut LocalBatch) {
         let segment = gathered.segment;
         gathered.end = PartEnd::More;
-        while *looks < LOOKS_MAX && *bytes < STEP_BYTES && missing.len() < LOAD_KEYS {
-            if missing.is_empty() {
+        while self.looks < LOOKS_MAX && self.bytes < STEP_BYTES && self.missing.len() < LOAD_KEYS {
+            if self.missing.is_empty() {
                 gathered.next = Some(at);
             }
             let mut found = None;
             let limits = ChunkLimits { entries_max: 1, bytes_max: usize::MAX };
-            let next = self.container.visit(segment, at, limits, cx.now, |visited| {
+            let next = self.shared.container.visit(segment, at, limits, self.cx.now, |visited| {
                 found = Some((Bytes::copy_from_slice(visited.key()), visited.entry()));
             });
             if let Some(found) = found {
-                *looks += 1;
+                self.looks += 1;
                 let mut one = [found];
-                let unknown = self.fill(segment, &mut one, loaded);
-                missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
+                let unknown = self.store.fill(segment, &mut one, self.loaded);
+                self.missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
                 let [(key, entry)] = one;
-                if missing.is_empty() {
-                    *bytes += key.len() + entry.value.len();
+                if self.missing.is_empty() {
+                    self.bytes += key.len() + entry.value.len();
                     gathered.entries.push((at, key, entry));
                 }
             }
             match next {
                 Ok(Some(next)) => at = next,
-                Ok(None) if missing.is_empty() => {
+                Ok(None) if self.missing.is_empty() => {
                     (gathered.end, gathered.next) = (PartEnd::Complete, None);
                     return;
                 }
                 Ok(None) => return,
                 Err(_) => {
-                    missing.clear();
+                    self.missing.clear();
                     gathered.entries.clear();
                     (gathered.end, gathered.next) = (PartEnd::Refused, None);
                     return;
                 }
             }
         }
-        if missing.is_empty() {
+        if self.missing.is_empty() {
             gathered.next = Some(at);
-        }
-    }
-
-    fn finish_computation(&mut self, cx: &mut Cx, computed: Computed) {
-        let Computed { key, topology, fetch, fetched, answer } = computed;
-        let from = key.1;
-        // Segments may have been dropped during the step: it is repeated with the present ones.
-        if topology != self.topology_id() {
-            return self.queue_computation(cx, &from, fetch, Found::new());
-        }
-        answer.send(cx, self, &from, fetched);
-        if fetch.is_only && from != cx.local {
-            cx.events.push_back(NodeEvent::Expecting);
         }
     }
 }

@@ -9,16 +9,18 @@ use consort_group::Address;
 
 use crate::catch_panic::{Panicked, catch_panic};
 use crate::command::{Applied, Body, Fetch, Fetched, Part, PartEnd};
-use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD};
+use crate::container::{ChunkLimits, Cursor, ENTRY_OVERHEAD, Visited};
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::NodeEvent;
 use crate::operation::OperationError;
 use crate::publication::{FETCH_BYTES, Projection, ReduceFn, Transform, TransformFn};
-use crate::replica::CacheReplica;
+use crate::replica::Shared;
+use crate::replica::iterate::Iterations;
 use crate::replica::iterate::batch_builder::{BatchBuilder, Value};
+use crate::replica::store::Place;
+use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
-use crate::replica::store::writes::Place;
 use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
@@ -43,69 +45,42 @@ pub(crate) enum Function {
     Reduction(Arc<ReduceFn>, Bytes),
 }
 
-impl CacheReplica {
-    pub(crate) fn handle_fetch(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch) {
-        self.publish(cx, from, fetch, Found::new());
-    }
-
+impl Iterations {
     /// Responds to a request, with the values that were loaded for it.
-    pub(crate) fn publish(&mut self, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
+    pub(crate) fn publish(
+        &self,
+        shared: &Shared,
+        store: &mut Store,
+        cx: &mut Cx,
+        from: &Address,
+        fetch: Fetch,
+        loaded: Found,
+    ) {
         if self.is_costly(&fetch) {
-            return self.queue_computation(cx, from, fetch, loaded);
+            return queue_computation(shared, cx, from, fetch, loaded);
         }
         // The request is copied only if there are passive entries.
-        let again = (self.container.passive_len() > 0).then(|| fetch.clone());
+        let again = (shared.container.passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some(Cursor::START.into()));
-        let mut missing = Vec::new();
         let is_only = fetch.is_only;
         let mut answer = if *from == cx.local {
-            BatchBuilder::here(self.items_at_most(&fetch), false)
+            BatchBuilder::here(items_at_most(shared, &fetch), false)
         } else {
-            BatchBuilder::elsewhere(self, self.room(&fetch))
+            BatchBuilder::elsewhere(shared, room(shared, &fetch))
         };
-        let fetched = self.fetch(cx, fetch, &loaded, &mut missing, &mut answer);
+        let (fetched, missing) = self.fetch(shared, store, cx, fetch, &loaded, &mut answer);
         match again {
             // If the iteration has advanced, its items so far are sent first.
             Some(fetch) if !missing.is_empty() && fetched.parts.len() == 1 && fetched.cursor == begun => {
-                self.load(cx, missing, AwaitingLoad::Fetch { from: from.clone(), fetch });
+                store.load(shared, cx, missing, AwaitingLoad::Fetch { from: from.clone(), fetch });
             }
             _ => {
-                answer.send(cx, self, from, fetched);
+                answer.send(shared, cx, from, fetched);
                 if is_only && *from != cx.local {
                     cx.events.push_back(NodeEvent::Expecting);
                 }
             }
         }
-    }
-
-    /// Returns the maximum number of items of a response.
-    pub(crate) fn items_at_most(&self, fetch: &Fetch) -> usize {
-        let here = usize::try_from(self.container.len()).unwrap_or(LOOKS_MAX);
-        if fetch.projection == Projection::Count {
-            0
-        } else {
-            (fetch.items_max as usize).min(here).min(LOOKS_MAX)
-        }
-    }
-
-    /// Returns the estimated bytes of a response's items.
-    fn room(&self, fetch: &Fetch) -> usize {
-        let each = match fetch.projection {
-            Projection::Count => return 0,
-            Projection::Keys | Projection::Removable | Projection::Reduced => KEY_ROOM,
-            Projection::Entries => {
-                let all = self.container.bytes() / self.container.len().max(1);
-                all.saturating_sub(ENTRY_OVERHEAD) + ITEM_OVERHEAD
-            }
-        };
-        FETCH_BYTES.min(usize::try_from(each * u64::from(fetch.items_max)).unwrap_or(FETCH_BYTES))
-    }
-
-    /// Fails a request, because the store has failed.
-    pub(crate) fn fail_fetch(&self, cx: &mut Cx, from: &Address, fetch: Fetch, error: OperationError) {
-        let Fetch { iteration, nth, .. } = fetch;
-        let fetched = Fetched { failed: Some(error), ..Fetched::nothing(iteration, nth) };
-        self.send(cx, from, Body::Fetched(fetched));
     }
 
     /// Returns the function that a request applies to entries; `None` if it is not registered here.
@@ -122,165 +97,271 @@ impl CacheReplica {
         }
     }
 
-    /// Returns whether this member responds to iterations with entries of a segment.
-    pub(crate) fn is_published(&self, cx: &Cx, segment: Segment) -> bool {
-        let is_read = self.topology().is_some_and(|topology| {
-            usize::from(segment.0) < topology.epochs.len()
-                && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
-        });
-        is_read && self.container.state(segment) == ContainerState::Owned
-    }
-
-    /// Returns the removals that an owner may not have received.
-    fn removals_under_way<'c>(
-        &'c self,
-        cx: &'c Cx,
-        segment: Segment,
-    ) -> impl Iterator<Item = &'c WriteRecord> {
-        let records = &self.segments[usize::from(segment.0)].records;
-        records
-            .unfinished(cx)
-            .filter(|record| matches!(record.did, WriteEffect::Remove | WriteEffect::CopiedRemoval))
-    }
-
-    /// Collects the response to a request, up to the first `missing` value. The items go into the answer.
+    /// Collects the response to a request, up to the first missing value. The items go into the answer. Returns the values to
+    /// load, too.
     pub(crate) fn fetch(
         &self,
+        shared: &Shared,
+        store: &Store,
         cx: &Cx,
         fetch: Fetch,
         loaded: &Found,
-        missing: &mut Vec<(Place, Version)>,
         answer: &mut BatchBuilder,
-    ) -> Fetched {
+    ) -> (Fetched, Vec<(Place, Version)>) {
         let Fetch { iteration, nth, segments, cursor, items_max, projection, transform, is_only: _ } = fetch;
         let mut fetched = Fetched::nothing(iteration, nth);
         let Some(function) = self.function(projection, transform) else {
             fetched.applied = Applied::Unknown;
-            return fetched;
+            return (fetched, Vec::new());
+        };
+        let needs_value = projection == Projection::Entries || !matches!(function, Function::Nothing);
+        let mut walk = PublishedWalk {
+            shared,
+            store,
+            cx,
+            loaded,
+            answer,
+            projection,
+            items_max: items_max as usize,
+            function,
+            may_miss: shared.container.passive_len() > 0 && needs_value,
+            bytes: 0,
+            looks: 0,
+            looked_bytes: 0,
+            missing: Vec::new(),
+            stops_at: None,
+            applied: Applied::Done,
         };
         let mut cursor = cursor.map(Cursor::from);
-        let (mut bytes, mut looks, mut looked_bytes) = (0, 0, 0);
-        let is_applied = !matches!(function, Function::Nothing);
-        let needs_value = projection == Projection::Entries || !matches!(function, Function::Nothing);
-        let may_miss = self.container.passive_len() > 0 && needs_value;
-        let (mut stops_at, mut applied) = (None, Applied::Done);
         for segment in segments {
-            if !self.is_published(cx, segment) {
+            if !is_published(shared, cx, segment) {
                 let is_lost = cx.has(InjectedBug::RefusalIsEmpty);
                 let end = if is_lost { PartEnd::Complete } else { PartEnd::Refused };
                 fetched.parts.push(Part { segment, count: 0, end });
                 cursor = None;
                 continue;
             }
-            let mut at = cursor.take().unwrap_or(Cursor::START);
-            let before = answer.mark();
-            let mut count = 0;
-            let mut reduced = Vec::new();
-            let end = loop {
-                let room = (items_max as usize).saturating_sub(answer.len());
-                let is_long = looks >= LOOKS_MAX || looked_bytes >= LOOKED_BYTES_MAX;
-                if room == 0 || bytes + reduced.len() >= FETCH_BYTES || is_long {
-                    fetched.cursor = Some(at.into());
-                    break PartEnd::More;
-                }
-                // If values may be missing, entries are visited one at a time, so that the iteration stops before the missing
-                // one.
-                let entries_max = if may_miss { 1 } else { room.min(LOOKS_MAX - looks) };
-                let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - bytes - reduced.len() };
-                let next = self.container.visit(segment, at, limits, cx.now, |visited| {
-                    looks += 1;
-                    if is_applied {
-                        looked_bytes += visited.value().len();
-                    }
-                    let mut loaded_value = None;
-                    if may_miss && visited.is_passive() {
-                        let mut one = [(Bytes::copy_from_slice(visited.key()), visited.entry())];
-                        let unknown = self.fill(segment, &mut one, loaded);
-                        missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
-                        let [(_, filled)] = one;
-                        loaded_value = Some(filled);
-                    }
-                    if !missing.is_empty() || applied == Applied::Panicked {
-                        return;
-                    }
-                    let (key, version) = (visited.key(), visited.version());
-                    let value = match (&function, projection, loaded_value) {
-                        (Function::Reduction(function, arguments), _, loaded) => {
-                            let entry = loaded.unwrap_or_else(|| visited.entry());
-                            if catch_panic(|| function(&mut reduced, key, &entry, arguments)).is_err() {
-                                applied = Applied::Panicked;
-                            }
-                            return;
-                        }
-                        (Function::Transform(function, arguments), _, loaded) => {
-                            let entry = loaded.unwrap_or_else(|| visited.entry());
-                            match catch_panic(|| function(key, &entry, arguments)) {
-                                Ok(Some(made)) => Value::Made(made),
-                                Ok(None) => return,
-                                Err(Panicked) => {
-                                    applied = Applied::Panicked;
-                                    return;
-                                }
-                            }
-                        }
-                        (Function::Nothing, Projection::Entries, Some(loaded)) => Value::Made(loaded.value),
-                        (Function::Nothing, Projection::Entries, None) => Value::Of(visited),
-                        (Function::Nothing, ..) => Value::None,
-                    };
-                    bytes += key.len() + value.len();
-                    count += 1;
-                    if projection != Projection::Count {
-                        answer.push(key, value, version);
-                    }
-                });
-                if applied == Applied::Panicked {
-                    fetched.applied = applied;
-                    return fetched;
-                }
-                if !missing.is_empty() && stops_at.is_none() {
-                    stops_at = Some(at);
-                }
-                if let (Ok(next), Some(stop)) = (next, stops_at) {
-                    // Missing values of the following entries are loaded with it.
-                    match next.filter(|_| missing.len() < LOAD_KEYS && looks < LOOKS_MAX) {
-                        Some(next) => at = next,
-                        None => {
-                            fetched.cursor = Some(stop.into());
-                            break PartEnd::More;
-                        }
-                    }
-                    continue;
-                }
-                match next {
-                    Ok(Some(next)) => at = next,
-                    Ok(None) => {
-                        // Includes removals that began after the segment's iteration, which may not have reached their keys.
-                        if projection == Projection::Removable {
-                            for record in self.removals_under_way(cx, segment) {
-                                bytes += record.key.len();
-                                count += 1;
-                                answer.push(&record.key, Value::None, record.version);
-                            }
-                        }
-                        break PartEnd::Complete;
-                    }
-                    Err(_) => {
-                        answer.cut(&before);
-                        count = 0;
-                        break PartEnd::Refused;
-                    }
-                }
+            let Some((part, next)) = walk.segment(segment, cursor.take().unwrap_or(Cursor::START)) else {
+                fetched.applied = Applied::Panicked;
+                break;
             };
-            if !reduced.is_empty() && end != PartEnd::Refused {
-                bytes += reduced.len();
-                count = 1;
-                answer.push(&[], Value::Made(reduced.into()), Version::NONE);
-            }
-            fetched.parts.push(Part { segment, count, end });
-            if end == PartEnd::More {
+            let is_over = part.end == PartEnd::More;
+            fetched.parts.push(part);
+            if is_over {
+                fetched.cursor = next.map(<(u64, u64)>::from);
                 break;
             }
         }
-        fetched
+        (fetched, walk.missing)
     }
+}
+
+/// Queues a request for its function.
+pub(crate) fn queue_computation(shared: &Shared, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
+    let key = (shared.id, from.clone(), fetch.iteration, fetch.nth);
+    if let Some((fetch, error)) = cx.computations.queue(key, fetch, loaded) {
+        cx.counters.overflowed += 1;
+        fail_fetch(shared, cx, from, fetch, error);
+    }
+}
+
+/// A walk over the entries of the segments that a request names.
+struct PublishedWalk<'a> {
+    shared: &'a Shared,
+    store: &'a Store,
+    cx: &'a Cx,
+    loaded: &'a Found,
+    answer: &'a mut BatchBuilder,
+    projection: Projection,
+    items_max: usize,
+    function: Function,
+    /// Whether values may be missing that the items need.
+    may_miss: bool,
+    /// The bytes of the items so far.
+    bytes: usize,
+    /// The entries visited so far, and the bytes of the values that the function has processed.
+    looks: usize,
+    looked_bytes: usize,
+    /// The values to load before the walk continues.
+    missing: Vec<(Place, Version)>,
+    /// The position of the first missing value.
+    stops_at: Option<Cursor>,
+    applied: Applied,
+}
+
+/// The items of a segment so far.
+#[derive(Default)]
+struct SegmentItems {
+    count: u32,
+    /// The result of a reduction.
+    reduced: Vec<u8>,
+}
+
+impl PublishedWalk<'_> {
+    /// Walks over a segment, from a position on. Returns the part of the response, and the position at which the next request
+    /// continues if there are more entries; none if the function has panicked.
+    fn segment(&mut self, segment: Segment, mut at: Cursor) -> Option<(Part, Option<Cursor>)> {
+        let before = self.answer.mark();
+        let mut items = SegmentItems::default();
+        let (end, next) = loop {
+            let room = self.items_max.saturating_sub(self.answer.len());
+            let is_long = self.looks >= LOOKS_MAX || self.looked_bytes >= LOOKED_BYTES_MAX;
+            let filled = self.bytes + items.reduced.len();
+            if room == 0 || filled >= FETCH_BYTES || is_long {
+                break (PartEnd::More, Some(at));
+            }
+            // If values may be missing, entries are visited one at a time, so that the iteration stops before the missing one.
+            let entries_max = if self.may_miss { 1 } else { room.min(LOOKS_MAX - self.looks) };
+            let limits = ChunkLimits { entries_max, bytes_max: FETCH_BYTES - filled };
+            let (shared, now) = (self.shared, self.cx.now);
+            let next = shared.container.visit(segment, at, limits, now, |visited| {
+                self.visit(segment, &mut items, visited);
+            });
+            if self.applied == Applied::Panicked {
+                return None;
+            }
+            if !self.missing.is_empty() && self.stops_at.is_none() {
+                self.stops_at = Some(at);
+            }
+            if let (Ok(next), Some(stop)) = (next, self.stops_at) {
+                // Missing values of the following entries are loaded with it.
+                match next.filter(|_| self.missing.len() < LOAD_KEYS && self.looks < LOOKS_MAX) {
+                    Some(next) => at = next,
+                    None => break (PartEnd::More, Some(stop)),
+                }
+                continue;
+            }
+            match next {
+                Ok(Some(next)) => at = next,
+                Ok(None) => {
+                    self.push_removals(segment, &mut items);
+                    break (PartEnd::Complete, None);
+                }
+                Err(_) => {
+                    self.answer.cut(&before);
+                    items.count = 0;
+                    break (PartEnd::Refused, None);
+                }
+            }
+        };
+        let SegmentItems { mut count, reduced } = items;
+        if !reduced.is_empty() && end != PartEnd::Refused {
+            self.bytes += reduced.len();
+            count = 1;
+            self.answer.push(&[], Value::Made(reduced.into()), Version::NONE);
+        }
+        Some((Part { segment, count, end }, next))
+    }
+
+    /// Adds the item of an entry, or notes that its value is missing.
+    fn visit(&mut self, segment: Segment, items: &mut SegmentItems, visited: Visited<'_>) {
+        self.looks += 1;
+        if !matches!(self.function, Function::Nothing) {
+            self.looked_bytes += visited.value().len();
+        }
+        let mut loaded_value = None;
+        if self.may_miss && visited.is_passive() {
+            let mut one = [(Bytes::copy_from_slice(visited.key()), visited.entry())];
+            let unknown = self.store.fill(segment, &mut one, self.loaded);
+            self.missing.extend(unknown.into_iter().map(|(_, place, version)| (place, version)));
+            let [(_, filled)] = one;
+            loaded_value = Some(filled);
+        }
+        if !self.missing.is_empty() || self.applied == Applied::Panicked {
+            return;
+        }
+        let (key, version) = (visited.key(), visited.version());
+        let value = match (&self.function, self.projection, loaded_value) {
+            (Function::Reduction(function, arguments), _, loaded) => {
+                let entry = loaded.unwrap_or_else(|| visited.entry());
+                if catch_panic(|| function(&mut items.reduced, key, &entry, arguments)).is_err() {
+                    self.applied = Applied::Panicked;
+                }
+                return;
+            }
+            (Function::Transform(function, arguments), _, loaded) => {
+                let entry = loaded.unwrap_or_else(|| visited.entry());
+                match catch_panic(|| function(key, &entry, arguments)) {
+                    Ok(Some(made)) => Value::Made(made),
+                    Ok(None) => return,
+                    Err(Panicked) => {
+                        self.applied = Applied::Panicked;
+                        return;
+                    }
+                }
+            }
+            (Function::Nothing, Projection::Entries, Some(loaded)) => Value::Made(loaded.value),
+            (Function::Nothing, Projection::Entries, None) => Value::Of(visited),
+            (Function::Nothing, ..) => Value::None,
+        };
+        self.bytes += key.len() + value.len();
+        items.count += 1;
+        if self.projection != Projection::Count {
+            self.answer.push(key, value, version);
+        }
+    }
+
+    /// Adds the removals under way in a segment, for a reader that removes entries. They include removals that began after the
+    /// segment's iteration, which may not have reached their keys.
+    fn push_removals(&mut self, segment: Segment, items: &mut SegmentItems) {
+        if self.projection != Projection::Removable {
+            return;
+        }
+        for record in removals_under_way(self.shared, self.cx, segment) {
+            self.bytes += record.key.len();
+            items.count += 1;
+            self.answer.push(&record.key, Value::None, record.version);
+        }
+    }
+}
+
+/// Returns the maximum number of items of a response.
+pub(crate) fn items_at_most(shared: &Shared, fetch: &Fetch) -> usize {
+    let here = usize::try_from(shared.container.len()).unwrap_or(LOOKS_MAX);
+    if fetch.projection == Projection::Count {
+        0
+    } else {
+        (fetch.items_max as usize).min(here).min(LOOKS_MAX)
+    }
+}
+
+/// Returns the estimated bytes of a response's items.
+fn room(shared: &Shared, fetch: &Fetch) -> usize {
+    let each = match fetch.projection {
+        Projection::Count => return 0,
+        Projection::Keys | Projection::Removable | Projection::Reduced => KEY_ROOM,
+        Projection::Entries => {
+            let all = shared.container.bytes() / shared.container.len().max(1);
+            all.saturating_sub(ENTRY_OVERHEAD) + ITEM_OVERHEAD
+        }
+    };
+    FETCH_BYTES.min(usize::try_from(each * u64::from(fetch.items_max)).unwrap_or(FETCH_BYTES))
+}
+
+/// Fails a request, because the store has failed.
+pub(crate) fn fail_fetch(shared: &Shared, cx: &mut Cx, from: &Address, fetch: Fetch, error: OperationError) {
+    let Fetch { iteration, nth, .. } = fetch;
+    let fetched = Fetched { failed: Some(error), ..Fetched::nothing(iteration, nth) };
+    shared.send(cx, from, Body::Fetched(fetched));
+}
+
+/// Returns whether this member responds to iterations with entries of a segment.
+pub(crate) fn is_published(shared: &Shared, cx: &Cx, segment: Segment) -> bool {
+    let is_read = shared.topology().is_some_and(|topology| {
+        usize::from(segment.0) < topology.epochs.len()
+            && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
+    });
+    is_read && shared.container.state(segment) == ContainerState::Owned
+}
+
+/// Returns the removals that an owner may not have received.
+fn removals_under_way<'c>(
+    shared: &'c Shared,
+    cx: &'c Cx,
+    segment: Segment,
+) -> impl Iterator<Item = &'c WriteRecord> {
+    let records = &shared.segments[usize::from(segment.0)].records;
+    records
+        .unfinished(cx)
+        .filter(|record| matches!(record.did, WriteEffect::Remove | WriteEffect::CopiedRemoval))
 }

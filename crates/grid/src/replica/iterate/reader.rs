@@ -11,16 +11,21 @@ use consort_group::{Address, Time};
 
 use crate::Segment;
 use crate::command::{Applied, Body, Fetch, Fetched, PartEnd};
+use crate::cx::Cx;
+use crate::cx::NodeEvent;
+use crate::cx::calls::{RESEND_AFTER, RESEND_AFTER_MAX};
+use crate::event::ListenerId;
 use crate::injected_bugs::InjectedBug;
 use crate::items::{Item, ItemRef, Items};
-use crate::node::Cx;
-use crate::node::NodeEvent;
 use crate::operation::{OperationError, ReadFrom};
 use crate::publication::{Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication};
-use crate::replica::CacheReplica;
+use crate::replica::Shared;
+use crate::replica::iterate::Iterations;
 use crate::replica::iterate::batch_builder::BatchBuilder;
+use crate::replica::iterate::publisher::items_at_most;
+use crate::replica::store::Store;
 use crate::replica::store::loads::Found;
-use crate::replica::write::caller::{RESEND_AFTER, RESEND_AFTER_MAX};
+use crate::replica::write::records::is_caller_gone;
 
 /// The limit of open iterations of a member. Each keeps a batch at most, and the keys of segments that have arrived in part.
 pub(crate) const ITERATIONS_MAX: usize = 65_536;
@@ -216,51 +221,55 @@ impl Iteration {
     }
 }
 
-impl CacheReplica {
+impl Iterations {
     /// Begins an iteration.
     pub(crate) fn iterate(
         &mut self,
+        shared: &Shared,
         id: IterationId,
         publication: Publication,
     ) -> Result<(), OperationError> {
-        if self.iterations.len() >= ITERATIONS_MAX {
+        if self.open.len() >= ITERATIONS_MAX {
             return Err(OperationError::TooManyInFlight(ITERATIONS_MAX as u64));
         }
-        self.iterations.insert(id, Iteration::new(publication, self.config.segments));
+        self.open.insert(id, Iteration::new(publication, shared.config.segments));
         Ok(())
     }
 
     pub(crate) fn unconsumed(&self, id: IterationId) -> usize {
-        self.iterations.get(&id).map_or(0, Iteration::unconsumed)
+        self.open.get(&id).map_or(0, Iteration::unconsumed)
     }
 
     pub(crate) fn asked(&self, id: IterationId) -> usize {
-        self.iterations.get(&id).map_or(0, Iteration::asked)
+        self.open.get(&id).map_or(0, Iteration::asked)
     }
 
     /// Returns whether a reader waits for items.
     pub(crate) fn has_waiting_reader(&self) -> bool {
-        self.iterations.values().any(|iteration| iteration.is_awaited)
+        self.open.values().any(|iteration| iteration.is_awaited)
     }
 
     /// Wakes all waiting readers, because the cache is closed. Their next call returns that.
-    pub(crate) fn wake_readers(&self, cx: &mut Cx) {
-        let waiting = self.iterations.iter().filter(|(_, iteration)| iteration.is_awaited);
+    pub(crate) fn wake_readers(&self, shared: &Shared, cx: &mut Cx) {
+        let waiting = self.open.iter().filter(|(_, iteration)| iteration.is_awaited);
         for (&iteration, _) in waiting {
-            cx.events.push_back(NodeEvent::Fetched { cache: self.id, iteration });
-        }
-        for listener in self.listeners.ids() {
-            cx.events.push_back(NodeEvent::Told { cache: self.id, listener });
+            cx.events.push_back(NodeEvent::Fetched { cache: shared.id, iteration });
         }
     }
 
     pub(crate) fn cancel(&mut self, id: IterationId) {
-        self.iterations.remove(&id);
+        self.open.remove(&id);
     }
 
     /// Returns the next items for a reader that has nothing else to do. All items taken before count as consumed.
-    pub(crate) fn take(&mut self, cx: &mut Cx, id: IterationId) -> Result<Next, IterationError> {
-        Ok(self.next(cx, id, usize::MAX, true)?.0)
+    pub(crate) fn take(
+        &mut self,
+        shared: &Shared,
+        store: &Store,
+        cx: &mut Cx,
+        id: IterationId,
+    ) -> Result<Next, IterationError> {
+        Ok(self.next(shared, store, cx, id, usize::MAX, true)?.0)
     }
 
     /// Returns items that have arrived; `consumed` of the answers taken before count as consumed. If there are such or the
@@ -268,21 +277,25 @@ impl CacheReplica {
     /// when it has nothing else to do. Returns, too, whether more items have arrived.
     pub(crate) fn take_ahead(
         &mut self,
+        shared: &Shared,
+        store: &Store,
         cx: &mut Cx,
         id: IterationId,
         consumed: usize,
     ) -> Result<(Next, bool), IterationError> {
-        self.next(cx, id, consumed, false)
+        self.next(shared, store, cx, id, consumed, false)
     }
 
     fn next(
         &mut self,
+        shared: &Shared,
+        store: &Store,
         cx: &mut Cx,
         id: IterationId,
         consumed: usize,
         is_idle: bool,
     ) -> Result<(Next, bool), IterationError> {
-        let Some(mut iteration) = self.iterations.remove(&id) else {
+        let Some(mut iteration) = self.open.remove(&id) else {
             return Err(OperationError::Closed.into());
         };
         iteration.note_consumed(consumed);
@@ -292,7 +305,7 @@ impl CacheReplica {
         let is_wanted = consumed > 0 || iteration.is_idle;
         let next = loop {
             if is_wanted {
-                self.ask_all(cx, id, &mut iteration);
+                self.ask_all(shared, store, cx, id, &mut iteration);
             }
             if let Some(error) = iteration.failed.take() {
                 return Err(error);
@@ -314,93 +327,39 @@ impl CacheReplica {
                 }
             }
         };
-        self.iterations.insert(id, iteration);
+        self.open.insert(id, iteration);
         Ok(next)
     }
 
     /// Sends a request on every idle lane; on the reader's own only if the reader is idle, too. New lanes are made while there
     /// are segments and members for them.
-    fn ask_all(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration) {
+    fn ask_all(
+        &self,
+        shared: &Shared,
+        store: &Store,
+        cx: &mut Cx,
+        id: IterationId,
+        iteration: &mut Iteration,
+    ) {
         iteration.lanes.retain(|lane| !(lane.segments.is_empty() && matches!(lane.state, LaneState::Idle)));
-        self.make_lanes(cx, iteration);
+        make_lanes(shared, cx, iteration);
         for nth in 0..iteration.lanes.len() {
             let lane = &iteration.lanes[nth];
             if matches!(lane.state, LaneState::Idle) && (iteration.is_idle || lane.member != cx.local) {
-                self.ask_lane(cx, id, iteration, nth);
+                self.ask_lane(shared, store, cx, id, iteration, nth);
             }
         }
     }
 
-    fn make_lanes(&self, cx: &Cx, iteration: &mut Iteration) {
-        let Some(topology) = self.topology() else { return };
-        if iteration.todo.is_empty() || self.is_restoring() {
-            return;
-        }
-        let lanes_max = iteration.publication.lanes.clamp(1, LANES_MAX);
-        let mut of: BTreeMap<Address, VecDeque<Segment>> = BTreeMap::new();
-        let readers = topology.read_owners();
-        let mut empty = Vec::new();
-        for &segment in &iteration.todo {
-            if let Some(error) = self.refusal(topology, segment, false) {
-                if cx.has(InjectedBug::AwayPassedOver) {
-                    empty.push(segment);
-                    continue;
-                }
-                iteration.failed = Some(error.into());
-                return;
-            }
-            let mut owners = crate::replica::write::caller::present(topology, readers.owners(segment));
-            // In invalidation mode, every member has its own entries and is its own primary.
-            let is_nearest = iteration.publication.from == ReadFrom::Nearest || self.is_invalidation();
-            // The owner with the fewest segments so far: lanes of equal length bring more at the same time.
-            let load =
-                |owner: &&Address| (*owner != &cx.local).then(|| of.get(*owner).map_or(0, VecDeque::len));
-            let giver = if is_nearest { owners.min_by_key(load) } else { owners.next() };
-            let Some(giver) = giver else {
-                // The segment has no owner: its entries are lost, or it never had any.
-                empty.push(segment);
-                continue;
-            };
-            of.entry(giver.clone()).or_default().push_back(segment);
-        }
-        for segment in empty {
-            iteration.todo.remove(&segment);
-        }
-        // A member that has a lane gets more segments when that lane is done.
-        of.retain(|member, _| !iteration.lanes.iter().any(|lane| lane.member == *member));
-        let free = lanes_max.saturating_sub(iteration.lanes.len());
-        // The reader's own segments come first because they cost no request.
-        let mut givers: Vec<(Address, VecDeque<Segment>)> = of.into_iter().collect();
-        givers.sort_by_key(|(member, _)| *member != cx.local);
-        if givers.is_empty() {
-            return;
-        }
-        let is_first = iteration.lanes.is_empty();
-        let count = if is_first { givers.len().min(lanes_max) } else { lanes_max };
-        let batch = iteration.publication.batch.max(1);
-        let has_own = is_first && count > 1 && givers[0].0 == cx.local;
-        let own = if has_own { batch.div_ceil(OWN_PART) } else { 0 };
-        let each = if has_own { (batch - own).div_ceil(count - 1) } else { batch.div_ceil(count) };
-        for (member, mut segments) in givers.into_iter().take(free) {
-            let used: usize = iteration.lanes.iter().map(|lane| lane.share).sum();
-            if used >= batch {
-                break;
-            }
-            for segment in &segments {
-                iteration.todo.remove(segment);
-            }
-            let share = if own > 0 && member == cx.local { own } else { each.min(batch - used) };
-            let is_alone = lanes_max == 1 && member != cx.local && share > 1 && segments.len() > 1;
-            if is_alone {
-                let rest = segments.split_off(segments.len() / 2);
-                iteration.lanes.push(Lane::new(member.clone(), rest, (share / 2).min(SEQUENTIAL_BATCH_MAX)));
-            }
-            let share = if is_alone { share.div_ceil(2).min(SEQUENTIAL_BATCH_MAX) } else { share };
-            iteration.lanes.push(Lane::new(member, segments, share));
-        }
-    }
-
-    fn ask_lane(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration, nth: usize) {
+    fn ask_lane(
+        &self,
+        shared: &Shared,
+        store: &Store,
+        cx: &mut Cx,
+        id: IterationId,
+        iteration: &mut Iteration,
+        nth: usize,
+    ) {
         if cx.has(InjectedBug::GivenForgotten) {
             iteration.given.values_mut().for_each(|given| given.before.clear());
         }
@@ -422,28 +381,44 @@ impl CacheReplica {
             is_only: iteration.publication.lanes <= 1,
         };
         lane.state = LaneState::Asked { nth: asked, at: cx.now, patience };
-        if lane.member == cx.local && self.container.passive_len() == 0 && !self.is_costly(&fetch) {
+        if lane.member == cx.local && shared.container.passive_len() == 0 && !self.is_costly(&fetch) {
             let local = cx.local.clone();
-            let mut answer = BatchBuilder::here(self.items_at_most(&fetch), iteration.publication.whole);
-            let fetched = self.fetch(cx, fetch, &Found::new(), &mut Vec::new(), &mut answer);
+            let mut answer = BatchBuilder::here(items_at_most(shared, &fetch), iteration.publication.whole);
+            let (fetched, _) = self.fetch(shared, store, cx, fetch, &Found::new(), &mut answer);
             accept(iteration, &local, answer.with(fetched));
         } else {
             let member = lane.member.clone();
-            self.send(cx, &member, Body::Fetch(fetch));
+            shared.send(cx, &member, Body::Fetch(fetch));
         }
     }
 
-    /// Handles an answer.
-    pub(crate) fn handle_fetched(&mut self, cx: &mut Cx, from: &Address, fetched: Fetched) {
+    /// Handles an answer. `listener_of` returns the listener whose present entries an iteration reads.
+    pub(crate) fn handle_fetched(
+        &mut self,
+        shared: &Shared,
+        store: &Store,
+        cx: &mut Cx,
+        from: &Address,
+        fetched: Fetched,
+        listener_of: impl Fn(IterationId) -> Option<ListenerId>,
+    ) {
         let id = IterationId(fetched.iteration);
-        let Some(mut iteration) = self.iterations.remove(&id) else { return };
+        let Some(mut iteration) = self.open.remove(&id) else { return };
         accept(&mut iteration, from, fetched);
-        self.advance(cx, id, &mut iteration);
-        self.iterations.insert(id, iteration);
+        self.advance(shared, store, cx, id, &mut iteration, &listener_of);
+        self.open.insert(id, iteration);
     }
 
     /// Advances the iteration as far as possible without the reader, and notifies a waiting reader of items.
-    fn advance(&self, cx: &mut Cx, id: IterationId, iteration: &mut Iteration) {
+    fn advance(
+        &self,
+        shared: &Shared,
+        store: &Store,
+        cx: &mut Cx,
+        id: IterationId,
+        iteration: &mut Iteration,
+        listener_of: impl Fn(IterationId) -> Option<ListenerId>,
+    ) {
         if !iteration.is_awaited {
             return;
         }
@@ -458,7 +433,7 @@ impl CacheReplica {
                     is_changed = true;
                 }
             }
-            self.ask_all(cx, id, iteration);
+            self.ask_all(shared, store, cx, id, iteration);
             if iteration.is_over() {
                 break true;
             }
@@ -469,8 +444,8 @@ impl CacheReplica {
         };
         if is_ready {
             iteration.is_awaited = false;
-            let cache = self.id;
-            cx.events.push_back(match self.listeners.of_walk(id) {
+            let cache = shared.id;
+            cx.events.push_back(match listener_of(id) {
                 Some(listener) => NodeEvent::Told { cache, listener },
                 None => NodeEvent::Fetched { cache, iteration: id },
             });
@@ -479,10 +454,16 @@ impl CacheReplica {
 
     /// Gives up lanes whose member has gone, and repeats requests that have no answer for long. Runs after a new topology and
     /// periodically.
-    pub(crate) fn tick_iterations(&mut self, cx: &mut Cx) {
-        for (id, mut iteration) in std::mem::take(&mut self.iterations) {
-            let Some(topology) = self.topology() else {
-                self.iterations.insert(id, iteration);
+    pub(crate) fn tick_iterations(
+        &mut self,
+        shared: &Shared,
+        store: &Store,
+        cx: &mut Cx,
+        listener_of: impl Fn(IterationId) -> Option<ListenerId>,
+    ) {
+        for (id, mut iteration) in std::mem::take(&mut self.open) {
+            let Some(topology) = shared.topology() else {
+                self.open.insert(id, iteration);
                 continue;
             };
             let mut nth = 0;
@@ -491,7 +472,7 @@ impl CacheReplica {
                 // An unreachable member may return later; until then other owners have the same entries, or the segment may not
                 // be read.
                 let is_gone =
-                    Self::is_caller_gone(topology, &lane.member) || topology.away().contains(&lane.member);
+                    is_caller_gone(topology, &lane.member) || topology.away().contains(&lane.member);
                 match lane.state {
                     LaneState::Asked { .. } if is_gone => {
                         let lane = iteration.lanes.remove(nth);
@@ -500,7 +481,7 @@ impl CacheReplica {
                         continue;
                     }
                     LaneState::Asked { at, patience, .. } if cx.now.since(at) >= patience => {
-                        self.ask_lane(cx, id, &mut iteration, nth);
+                        self.ask_lane(shared, store, cx, id, &mut iteration, nth);
                     }
                     // The items that it has sent are valid; the rest is requested from another owner.
                     LaneState::Ready { .. } | LaneState::Taken { .. } if is_gone => {
@@ -513,9 +494,95 @@ impl CacheReplica {
                 }
                 nth += 1;
             }
-            self.advance(cx, id, &mut iteration);
-            self.iterations.insert(id, iteration);
+            self.advance(shared, store, cx, id, &mut iteration, &listener_of);
+            self.open.insert(id, iteration);
         }
+    }
+}
+
+fn make_lanes(shared: &Shared, cx: &Cx, iteration: &mut Iteration) {
+    let Some(topology) = shared.topology() else { return };
+    if iteration.todo.is_empty() || shared.is_restoring() {
+        return;
+    }
+    let lanes_max = iteration.publication.lanes.clamp(1, LANES_MAX);
+    let mut of: BTreeMap<Address, VecDeque<Segment>> = BTreeMap::new();
+    let readers = topology.read_owners();
+    let mut empty = Vec::new();
+    for &segment in &iteration.todo {
+        if let Some(error) = shared.refusal(topology, segment, false) {
+            if cx.has(InjectedBug::AwayPassedOver) {
+                empty.push(segment);
+                continue;
+            }
+            iteration.failed = Some(error.into());
+            return;
+        }
+        let mut owners = crate::replica::write::caller::present(topology, readers.owners(segment));
+        // In invalidation mode, every member has its own entries and is its own primary.
+        let is_nearest = iteration.publication.from == ReadFrom::Nearest || shared.is_invalidation();
+        // The owner with the fewest segments so far: lanes of equal length bring more at the same time.
+        let load = |owner: &&Address| (*owner != &cx.local).then(|| of.get(*owner).map_or(0, VecDeque::len));
+        let giver = if is_nearest { owners.min_by_key(load) } else { owners.next() };
+        let Some(giver) = giver else {
+            // The segment has no owner: its entries are lost, or it never had any.
+            empty.push(segment);
+            continue;
+        };
+        of.entry(giver.clone()).or_default().push_back(segment);
+    }
+    for segment in empty {
+        iteration.todo.remove(&segment);
+    }
+    // A member that has a lane gets more segments when that lane is done.
+    of.retain(|member, _| !iteration.lanes.iter().any(|lane| lane.member == *member));
+    let free = lanes_max.saturating_sub(iteration.lanes.len());
+    // The reader's own segments come first because they cost no request.
+    let mut givers: Vec<(Address, VecDeque<Segment>)> = of.into_iter().collect();
+    givers.sort_by_key(|(member, _)| *member != cx.local);
+    if givers.is_empty() {
+        return;
+    }
+    let is_first = iteration.lanes.is_empty();
+    let count = if is_first { givers.len().min(lanes_max) } else { lanes_max };
+    let batch = iteration.publication.batch.max(1);
+    let has_own = is_first && count > 1 && givers[0].0 == cx.local;
+    let own = if has_own { batch.div_ceil(OWN_PART) } else { 0 };
+    let each = if has_own { (batch - own).div_ceil(count - 1) } else { batch.div_ceil(count) };
+    for (member, mut segments) in givers.into_iter().take(free) {
+        let used: usize = iteration.lanes.iter().map(|lane| lane.share).sum();
+        if used >= batch {
+            break;
+        }
+        for segment in &segments {
+            iteration.todo.remove(segment);
+        }
+        let share = if own > 0 && member == cx.local { own } else { each.min(batch - used) };
+        let is_alone = lanes_max == 1 && member != cx.local && share > 1 && segments.len() > 1;
+        if is_alone {
+            let rest = segments.split_off(segments.len() / 2);
+            iteration.lanes.push(Lane::new(member.clone(), rest, (share / 2).min(SEQUENTIAL_BATCH_MAX)));
+        }
+        let share = if is_alone { share.div_ceil(2).min(SEQUENTIAL_BATCH_MAX) } else { share };
+        iteration.lanes.push(Lane::new(member, segments, share));
+    }
+}
+
+/// Returns why an iteration fails whose answer has no items.
+fn failure_of(
+    publication: &Publication,
+    from: &Address,
+    failed: Option<OperationError>,
+    applied: Applied,
+) -> IterationError {
+    if let Some(error) = failed {
+        return error.into();
+    }
+    let name = publication.transform.as_ref().map_or_else(|| Arc::from(""), |one| one.name.clone());
+    let member = from.clone().into();
+    match applied {
+        Applied::Panicked => IterationError::Panicked { member, name },
+        Applied::Unknown | Applied::Done => IterationError::UnknownTransform { member, name },
     }
 }
 
@@ -526,18 +593,8 @@ fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
         lane.member == *from && matches!(lane.state, LaneState::Asked { nth: asked, .. } if asked == nth)
     };
     let Some(at) = iteration.lanes.iter().position(is_it) else { return };
-    if let Some(error) = failed {
-        iteration.failed = Some(error.into());
-        return;
-    }
-    if applied != Applied::Done {
-        let name =
-            iteration.publication.transform.as_ref().map_or_else(|| Arc::from(""), |one| one.name.clone());
-        let member = from.clone().into();
-        iteration.failed = Some(match applied {
-            Applied::Panicked => IterationError::Panicked { member, name },
-            Applied::Unknown | Applied::Done => IterationError::UnknownTransform { member, name },
-        });
+    if failed.is_some() || applied != Applied::Done {
+        iteration.failed = Some(failure_of(&iteration.publication, from, failed, applied));
         return;
     }
     let remembers = iteration.publication.guarantee == Guarantee::ExactlyOnce;

@@ -12,16 +12,17 @@ use consort_group::{Address, Time};
 
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
 use crate::container::{ChunkLimits, Cursor};
+use crate::cx::Cx;
 use crate::history::{Lineage, SegmentHistory};
 use crate::injected_bugs::InjectedBug;
 use crate::merge::{KeyState, MergePolicy, PartitionSide, Resolution, SideId, decide};
-use crate::node::Cx;
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
+use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, LOAD_KEYS};
 use crate::replica::transfer::state_consumer::PULL_AGAIN_AFTER;
 use crate::replica::write::primary::Origin;
 use crate::replica::write::records::{WriteEffect, WriteRecord};
-use crate::replica::{CacheReplica, Installed};
+use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
 /// The state from before the merge of a member that has rejoined.
@@ -85,7 +86,7 @@ impl PartitionEntries {
     }
 }
 
-impl CacheReplica {
+impl Shared {
     /// Returns whether the cache's configuration allows merges.
     pub(crate) fn merges(&self) -> bool {
         self.config.partitions == PartitionHandling::AllowReadWrites
@@ -178,32 +179,6 @@ impl CacheReplica {
         newest
     }
 
-    /// Freezes the state of this member, which has continued in a partition of its own. The other partition adds it to the
-    /// topology, and merges its entries.
-    pub(crate) fn freeze(&mut self, cx: &mut Cx, since: u32) {
-        let Some(installed) = self.installed.take() else { return };
-        let frozen = match self.frozen.take() {
-            Some(frozen) => PreMergeState { since, ..frozen },
-            None => {
-                let partial = self.transfer.lacking(&installed.topology);
-                PreMergeState { since, topology: installed.topology, partial }
-            }
-        };
-        self.frozen = Some(frozen);
-        for segment in (0..self.config.segments).map(Segment) {
-            self.container.set_readable(segment, false);
-            let state = self.state(segment);
-            *state = crate::replica::SegmentState {
-                history: std::mem::take(&mut state.history),
-                ..Default::default()
-            };
-        }
-        self.transfer = Default::default();
-        self.merge = Merge::default();
-        self.begin_listening_anew(cx);
-        self.abandon_writes(cx);
-    }
-
     /// Drops the frozen state when its merge is over.
     pub(crate) fn thaw(&mut self, topology: &Topology) {
         let is_over =
@@ -213,217 +188,11 @@ impl CacheReplica {
         }
     }
 
-    /// Determines, for a new topology, which segments this member has to merge.
-    pub(crate) fn plan_merge(&mut self, cx: &mut Cx) {
-        let Some(installed) = &self.installed else { return };
-        let topology = &installed.topology;
-        if topology.merging.is_empty() {
-            self.merge = Merge::default();
-            return;
-        }
-        let merge = &mut self.merge;
-        merge.todo.clear();
-        for segment in installed.writes.segments() {
-            if installed.writes.primary(segment) != Some(&cx.local) {
-                merge.active.remove(&segment);
-                merge.done.remove(&segment);
-                continue;
-            }
-            let done = merge.done.entry(segment).or_default();
-            let left = topology.merging.iter().filter(|side| !done.contains(&side.id()));
-            let left: Vec<SideId> = left.map(PartitionSide::id).collect();
-            match merge.active.get_mut(&segment) {
-                Some(active) if active.iter().map(|one| one.side.id()).eq(left.iter().copied()) => {
-                    for collection in active.iter_mut().filter(|one| !one.is_complete()) {
-                        let first = collection.givers.front().cloned();
-                        collection.givers.retain(|giver| topology.contains(giver));
-                        if collection.givers.front() != first.as_ref() {
-                            collection.begin_again();
-                            collection.asked = Time::ZERO;
-                        }
-                    }
-                }
-                _ => {
-                    merge.active.remove(&segment);
-                    if !left.is_empty() {
-                        merge.todo.push_back(segment);
-                    }
-                }
-            }
-        }
-        self.resume_merge(cx);
-    }
-
-    /// Repeats overdue requests, and resumes merges that were waiting.
-    pub(crate) fn tick_merge(&mut self, cx: &mut Cx) {
-        if self.topology().is_none_or(|topology| topology.merging.is_empty()) {
-            return;
-        }
-        // The requests to the store may have been dropped.
-        self.merge.loading.clear();
-        let mut asks = Vec::new();
-        for (segment, collections) in &mut self.merge.active {
-            for collection in collections.iter_mut().filter(|one| !one.is_complete()) {
-                if cx.now.since(collection.asked) >= PULL_AGAIN_AFTER {
-                    // Another member of the partition may respond.
-                    collection.begin_again();
-                    collection.givers.rotate_left(1);
-                    collection.asked = cx.now;
-                    asks.push((*segment, collection.side.id()));
-                }
-            }
-        }
-        for (segment, side) in asks {
-            self.collect(cx, segment, side);
-        }
-        self.resume_merge(cx);
-    }
-
-    /// Merges complete segments, requests more, and reports to the coordinator when all segments are merged.
-    fn resume_merge(&mut self, cx: &mut Cx) {
-        loop {
-            let is_ready =
-                |collections: &[PartitionEntries]| collections.iter().all(PartitionEntries::is_complete);
-            let ready = self.merge.active.iter().filter(|(_, collections)| is_ready(collections));
-            let ready: Vec<Segment> = ready.map(|(segment, _)| *segment).collect();
-            for segment in ready {
-                self.merge_segment(cx, segment);
-            }
-            if self.merge.active.len() >= cx.pulls_max {
-                return;
-            }
-            let Some(segment) = self.merge.todo.pop_front() else { break };
-            self.begin_merging(cx, segment);
-        }
-        if self.merge.active.is_empty() {
-            self.tell_coordinator(cx, ToCoordinator::Merged);
-        }
-    }
-
-    fn begin_merging(&mut self, cx: &mut Cx, segment: Segment) {
-        let Some(topology) = self.topology() else { return };
-        let done = self.merge.done.get(&segment);
-        let left = topology.merging.iter().filter(|side| done.is_none_or(|done| !done.contains(&side.id())));
-        let collections: Vec<PartitionEntries> = left
-            .map(|side| PartitionEntries {
-                givers: side.givers(segment).filter(|giver| topology.contains(giver)).cloned().collect(),
-                side: side.clone(),
-                cursor: None,
-                asked: cx.now,
-                entries: BTreeMap::new(),
-                history: None,
-            })
-            .collect();
-        let sides: Vec<SideId> = collections.iter().map(|one| one.side.id()).collect();
-        self.merge.active.insert(segment, collections);
-        for side in sides {
-            self.collect(cx, segment, side);
-        }
-    }
-
-    fn collection(&mut self, segment: Segment, side: SideId) -> Option<&mut PartitionEntries> {
-        self.merge.active.get_mut(&segment)?.iter_mut().find(|one| one.side.id() == side)
-    }
-
-    fn collect(&mut self, cx: &mut Cx, segment: Segment, side: SideId) {
-        let bytes_max = cx.chunk_bytes;
-        let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
-            return;
-        };
-        let Some(giver) = collection.givers.front().cloned() else { return };
-        let cursor = collection.cursor;
-        let pull = Pull { rebalance: 0, side: Some(side), segment, cursor, bytes_max };
-        self.send(cx, &giver, Body::Pull(pull));
-    }
-
     /// Returns whether this member keeps its entries of a segment for the merge of this partition. It has none of a segment whose
     /// state transfer was incomplete: the sender has all of the segment, and is in another partition.
     pub(crate) fn is_kept_for(&self, side: SideId, segment: Segment) -> bool {
         let frozen = self.frozen.as_ref().filter(|frozen| frozen.since == side.0);
         frozen.is_some_and(|frozen| !frozen.partial.contains(&segment))
-    }
-
-    pub(crate) fn handle_collected(&mut self, cx: &mut Cx, from: &Address, side: SideId, chunk: Chunk) {
-        let now = cx.now;
-        let Chunk { segment, cursor, entries, next, history, is_refused, .. } = chunk;
-        let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
-            return;
-        };
-        if collection.givers.front() != Some(from) {
-            return;
-        }
-        if is_refused {
-            collection.begin_again();
-            collection.givers.pop_front();
-        } else if cursor != collection.cursor {
-            // The chunk responds to a request from before all requests were repeated.
-            return;
-        } else {
-            collection.entries.extend(entries.parts().map(|(key, stored)| (key, stored.into_entry(now))));
-            collection.cursor = next;
-            collection.history = history.filter(|_| next.is_none());
-        }
-        collection.asked = now;
-        if collection.is_complete() {
-            self.resume_merge(cx);
-        } else {
-            self.collect(cx, segment, side);
-        }
-    }
-
-    /// Decides key by key for a segment that is received completely. Changes beyond the limit of concurrent operations are left
-    /// for later.
-    fn merge_segment(&mut self, cx: &mut Cx, segment: Segment) {
-        let is_ready = self.state(segment).is_open() && self.is_primary(&cx.local, segment);
-        if !is_ready || self.merge.loading.contains(&segment) {
-            return;
-        }
-        let Some(mut collections) = self.merge.active.remove(&segment) else { return };
-        let mut keys: BTreeSet<Bytes> = BTreeSet::new();
-        for collection in &collections {
-            keys.extend(collection.entries.keys().cloned());
-            keys.extend(collection.history.iter().flat_map(|history| history.removals.keys().cloned()));
-        }
-        let mut keys = keys.into_iter();
-        while let Some(key) = keys.next() {
-            if self.lacks_value(segment, &key) {
-                let lacking = std::iter::once(key).chain(keys).filter(|key| self.lacks_value(segment, key));
-                let version = |key: &Bytes| self.container.version_of(segment, key);
-                let asked =
-                    lacking.take(LOAD_KEYS).map(|key| ((segment, key.clone()), version(&key))).collect();
-                self.merge.active.insert(segment, collections);
-                self.merge.loading.insert(segment);
-                return self.load(cx, asked, AwaitingLoad::Merge(segment));
-            }
-            if cx.calls.is_full() {
-                self.merge.active.insert(segment, collections);
-                return;
-            }
-            self.merge_key(cx, segment, &key, &collections);
-            for collection in &mut collections {
-                collection.entries.remove(&key);
-                let Some(history) = &mut collection.history else { continue };
-                let Some(version) = history.removals.remove(&key) else { continue };
-                let own = &mut self.segments[usize::from(segment.0)].history;
-                // If both partitions removed the key, a member that has seen their removal need not have seen ours.
-                let is_over = own.removals.get(&key).is_none_or(|removed| history.has_seen(*removed, own));
-                if is_over && self.container.peek(segment, &key).is_none() {
-                    // A member that split from that partition earlier may still have the removed entry.
-                    own.note_absent(&key, version);
-                }
-            }
-        }
-        if !cx.has(InjectedBug::SeenForgotten) {
-            // This partition has seen all writes that the merged partitions have seen, including those of partitions that rejoin
-            // later.
-            for history in collections.iter().filter_map(|one| one.history.as_ref()) {
-                self.state(segment).history.learn(history);
-            }
-        }
-        let history = self.state(segment).history.clone();
-        self.send_history(cx, segment, history);
-        let sides = collections.iter().map(|collection| collection.side.id());
-        self.merge.done.entry(segment).or_default().extend(sides);
     }
 
     /// Sends the history of this partition to the other owners of a segment. They may become primary, or send the segment to new
@@ -483,31 +252,120 @@ impl CacheReplica {
             self.state(segment).history.learn(history);
         }
     }
+}
 
-    fn lacks_value(&self, segment: Segment, key: &[u8]) -> bool {
-        let Some(persistence) = &self.persistence else { return false };
-        let Some(entry) = self.container.peek(segment, key).filter(|entry| entry.is_passive()) else {
-            return false;
+impl CacheReplica {
+    /// Freezes the state of this member, which has continued in a partition of its own. The other partition adds it to the
+    /// topology, and merges its entries.
+    pub(crate) fn freeze(&mut self, cx: &mut Cx, since: u32) {
+        let Some(installed) = self.shared.installed.take() else { return };
+        let frozen = match self.shared.frozen.take() {
+            Some(frozen) => PreMergeState { since, ..frozen },
+            None => {
+                let partial = self.transfer.lacking(&installed.topology);
+                PreMergeState { since, topology: installed.topology, partial }
+            }
         };
-        let place = (segment, Bytes::copy_from_slice(key));
-        persistence.value_of(&place, entry.version).is_none()
+        self.shared.frozen = Some(frozen);
+        for segment in (0..self.shared.config.segments).map(Segment) {
+            self.shared.container.set_readable(segment, false);
+            let state = self.shared.state(segment);
+            *state = crate::replica::SegmentState {
+                history: std::mem::take(&mut state.history),
+                ..Default::default()
+            };
+        }
+        self.transfer = Default::default();
+        self.merge = Merge::default();
+        self.listeners.begin_listening_anew(&self.shared, &mut self.iterations, cx);
+        self.shared.abandon_writes(cx);
     }
 
-    /// Resumes the merge of a segment whose values are loaded, or notes that they cannot be loaded now.
-    pub(crate) fn merge_loaded(&mut self, cx: &mut Cx, segment: Segment, is_loaded: bool) {
-        self.merge.loading.remove(&segment);
-        if is_loaded {
-            self.resume_merge(cx);
+    /// Merges complete segments, requests more, and reports to the coordinator when all segments are merged.
+    pub(crate) fn resume_merge(&mut self, cx: &mut Cx) {
+        loop {
+            let is_ready =
+                |collections: &[PartitionEntries]| collections.iter().all(PartitionEntries::is_complete);
+            let ready = self.merge.active.iter().filter(|(_, collections)| is_ready(collections));
+            let ready: Vec<Segment> = ready.map(|(segment, _)| *segment).collect();
+            for segment in ready {
+                self.merge_segment(cx, segment);
+            }
+            if self.merge.active.len() >= cx.pulls_max {
+                return;
+            }
+            let Some(segment) = self.merge.todo.pop_front() else { break };
+            self.merge.begin_merging(&self.shared, cx, segment);
+        }
+        if self.merge.active.is_empty() {
+            self.shared.tell_coordinator(cx, ToCoordinator::Merged);
         }
     }
 
+    /// Decides key by key for a segment that is received completely. Changes beyond the limit of concurrent operations are left
+    /// for later.
+    fn merge_segment(&mut self, cx: &mut Cx, segment: Segment) {
+        let is_ready = self.shared.state(segment).is_open() && self.shared.is_primary(&cx.local, segment);
+        if !is_ready || self.merge.loading.contains(&segment) {
+            return;
+        }
+        let Some(mut collections) = self.merge.active.remove(&segment) else { return };
+        let mut keys: BTreeSet<Bytes> = BTreeSet::new();
+        for collection in &collections {
+            keys.extend(collection.entries.keys().cloned());
+            keys.extend(collection.history.iter().flat_map(|history| history.removals.keys().cloned()));
+        }
+        let mut keys = keys.into_iter();
+        while let Some(key) = keys.next() {
+            if self.store.lacks_value(&self.shared, segment, &key) {
+                let lacking = std::iter::once(key)
+                    .chain(keys)
+                    .filter(|key| self.store.lacks_value(&self.shared, segment, key));
+                let version = |key: &Bytes| self.shared.container.version_of(segment, key);
+                let asked =
+                    lacking.take(LOAD_KEYS).map(|key| ((segment, key.clone()), version(&key))).collect();
+                self.merge.active.insert(segment, collections);
+                self.merge.loading.insert(segment);
+                return self.store.load(&self.shared, cx, asked, AwaitingLoad::Merge(segment));
+            }
+            if cx.calls.is_full() {
+                self.merge.active.insert(segment, collections);
+                return;
+            }
+            self.merge_key(cx, segment, &key, &collections);
+            for collection in &mut collections {
+                collection.entries.remove(&key);
+                let Some(history) = &mut collection.history else { continue };
+                let Some(version) = history.removals.remove(&key) else { continue };
+                let own = &mut self.shared.segments[usize::from(segment.0)].history;
+                // If both partitions removed the key, a member that has seen their removal need not have seen ours.
+                let is_over = own.removals.get(&key).is_none_or(|removed| history.has_seen(*removed, own));
+                if is_over && self.shared.container.peek(segment, &key).is_none() {
+                    // A member that split from that partition earlier may still have the removed entry.
+                    own.note_absent(&key, version);
+                }
+            }
+        }
+        if !cx.has(InjectedBug::SeenForgotten) {
+            // This partition has seen all writes that the merged partitions have seen, including those of partitions that rejoin
+            // later.
+            for history in collections.iter().filter_map(|one| one.history.as_ref()) {
+                self.shared.state(segment).history.learn(history);
+            }
+        }
+        let history = self.shared.state(segment).history.clone();
+        self.shared.send_history(cx, segment, history);
+        let sides = collections.iter().map(|collection| collection.side.id());
+        self.merge.done.entry(segment).or_default().extend(sides);
+    }
+
     fn merge_key(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, collections: &[PartitionEntries]) {
-        let history = &self.segments[usize::from(segment.0)].history;
-        let own = match self.kept(cx.now, segment, key) {
+        let history = &self.shared.segments[usize::from(segment.0)].history;
+        let own = match self.store.kept(&self.shared, cx.now, segment, key) {
             Some(entry) => KeyState::Entry(Stored::of(entry, cx.now)),
             // An expired entry counts as removed by its caller: an older entry must not return.
             None => {
-                let expired = self.container.peek(segment, key).map(|entry| entry.version);
+                let expired = self.shared.container.peek(segment, key).map(|entry| entry.version);
                 let gone = history.removals.get(key).copied().max(expired);
                 gone.map_or(KeyState::Nothing, KeyState::Removed)
             }
@@ -533,7 +391,7 @@ impl CacheReplica {
         let has_seen = |side: usize, other: usize| {
             history_of(side).has_seen(standings[other].version(), history_of(other))
         };
-        let mut policy = &self.config.merge;
+        let mut policy = &self.shared.config.merge;
         if cx.has(InjectedBug::PolicyIgnored) {
             policy = &MergePolicy::PreferredAlways;
         }
@@ -551,13 +409,13 @@ impl CacheReplica {
             },
             Resolution::Put(value, lifetime) => Change::Put { value, lifetime },
             Resolution::Remove if !matches!(own, KeyState::Entry(_)) => {
-                let version = self.next_version(segment);
-                self.state(segment).history.note(version);
+                let version = self.shared.next_version(segment);
+                self.shared.state(segment).history.note(version);
                 return self.copy(cx, segment, key, KeyState::Removed(version));
             }
             Resolution::Remove => Change::Remove,
         };
-        let number = self.open_own(cx, segment, key);
+        let number = self.shared.open_own(cx, segment, key);
         let operation = OperationId { caller: cx.local.clone(), number };
         let write = Write { condition: Condition::Always, change, wants_previous: false };
         self.execute(cx, segment, operation, key.clone(), write, Origin::Merge);
@@ -571,8 +429,9 @@ impl CacheReplica {
             KeyState::Entry(stored) => Effect::Copy(stored),
             KeyState::Removed(_) | KeyState::Nothing => Effect::CopyRemoval,
         };
-        let operation = OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, key) };
-        self.apply(cx, segment, key, version, effect.clone());
+        let operation =
+            OperationId { caller: cx.local.clone(), number: self.shared.open_own(cx, segment, key) };
+        self.store.apply(&mut self.shared, cx, segment, key, version, effect.clone());
         let written = Written { is_done: true, was_present: false, version, previous: None };
         let outcome = Outcome::Written(written);
         let record = WriteRecord {
@@ -584,7 +443,7 @@ impl CacheReplica {
             // Silent also when the record is sent again: listeners receive a gap event when the merge is over.
             skips_listeners: true,
         };
-        self.state(segment).records.push(record, &cx.watermarks);
+        self.shared.state(segment).records.push(record, &cx.watermarks);
         let backup = Backup {
             segment,
             finished: cx.watermarks.of(&operation.caller),
@@ -598,5 +457,161 @@ impl CacheReplica {
             skips_listeners: true,
         };
         self.back_up(cx, backup);
+    }
+}
+
+impl Merge {
+    /// Determines, for a new topology, which segments this member has to merge. Returns whether the merge is to be resumed.
+    pub(crate) fn plan_merge(&mut self, shared: &Shared, cx: &Cx) -> bool {
+        let Some(installed) = &shared.installed else { return false };
+        let topology = &installed.topology;
+        if topology.merging.is_empty() {
+            *self = Self::default();
+            return false;
+        }
+        self.todo.clear();
+        for segment in installed.writes.segments() {
+            if installed.writes.primary(segment) != Some(&cx.local) {
+                self.active.remove(&segment);
+                self.done.remove(&segment);
+                continue;
+            }
+            let done = self.done.entry(segment).or_default();
+            let left = topology.merging.iter().filter(|side| !done.contains(&side.id()));
+            let left: Vec<SideId> = left.map(PartitionSide::id).collect();
+            match self.active.get_mut(&segment) {
+                Some(active) if active.iter().map(|one| one.side.id()).eq(left.iter().copied()) => {
+                    for collection in active.iter_mut().filter(|one| !one.is_complete()) {
+                        let first = collection.givers.front().cloned();
+                        collection.givers.retain(|giver| topology.contains(giver));
+                        if collection.givers.front() != first.as_ref() {
+                            collection.begin_again();
+                            collection.asked = Time::ZERO;
+                        }
+                    }
+                }
+                _ => {
+                    self.active.remove(&segment);
+                    if !left.is_empty() {
+                        self.todo.push_back(segment);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Repeats overdue requests. Returns whether the merge is to be resumed.
+    pub(crate) fn tick_merge(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
+        if shared.topology().is_none_or(|topology| topology.merging.is_empty()) {
+            return false;
+        }
+        // The requests to the store may have been dropped.
+        self.loading.clear();
+        let mut asks = Vec::new();
+        for (segment, collections) in &mut self.active {
+            for collection in collections.iter_mut().filter(|one| !one.is_complete()) {
+                if cx.now.since(collection.asked) >= PULL_AGAIN_AFTER {
+                    // Another member of the partition may respond.
+                    collection.begin_again();
+                    collection.givers.rotate_left(1);
+                    collection.asked = cx.now;
+                    asks.push((*segment, collection.side.id()));
+                }
+            }
+        }
+        for (segment, side) in asks {
+            self.collect(shared, cx, segment, side);
+        }
+        true
+    }
+
+    fn begin_merging(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment) {
+        let Some(topology) = shared.topology() else { return };
+        let done = self.done.get(&segment);
+        let left = topology.merging.iter().filter(|side| done.is_none_or(|done| !done.contains(&side.id())));
+        let collections: Vec<PartitionEntries> = left
+            .map(|side| PartitionEntries {
+                givers: side.givers(segment).filter(|giver| topology.contains(giver)).cloned().collect(),
+                side: side.clone(),
+                cursor: None,
+                asked: cx.now,
+                entries: BTreeMap::new(),
+                history: None,
+            })
+            .collect();
+        let sides: Vec<SideId> = collections.iter().map(|one| one.side.id()).collect();
+        self.active.insert(segment, collections);
+        for side in sides {
+            self.collect(shared, cx, segment, side);
+        }
+    }
+
+    fn collection(&mut self, segment: Segment, side: SideId) -> Option<&mut PartitionEntries> {
+        self.active.get_mut(&segment)?.iter_mut().find(|one| one.side.id() == side)
+    }
+
+    fn collect(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment, side: SideId) {
+        let bytes_max = cx.chunk_bytes;
+        let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
+            return;
+        };
+        let Some(giver) = collection.givers.front().cloned() else { return };
+        let cursor = collection.cursor;
+        let pull = Pull { rebalance: 0, side: Some(side), segment, cursor, bytes_max };
+        shared.send(cx, &giver, Body::Pull(pull));
+    }
+
+    /// Handles a chunk of another partition. Returns whether all entries of the partition are received, so that the merge is to
+    /// be resumed.
+    pub(crate) fn handle_collected(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        from: &Address,
+        side: SideId,
+        chunk: Chunk,
+    ) -> bool {
+        let now = cx.now;
+        let Chunk { segment, cursor, entries, next, history, is_refused, .. } = chunk;
+        let Some(collection) = self.collection(segment, side).filter(|one| !one.is_complete()) else {
+            return false;
+        };
+        if collection.givers.front() != Some(from) {
+            return false;
+        }
+        if is_refused {
+            collection.begin_again();
+            collection.givers.pop_front();
+        } else if cursor != collection.cursor {
+            // The chunk responds to a request from before all requests were repeated.
+            return false;
+        } else {
+            collection.entries.extend(entries.parts().map(|(key, stored)| (key, stored.into_entry(now))));
+            collection.cursor = next;
+            collection.history = history.filter(|_| next.is_none());
+        }
+        collection.asked = now;
+        let is_complete = collection.is_complete();
+        if !is_complete {
+            self.collect(shared, cx, segment, side);
+        }
+        is_complete
+    }
+
+    /// Notes that the load of a segment's values has ended.
+    pub(crate) fn merge_loaded(&mut self, segment: Segment) {
+        self.loading.remove(&segment);
+    }
+}
+
+impl Store {
+    fn lacks_value(&self, shared: &Shared, segment: Segment, key: &[u8]) -> bool {
+        let Some(persistence) = &self.persistence else { return false };
+        let Some(entry) = shared.container.peek(segment, key).filter(|entry| entry.is_passive()) else {
+            return false;
+        };
+        let place = (segment, Bytes::copy_from_slice(key));
+        persistence.value_of(&place, entry.version).is_none()
     }
 }

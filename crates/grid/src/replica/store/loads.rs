@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use consort_group::Address;
 
-use crate::command::{Call, Fetch, Pull, Reply};
-use crate::node::Cx;
-use crate::node::calls::CALLS_MAX;
-use crate::operation::{Action, Condition, OperationError};
+use crate::command::{Call, Fetch, Pull};
+use crate::cx::Cx;
+use crate::cx::calls::CALLS_MAX;
+use crate::operation::{Action, Condition};
 use crate::persistence::{Loaded, StoreFailure, StoreRequest};
-use crate::replica::CacheReplica;
-use crate::replica::store::writes::Place;
+use crate::replica::Shared;
+use crate::replica::store::Place;
+use crate::replica::store::Store;
 use crate::{Entry, Flags, Segment, Version};
 
 /// The limit in bytes of the values loaded at a time for a chunk or an iteration: the size of one answer.
@@ -51,25 +52,39 @@ fn needs_value(action: &Action) -> bool {
     }
 }
 
-impl CacheReplica {
-    /// Returns whether a call has to wait for a value.
-    pub(crate) fn must_load(&self, cx: &Cx, segment: Segment, call: &Call) -> bool {
+impl Store {
+    /// Returns whether a call has to wait for a value. `tells_previous`: a listener receives previous values.
+    pub(crate) fn must_load(
+        &self,
+        shared: &Shared,
+        cx: &Cx,
+        segment: Segment,
+        call: &Call,
+        tells_previous: impl Fn() -> bool,
+    ) -> bool {
         let Some(persistence) = &self.persistence else { return false };
-        let is_told = || matches!(call.action, Action::Write(_)) && self.tells_previous();
+        let is_told = || matches!(call.action, Action::Write(_)) && tells_previous();
         if call.flags.contains(Flags::SKIP_LOAD) || !needs_value(&call.action) && !is_told() {
             return false;
         }
-        let Some(entry) = self.container.peek(segment, &call.key) else { return false };
+        let Some(entry) = shared.container.peek(segment, &call.key) else { return false };
         entry.is_passive()
             && !entry.is_expired(cx.now)
             && persistence.value_of(&(segment, call.key.clone()), entry.version).is_none()
     }
 
     /// Lets a call wait for its key's value.
-    pub(crate) fn load_for_call(&mut self, cx: &mut Cx, segment: Segment, from: &Address, call: Call) {
+    pub(crate) fn load_for_call(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        segment: Segment,
+        from: &Address,
+        call: Call,
+    ) {
         let place = (segment, Bytes::copy_from_slice(&call.key));
-        let version = self.container.version_of(segment, &call.key);
-        let waiting = AwaitingLoad::Call { from: from.clone(), topology: self.topology_id(), call };
+        let version = shared.container.version_of(segment, &call.key);
+        let waiting = AwaitingLoad::Call { from: from.clone(), topology: shared.topology_id(), call };
         let Some(persistence) = &mut self.persistence else { return };
         let is_same = |loading: &&mut Loading| {
             matches!(&loading.asked[..], [(other, asked)] if *other == place && *asked == version)
@@ -78,12 +93,18 @@ impl CacheReplica {
         // Calls that wait for the same value share one load.
         match persistence.loads.values_mut().rev().take(64).find(is_same) {
             Some(loading) => loading.waiting.push(waiting),
-            None => self.load(cx, vec![(place, version)], waiting),
+            None => self.load(shared, cx, vec![(place, version)], waiting),
         }
     }
 
     /// Requests values from the store.
-    pub(crate) fn load(&mut self, cx: &mut Cx, asked: Vec<(Place, Version)>, waiting: AwaitingLoad) {
+    pub(crate) fn load(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        asked: Vec<(Place, Version)>,
+        waiting: AwaitingLoad,
+    ) {
         let Some(persistence) = &mut self.persistence else { return };
         if persistence.loads.len() >= LOADS_MAX {
             cx.counters.overflowed += 1;
@@ -93,13 +114,18 @@ impl CacheReplica {
         let keys = asked.iter().map(|(place, _)| place.clone()).collect();
         persistence.loads.insert(number, Loading { asked, waiting: vec![waiting] });
         let request = StoreRequest::Load { number, keys, bytes_max: LOAD_BYTES };
-        cx.store.push_back((self.id, request));
+        cx.store.push_back((shared.id, request));
     }
 
-    /// Handles the result of a load.
-    pub(crate) fn handle_loaded(&mut self, cx: &mut Cx, number: u64, result: Result<Loaded, StoreFailure>) {
-        let Some(persistence) = &mut self.persistence else { return };
-        let Some(Loading { asked, waiting }) = persistence.loads.remove(&number) else { return };
+    /// Notes the result of a load. Returns the requests that have waited for it, its entries, and why entries are missing.
+    pub(crate) fn note_loaded(
+        &mut self,
+        shared: &mut Shared,
+        cx: &mut Cx,
+        number: u64,
+        result: Result<Loaded, StoreFailure>,
+    ) -> Option<(Vec<AwaitingLoad>, Found, Option<StoreFailure>)> {
+        let Loading { asked, waiting } = self.persistence.as_mut()?.loads.remove(&number)?;
         let mut found = Found::new();
         let mut failure = result.as_ref().err().cloned();
         for ((place, version), stored) in asked.into_iter().zip(result.unwrap_or_default()) {
@@ -108,7 +134,7 @@ impl CacheReplica {
                     found.insert(place, stored.into_entry(cx.now));
                 }
                 None => {
-                    let present = self.container.peek(place.0, &place.1);
+                    let present = shared.container.peek(place.0, &place.1);
                     if present.is_some_and(|entry| entry.is_passive() && entry.version == version) {
                         failure = Some("the store lost an entry that it had accepted".into());
                     }
@@ -119,62 +145,36 @@ impl CacheReplica {
             .iter()
             .any(|waiting| matches!(waiting, AwaitingLoad::Call { .. } | AwaitingLoad::Merge(_)));
         if is_for_calls {
-            self.activate(cx, &found);
+            self.activate(shared, cx, &found);
         }
         if let Some(persistence) = self.persistence.as_mut().filter(|_| is_for_calls) {
             persistence.at_hand = found.clone();
         }
-        for waiting in waiting {
-            self.go_on_with(cx, waiting, &found, failure.as_ref());
-        }
+        Some((waiting, found, failure))
+    }
+
+    /// Drops the values that were loaded for the requests handled last.
+    pub(crate) fn forget_at_hand(&mut self) {
         if let Some(persistence) = &mut self.persistence {
             persistence.at_hand.clear();
         }
     }
 
-    fn go_on_with(
-        &mut self,
-        cx: &mut Cx,
-        waiting: AwaitingLoad,
-        loaded: &Found,
-        failure: Option<&StoreFailure>,
-    ) {
-        let error = failure
-            .map(|why| OperationError::StoreReadFailed { member: cx.local.clone().into(), why: why.clone() });
-        let with = |mut found: Found| {
-            found.extend(loaded.iter().map(|(place, entry)| (place.clone(), entry.clone())));
-            found
-        };
-        match (waiting, error) {
-            (AwaitingLoad::Call { from, topology, call }, None) => self.take_call(cx, &from, topology, call),
-            (AwaitingLoad::Call { from, call, .. }, Some(error)) => {
-                self.reply(cx, &from, call.number, Reply::Failed(error));
-            }
-            (AwaitingLoad::Pull { from, pull, found }, None) => self.send_chunk(cx, &from, pull, with(found)),
-            // The member requests it again, perhaps from another owner. A member that merges would take a refusal for an empty
-            // segment.
-            (AwaitingLoad::Pull { .. }, Some(_)) => {}
-            (AwaitingLoad::Merge(segment), failure) => self.merge_loaded(cx, segment, failure.is_none()),
-            (AwaitingLoad::Fetch { from, fetch }, None) => self.publish(cx, &from, fetch, loaded.clone()),
-            (AwaitingLoad::Fetch { from, fetch }, Some(error)) => self.fail_fetch(cx, &from, fetch, error),
-        }
-    }
-
     /// Puts values back into memory, as far as there is room.
-    fn activate(&mut self, cx: &mut Cx, found: &Found) {
+    fn activate(&mut self, shared: &mut Shared, cx: &mut Cx, found: &Found) {
         for ((segment, key), entry) in found {
-            if self.container.state(*segment) == crate::SegmentState::Absent {
+            if shared.container.state(*segment) == crate::SegmentState::Absent {
                 continue;
             }
-            let was_passive = self.is_passive(*segment, key);
-            let Ok(evicted) = self.container.activate(*segment, key, entry.version, entry.value.clone())
+            let was_passive = shared.is_passive(*segment, key);
+            let Ok(evicted) = shared.container.activate(*segment, key, entry.version, entry.value.clone())
             else {
                 continue;
             };
-            if was_passive && !self.is_passive(*segment, key) {
-                self.note_activated(cx, (*segment, key.clone()));
+            if was_passive && !shared.is_passive(*segment, key) {
+                self.note_activated(shared, cx, (*segment, key.clone()));
             }
-            self.note_evicted(cx, evicted);
+            self.note_evicted(shared, cx, evicted);
         }
     }
 

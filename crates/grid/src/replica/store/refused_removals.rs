@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use consort_group::Time;
 
 use crate::Segment;
-use crate::node::Cx;
+use crate::cx::Cx;
 use crate::persistence::{StoreFailure, StoreOrder};
-use crate::replica::CacheReplica;
-use crate::replica::store::writes::Wait;
+use crate::replica::Shared;
+use crate::replica::store::Store;
+use crate::replica::store::Wait;
 
 /// Bulk removals that the store has refused. They are retried until the store has executed them. Until then the store has entries
 /// that this member does not have. It accepts no writes of these segments, because the removal would remove their entries, too.
@@ -31,9 +32,15 @@ impl Owed {
     }
 }
 
-impl CacheReplica {
+impl Store {
     /// Handles the result of a bulk removal.
-    pub(crate) fn handle_removed(&mut self, cx: &mut Cx, wait: &Wait, result: Result<(), StoreFailure>) {
+    pub(crate) fn handle_removed(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        wait: &Wait,
+        result: Result<(), StoreFailure>,
+    ) {
         let Some(persistence) = &mut self.persistence else { return };
         let owed = &mut persistence.owed;
         match (wait, result) {
@@ -49,14 +56,14 @@ impl CacheReplica {
                 persistence.owed = Owed::default();
                 if was_owed {
                     // Until now the persisted state marked the store's entries as void.
-                    self.remember(cx, false);
+                    self.remember(shared, cx, false);
                 }
             }
             (_, Err(why)) => {
                 let is_first = !std::mem::replace(&mut owed.clear, true);
                 (owed.is_tried, persistence.why) = (false, Some(why));
                 if is_first {
-                    self.remember(cx, true);
+                    self.remember(shared, cx, true);
                 }
             }
         }
@@ -68,14 +75,14 @@ impl CacheReplica {
     }
 
     /// Retries the refused removals.
-    pub(crate) fn remove_owed(&mut self, cx: &mut Cx) {
+    pub(crate) fn remove_owed(&mut self, shared: &Shared, cx: &mut Cx) {
         let Some(persistence) = self.persistence.as_mut().filter(|one| !one.owed.is_tried) else { return };
         persistence.owed.is_tried = persistence.owed.is_any();
         if persistence.owed.clear {
-            return self.order(cx, StoreOrder::Clear);
+            return self.order(shared, cx, StoreOrder::Clear);
         }
         for segment in persistence.owed.segments.clone() {
-            self.order(cx, StoreOrder::RemoveSegment(segment));
+            self.order(shared, cx, StoreOrder::RemoveSegment(segment));
         }
     }
 }
@@ -90,7 +97,8 @@ mod tests {
 
     use super::*;
     use crate::operation::Change;
-    use crate::replica::store::writes::Persistence;
+    use crate::replica::CacheReplica;
+    use crate::replica::store::Store;
     use crate::{
         CacheConfig, Container, ContainerSettings, Entry, OperationError, StoreRequest, StoreSettings,
         Version,
@@ -106,14 +114,14 @@ mod tests {
         let config = CacheConfig { segments: 2, ..CacheConfig::new("kept") };
         let mut cache = CacheReplica::new(config, local.clone().into(), container);
         let backing = StoreSettings { passivation: false, remembered: None };
-        cache.persistence = Some(Box::new(Persistence::new(backing)));
+        cache.store = Store::new(Some(backing));
         (cache, Cx::new(local))
     }
 
     fn put(cache: &mut CacheReplica, cx: &mut Cx, key: &'static [u8]) {
         let entry = Entry::new(Bytes::from_static(key), Version::new(1, 1), cx.now);
-        cache.container.put(SEGMENT, key, entry, cx.now).unwrap();
-        cache.note_changed(cx, SEGMENT, key, false, Vec::new());
+        cache.shared.container.put(SEGMENT, key, entry, cx.now).unwrap();
+        cache.store.note_changed(&mut cache.shared, cx, SEGMENT, key, false, Vec::new());
     }
 
     /// Takes the next requests to the store.
@@ -130,11 +138,11 @@ mod tests {
 
     fn pass_second(cache: &mut CacheReplica, cx: &mut Cx) {
         cx.now = cx.now + Duration::from_secs(1);
-        cache.tick_store(cx);
+        cache.store.tick_store(&mut cache.shared, cx);
     }
 
     fn refuses(cache: &CacheReplica, cx: &Cx, segment: Segment, change: &Change) -> bool {
-        let refusal = cache.store_refusal(cx, segment, change);
+        let refusal = cache.store.store_refusal(cx, segment, change);
         assert!(
             refusal.is_none() || matches!(refusal, Some(OperationError::StoreUnavailable { .. })),
             "{refusal:?}"
@@ -147,7 +155,7 @@ mod tests {
         let (mut cache, mut cx) = owner();
         cx.now = Time::ZERO + Duration::from_secs(10);
         let a_put = Change::Put { value: Bytes::new(), lifetime: crate::Lifetime::FOREVER };
-        cache.note_dropped(&mut cx, SEGMENT);
+        cache.store.note_dropped(&cache.shared, &mut cx, SEGMENT);
         let removal = number_of_removal(&asked(&mut cx));
         // The segment returns before its removal is known to have failed.
         put(&mut cache, &mut cx, b"early");
@@ -195,7 +203,7 @@ mod tests {
         let (mut cache, mut cx) = owner();
         cx.now = Time::ZERO + Duration::from_secs(10);
         let a_put = Change::Put { value: Bytes::new(), lifetime: crate::Lifetime::FOREVER };
-        cache.order(&mut cx, StoreOrder::Clear);
+        cache.store.order(&cache.shared, &mut cx, StoreOrder::Clear);
         let number_of_clear = |requests: &[StoreRequest]| match requests {
             [StoreRequest::Order { number, order: StoreOrder::Clear }] => *number,
             other => panic!("{other:?}"),

@@ -1,8 +1,8 @@
 //! A cache with a store: pending writes to the store, and the acknowledgements that wait for them.
 //!
-//! Every change of a key in memory requests a write of the key's entry at that time ([`CacheReplica::note_changed`]). Acknowledgements
-//! wait until all earlier writes are stored (`acknowledge` of the write path), so that those of many operations share the store's time.
-//! Requests are numbered and end in order. An acknowledgement takes a number without a request.
+//! Every change of a key in memory requests a write of the key's entry at that time ([`Store::note_changed`]). Acknowledgements
+//! wait until all earlier writes are stored ([`crate::replica::CacheReplica::acknowledge`]), so that those of many operations
+//! share the store's time. Requests are numbered and end in order. An acknowledgement takes a number without a request.
 //!
 //! A write that the store has refused stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
 //! remembered and tried again. Meanwhile this member, as a primary, refuses new writes, except removals.
@@ -13,15 +13,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
-use crate::command::{Ack, Reply, Restored};
+use crate::command::{Ack, Body, Restored};
 use crate::container::Taken;
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::{Change, OperationError};
 use crate::persistence::{PersistedState, StoreFailure, StoreOrder, StoreRequest, StoreSettings};
-use crate::replica::CacheReplica;
+use crate::replica::Shared;
 use crate::replica::store::loads::Loading;
 use crate::replica::store::refused_removals::Owed;
+use crate::replica::store::{Place, Store, Then, Wait};
 use crate::{Entry, Segment, Stored};
 
 /// The time until a refused write is tried again: retries do not free space on a full disk.
@@ -36,9 +37,6 @@ const UNSAVED_MAX: usize = 65_536;
 
 /// Pending writes beyond which no more is requested from other owners: several chunks, so that the store is never idle.
 const WRITES_MAX: usize = 16_384;
-
-/// A key of a segment.
-pub(crate) type Place = (Segment, Bytes);
 
 /// The persistence state of a cache with a store.
 #[derive(Default)]
@@ -79,25 +77,6 @@ struct Held {
     entry: Entry,
     /// Whether the value is held until it is stored, whether or not a record needs it.
     is_awaited: bool,
-}
-
-/// The request or barrier of a number.
-pub(crate) enum Wait {
-    Write {
-        place: Place,
-        version: crate::Version,
-    },
-    RemoveSegment(Segment),
-    Clear,
-    /// A topology is being persisted.
-    Remember(u32),
-    /// An action to execute once all earlier requests have ended.
-    Barrier(Then),
-}
-
-pub(crate) enum Then {
-    Ack { place: Place, to: Address, ack: Ack },
-    Pulled,
 }
 
 impl Persistence {
@@ -142,20 +121,16 @@ impl Persistence {
     }
 }
 
-impl CacheReplica {
+impl Store {
     pub(crate) fn is_backed(&self) -> bool {
         self.persistence.is_some()
-    }
-
-    /// Returns whether only the store has the value of a key.
-    pub(crate) fn is_passive(&self, segment: Segment, key: &[u8]) -> bool {
-        self.container.peek(segment, key).is_some_and(|entry| entry.is_passive())
     }
 
     /// Notes that a key has changed in memory, and which entries were evicted for it. `was_passive`: only the store had the
     /// value.
     pub(crate) fn note_changed(
         &mut self,
+        shared: &mut Shared,
         cx: &mut Cx,
         segment: Segment,
         key: &[u8],
@@ -166,24 +141,24 @@ impl CacheReplica {
         let place = (segment, Bytes::copy_from_slice(key));
         persistence.held.remove(&place);
         if !persistence.passivation || was_passive {
-            self.write(cx, place);
+            self.write(shared, cx, place);
         }
-        self.note_evicted(cx, evicted);
+        self.note_evicted(shared, cx, evicted);
     }
 
     /// Notes that a value is in memory again.
-    pub(crate) fn note_activated(&mut self, cx: &mut Cx, place: Place) {
+    pub(crate) fn note_activated(&mut self, shared: &Shared, cx: &mut Cx, place: Place) {
         if self.persistence.as_ref().is_some_and(|persistence| persistence.passivation) {
-            self.write(cx, place);
+            self.write(shared, cx, place);
         }
     }
 
     /// Notes that values were evicted from memory.
-    pub(crate) fn note_evicted(&mut self, cx: &mut Cx, evicted: Vec<Taken>) {
+    pub(crate) fn note_evicted(&mut self, shared: &mut Shared, cx: &mut Cx, evicted: Vec<Taken>) {
         for Taken { segment, key, entry } in evicted {
             let Some(persistence) = &mut self.persistence else { return };
             let place = (segment, key);
-            let records = &mut self.segments[usize::from(segment.0)].records;
+            let records = &mut shared.segments[usize::from(segment.0)].records;
             let is_needed = persistence.passivation
                 || persistence.unsaved.contains(&place)
                 || persistence.writing.contains_key(&place) && !cx.has(InjectedBug::WritingForgotten)
@@ -193,19 +168,26 @@ impl CacheReplica {
                 persistence.held.insert(place.clone(), Held { entry, is_awaited });
             }
             if persistence.passivation {
-                self.write(cx, place);
+                self.write(shared, cx, place);
             }
         }
     }
 
     /// Puts an entry whose value does not fit into memory.
-    pub(crate) fn put_passive(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], entry: Entry) {
+    pub(crate) fn put_passive(
+        &mut self,
+        shared: &Shared,
+        cx: &mut Cx,
+        segment: Segment,
+        key: &[u8],
+        entry: Entry,
+    ) {
         // An entry without its value always fits.
-        let put = self.container.put(segment, key, entry.clone().passivated(), cx.now);
+        let put = shared.container.put(segment, key, entry.clone().passivated(), cx.now);
         let (Some(persistence), Ok(_)) = (&mut self.persistence, put) else { return };
         let place = (segment, Bytes::copy_from_slice(key));
         persistence.held.insert(place.clone(), Held { entry, is_awaited: true });
-        self.write(cx, place);
+        self.write(shared, cx, place);
     }
 
     /// Holds a needed value that does not fit into memory and that the store has.
@@ -215,20 +197,20 @@ impl CacheReplica {
     }
 
     /// Notes that entries have expired.
-    pub(crate) fn note_expired(&mut self, cx: &mut Cx, expired: Vec<Taken>) {
+    pub(crate) fn note_expired(&mut self, shared: &Shared, cx: &mut Cx, expired: Vec<Taken>) {
         for Taken { segment, key, entry } in expired {
             let Some(persistence) = &mut self.persistence else { return };
             let place = (segment, key);
             persistence.held.remove(&place);
             if !persistence.passivation || entry.is_passive() {
-                self.write(cx, place);
+                self.write(shared, cx, place);
             }
         }
     }
 
     /// Requests a write of a key's current entry. Returns whether there is an entry to write.
-    fn write(&mut self, cx: &mut Cx, place: Place) -> bool {
-        let present = self.container.peek(place.0, &place.1);
+    fn write(&mut self, shared: &Shared, cx: &mut Cx, place: Place) -> bool {
+        let present = shared.container.peek(place.0, &place.1);
         let Some(persistence) = &mut self.persistence else { return false };
         let entry = match present {
             Some(entry) if entry.is_passive() => match persistence.held.get(&place) {
@@ -248,13 +230,13 @@ impl CacheReplica {
         persistence.writing.insert(place.clone(), number);
         let entry = entry.map(|entry| Stored::of(entry, cx.now));
         let (segment, key) = place;
-        cx.store.push_back((self.id, StoreRequest::Write { number, segment, key, entry }));
+        cx.store.push_back((shared.id, StoreRequest::Write { number, segment, key, entry }));
         true
     }
 
     /// Requests a bulk operation of the store.
-    pub(crate) fn order(&mut self, cx: &mut Cx, order: StoreOrder) {
-        let id = self.topology_id();
+    pub(crate) fn order(&mut self, shared: &Shared, cx: &mut Cx, order: StoreOrder) {
+        let id = shared.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         let number = persistence.number();
         let wait = match order {
@@ -263,39 +245,22 @@ impl CacheReplica {
             StoreOrder::Clear => Wait::Clear,
         };
         persistence.waits.insert(number, wait);
-        cx.store.push_back((self.id, StoreRequest::Order { number, order }));
+        cx.store.push_back((shared.id, StoreRequest::Order { number, order }));
     }
 
-    /// Executes an action once all earlier requests have ended.
-    pub(crate) fn when_stored(&mut self, cx: &mut Cx, then: Then) {
+    /// Defers an action until all earlier requests have ended. Returns the action if there are none.
+    pub(crate) fn await_writes(&mut self, cx: &Cx, then: Then) -> Option<Then> {
         match &mut self.persistence {
             Some(persistence) if !persistence.waits.is_empty() && !cx.has(InjectedBug::StoreNotAwaited) => {
                 let number = persistence.number();
                 persistence.waits.insert(number, Wait::Barrier(then));
+                None
             }
-            _ => self.go_on(cx, then),
+            _ => Some(then),
         }
     }
 
-    /// Executes an action once all earlier requests have succeeded or failed.
-    fn go_on(&mut self, cx: &mut Cx, then: Then) {
-        let Some(persistence) = &mut self.persistence else { return };
-        match then {
-            Then::Ack { place, to, ack } if persistence.has_refused(&place) => {
-                let error =
-                    OperationError::StoreWriteFailed { member: cx.local.clone().into(), why: self.failure() };
-                self.reply(cx, &to, ack.number, Reply::Failed(error));
-                // The write is in memory all the same, and its caller needs the acknowledgements of all owners before it is
-                // finished.
-                self.send_ack(cx, &to, ack);
-            }
-            Then::Ack { to, ack, .. } => self.send_ack(cx, &to, ack),
-            Then::Pulled if persistence.is_failing() => persistence.owes_pulled = true,
-            Then::Pulled => self.tell_pulled(cx),
-        }
-    }
-
-    fn failure(&self) -> StoreFailure {
+    pub(crate) fn failure(&self) -> StoreFailure {
         let why = self.persistence.as_ref().and_then(|persistence| persistence.why.clone());
         why.unwrap_or_else(|| "unknown".into())
     }
@@ -310,15 +275,6 @@ impl CacheReplica {
         Some(OperationError::StoreUnavailable { member: cx.local.clone().into(), why: self.failure() })
     }
 
-    /// Notifies the coordinator that all segments of a rebalance are received, once they are stored.
-    pub(crate) fn tell_when_stored(&mut self, cx: &mut Cx) {
-        if self.is_backed() {
-            self.when_stored(cx, Then::Pulled);
-        } else {
-            self.tell_pulled(cx);
-        }
-    }
-
     /// Returns whether the next chunk of a segment has to wait for the store. It is then requested later.
     pub(crate) fn must_pause(&mut self, segment: Segment) -> bool {
         let Some(persistence) = &mut self.persistence else { return false };
@@ -329,9 +285,15 @@ impl CacheReplica {
         is_behind
     }
 
-    /// Handles the result of the store's request of this number. All earlier requests have ended.
-    pub(crate) fn handle_stored(&mut self, cx: &mut Cx, number: u64, result: Result<(), StoreFailure>) {
-        let Some(persistence) = &mut self.persistence else { return };
+    /// Notes the result of a request. Returns whether the installed topology is persisted by it, so that it may be confirmed.
+    pub(crate) fn note_stored(
+        &mut self,
+        shared: &mut Shared,
+        cx: &mut Cx,
+        number: u64,
+        result: Result<(), StoreFailure>,
+    ) -> bool {
+        let Some(persistence) = &mut self.persistence else { return false };
         let wait = persistence.waits.remove(&number);
         if let Some(Wait::Write { place, .. }) = &wait
             && persistence.writing.get(place) == Some(&number)
@@ -354,7 +316,7 @@ impl CacheReplica {
                 let held = persistence.held.get_mut(&place).filter(|_| is_last);
                 if let Some(held) = held.filter(|held| held.entry.version == version) {
                     held.is_awaited = false;
-                    let records = &mut self.segments[usize::from(place.0.0)].records;
+                    let records = &mut shared.segments[usize::from(place.0.0)].records;
                     let is_needed = records.need(&place.1, &cx.watermarks);
                     if persistence.passivation && (!is_needed || cx.has(InjectedBug::HeldForgotten)) {
                         persistence.held.remove(&place);
@@ -366,7 +328,7 @@ impl CacheReplica {
                 persistence.note_unsaved(cx, place);
             }
             (Some(wait @ (Wait::RemoveSegment(_) | Wait::Clear)), result) => {
-                self.handle_removed(cx, &wait, result);
+                self.handle_removed(shared, cx, &wait, result);
             }
             (Some(Wait::Remember(id)), result) => {
                 if let Err(why) = result {
@@ -374,39 +336,55 @@ impl CacheReplica {
                     persistence.is_forgetful = true;
                 }
                 // A failing store does not block other members.
-                self.confirm_remembered(cx, id);
+                return self.is_remembered(shared, id);
             }
             _ => {}
         }
-        self.pass_barriers(cx);
+        false
     }
 
-    fn pass_barriers(&mut self, cx: &mut Cx) {
-        while let Some(persistence) = &mut self.persistence
-            && let Some(first) = persistence.waits.first_entry()
-            && matches!(first.get(), Wait::Barrier(_))
-        {
-            if let Wait::Barrier(then) = first.remove() {
-                self.go_on(cx, then);
-            }
+    /// Returns the first action that waits, if all requests before it have ended.
+    pub(crate) fn next_barrier(&mut self) -> Option<Then> {
+        let first = self.persistence.as_mut()?.waits.first_entry()?;
+        if !matches!(first.get(), Wait::Barrier(_)) {
+            return None;
         }
-        let Some(persistence) = &mut self.persistence else { return };
-        if persistence.owes_pulled && !persistence.is_failing() {
-            persistence.owes_pulled = false;
-            self.tell_when_stored(cx);
-        }
-        while let Some(persistence) = &mut self.persistence
-            && persistence.waits.len() < WRITES_MAX / 2
-            && let Some(segment) = persistence.paused.pop_front()
-        {
-            self.ask_again(cx, segment);
-        }
+        if let Wait::Barrier(then) = first.remove() { Some(then) } else { None }
+    }
+
+    /// Returns whether the store has refused a key's current entry.
+    pub(crate) fn has_refused(&self, place: &Place) -> bool {
+        self.persistence.as_ref().is_some_and(|persistence| persistence.has_refused(place))
+    }
+
+    /// Returns whether the report of received segments has to wait, because the store fails. It is due when the store has
+    /// recovered.
+    pub(crate) fn delays_pulled(&mut self) -> bool {
+        let Some(persistence) = self.persistence.as_mut().filter(|one| one.is_failing()) else {
+            return false;
+        };
+        persistence.owes_pulled = true;
+        true
+    }
+
+    /// Returns whether the report of received segments is due that a failing store has delayed. It is due once.
+    pub(crate) fn takes_owed_pulled(&mut self) -> bool {
+        let Some(persistence) = &mut self.persistence else { return false };
+        let is_due = persistence.owes_pulled && !persistence.is_failing();
+        persistence.owes_pulled &= !is_due;
+        is_due
+    }
+
+    /// Returns a segment whose next chunk the store has room for.
+    pub(crate) fn next_unpaused(&mut self) -> Option<Segment> {
+        let persistence = self.persistence.as_mut().filter(|one| one.waits.len() < WRITES_MAX / 2)?;
+        persistence.paused.pop_front()
     }
 
     /// Retries refused writes, and drops held values that are no longer needed.
-    pub(crate) fn tick_store(&mut self, cx: &mut Cx) {
+    pub(crate) fn tick_store(&mut self, shared: &mut Shared, cx: &mut Cx) {
         cx.record_own_watermark();
-        let segments = &mut self.segments;
+        let segments = &mut shared.segments;
         let Some(persistence) = &mut self.persistence else { return };
         let (unsaved, writing) = (&persistence.unsaved, &persistence.writing);
         persistence.held.retain(|place, held| {
@@ -423,11 +401,11 @@ impl CacheReplica {
         let again = persistence.unsaved.iter().filter(|place| !is_owed(place)).take(RETRIES);
         let again: Vec<Place> = again.cloned().collect();
         if std::mem::take(&mut persistence.is_forgetful) {
-            self.remember(cx, false);
+            self.remember(shared, cx, false);
         }
-        self.remove_owed(cx);
+        self.remove_owed(shared, cx);
         for place in again {
-            if !self.write(cx, place.clone())
+            if !self.write(shared, cx, place.clone())
                 && let Some(persistence) = &mut self.persistence
             {
                 // Only the store has the entry.
@@ -437,13 +415,13 @@ impl CacheReplica {
     }
 
     /// Persists the state that a restart needs.
-    pub(crate) fn remember(&mut self, cx: &mut Cx, is_void: bool) {
-        let Some(topology) = self.topology().filter(|_| self.is_backed()).cloned() else { return };
+    pub(crate) fn remember(&mut self, shared: &Shared, cx: &mut Cx, is_void: bool) {
+        let Some(topology) = shared.topology().filter(|_| self.is_backed()).cloned() else { return };
         // While a clear of the store is pending, none of its entries is valid after a restart.
         let is_void = is_void || self.persistence.as_ref().is_some_and(|one| one.owed.clear);
         let remembered =
-            PersistedState { member: cx.local.clone(), config: self.config.clone(), topology, is_void };
-        self.order(cx, StoreOrder::Remember(remembered.encode()));
+            PersistedState { member: cx.local.clone(), config: shared.config.clone(), topology, is_void };
+        self.order(shared, cx, StoreOrder::Remember(remembered.encode()));
     }
 
     /// Returns the persisted state with which this member returns.
@@ -469,26 +447,27 @@ impl CacheReplica {
 
     /// Persists a topology that is being installed, before any change depends on it. Other members wait for its confirmation.
     /// Otherwise a member that returns alone would continue from a topology that the other members have replaced.
-    pub(crate) fn begin_life(&mut self, cx: &mut Cx) {
-        let id = self.topology_id();
+    pub(crate) fn begin_life(&mut self, shared: &Shared, cx: &mut Cx) {
+        let id = shared.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
         persistence.remembered = None;
         persistence.confirms = (!cx.has(InjectedBug::NoteNotAwaited)).then_some(id);
         if std::mem::take(&mut persistence.is_stale) {
             // If this member stops in between, entries of an earlier incarnation do not count as entries of this one.
-            self.remember(cx, true);
-            self.clear_store(cx);
+            self.remember(shared, cx, true);
+            self.clear_store(shared, cx);
         }
-        self.remember(cx, false);
+        self.remember(shared, cx, false);
     }
 
     /// Returns whether the installed topology must be persisted before it is confirmed.
-    pub(crate) fn confirms_later(&self) -> bool {
-        let id = self.topology_id();
+    pub(crate) fn confirms_later(&self, shared: &Shared) -> bool {
+        let id = shared.topology_id();
         self.persistence.as_ref().is_some_and(|persistence| persistence.confirms == Some(id))
     }
 
-    fn confirm_remembered(&mut self, cx: &mut Cx, id: u32) {
+    /// Returns whether the installed topology is the one with this id and is now persisted.
+    fn is_remembered(&mut self, shared: &Shared, id: u32) -> bool {
         // The earlier note marked the store's entries as void.
         let is_last = |persistence: &Persistence| {
             !persistence.waits.values().any(|wait| matches!(wait, Wait::Remember(other) if *other == id))
@@ -497,51 +476,66 @@ impl CacheReplica {
             && is_last(persistence)
         {
             persistence.confirms = None;
-            if self.topology_id() == id {
-                self.confirm(cx);
-            }
+            return shared.topology_id() == id;
         }
+        false
     }
 
     /// Discards all entries of the store.
-    fn clear_store(&mut self, cx: &mut Cx) {
+    fn clear_store(&mut self, shared: &Shared, cx: &mut Cx) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.clear();
         persistence.unsaved.clear();
         persistence.paused.clear();
-        self.order(cx, StoreOrder::Clear);
+        self.order(shared, cx, StoreOrder::Clear);
     }
 
     /// Drops the store's entries of a segment that this member no longer owns.
-    pub(crate) fn note_dropped(&mut self, cx: &mut Cx, segment: Segment) {
+    pub(crate) fn note_dropped(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.retain(|place, _| place.0 != segment);
         persistence.unsaved.retain(|place| place.0 != segment);
         if cx.has(InjectedBug::StoreKept) {
             return;
         }
-        self.order(cx, StoreOrder::RemoveSegment(segment));
+        self.order(shared, cx, StoreOrder::RemoveSegment(segment));
     }
 
     /// Persists the state as the cache closes here. A member that owns segments keeps their entries for its restart. A member
     /// that has handed over all segments clears its store, and waits for the other members at its restart.
-    pub(crate) fn persist_on_close(&mut self, cx: &mut Cx) {
-        let Some(topology) = self.topology().filter(|_| self.is_backed()) else { return };
+    pub(crate) fn persist_on_close(&mut self, shared: &Shared, cx: &mut Cx) {
+        let Some(topology) = shared.topology().filter(|_| self.is_backed()) else { return };
         if topology.read_owners().segments_of(&cx.local).next().is_none() {
-            self.remember(cx, true);
-            return self.clear_store(cx);
+            self.remember(shared, cx, true);
+            return self.clear_store(shared, cx);
         }
         let Some(persistence) = self.persistence.as_mut().filter(|one| one.passivation) else { return };
         // From now on the store receives all values.
         persistence.passivation = false;
-        for segment in (0..self.config.segments).map(Segment) {
+        for segment in (0..shared.config.segments).map(Segment) {
             let limits = crate::ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
-            let all = self.container.chunk(segment, crate::Cursor::START, limits, cx.now);
+            let all = shared.container.chunk(segment, crate::Cursor::START, limits, cx.now);
             for (key, entry) in all.into_iter().flat_map(|chunk| chunk.entries) {
                 if !entry.is_passive() {
-                    self.write(cx, (segment, key));
+                    self.write(shared, cx, (segment, key));
                 }
             }
+        }
+    }
+}
+
+impl Shared {
+    /// Returns whether only the store has the value of a key.
+    pub(crate) fn is_passive(&self, segment: Segment, key: &[u8]) -> bool {
+        self.container.peek(segment, key).is_some_and(|entry| entry.is_passive())
+    }
+
+    pub(crate) fn send_ack(&self, cx: &mut Cx, to: &Address, ack: Ack) {
+        if *to == cx.local {
+            let local = cx.local.clone();
+            cx.calls.ack(&local, ack);
+        } else {
+            self.send(cx, to, Body::Ack(ack));
         }
     }
 }

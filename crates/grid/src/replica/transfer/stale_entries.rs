@@ -12,37 +12,43 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use crate::container::ChunkLimits;
-use crate::node::Cx;
-use crate::replica::CacheReplica;
+use crate::cx::Cx;
+use crate::replica::Shared;
+use crate::replica::store::Store;
+use crate::replica::transfer::state_consumer::Transfer;
 use crate::{Cursor, Segment};
 
 /// The limit of keys gathered at a time, so that the segment's lock does not block other threads for longer.
 const GATHERED: ChunkLimits = ChunkLimits { entries_max: 4_096, bytes_max: usize::MAX };
 
-impl CacheReplica {
+impl Transfer {
     /// Gathers the keys that a segment has from an earlier incarnation, before it is fetched from its first owner: none of them
     /// has arrived yet. If the segment is fetched anew, keys that had arrived stay so.
-    pub(crate) fn mark_stale(&mut self, segment: Segment) {
-        let Some(begun) = self.state(segment).begun_again.filter(|_| !self.is_restoring()) else { return };
-        if self.transfer.leftovers.contains_key(&segment) {
+    pub(crate) fn mark_stale(&mut self, shared: &Shared, segment: Segment) {
+        let Some(begun) =
+            shared.segments[usize::from(segment.0)].begun_again.filter(|_| !shared.is_restoring())
+        else {
+            return;
+        };
+        if self.leftovers.contains_key(&segment) {
             return;
         }
         let mut keys = BTreeSet::new();
         let mut at = Some(Cursor::START);
         while let Some(cursor) = at {
-            let found = self.container.visit(segment, cursor, GATHERED, Time::ZERO, |visited| {
+            let found = shared.container.visit(segment, cursor, GATHERED, Time::ZERO, |visited| {
                 if visited.version() < begun {
                     keys.insert(Bytes::copy_from_slice(visited.key()));
                 }
             });
             at = found.ok().flatten();
         }
-        self.transfer.leftovers.insert(segment, keys);
+        self.leftovers.insert(segment, keys);
     }
 
     /// Notes keys of a segment whose entries have arrived.
     pub(crate) fn unmark_received<'a>(&mut self, segment: Segment, keys: impl Iterator<Item = &'a [u8]>) {
-        if let Some(leftovers) = self.transfer.leftovers.get_mut(&segment) {
+        if let Some(leftovers) = self.leftovers.get_mut(&segment) {
             keys.for_each(|key| {
                 leftovers.remove(key);
             });
@@ -50,12 +56,18 @@ impl CacheReplica {
     }
 
     /// Removes the entries of a segment that have not arrived, once the transfer is complete.
-    pub(crate) fn remove_stale(&mut self, cx: &mut Cx, segment: Segment) {
-        let Some(leftovers) = self.transfer.leftovers.remove(&segment) else { return };
-        let Some(begun) = self.state(segment).begun_again.take() else { return };
+    pub(crate) fn remove_stale(
+        &mut self,
+        shared: &mut Shared,
+        store: &mut Store,
+        cx: &mut Cx,
+        segment: Segment,
+    ) {
+        let Some(leftovers) = self.leftovers.remove(&segment) else { return };
+        let Some(begun) = shared.state(segment).begun_again.take() else { return };
         for key in leftovers {
             // Entries written meanwhile are newer.
-            self.erase(cx, segment, &key, begun);
+            store.erase(shared, cx, segment, &key, begun);
         }
     }
 }

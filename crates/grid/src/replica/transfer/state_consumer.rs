@@ -7,23 +7,13 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use crate::command::{Body, Chunk, Pull, ToCoordinator};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
+use crate::replica::store::Store;
 use crate::replica::write::caller::present;
-use crate::replica::{CacheReplica, Installed};
+use crate::replica::{Installed, Shared};
 use crate::topology::{Phase, Topology};
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
-
-/// Segments that are requested at a time, from different senders if possible: enough to keep all senders busy. With
-/// [`CHUNK_BYTES`] a receiver has 1 MB in flight, about 1 ms of a fast network.
-pub(crate) const PULLS_MAX: u32 = 20;
-
-/// Bytes of a chunk: those of a packet, if entries are not too small. Larger chunks would be fragmented and reassembled, and
-/// commands would wait behind them.
-pub(crate) const CHUNK_BYTES: u32 = 52 * 1024;
-
-/// Bytes of segments in transfer to a member at a time, unless the member sets less.
-pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
 
 /// The time after which a chunk is requested again.
 pub(crate) const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);
@@ -111,23 +101,24 @@ fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Ad
     others.filter(|(_, others)| !others.is_empty()).collect()
 }
 
-impl CacheReplica {
-    /// Determines, for a new topology, which segments to request and from which members.
-    pub(crate) fn plan_transfer(&mut self, cx: &mut Cx) {
-        let Some(installed) = &self.installed else { return };
+impl Transfer {
+    /// Determines, for a new topology, which segments to request and from which members. Returns whether the coordinator is to
+    /// be notified that all are received.
+    pub(crate) fn plan_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
+        let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
         let pending = match (topology.phase, &topology.pending) {
             (Phase::ReadOldWriteAll, Some(pending)) => Some(pending),
             (Phase::Restoring, _) => None,
             _ => {
-                self.transfer = Transfer { pulled: self.transfer.pulled, ..Transfer::default() };
-                return;
+                *self = Self { pulled: self.pulled, ..Self::default() };
+                return false;
             }
         };
-        if topology.rebalance != self.transfer.rebalance {
-            let container = &self.container;
-            let (rebalance, pulled) = (topology.rebalance, self.transfer.pulled);
-            let mut transfer = Transfer { rebalance, pulled, ..Transfer::default() };
+        if topology.rebalance != self.rebalance {
+            let container = &shared.container;
+            let (rebalance, pulled) = (topology.rebalance, self.pulled);
+            let mut transfer = Self { rebalance, pulled, ..Self::default() };
             match pending {
                 Some(pending) => {
                     let is_received =
@@ -140,180 +131,174 @@ impl CacheReplica {
                     transfer.todo = transfer.others.keys().copied().collect();
                 }
             }
-            self.transfer = transfer;
+            *self = transfer;
         }
         // A member that is no longer a sender of a segment sends no more chunks of it.
         let lost: Vec<Segment> = self
-            .transfer
             .active
             .iter()
             .filter(|(segment, pull)| !topology.givers(**segment).any(|owner| *owner == pull.from))
             .map(|(segment, _)| *segment)
             .collect();
         for segment in lost {
-            self.transfer.end_pull(segment);
-            self.transfer.todo.push_back(segment);
+            self.end_pull(segment);
+            self.todo.push_back(segment);
         }
-        if self.transfer.pulled == self.transfer.rebalance {
+        if self.pulled == self.rebalance {
             // A new coordinator may not have received this report.
-            return self.tell_when_stored(cx);
+            return true;
         }
-        self.pull_more(cx);
+        self.pull_more(shared, cx);
+        self.is_newly_pulled()
     }
 
-    pub(crate) fn tell_pulled(&self, cx: &mut Cx) {
-        self.tell_coordinator(cx, ToCoordinator::Pulled { rebalance: self.transfer.pulled });
-    }
-
-    /// Returns how many segments are requested at a time. Near a memory limit only one, because chunks in flight have no reserve
-    /// beyond that limit.
-    fn pulls_max(cx: &Cx) -> usize {
-        if cx.memory.is_tight() { 1 } else { cx.pulls_max }
+    pub(crate) fn tell_pulled(&self, shared: &Shared, cx: &mut Cx) {
+        shared.tell_coordinator(cx, ToCoordinator::Pulled { rebalance: self.pulled });
     }
 
     /// Returns whether the next chunk of a segment has to wait for memory.
     fn must_wait_for_memory(&self, cx: &Cx) -> bool {
-        cx.memory.is_critical() || self.transfer.unpaused() > Self::pulls_max(cx)
+        cx.memory.is_critical() || self.unpaused() > pulls_max(cx)
     }
 
-    fn pull_more(&mut self, cx: &mut Cx) {
+    fn pull_more(&mut self, shared: &Shared, cx: &mut Cx) {
         let mut waiting = Vec::new();
-        while !cx.memory.is_critical() && self.transfer.active.len() < Self::pulls_max(cx) {
-            let Some(segment) = self.transfer.todo.pop_front() else { break };
-            if !self.pull_from_any(cx, segment, 0) {
+        while !cx.memory.is_critical() && self.active.len() < pulls_max(cx) {
+            let Some(segment) = self.todo.pop_front() else { break };
+            if !self.pull_from_any(shared, cx, segment, 0) {
                 waiting.push(segment);
             }
         }
-        self.transfer.todo.extend(waiting);
-        self.tell_if_pulled(cx);
+        self.todo.extend(waiting);
     }
 
     /// Requests a segment from a read owner: another one at every attempt. Returns false if all of them are unreachable; their
     /// entries are requested once a topology includes them again.
-    fn pull_from_any(&mut self, cx: &mut Cx, segment: Segment, attempt: usize) -> bool {
-        let Some(Installed { topology, .. }) = &self.installed else { return false };
+    fn pull_from_any(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment, attempt: usize) -> bool {
+        let Some(Installed { topology, .. }) = &shared.installed else { return false };
         let givers: Vec<&Address> = present(topology, topology.current.owners(segment)).collect();
         if topology.is_orphaned(segment) {
             // All pending owners receive the entries that any pending owner has received.
             let heirs = topology.pending.iter().flat_map(|pending| pending.owners(segment));
-            let heirs: Vec<&Address> = heirs.filter(|heir| **heir != self.member.address).collect();
+            let heirs: Vec<&Address> = heirs.filter(|heir| **heir != shared.member.address).collect();
             let new = || heirs.iter().map(|heir| (*heir).clone()).collect();
-            let others = self.transfer.others.entry(segment).or_insert_with(new);
+            let others = self.others.entry(segment).or_insert_with(new);
             others.retain(|other| heirs.contains(&other));
             if others.is_empty() {
-                self.transfer.others.remove(&segment);
+                self.others.remove(&segment);
                 return true;
             }
         } else if givers.is_empty() {
             return false;
         }
-        let from = match self.transfer.others.get(&segment).and_then(|others| others.last()) {
+        let from = match self.others.get(&segment).and_then(|others| others.last()) {
             Some(other) => other.clone(),
             // Senders alternate, so that they share the work.
             None => givers[(usize::from(segment.0) + attempt) % givers.len()].clone(),
         };
         let pull = InboundTransfer { from, cursor: None, asked: cx.now, bytes: (0, None) };
-        self.mark_stale(segment);
-        self.ask(cx, segment, &pull);
-        self.transfer.active.insert(segment, pull);
+        self.mark_stale(shared, segment);
+        self.ask(shared, cx, segment, &pull);
+        self.active.insert(segment, pull);
         true
     }
 
-    fn ask(&self, cx: &mut Cx, segment: Segment, pull: &InboundTransfer) {
+    fn ask(&self, shared: &Shared, cx: &mut Cx, segment: Segment, pull: &InboundTransfer) {
         let body = Pull {
-            rebalance: self.transfer.rebalance,
+            rebalance: self.rebalance,
             side: None,
             segment,
             cursor: pull.cursor,
             bytes_max: cx.chunk_bytes,
         };
-        self.send(cx, &pull.from, Body::Pull(body));
+        shared.send(cx, &pull.from, Body::Pull(body));
     }
 
-    fn tell_if_pulled(&mut self, cx: &mut Cx) {
-        let transfer = &mut self.transfer;
-        if transfer.rebalance > 0 && !transfer.is_active() && transfer.pulled < transfer.rebalance {
-            transfer.pulled = transfer.rebalance;
-            self.tell_when_stored(cx);
+    /// Notes that all segments of the rebalance are received, if they are. Returns whether that is new.
+    fn is_newly_pulled(&mut self) -> bool {
+        let is_new = self.rebalance > 0 && !self.is_active() && self.pulled < self.rebalance;
+        if is_new {
+            self.pulled = self.rebalance;
         }
+        is_new
     }
 
-    /// Requests overdue chunks again.
-    pub(crate) fn tick_transfer(&mut self, cx: &mut Cx) {
-        if self.transfer.is_active() && cx.memory.is_critical() {
-            return;
+    /// Requests overdue chunks again. Returns whether the coordinator is to be notified that all segments are received.
+    pub(crate) fn tick_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
+        if self.is_active() && cx.memory.is_critical() {
+            return false;
         }
-        while self.transfer.unpaused() < Self::pulls_max(cx)
-            && let Some(segment) = self.transfer.paused.pop()
+        while self.unpaused() < pulls_max(cx)
+            && let Some(segment) = self.paused.pop()
         {
-            self.ask_again(cx, segment);
+            self.ask_again(shared, cx, segment);
         }
-        if self.transfer.active.is_empty() && !self.transfer.todo.is_empty() {
-            self.pull_more(cx);
+        if self.active.is_empty() && !self.todo.is_empty() {
+            self.pull_more(shared, cx);
         }
         let late: Vec<Segment> = self
-            .transfer
             .active
             .iter()
             .filter(|(segment, pull)| {
-                cx.now.since(pull.asked) >= PULL_AGAIN_AFTER && !self.transfer.paused.contains(segment)
+                cx.now.since(pull.asked) >= PULL_AGAIN_AFTER && !self.paused.contains(segment)
             })
             .map(|(segment, _)| *segment)
             .collect();
         for segment in late {
-            self.transfer.active.remove(&segment);
-            if !self.pull_from_any(cx, segment, 1) {
-                self.transfer.todo.push_back(segment);
+            self.active.remove(&segment);
+            if !self.pull_from_any(shared, cx, segment, 1) {
+                self.todo.push_back(segment);
             }
         }
-        self.tell_if_pulled(cx);
+        self.is_newly_pulled()
     }
 
     /// Notes that a segment is received from one of its owners that have entries of it.
     fn note_pulled_from(&mut self, segment: Segment) {
-        if let Some(others) = self.transfer.others.get_mut(&segment) {
+        if let Some(others) = self.others.get_mut(&segment) {
             others.pop();
             if others.is_empty() {
-                self.transfer.others.remove(&segment);
+                self.others.remove(&segment);
             } else {
-                self.transfer.todo.push_back(segment);
+                self.todo.push_back(segment);
             }
         }
     }
 
     /// Resumes a segment that had to wait.
-    pub(crate) fn ask_again(&mut self, cx: &mut Cx, segment: Segment) {
-        let Some(pull) = self.transfer.active.get_mut(&segment) else { return };
+    pub(crate) fn ask_again(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment) {
+        let Some(pull) = self.active.get_mut(&segment) else { return };
         pull.asked = cx.now;
         let pull = InboundTransfer { from: pull.from.clone(), ..*pull };
-        self.ask(cx, segment, &pull);
+        self.ask(shared, cx, segment, &pull);
     }
 
-    /// Handles a received chunk.
-    pub(crate) fn handle_chunk(&mut self, cx: &mut Cx, from: &Address, chunk: Chunk) {
-        if let Some(side) = chunk.side {
-            return self.handle_collected(cx, from, side, chunk);
-        }
+    /// Handles a received chunk. Returns whether the coordinator is to be notified that all segments are received.
+    pub(crate) fn take_chunk(
+        &mut self,
+        shared: &mut Shared,
+        store: &mut Store,
+        cx: &mut Cx,
+        from: &Address,
+        chunk: Chunk,
+    ) -> bool {
         let Chunk { rebalance, segment, mut entries, next, history, is_refused, segment_bytes, .. } = chunk;
-        let transfer = &mut self.transfer;
-        if rebalance != transfer.rebalance
-            || transfer.active.get(&segment).is_none_or(|pull| pull.from != *from)
-        {
-            return;
+        if rebalance != self.rebalance || self.active.get(&segment).is_none_or(|pull| pull.from != *from) {
+            return false;
         }
         if is_refused {
             // The chunk is requested again after `PULL_AGAIN_AFTER`, because a member that refuses lacks a topology or has a
             // later one.
-            return;
+            return false;
         }
         let come = entries.content_bytes() as u64;
-        transfer.bytes += come;
-        if let Some(pull) = transfer.active.get_mut(&segment) {
+        self.bytes += come;
+        if let Some(pull) = self.active.get_mut(&segment) {
             pull.bytes.0 += come;
             if pull.bytes.1.replace(segment_bytes).is_none() {
-                let (segments, bytes) = &mut transfer.begun;
+                let (segments, bytes) = &mut self.begun;
                 (*segments, *bytes) = (*segments + 1, bytes.saturating_add(segment_bytes));
-                self.container.reserve(segment, entries.count_in(segment_bytes));
+                shared.container.reserve(segment, entries.count_in(segment_bytes));
             }
         }
         if cx.has(InjectedBug::AgeForgotten) {
@@ -323,31 +308,39 @@ impl CacheReplica {
         self.unmark_received(segment, entries.iter().map(|copy| copy.key));
         if cx.has(InjectedBug::ChunkOverwrites) {
             for (key, stored) in entries.parts() {
-                let _ = self.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
+                let _ = shared.container.put(segment, &key, stored.into_entry(cx.now), cx.now);
             }
         } else {
-            self.put_copies(cx, segment, &entries);
+            store.put_copies(shared, cx, segment, &entries);
         }
         if let Some(history) = history {
-            self.state(segment).history.learn(&history);
+            shared.state(segment).history.learn(&history);
         }
         let next = next.filter(|_| !cx.has(InjectedBug::LastChunkLost));
-        match (next, self.transfer.active.get_mut(&segment)) {
+        match (next, self.active.get_mut(&segment)) {
             (Some(next), Some(pull)) => {
                 pull.cursor = Some(next);
                 pull.asked = cx.now;
                 if self.must_wait_for_memory(cx) {
-                    self.transfer.paused.push(segment);
-                } else if !self.must_pause(segment) {
-                    self.ask_again(cx, segment);
+                    self.paused.push(segment);
+                } else if !store.must_pause(segment) {
+                    self.ask_again(shared, cx, segment);
                 }
+                false
             }
             _ => {
-                self.transfer.end_pull(segment);
-                self.remove_stale(cx, segment);
+                self.end_pull(segment);
+                self.remove_stale(shared, store, cx, segment);
                 self.note_pulled_from(segment);
-                self.pull_more(cx);
+                self.pull_more(shared, cx);
+                self.is_newly_pulled()
             }
         }
     }
+}
+
+/// Returns how many segments are requested at a time. Near a memory limit only one, because chunks in flight have no reserve
+/// beyond that limit.
+fn pulls_max(cx: &Cx) -> usize {
+    if cx.memory.is_tight() { 1 } else { cx.pulls_max }
 }

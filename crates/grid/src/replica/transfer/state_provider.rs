@@ -6,12 +6,14 @@ use consort_group::{Address, Time};
 
 use crate::command::{Body, Chunk, Pull};
 use crate::container::{ChunkLimits, Cursor};
+use crate::cx::CHUNK_BYTES;
+use crate::cx::Cx;
 use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::replica::CacheReplica;
+use crate::replica::Shared;
+use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
-use crate::replica::transfer::state_consumer::CHUNK_BYTES;
+use crate::replica::write::handover::give_records;
 use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};
 
@@ -35,132 +37,148 @@ enum Given {
     Not,
 }
 
-impl CacheReplica {
-    /// Handles a request for a segment's entries.
-    pub(crate) fn handle_pull(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
-        self.send_chunk(cx, from, pull, Found::new());
+/// Handles a request for a segment's entries: sends a chunk, with values that were loaded for it. `is_listened`: a listener
+/// of the cluster receives events of the cache.
+pub(crate) fn send_chunk(
+    shared: &mut Shared,
+    store: &mut Store,
+    cx: &mut Cx,
+    from: &Address,
+    pull: Pull,
+    loaded: Found,
+    is_listened: bool,
+) {
+    let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
+    // Before this member knows of that rebalance, it does not send its writes to the requesting member. A topology with the
+    // same id from another partition may lack that member.
+    let is_known = shared.topology().is_some_and(|topology| topology.rebalance >= rebalance);
+    let is_given = match side {
+        None => {
+            let is_orphaned = || shared.topology().is_some_and(|topology| topology.is_orphaned(segment));
+            let is_owned = shared.container.state(segment) == ContainerState::Owned;
+            is_known && (is_owned || shared.is_restoring() || is_orphaned())
+        }
+        Some(side) => shared.is_kept_for(side, segment),
+    };
+    if !is_given {
+        return refuse(shared, cx, from, pull);
     }
-
-    /// Sends a chunk, with values that were loaded for it.
-    pub(crate) fn send_chunk(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
-        let Pull { rebalance, side, segment, cursor, bytes_max } = pull;
-        // Before this member knows of that rebalance, it does not send its writes to the requesting member. A topology with the
-        // same id from another partition may lack that member.
-        let is_known = self.topology().is_some_and(|topology| topology.rebalance >= rebalance);
-        let is_given = match side {
-            None => {
-                let is_orphaned = || self.topology().is_some_and(|topology| topology.is_orphaned(segment));
-                let is_owned = self.container.state(segment) == ContainerState::Owned;
-                is_known && (is_owned || self.is_restoring() || is_orphaned())
-            }
-            Some(side) => self.is_kept_for(side, segment),
+    let start = cursor.map_or(Cursor::START, Cursor::from);
+    let entries_max = if shared.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
+    let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
+    // The primary that removes an expired entry reports it, and the requesting member may become that primary.
+    let tells_expired = side.is_none() && is_listened;
+    let alive_at = if tells_expired { Time::ZERO } else { cx.now };
+    if !tells_expired {
+        // The requesting member then learns of the removal, in case of a network partition.
+        store.expire_untold(shared, cx, |one| one == segment, cx.now);
+    }
+    let walk = GivenWalk { start, limits, alive_at };
+    if send_chunk_in_place(shared, store, cx, from, &pull, walk) {
+        return;
+    }
+    let found = loop {
+        let Ok(mut found) = shared.container.chunk(segment, start, limits, alive_at) else {
+            return refuse(shared, cx, from, pull);
         };
-        if !is_given {
-            return self.refuse(cx, from, pull);
+        let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
+        found.entries.retain(|(_, entry)| tells_expired || !(entry.is_passive() && is_over(entry)));
+        // The value is not needed any more.
+        let over = found.entries.iter_mut().filter(|(_, entry)| entry.is_passive() && is_over(entry));
+        over.for_each(|(_, entry)| entry.value = bytes::Bytes::new());
+        let missing = store.fill(segment, &mut found.entries, &loaded);
+        match missing.first() {
+            None => break found,
+            // Entries whose values were not loaded come with the next chunk.
+            Some((nth, ..)) if *nth > 0 && !loaded.is_empty() => limits.entries_max = *nth,
+            Some(_) => {
+                let asked = missing.into_iter().map(|(_, place, version)| (place, version)).collect();
+                return store.load(
+                    shared,
+                    cx,
+                    asked,
+                    AwaitingLoad::Pull { from: from.clone(), pull, found: loaded },
+                );
+            }
         }
-        let start = cursor.map_or(Cursor::START, Cursor::from);
-        let entries_max = if self.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
-        let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
-        // The primary that removes an expired entry reports it, and the requesting member may become that primary.
-        let tells_expired = side.is_none() && self.is_listened();
-        let alive_at = if tells_expired { Time::ZERO } else { cx.now };
-        if !tells_expired {
-            // The requesting member then learns of the removal, in case of a network partition.
-            self.expire_untold(cx, |one| one == segment, cx.now);
-        }
-        let walk = GivenWalk { start, limits, alive_at };
-        if self.send_chunk_in_place(cx, from, &pull, walk) {
-            return;
-        }
-        let found = loop {
-            let Ok(mut found) = self.container.chunk(segment, start, limits, alive_at) else {
-                return self.refuse(cx, from, pull);
+    };
+    let history = match found.next {
+        None => finish_segment(shared, store, cx, from, &pull),
+        Some(_) => None,
+    };
+    let entries = found.entries.into_iter();
+    let chunk = Chunk {
+        entries: entries.map(|(key, entry)| (key, Stored::of(entry, cx.now))).collect(),
+        next: found.next.map(Cursor::into),
+        history,
+        segment_bytes: shared.container.segment_content_bytes(segment),
+        ..Chunk::nothing_for(&pull)
+    };
+    shared.send(cx, from, Body::Chunk(chunk));
+}
+
+/// Sends a chunk whose values are all in memory: they are written once, into the frames. Returns false, with no chunk sent,
+/// if values are missing or if writing blocked the segment's lock for too long.
+fn send_chunk_in_place(
+    shared: &mut Shared,
+    store: &Store,
+    cx: &mut Cx,
+    from: &Address,
+    pull: &Pull,
+    walk: GivenWalk,
+) -> bool {
+    if *from == cx.local || shared.container.passive_len() > 0 {
+        return false;
+    }
+    let (segment, GivenWalk { start, limits, alive_at }) = (pull.segment, walk);
+    let (cache, topology, now) = (shared.id, shared.topology_id(), cx.now);
+    let segment_bytes = shared.container.segment_content_bytes(segment);
+    let mut end = None;
+    loop {
+        let given = shared.container.part(segment, start, limits, alive_at, |part| {
+            if part.has_passive() {
+                return Given::Not;
+            }
+            let history = match (part.next(), end.take()) {
+                (None, None) => return Given::IsLast,
+                (None, Some(history)) => history,
+                (Some(_), _) => None,
             };
-            let is_over = |entry: &crate::Entry| entry.is_expired(cx.now) && !entry.is_idle(cx.now);
-            found.entries.retain(|(_, entry)| tells_expired || !(entry.is_passive() && is_over(entry)));
-            // The value is not needed any more.
-            let over = found.entries.iter_mut().filter(|(_, entry)| entry.is_passive() && is_over(entry));
-            over.for_each(|(_, entry)| entry.value = bytes::Bytes::new());
-            let missing = self.fill(segment, &mut found.entries, &loaded);
-            match missing.first() {
-                None => break found,
-                // Entries whose values were not loaded come with the next chunk.
-                Some((nth, ..)) if *nth > 0 && !loaded.is_empty() => limits.entries_max = *nth,
-                Some(_) => {
-                    let asked = missing.into_iter().map(|(_, place, version)| (place, version)).collect();
-                    return self.load(
-                        cx,
-                        asked,
-                        AwaitingLoad::Pull { from: from.clone(), pull, found: loaded },
-                    );
-                }
-            }
-        };
-        let history = match found.next {
-            None => self.finish_segment(cx, from, &pull),
-            Some(_) => None,
-        };
-        let entries = found.entries.into_iter();
-        let chunk = Chunk {
-            entries: entries.map(|(key, entry)| (key, Stored::of(entry, cx.now))).collect(),
-            next: found.next.map(Cursor::into),
-            history,
-            segment_bytes: self.container.segment_content_bytes(segment),
-            ..Chunk::nothing_for(&pull)
-        };
-        self.send(cx, from, Body::Chunk(chunk));
-    }
-
-    /// Sends a chunk whose values are all in memory: they are written once, into the frames. Returns false, with no chunk sent,
-    /// if values are missing or if writing blocked the segment's lock for too long.
-    fn send_chunk_in_place(&mut self, cx: &mut Cx, from: &Address, pull: &Pull, walk: GivenWalk) -> bool {
-        if *from == cx.local || self.container.passive_len() > 0 {
-            return false;
-        }
-        let (segment, GivenWalk { start, limits, alive_at }) = (pull.segment, walk);
-        let (cache, topology, now) = (self.id, self.topology_id(), cx.now);
-        let segment_bytes = self.container.segment_content_bytes(segment);
-        let mut end = None;
-        loop {
-            let given = self.container.part(segment, start, limits, alive_at, |part| {
-                if part.has_passive() {
-                    return Given::Not;
-                }
-                let history = match (part.next(), end.take()) {
-                    (None, None) => return Given::IsLast,
-                    (None, Some(history)) => history,
-                    (Some(_), _) => None,
-                };
-                let next = part.next().map(Cursor::into);
-                let chunk = Chunk { next, history, segment_bytes, ..Chunk::nothing_for(pull) };
-                let entries = |out: &mut BytesMut| part.each(|visited| put_copy(out, visited, now));
-                cx.write_to(from, |frames| {
-                    let body = |out: &mut BytesMut| chunk.put_body(out, part.count(), entries);
-                    frames.push_with(cache, topology, part.bytes(), body);
-                });
-                Given::Written
+            let next = part.next().map(Cursor::into);
+            let chunk = Chunk { next, history, segment_bytes, ..Chunk::nothing_for(pull) };
+            let entries = |out: &mut BytesMut| part.each(|visited| put_copy(out, visited, now));
+            cx.write_to(from, |frames| {
+                let body = |out: &mut BytesMut| chunk.put_body(out, part.count(), entries);
+                frames.push_with(cache, topology, part.bytes(), body);
             });
-            match given {
-                Ok(Some(Given::Written)) => return true,
-                // The records before it are written to the same frames.
-                Ok(Some(Given::IsLast)) => end = Some(self.finish_segment(cx, from, pull)),
-                Ok(None | Some(Given::Not)) | Err(_) => return false,
-            }
+            Given::Written
+        });
+        match given {
+            Ok(Some(Given::Written)) => return true,
+            // The records before it are written to the same frames.
+            Ok(Some(Given::IsLast)) => end = Some(finish_segment(shared, store, cx, from, pull)),
+            Ok(None | Some(Given::Not)) | Err(_) => return false,
         }
     }
+}
 
-    /// Sends the records of a segment's writes before its last chunk. Returns the history of the segment.
-    fn finish_segment(&mut self, cx: &mut Cx, from: &Address, pull: &Pull) -> Option<SegmentHistory> {
-        if pull.side.is_none() && !cx.has(InjectedBug::RecordsNotGiven) {
-            self.give_records(cx, from, pull.segment);
-        }
-        self.history_of(pull.segment)
+/// Sends the records of a segment's writes before its last chunk. Returns the history of the segment.
+fn finish_segment(
+    shared: &mut Shared,
+    store: &Store,
+    cx: &mut Cx,
+    from: &Address,
+    pull: &Pull,
+) -> Option<SegmentHistory> {
+    if pull.side.is_none() && !cx.has(InjectedBug::RecordsNotGiven) {
+        give_records(shared, store, cx, from, pull.segment);
     }
+    shared.history_of(pull.segment)
+}
 
-    pub(crate) fn refuse(&mut self, cx: &mut Cx, from: &Address, pull: Pull) {
-        let chunk = Chunk { is_refused: true, ..Chunk::nothing_for(&pull) };
-        self.send(cx, from, Body::Chunk(chunk));
-    }
+fn refuse(shared: &Shared, cx: &mut Cx, from: &Address, pull: Pull) {
+    let chunk = Chunk { is_refused: true, ..Chunk::nothing_for(&pull) };
+    shared.send(cx, from, Body::Chunk(chunk));
 }
 
 #[cfg(test)]

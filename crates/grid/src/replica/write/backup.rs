@@ -3,20 +3,22 @@
 use consort_group::Address;
 
 use crate::command::{Ack, Backup, Effect};
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::replica::CacheReplica;
+use crate::replica::store::Store;
+use crate::replica::write::records::is_caller_gone;
 use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
+use crate::replica::{CacheReplica, Shared};
 use crate::{Segment, Version};
 
 impl CacheReplica {
     /// Handles a write of the primary of the topology `topology`.
     pub(crate) fn handle_backup(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut backup: Backup) {
         let segment = backup.segment;
-        let Some(installed) = &self.installed else { return };
+        let Some(installed) = &self.shared.installed else { return };
         let epoch = installed.topology.epoch(segment);
         if topology < epoch && !cx.has(InjectedBug::OldEpochTaken)
-            || !self.may_order(installed, from, segment)
+            || !self.shared.may_order(installed, from, segment)
         {
             // The primary does not know yet that the owners have changed. When it does, it sends this write to all of them.
             cx.counters.outdated += 1;
@@ -25,8 +27,8 @@ impl CacheReplica {
         if !installed.writes.owners(segment).any(|owner| *owner == cx.local) {
             return;
         }
-        if self.is_listened() {
-            self.forward(cx, &mut backup);
+        if self.listeners.is_listened(&self.shared) {
+            self.listeners.forward(&self.shared, &self.store, &mut self.iterations, cx, &mut backup);
         }
         let Backup {
             mut operation,
@@ -42,36 +44,36 @@ impl CacheReplica {
         } = backup;
         cx.watermarks.heard(&operation.caller, finished);
         let (caller, number) = (operation.caller.clone(), operation.number);
-        if topology < self.topology_id() {
+        if topology < self.shared.topology_id() {
             // The caller may have been a member in that topology and be none in this one.
-            self.await_settled(cx);
-            let own = self.topology();
-            if own.is_some_and(|own| Self::is_caller_gone(own, &caller))
-                && !cx.has(InjectedBug::GivenUpIsFinished)
+            self.handovers.await_settled(cx);
+            let own = self.shared.topology();
+            if own.is_some_and(|own| is_caller_gone(own, &caller)) && !cx.has(InjectedBug::GivenUpIsFinished)
             {
                 operation.number = ORPHANED;
             }
         }
         // The acknowledgement of a cache with a store waits for the write of this key; without a store, the key is not needed.
-        let named = if self.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
-        if self.is_invalidation() {
+        let named =
+            if self.store.is_backed() { bytes::Bytes::copy_from_slice(&key) } else { bytes::Bytes::new() };
+        if self.shared.is_invalidation() {
             // No record is needed: a repeated invalidation costs an entry at worst.
             if !cx.watermarks.is_finished(&operation) && !cx.has(InjectedBug::InvalidationIgnored) {
-                self.invalidate(cx, segment, &key, &effect);
+                self.listeners.invalidate(&self.shared, &mut self.iterations, cx, segment, &key, &effect);
             }
         } else if effect != Effect::Nothing && !cx.watermarks.is_finished(&operation) {
             let did = WriteEffect::of(&effect);
-            if let Some(record) = self.state(segment).records.of_write(&key, version) {
+            if let Some(record) = self.shared.state(segment).records.of_write(&key, version) {
                 record.operation = operation;
             } else {
-                let is_received = self.container.state(segment) == crate::SegmentState::Receiving;
+                let is_received = self.shared.container.state(segment) == crate::SegmentState::Receiving;
                 if !(is_received && cx.has(InjectedBug::BackupNotApplied)) {
-                    self.apply(cx, segment, &key, version, effect);
+                    self.store.apply(&mut self.shared, cx, segment, &key, version, effect);
                 }
                 let key = bytes::Bytes::copy_from_slice(&key);
                 if let Some(outcome) = outcome.clone() {
                     let record = WriteRecord { operation, key, version, did, outcome, skips_listeners };
-                    self.state(segment).records.push(record, &cx.watermarks);
+                    self.shared.state(segment).records.push(record, &cx.watermarks);
                 } else {
                     cx.counters.malformed += 1;
                 }
@@ -80,10 +82,13 @@ impl CacheReplica {
         let ack = Ack { number, epoch, expected_acks, outcome: outcome.filter(|_| sends_outcome) };
         self.acknowledge(cx, (segment, named), caller, ack);
     }
+}
 
+impl Store {
     /// Applies the write of another owner, unless a newer one was applied.
     pub(crate) fn apply(
         &mut self,
+        shared: &mut Shared,
         cx: &mut Cx,
         segment: Segment,
         key: &[u8],
@@ -93,30 +98,30 @@ impl CacheReplica {
         match effect {
             // Owners do not remember removals; their records do.
             Effect::Put(_) | Effect::Copy(_)
-                if self.container.version_of(segment, key).is_none()
-                    && self.state(segment).records.has_newer(key, version) => {}
+                if shared.container.version_of(segment, key).is_none()
+                    && shared.state(segment).records.has_newer(key, version) => {}
             Effect::Put(stored) => {
-                self.note_put(segment, key, stored.version);
-                self.put_copy(cx, segment, key, stored);
+                shared.note_put(segment, key, stored.version);
+                self.put_copy(shared, cx, segment, key, stored);
             }
             Effect::Copy(stored) => {
-                self.note_copied(segment, key, stored.version);
-                self.put_copy(cx, segment, key, stored);
+                shared.note_copied(segment, key, stored.version);
+                self.put_copy(shared, cx, segment, key, stored);
             }
             Effect::CopyRemoval => {
-                self.note_copied_removal(segment, key, version);
-                self.erase(cx, segment, key, version);
+                shared.note_copied_removal(segment, key, version);
+                self.erase(shared, cx, segment, key, version);
             }
             Effect::Remove
                 if cx.has(InjectedBug::RemovalForgotten)
-                    && self.container.version_of(segment, key).is_none() => {}
+                    && shared.container.version_of(segment, key).is_none() => {}
             Effect::Remove => {
-                self.note_removal(segment, key, version);
-                self.erase(cx, segment, key, version);
+                shared.note_removal(segment, key, version);
+                self.erase(shared, cx, segment, key, version);
             }
             Effect::Gone => {
-                self.note_put(segment, key, version);
-                self.erase(cx, segment, key, version);
+                shared.note_put(segment, key, version);
+                self.erase(shared, cx, segment, key, version);
             }
             // The effect is empty, or of another mode.
             _ => {}
@@ -126,20 +131,21 @@ impl CacheReplica {
     /// Returns the effect for write owners that may not have a record's write.
     pub(crate) fn effect_of(
         &self,
+        shared: &Shared,
         now: consort_group::Time,
         segment: Segment,
         record: &WriteRecord,
     ) -> Effect {
         match record.did {
             WriteEffect::Clear => return Effect::InvalidateAll,
-            _ if self.is_invalidation() => return Effect::Invalidate,
+            _ if shared.is_invalidation() => return Effect::Invalidate,
             WriteEffect::Remove => return Effect::Remove,
             WriteEffect::CopiedRemoval => return Effect::CopyRemoval,
             WriteEffect::Put | WriteEffect::CopiedPut => {}
         }
         // An expired entry is sent, too: an owner that lacks it has the previous entry, and must not keep that.
         let is_it = |entry: &crate::Entry| entry.version == record.version && !entry.is_passive();
-        if let Some(entry) = self.held(segment, &record.key).filter(is_it) {
+        if let Some(entry) = self.held(shared, segment, &record.key).filter(is_it) {
             let stored = crate::Stored::of(entry, now);
             return if record.did == WriteEffect::CopiedPut {
                 Effect::Copy(stored)
@@ -148,8 +154,8 @@ impl CacheReplica {
             };
         }
         // The value of this version is available as long as it has a record (`Records::need`).
-        let records = &self.segments[usize::from(segment.0)].records;
-        let is_superseded = self.container.version_of(segment, &record.key) >= record.version
+        let records = &shared.segments[usize::from(segment.0)].records;
+        let is_superseded = shared.container.version_of(segment, &record.key) >= record.version
             || records.has_newer(&record.key, record.version);
         if is_superseded { Effect::Superseded } else { Effect::Gone }
     }
@@ -165,7 +171,7 @@ mod tests {
     use super::*;
     use crate::command::OperationId;
     use crate::operation::{Outcome, Written};
-    use crate::replica::store::writes::Persistence;
+    use crate::replica::store::Store;
     use crate::{
         CacheConfig, Container, ContainerSettings, Lifetime, Limit, MemoryBound, StoreRequest, StoreSettings,
         Stored, WhenFull,
@@ -186,7 +192,7 @@ mod tests {
         let config = CacheConfig { segments: 1, ..CacheConfig::new("kept") };
         let mut cache = CacheReplica::new(config, member(1).into(), container);
         let backing = StoreSettings { passivation, remembered: None };
-        cache.persistence = Some(Box::new(Persistence::new(backing)));
+        cache.store = Store::new(Some(backing));
         (cache, Cx::new(member(1)))
     }
 
@@ -194,7 +200,7 @@ mod tests {
         let (version, value) = (Version::new(1, count), Bytes::from_static(key));
         let (age, idle) = Default::default();
         let stored = Stored { value, version, lifetime: Lifetime::FOREVER, age, idle };
-        cache.apply(cx, SEGMENT, key, version, Effect::Put(stored));
+        cache.store.apply(&mut cache.shared, cx, SEGMENT, key, version, Effect::Put(stored));
         let written = Written { is_done: true, was_present: false, version, previous: None };
         let record = WriteRecord {
             operation: OperationId { caller: member(2), number: count },
@@ -204,7 +210,7 @@ mod tests {
             outcome: Outcome::Written(written),
             skips_listeners: false,
         };
-        cache.state(SEGMENT).records.push(record, &cx.watermarks);
+        cache.shared.state(SEGMENT).records.push(record, &cx.watermarks);
     }
 
     /// Returns the effects handed on for a write whose value did not fit into memory. Its caller has gone and no member knows
@@ -218,12 +224,12 @@ mod tests {
             let StoreRequest::Write { number, .. } = request else { panic!("{request:?}") };
             cache.handle_stored(&mut cx, number, Ok(()));
         }
-        cache.tick_store(&mut cx);
-        assert!(cache.is_passive(SEGMENT, b"first"));
+        cache.store.tick_store(&mut cache.shared, &mut cx);
+        assert!(cache.shared.is_passive(SEGMENT, b"first"));
         cx.watermarks.retain(|_| false);
-        let records: Vec<WriteRecord> = cache.state(SEGMENT).records.iter().cloned().collect();
+        let records: Vec<WriteRecord> = cache.shared.state(SEGMENT).records.iter().cloned().collect();
         let first = records.iter().filter(|record| &record.key[..] == b"first");
-        first.map(|record| cache.effect_of(Time::ZERO, SEGMENT, record)).collect()
+        first.map(|record| cache.store.effect_of(&cache.shared, Time::ZERO, SEGMENT, record)).collect()
     }
 
     /// A value is evicted, loaded and evicted once more, before the store has written it for the first time.
@@ -234,7 +240,7 @@ mod tests {
         for (key, count) in keys.into_iter().zip([1, 2, 3, 1, 4, 5, 6, 7]) {
             put(&mut cache, &mut cx, key, count);
         }
-        assert!(cache.is_passive(SEGMENT, b"first"));
+        assert!(cache.shared.is_passive(SEGMENT, b"first"));
         cx.watermarks.heard(&member(2), 8);
         let of_first = |cx: &mut Cx| -> Vec<(u64, bool)> {
             let all: Vec<_> = cx.store.drain(..).collect();
@@ -253,7 +259,7 @@ mod tests {
         }
         cache.handle_stored(&mut cx, writes[2].0, Err("full".into()));
         cx.now = Time::ZERO + std::time::Duration::from_secs(2);
-        cache.tick_store(&mut cx);
+        cache.store.tick_store(&mut cache.shared, &mut cx);
         assert!(matches!(of_first(&mut cx)[..], [(_, true)]), "it is tried again");
     }
 

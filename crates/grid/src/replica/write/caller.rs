@@ -1,26 +1,17 @@
 //! The caller's side of operations: to which member an operation is sent, and when it is sent again.
 
-use std::time::Duration;
-
 use consort_group::{Address, Member};
 use smallvec::SmallVec;
 
 use crate::command::{Body, Call, Reply};
+use crate::cx::Cx;
+use crate::cx::calls::{RESEND_AFTER, RESEND_AFTER_MAX};
+use crate::cx::silence::SILENT_AFTER;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::silence::SILENT_AFTER;
 use crate::operation::{Action, OperationError, ReadFrom};
-use crate::replica::CacheReplica;
+use crate::replica::{CacheReplica, Shared};
 use crate::topology::{Phase, Topology};
 use crate::{Flags, PartitionHandling};
-
-/// How long an operation waits for a response before it is sent again although the topology is the same: many times a round
-/// trip, and short beside every timeout.
-pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
-
-/// The limit of that wait after many attempts. A member that has not answered those is stopped or overloaded, and more copies
-/// would only fill memory.
-pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
 impl CacheReplica {
     /// Sends an operation to its primary or a read owner, if there is one. Otherwise the operation waits for a topology that
@@ -29,11 +20,12 @@ impl CacheReplica {
         let is_denied = !cx.has(InjectedBug::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
         let keeps_target = std::mem::take(&mut call.keeps_target);
-        let Some(topology) = self.topology().filter(|topology| topology.phase != Phase::Restoring) else {
+        let Some(topology) = self.shared.topology().filter(|topology| topology.phase != Phase::Restoring)
+        else {
             return cx.calls.unassign(number);
         };
         let (segment, is_write) = (call.segment, call.is_write());
-        if let Some(error) = self.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
+        if let Some(error) = self.shared.refusal(topology, call.segment, is_write).filter(|_| is_denied) {
             match call.may_have_been_applied() {
                 // The write stays open until its result is known.
                 true => cx.calls.give_up(number, OperationError::Uncertain),
@@ -53,7 +45,7 @@ impl CacheReplica {
                     choose_reader(owners, number, last, |owner| cx.silence.contains(owner))
                 }
             }
-            _ => self.primary(segment),
+            _ => self.shared.primary(segment),
         };
         let Some(target) = target.cloned() else {
             return cx.calls.unassign(number);
@@ -91,28 +83,8 @@ impl CacheReplica {
         if target == cx.local {
             self.handle_call(cx, &target, command);
         } else {
-            self.send(cx, &target, Body::Call(command));
+            self.shared.send(cx, &target, Body::Call(command));
         }
-    }
-
-    /// Returns the error if a degraded cache refuses an operation in a segment.
-    pub(crate) fn refusal(
-        &self,
-        topology: &Topology,
-        segment: crate::Segment,
-        is_write: bool,
-    ) -> Option<OperationError> {
-        let away = topology.away();
-        if away.is_empty() {
-            return None;
-        }
-        let is_away = |owner: &&Address| away.contains(owner);
-        let missing: Vec<Member> =
-            self.write_owners(segment).filter(is_away).cloned().map(Member::from).collect();
-        let has_reader = topology.read_owners().owners(segment).any(|owner| !away.contains(owner));
-        let is_allowed = missing.is_empty()
-            || !is_write && has_reader && self.config.partitions != PartitionHandling::DenyReadWrites;
-        (!is_allowed).then_some(OperationError::Degraded { segment, away: missing })
     }
 
     /// Handles the result of an operation that was not acknowledged by write owners.
@@ -127,7 +99,7 @@ impl CacheReplica {
         match reply {
             Reply::Done(outcome) => {
                 let is_expected =
-                    |call: &mut crate::node::calls::InFlight| !call.is_write() || call.is_expected(topology);
+                    |call: &mut crate::cx::calls::InFlight| !call.is_write() || call.is_expected(topology);
                 if cx.calls.get_mut(number).is_some_and(is_expected) {
                     cx.calls.finish(number, Ok(outcome));
                 }
@@ -138,10 +110,10 @@ impl CacheReplica {
                 }
             }
             Reply::Failed(OperationError::Uncertain) => cx.calls.give_up(number, OperationError::Uncertain),
-            Reply::Failed(error) => Self::handle_failure(cx, topology, number, error),
+            Reply::Failed(error) => handle_failure(cx, topology, number, error),
             // The topology of the reply is installed here, or the reply would have been deferred. If this member's topology is
             // newer, the operation has been sent again with it.
-            Reply::Misdirected if topology == self.topology_id() => self.send_to_target(cx, number),
+            Reply::Misdirected if topology == self.shared.topology_id() => self.send_to_target(cx, number),
             Reply::Misdirected => {}
             Reply::Larger(bytes) => {
                 if cx.calls.note_size(from, number, bytes) {
@@ -151,44 +123,15 @@ impl CacheReplica {
         }
     }
 
-    /// Handles the failure of a member that was to carry out an operation, or that has carried it out.
-    fn handle_failure(cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
-        let is_finished = cx.has(InjectedBug::RefusedIsFinished);
-        let Some(call) = cx.calls.get_mut(number) else { return };
-        let (is_write, is_sent_again) = (call.is_write(), call.is_sent_again);
-        match error {
-            // The member that it was sent to since may carry it out, or has.
-            _ if is_write && !call.is_expected(topology) => {}
-            // The write is done, and the failing member acknowledges it, too. Owners that have not received it yet would drop
-            // it if they learnt that it is finished.
-            error @ OperationError::StoreWriteFailed { .. } if !is_finished => {
-                cx.calls.give_up(number, error);
-            }
-            OperationError::Degraded { .. } if is_write && is_sent_again => {
-                cx.calls.give_up(number, OperationError::Uncertain);
-            }
-            // Another copy is on its way to that member, and may be carried out. The operation asks for its result when it is
-            // repeated.
-            _ if is_write && is_sent_again && !is_finished => {
-                let target = call.target.clone();
-                cx.calls.let_go(number);
-                if let Some(call) = cx.calls.get_mut(number) {
-                    call.target = target;
-                }
-            }
-            error => cx.calls.finish(number, Err(error)),
-        }
-    }
-
     /// After a new topology, repeats the operations whose target has changed.
     pub(crate) fn redirect(&mut self, cx: &mut Cx) {
-        for number in cx.calls.of(self.id) {
+        for number in cx.calls.of(self.shared.id) {
             let Some(call) = cx.calls.get_mut(number) else { continue };
             // The cause of the long wait may have ended with this topology.
             call.patience = RESEND_AFTER;
             let (segment, target) = (call.segment, call.target.clone());
             let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
-            let Some(topology) = self.topology() else { return };
+            let Some(topology) = self.shared.topology() else { return };
             let is_still_right = match &target {
                 None => false,
                 Some(target) if topology.away().contains(target) => false,
@@ -196,11 +139,11 @@ impl CacheReplica {
                     topology.read_owners().owners(segment).any(|owner| owner == target)
                 }
                 Some(target) => {
-                    self.primary(segment) == Some(target)
+                    self.shared.primary(segment) == Some(target)
                         && (!call.is_write() || call.knows(topology.primary_term(segment)))
                 }
             };
-            if !is_still_right || self.refusal(topology, segment, !is_read).is_some() {
+            if !is_still_right || self.shared.refusal(topology, segment, !is_read).is_some() {
                 self.send_to_target(cx, number);
             }
         }
@@ -208,7 +151,7 @@ impl CacheReplica {
 
     /// Moves reads from silent members to another read owner, if there is one that is not silent.
     pub(crate) fn move_reads(&mut self, cx: &mut Cx) {
-        for number in cx.calls.of(self.id) {
+        for number in cx.calls.of(self.shared.id) {
             let (now, Some(call)) = (cx.now, cx.calls.get_mut(number)) else { continue };
             let is_read = matches!(call.action, Action::Read(ReadFrom::Nearest));
             let (segment, sent, waits) = (call.segment, call.sent, call.waits_for_room());
@@ -221,7 +164,7 @@ impl CacheReplica {
             if !is_silent || !is_read {
                 continue;
             }
-            let Some(topology) = self.topology() else { return };
+            let Some(topology) = self.shared.topology() else { return };
             let has_other = present(topology, topology.read_owners().owners(segment))
                 .any(|owner| !cx.silence.contains(owner));
             if has_other {
@@ -232,9 +175,9 @@ impl CacheReplica {
 
     /// Repeats operations that have waited long; those past their timeout fail.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
-        self.detect_stalled_listeners(cx);
+        self.listeners.detect_stalled_listeners(&self.shared, cx);
         self.move_reads(cx);
-        for number in cx.calls.of(self.id) {
+        for number in cx.calls.of(self.shared.id) {
             let now = cx.now;
             let Some(call) = cx.calls.get_mut(number) else { continue };
             let timeout = call.timeout;
@@ -263,6 +206,57 @@ impl CacheReplica {
             }
             self.send_to_target(cx, number);
         }
+    }
+}
+
+impl Shared {
+    /// Returns the error if a degraded cache refuses an operation in a segment.
+    pub(crate) fn refusal(
+        &self,
+        topology: &Topology,
+        segment: crate::Segment,
+        is_write: bool,
+    ) -> Option<OperationError> {
+        let away = topology.away();
+        if away.is_empty() {
+            return None;
+        }
+        let is_away = |owner: &&Address| away.contains(owner);
+        let missing: Vec<Member> =
+            self.write_owners(segment).filter(is_away).cloned().map(Member::from).collect();
+        let has_reader = topology.read_owners().owners(segment).any(|owner| !away.contains(owner));
+        let is_allowed = missing.is_empty()
+            || !is_write && has_reader && self.config.partitions != PartitionHandling::DenyReadWrites;
+        (!is_allowed).then_some(OperationError::Degraded { segment, away: missing })
+    }
+}
+
+/// Handles the failure of a member that was to carry out an operation, or that has carried it out.
+fn handle_failure(cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
+    let is_finished = cx.has(InjectedBug::RefusedIsFinished);
+    let Some(call) = cx.calls.get_mut(number) else { return };
+    let (is_write, is_sent_again) = (call.is_write(), call.is_sent_again);
+    match error {
+        // The member that it was sent to since may carry it out, or has.
+        _ if is_write && !call.is_expected(topology) => {}
+        // The write is done, and the failing member acknowledges it, too. Owners that have not received it yet would drop
+        // it if they learnt that it is finished.
+        error @ OperationError::StoreWriteFailed { .. } if !is_finished => {
+            cx.calls.give_up(number, error);
+        }
+        OperationError::Degraded { .. } if is_write && is_sent_again => {
+            cx.calls.give_up(number, OperationError::Uncertain);
+        }
+        // Another copy is on its way to that member, and may be carried out. The operation asks for its result when it is
+        // repeated.
+        _ if is_write && is_sent_again && !is_finished => {
+            let target = call.target.clone();
+            cx.calls.let_go(number);
+            if let Some(call) = cx.calls.get_mut(number) {
+                call.target = target;
+            }
+        }
+        error => cx.calls.finish(number, Err(error)),
     }
 }
 

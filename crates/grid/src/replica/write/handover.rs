@@ -4,30 +4,137 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use consort_group::Address;
+use consort_group::{Address, Time};
 
 use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
+use crate::cx::Cx;
+use crate::cx::calls::InFlight;
+use crate::cx::calls::RESEND_AFTER;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
-use crate::node::calls::InFlight;
-use crate::replica::write::caller::RESEND_AFTER;
+use crate::replica::store::Store;
+use crate::replica::write::records::is_orphan;
 use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
-use crate::replica::{CacheReplica, Installed};
+use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Segment, SegmentState};
 
 /// How long a write owner waits until it asks its primary whether all records of gone callers were sent, and between two such
 /// questions.
 const SETTLED_AFTER: Duration = RESEND_AFTER;
 
+/// The handover of records. The records themselves are part of the state of each segment.
+#[derive(Default)]
+pub(crate) struct Handovers {
+    /// The time to ask primaries for records of gone callers, if there may be such records.
+    pub(crate) unsettled: Option<Time>,
+}
+
 impl CacheReplica {
     /// Sends this member's records to new primaries. A new primary begins to wait for the records of the other owners.
     pub(crate) fn hand_over(&mut self, cx: &mut Cx) {
+        if !self.handovers.send_records(&mut self.shared, &self.store, cx) {
+            return;
+        }
+        // Calls parked here for another primary are handled again, and their callers learn of the new primary.
+        for segment in self.shared.config.all_segments() {
+            if !self.shared.is_primary(&cx.local, segment) {
+                self.unpark(cx, segment);
+            }
+        }
+    }
+
+    /// Handles the records of a write owner, for a new primary or with a segment that is fetched.
+    pub(crate) fn handle_handover(&mut self, cx: &mut Cx, from: &Address, handed: HandedSegment) {
+        let segment = handed.segment;
+        if self.shared.topology().is_none_or(|topology| topology.primary_term(segment) != handed.primary_term)
+        {
+            return;
+        }
+        let is_pulled = self.shared.container.state(segment) == SegmentState::Receiving;
+        if self.shared.state(segment).missing.contains(from) {
+            self.store.take_records(&mut self.shared, cx, handed, true);
+            self.shared.state(segment).missing.retain(|owner| owner != from);
+            if self.shared.state(segment).is_open() {
+                self.resend_records(cx);
+                if self.merge.tick_merge(&self.shared, cx) {
+                    self.resume_merge(cx);
+                }
+                self.confirm(cx);
+            }
+        } else if is_pulled && self.shared.write_owners(segment).any(|owner| *owner == cx.local) {
+            self.store.take_records(&mut self.shared, cx, handed, false);
+            // The callers of these records may have gone meanwhile.
+            self.handovers.await_settled(cx);
+        }
+    }
+
+    /// Sends all records to all write owners, and handles the parked calls again. Concerns segments of this primary whose write
+    /// owners have changed, or whose records' callers have gone.
+    pub(crate) fn resend_records(&mut self, cx: &mut Cx) {
+        let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+        let mut told = Vec::new();
+        for segment in self.shared.config.all_segments() {
+            if !self.shared.is_primary(&cx.local, segment) {
+                continue;
+            }
+            if !self.shared.state(segment).is_open() {
+                // The records are adopted before their gone callers close the cache; they are sent when the other owners'
+                // records have arrived.
+                self.shared.adopt(cx, segment);
+                continue;
+            }
+            let Some(topology) = self.shared.topology() else { return };
+            let epoch = topology.epoch(segment);
+            let is_new = std::mem::replace(&mut self.shared.state(segment).resent, epoch) != epoch;
+            let adopted = self.shared.adopt(cx, segment);
+            if is_new || adopted > 0 {
+                let mut records: Vec<WriteRecord> =
+                    self.shared.state(segment).records.iter().cloned().collect();
+                // Listeners receive events in the order of versions, and recognise known events by their versions.
+                records.sort_by_key(|record| record.version);
+                for record in records {
+                    if !self.listeners.is_idle() {
+                        self.notify_local(cx, segment, &record, false);
+                    }
+                    if is_new || record.operation.caller == cx.local {
+                        self.back_up_record(cx, segment, record);
+                    }
+                }
+                told.push(segment);
+                let is_shared = !self.shared.is_invalidation();
+                for owner in
+                    self.shared.write_owners(segment).filter(|owner| is_shared && **owner != cx.local)
+                {
+                    settled.entry(owner.clone()).or_default().push(segment);
+                }
+            }
+            self.unpark(cx, segment);
+        }
+        for (owner, segments) in settled {
+            self.shared.send(cx, &owner, Body::Settled(segments));
+        }
+        self.listeners.mark_own(&self.shared, cx, &told);
+    }
+
+    /// Handles the parked calls of a segment again.
+    fn unpark(&mut self, cx: &mut Cx, segment: Segment) {
+        for (from, call) in std::mem::take(&mut self.shared.state(segment).parked) {
+            self.handle_call(cx, &from, call);
+        }
+    }
+}
+
+impl Handovers {
+    /// Sends this member's records to new primaries, and notes the owners whose records a new primary misses. Returns whether
+    /// the cache has records of other owners.
+    fn send_records(&self, shared: &mut Shared, store: &Store, cx: &mut Cx) -> bool {
         // If every member orders its own writes, there are no records of other owners.
-        let Some(installed) = self.installed.as_ref().filter(|_| !self.is_invalidation()) else { return };
+        let Some(installed) = shared.installed.as_ref().filter(|_| !shared.is_invalidation()) else {
+            return false;
+        };
         let mut handed: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         for segment in installed.writes.segments() {
             let primary_term = installed.topology.primary_term(segment);
-            let state = &mut self.segments[usize::from(segment.0)];
+            let state = &mut shared.segments[usize::from(segment.0)];
             // An owner that is gone or has begun anew has no records. A member that is no owner any more has already sent them.
             state.missing.retain(|owner| {
                 let membership = installed.topology.membership(owner);
@@ -58,144 +165,107 @@ impl CacheReplica {
             }
         }
         if cx.has(InjectedBug::HandoverNotAwaited) {
-            self.segments.iter_mut().for_each(|state| state.missing.clear());
+            shared.segments.iter_mut().for_each(|state| state.missing.clear());
         }
         for (primary, segments) in handed {
-            let all = segments.into_iter().map(|segment| self.handed_segment(cx, segment)).collect();
-            self.send(cx, &primary, Body::Handover(all));
+            let all =
+                segments.into_iter().map(|segment| handed_segment(shared, store, cx, segment)).collect();
+            shared.send(cx, &primary, Body::Handover(all));
         }
-        // Calls parked here for another primary are handled again, and their callers learn of the new primary.
-        for segment in self.config.all_segments() {
-            if !self.is_primary(&cx.local, segment) {
-                self.unpark(cx, segment);
-            }
-        }
+        true
     }
 
-    fn handed_segment(&mut self, cx: &mut Cx, segment: Segment) -> HandedSegment {
-        let state = &mut self.segments[usize::from(segment.0)];
-        state.records.prune(&cx.watermarks);
-        let records: Vec<WriteRecord> = state.records.iter().cloned().collect();
-        let records = records
-            .into_iter()
-            .map(|record| HandedRecord {
-                effect: self.effect_of(cx.now, segment, &record),
-                operation: record.operation,
-                key: record.key,
-                version: record.version,
-                outcome: record.outcome,
-                skips_listeners: record.skips_listeners,
-            })
-            .collect();
-        HandedSegment {
-            segment,
-            primary_term: self.topology().map_or(0, |topology| topology.primary_term(segment)),
-            records,
-        }
+    /// Schedules the question to primaries, because there may be records of gone callers.
+    pub(crate) fn await_settled(&mut self, cx: &Cx) {
+        self.unsettled.get_or_insert(cx.now + SETTLED_AFTER);
     }
 
-    /// Sends the unfinished records of a segment to a member that fetches it. That member has the entries of earlier writes,
-    /// but no record of one whose backup command was lost. As the next primary it would otherwise carry out such a write again
-    /// when it is repeated.
-    pub(crate) fn give_records(&mut self, cx: &mut Cx, to: &Address, segment: Segment) {
-        let handed = self.handed_segment(cx, segment);
-        if !handed.records.is_empty() {
-            self.send(cx, to, Body::Handover(vec![handed]));
-        }
-    }
-
-    /// Handles the records of a write owner, for a new primary or with a segment that is fetched.
-    pub(crate) fn handle_handover(&mut self, cx: &mut Cx, from: &Address, handed: HandedSegment) {
-        let segment = handed.segment;
-        if self.topology().is_none_or(|topology| topology.primary_term(segment) != handed.primary_term) {
+    /// Asks the primaries of segments that have records of gone callers here. Most primaries have already sent them as their
+    /// own, and have reported that these are all. A primary that knew that all was finished has sent no report. A report under
+    /// another topology did not count, or was lost with a link.
+    pub(crate) fn tick_records(&mut self, shared: &mut Shared, cx: &mut Cx) {
+        if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
             return;
         }
-        let is_pulled = self.container.state(segment) == SegmentState::Receiving;
-        if self.state(segment).missing.contains(from) {
-            self.take_records(cx, handed, true);
-            self.state(segment).missing.retain(|owner| owner != from);
-            if self.state(segment).is_open() {
-                self.resend_records(cx);
-                self.tick_merge(cx);
-                self.confirm(cx);
+        let mut asked: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
+        if let Some(Installed { topology, writes, .. }) = &shared.installed {
+            for segment in writes.segments() {
+                let Some(primary) = writes.primary(segment).filter(|primary| **primary != cx.local) else {
+                    continue;
+                };
+                let records = &mut shared.segments[usize::from(segment.0)].records;
+                records.prune(&cx.watermarks);
+                let is_owner = writes.owners(segment).any(|owner| *owner == cx.local);
+                if is_owner && records.iter().any(|record| is_orphan(topology, &record.operation)) {
+                    asked.entry(primary.clone()).or_default().push(segment);
+                }
             }
-        } else if is_pulled && self.write_owners(segment).any(|owner| *owner == cx.local) {
-            self.take_records(cx, handed, false);
-            // The callers of these records may have gone meanwhile.
-            self.await_settled(cx);
+        }
+        self.unsettled = (!asked.is_empty()).then_some(cx.now + SETTLED_AFTER);
+        for (primary, segments) in asked {
+            shared.send(cx, &primary, Body::Settled(segments));
         }
     }
 
+    /// Handles the report of a primary that it has sent all records of callers that were no members of `topology`; or the
+    /// question of another owner to this primary.
+    pub(crate) fn handle_settled(
+        &self,
+        shared: &mut Shared,
+        cx: &mut Cx,
+        from: &Address,
+        topology: u32,
+        segments: Vec<Segment>,
+    ) {
+        // Under another topology other callers may have gone, which the primary's report does not cover.
+        let Some(installed) = shared.installed.as_ref().filter(|one| one.topology.id == topology) else {
+            return;
+        };
+        let members = &installed.topology;
+        let mut asked = Vec::new();
+        for segment in segments {
+            let state = &mut shared.segments[usize::from(segment.0)];
+            let primary = installed.writes.primary(segment);
+            if primary == Some(from) {
+                state.records.retain(|record| !is_orphan(members, &record.operation));
+            } else if primary == Some(&cx.local) && state.is_open() {
+                asked.push(segment);
+            }
+        }
+        if !asked.is_empty() && !shared.is_invalidation() {
+            shared.send(cx, from, Body::Settled(asked));
+        }
+    }
+}
+
+impl Store {
     /// Keeps the records and applies their effects. `adopts`: the records of gone callers become this member's own.
-    fn take_records(&mut self, cx: &mut Cx, handed: HandedSegment, adopts: bool) {
+    fn take_records(&mut self, shared: &mut Shared, cx: &mut Cx, handed: HandedSegment, adopts: bool) {
         let segment = handed.segment;
         for HandedRecord { operation, key, version, effect, outcome, skips_listeners } in handed.records {
             // A member that has closed the cache counts its given-up operations as finished.
-            let is_gone = self.topology().is_some_and(|topology| Self::is_orphan(topology, &operation));
+            let is_gone = shared.topology().is_some_and(|topology| is_orphan(topology, &operation));
             let is_finished = !is_gone && cx.watermarks.is_finished(&operation);
-            if self.state(segment).records.of_write(&key, version).is_some() || is_finished {
+            if shared.state(segment).records.of_write(&key, version).is_some() || is_finished {
                 continue;
             }
             let did = WriteEffect::of(&effect);
-            self.apply(cx, segment, &key, version, effect);
+            self.apply(shared, cx, segment, &key, version, effect);
             let key = bytes::Bytes::copy_from_slice(&key);
             let operation = match (is_gone, adopts) {
                 (true, true) => {
-                    OperationId { caller: cx.local.clone(), number: self.open_own(cx, segment, &key) }
+                    OperationId { caller: cx.local.clone(), number: shared.open_own(cx, segment, &key) }
                 }
                 (true, false) => OperationId { number: ORPHANED, ..operation },
                 (false, _) => operation,
             };
             let record = WriteRecord { operation, key, version, did, outcome, skips_listeners };
-            self.state(segment).records.push(record, &cx.watermarks);
+            shared.state(segment).records.push(record, &cx.watermarks);
         }
     }
+}
 
-    /// Sends all records to all write owners, and handles the parked calls again. Concerns segments of this primary whose write
-    /// owners have changed, or whose records' callers have gone.
-    pub(crate) fn resend_records(&mut self, cx: &mut Cx) {
-        let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
-        let mut told = Vec::new();
-        for segment in self.config.all_segments() {
-            if !self.is_primary(&cx.local, segment) {
-                continue;
-            }
-            if !self.state(segment).is_open() {
-                // The records are adopted before their gone callers close the cache; they are sent when the other owners'
-                // records have arrived.
-                self.adopt(cx, segment);
-                continue;
-            }
-            let Some(topology) = self.topology() else { return };
-            let epoch = topology.epoch(segment);
-            let is_new = std::mem::replace(&mut self.state(segment).resent, epoch) != epoch;
-            let adopted = self.adopt(cx, segment);
-            if is_new || adopted > 0 {
-                let mut records: Vec<WriteRecord> = self.state(segment).records.iter().cloned().collect();
-                // Listeners receive events in the order of versions, and recognise known events by their versions.
-                records.sort_by_key(|record| record.version);
-                for record in records {
-                    if !self.listeners.is_idle() {
-                        self.notify_local(cx, segment, &record, false);
-                    }
-                    if is_new || record.operation.caller == cx.local {
-                        self.back_up_record(cx, segment, record);
-                    }
-                }
-                told.push(segment);
-                let is_shared = !self.is_invalidation();
-                for owner in self.write_owners(segment).filter(|owner| is_shared && **owner != cx.local) {
-                    settled.entry(owner.clone()).or_default().push(segment);
-                }
-            }
-            self.unpark(cx, segment);
-        }
-        for (owner, segments) in settled {
-            self.send(cx, &owner, Body::Settled(segments));
-        }
-        self.mark_own(cx, &told);
-    }
-
+impl Shared {
     /// Adopts the records whose callers have gone. Returns their number.
     fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
         let Some(installed) = &self.installed else { return 0 };
@@ -206,7 +276,7 @@ impl CacheReplica {
         for record in state.records.iter_mut() {
             let caller = &record.operation.caller;
             let is_away = cx.has(InjectedBug::AwayAdopted) && installed.topology.away().contains(caller);
-            let is_gone = Self::is_orphan(&installed.topology, &record.operation) || is_away;
+            let is_gone = is_orphan(&installed.topology, &record.operation) || is_away;
             if !is_gone || cx.has(InjectedBug::CallersNotAdopted) {
                 continue;
             }
@@ -218,77 +288,41 @@ impl CacheReplica {
         count
     }
 
-    /// Schedules the question to primaries, because there may be records of gone callers.
-    pub(crate) fn await_settled(&mut self, cx: &Cx) {
-        self.unsettled.get_or_insert(cx.now + SETTLED_AFTER);
-    }
-
-    /// Asks the primaries of segments that have records of gone callers here. Most primaries have already sent them as their
-    /// own, and have reported that these are all. A primary that knew that all was finished has sent no report. A report under
-    /// another topology did not count, or was lost with a link.
-    pub(crate) fn tick_records(&mut self, cx: &mut Cx) {
-        if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
-            return;
-        }
-        let mut asked: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
-        if let Some(Installed { topology, writes, .. }) = &self.installed {
-            for segment in writes.segments() {
-                let Some(primary) = writes.primary(segment).filter(|primary| **primary != cx.local) else {
-                    continue;
-                };
-                let records = &mut self.segments[usize::from(segment.0)].records;
-                records.prune(&cx.watermarks);
-                let is_owner = writes.owners(segment).any(|owner| *owner == cx.local);
-                if is_owner && records.iter().any(|record| Self::is_orphan(topology, &record.operation)) {
-                    asked.entry(primary.clone()).or_default().push(segment);
-                }
-            }
-        }
-        self.unsettled = (!asked.is_empty()).then_some(cx.now + SETTLED_AFTER);
-        for (primary, segments) in asked {
-            self.send(cx, &primary, Body::Settled(segments));
-        }
-    }
-
-    /// Handles the report of a primary that it has sent all records of callers that were no members of `topology`; or the
-    /// question of another owner to this primary.
-    pub(crate) fn handle_settled(
-        &mut self,
-        cx: &mut Cx,
-        from: &Address,
-        topology: u32,
-        segments: Vec<Segment>,
-    ) {
-        // Under another topology other callers may have gone, which the primary's report does not cover.
-        let Some(installed) = self.installed.as_ref().filter(|one| one.topology.id == topology) else {
-            return;
-        };
-        let members = &installed.topology;
-        let mut asked = Vec::new();
-        for segment in segments {
-            let state = &mut self.segments[usize::from(segment.0)];
-            let primary = installed.writes.primary(segment);
-            if primary == Some(from) {
-                state.records.retain(|record| !Self::is_orphan(members, &record.operation));
-            } else if primary == Some(&cx.local) && state.is_open() {
-                asked.push(segment);
-            }
-        }
-        if !asked.is_empty() && !self.is_invalidation() {
-            self.send(cx, from, Body::Settled(asked));
-        }
-    }
-
     /// Opens an operation of this member's own, for a write that it has ordered or is about to order as the primary.
     pub(crate) fn open_own(&self, cx: &mut Cx, segment: Segment, key: &bytes::Bytes) -> u64 {
         own_call(cx, self.id, segment, key.clone())
     }
+}
 
-    /// Handles the parked calls of a segment again.
-    fn unpark(&mut self, cx: &mut Cx, segment: Segment) {
-        for (from, call) in std::mem::take(&mut self.state(segment).parked) {
-            self.handle_call(cx, &from, call);
-        }
+fn handed_segment(shared: &mut Shared, store: &Store, cx: &mut Cx, segment: Segment) -> HandedSegment {
+    let state = &mut shared.segments[usize::from(segment.0)];
+    state.records.prune(&cx.watermarks);
+    let records: Vec<WriteRecord> = state.records.iter().cloned().collect();
+    let records = records
+        .into_iter()
+        .map(|record| HandedRecord {
+            effect: store.effect_of(shared, cx.now, segment, &record),
+            operation: record.operation,
+            key: record.key,
+            version: record.version,
+            outcome: record.outcome,
+            skips_listeners: record.skips_listeners,
+        })
+        .collect();
+    HandedSegment {
+        segment,
+        primary_term: shared.topology().map_or(0, |topology| topology.primary_term(segment)),
+        records,
+    }
+}
+
+/// Sends the unfinished records of a segment to a member that fetches it. That member has the entries of earlier writes,
+/// but no record of one whose backup command was lost. As the next primary it would otherwise carry out such a write again
+/// when it is repeated.
+pub(crate) fn give_records(shared: &mut Shared, store: &Store, cx: &mut Cx, to: &Address, segment: Segment) {
+    let handed = handed_segment(shared, store, cx, segment);
+    if !handed.records.is_empty() {
+        shared.send(cx, to, Body::Handover(vec![handed]));
     }
 }
 

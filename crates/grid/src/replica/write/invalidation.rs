@@ -8,18 +8,13 @@
 //! A dropped key needs no version. A member that returns after a partition begins anew; after a merge of partitions that may
 //! all have written, every member does.
 
-use bytes::Bytes;
 use consort_group::Address;
 
-use crate::command::Effect;
-use crate::event::{EntryEvent, EventKind, Previous, Scope};
-use crate::injected_bugs::InjectedBug;
-use crate::node::Cx;
 use crate::operation::{Action, Change, OperationError, Write};
-use crate::replica::{CacheReplica, Installed};
-use crate::{CacheMode, Entry, Flags, Segment, SegmentState, Version};
+use crate::replica::{Installed, Shared};
+use crate::{CacheMode, Flags, Segment};
 
-impl CacheReplica {
+impl Shared {
     /// Returns whether every member has its own entries.
     #[inline]
     pub(crate) fn is_invalidation(&self) -> bool {
@@ -54,37 +49,5 @@ impl CacheReplica {
         let Some(topology) = self.topology() else { return (0, 1) };
         let place = topology.addresses().position(|member| *member == self.member.address);
         (place.unwrap_or_default() as u64, topology.members.len().max(1) as u64)
-    }
-
-    /// Applies the write of another member.
-    pub(crate) fn invalidate(&mut self, cx: &mut Cx, segment: Segment, key: &[u8], effect: &Effect) {
-        match effect {
-            Effect::Invalidate if self.container.state(segment) == SegmentState::Owned => {
-                let gone = self.container.remove(segment, key, Version::NONE, cx.now).previous;
-                if let Some(entry) = gone {
-                    self.tell_gone(cx, EventKind::Removed, Bytes::copy_from_slice(key), entry);
-                }
-            }
-            Effect::InvalidateAll if !cx.has(InjectedBug::ClearIgnored) => self.clear_here(cx),
-            _ => {}
-        }
-    }
-
-    /// Drops all entries of this member.
-    pub(crate) fn clear_here(&mut self, cx: &mut Cx) {
-        for segment in self.config.all_segments() {
-            self.container.clear_segment(segment);
-        }
-        // Listeners receive a gap and no event of each entry, because there may be millions.
-        self.interrupt_listeners(cx, false);
-    }
-
-    /// Notifies the listeners of this member of an entry that it has lost, and that it has not removed itself.
-    pub(crate) fn tell_gone(&mut self, cx: &mut Cx, kind: EventKind, key: Bytes, entry: Entry) {
-        if !self.listeners.is_idle() {
-            let version = entry.version;
-            let previous = (!entry.is_passive()).then_some(Previous { value: entry.value, version });
-            self.offer(cx, Scope::Local, &EntryEvent { kind, key, value: None, previous, version });
-        }
     }
 }

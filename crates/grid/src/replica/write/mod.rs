@@ -1,6 +1,5 @@
 //! The write path: from the caller to the primary, and from there to the backups.
 
-pub(crate) mod acknowledge;
 pub(crate) mod backup;
 pub(crate) mod caller;
 pub(crate) mod entries;

@@ -1,14 +1,14 @@
 //! The records of writes that a write owner keeps until their callers have finished: the caller, the effect, and the outcome for
 //! the caller.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use consort_group::Address;
 
 use crate::Version;
 use crate::command::{Effect, OperationId};
+use crate::cx::watermarks::Watermarks;
 use crate::operation::Outcome;
+use crate::topology::Topology;
 
 /// The number of a write whose caller has left the topology. When a caller has closed its cache, the operations that it reports
 /// as finished include those that it gave up. None of these numbers is as high as this one.
@@ -50,40 +50,22 @@ impl WriteEffect {
     }
 }
 
-/// The number below which all operations of each caller are finished, as far as reported.
-#[derive(Default)]
-pub(crate) struct Watermarks {
-    finished: BTreeMap<Address, u64>,
+/// Returns whether a caller is no longer a member. Unreachable callers are members: they return with their unfinished
+/// operations and find the records.
+pub(crate) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
+    !topology.contains(caller)
 }
 
-impl Watermarks {
-    pub(crate) fn heard(&mut self, caller: &Address, finished: u64) {
-        match self.finished.get_mut(caller) {
-            Some(known) => *known = finished.max(*known),
-            None => {
-                self.finished.insert(caller.clone(), finished);
-            }
-        }
-    }
-
-    pub(crate) fn of(&self, caller: &Address) -> u64 {
-        self.finished.get(caller).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn is_finished(&self, operation: &OperationId) -> bool {
-        operation.number < self.of(&operation.caller)
-    }
-
-    /// Forgets callers. Bounded by the members, because a caller that is not a member has no operations under way.
-    pub(crate) fn retain(&mut self, is_kept: impl Fn(&Address) -> bool) {
-        self.finished.retain(|caller, _| is_kept(caller));
-    }
+/// Returns whether an operation is repeated only by a primary that adopts it: its caller has gone, even if it is back as
+/// another member.
+pub(crate) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
+    operation.number == ORPHANED || is_caller_gone(topology, &operation.caller)
 }
 
 /// Records after which finished ones are pruned: about as many as a segment has at a time with hundreds of callers.
 const PRUNE_AT: usize = 16;
 
-/// The records of a segment. Bounded by the operations that callers may have under way ([`crate::node::calls::CALLS_MAX`] each).
+/// The records of a segment. Bounded by the operations that callers may have under way ([`crate::cx::calls::CALLS_MAX`] each).
 #[derive(Default)]
 pub(crate) struct Records {
     records: Vec<WriteRecord>,
@@ -173,7 +155,7 @@ impl Records {
     }
 
     /// Returns the records that their callers have not reported as finished.
-    pub(crate) fn unfinished(&self, cx: &crate::node::Cx) -> impl Iterator<Item = &WriteRecord> {
+    pub(crate) fn unfinished(&self, cx: &crate::cx::Cx) -> impl Iterator<Item = &WriteRecord> {
         let is_finished = |one: &OperationId| {
             cx.watermarks.is_finished(one) || one.caller == cx.local && one.number < cx.calls.finished_below()
         };

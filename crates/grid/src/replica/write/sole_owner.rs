@@ -1,54 +1,26 @@
 //! Writes that end on the member where they begin. A key with one owner needs no record, because no other member receives the
 //! write and its caller never repeats it.
 
-use consort_group::Time;
-
-use crate::command::CacheId;
-use crate::node::Cx;
-use crate::node::Node;
+use crate::cx::Cx;
 use crate::operation::{Change, Condition, OperationError, Write, Written};
 use crate::replica::CacheReplica;
 use crate::topology::Phase;
 use crate::{Flags, Segment};
 
-impl Node {
-    /// Carries a write out at once, if this member is the only owner of the key, no listener receives it, and it changes the
-    /// entry. The key and the value are copied, or the value is kept if it is large.
-    ///
-    /// # Errors
-    ///
-    /// Returns the write itself if it is not so simple or the cache does not allow it. It was not carried out then;
-    /// [`Node::submit`] carries it out or returns the error.
-    pub fn write_here(
-        &mut self,
-        now: Time,
-        cache: CacheId,
-        key: &[u8],
-        write: Write,
-    ) -> Result<Result<Written, OperationError>, Write> {
-        self.cx.now = now;
-        let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
-        let segment = cache.config.segment_of(key);
-        let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
-        self.note_expiries();
-        Ok(result)
-    }
-}
-
 impl CacheReplica {
     /// Returns whether only this member takes part in the writes of a segment, and has all state that they need.
     fn is_sole_owner(&self, cx: &Cx, segment: Segment) -> bool {
-        let Some(installed) = &self.installed else { return false };
+        let Some(installed) = &self.shared.installed else { return false };
         let mut owners = installed.writes.owners(segment);
         let is_only_owner = owners.next() == Some(&cx.local) && owners.next().is_none();
         is_only_owner
             && installed.topology.phase == Phase::Stable
             && installed.topology.away().is_empty()
-            && self.segments[usize::from(segment.0)].is_open()
-            && !self.is_backed()
-            && !self.is_invalidation()
-            && !self.is_listened()
-            && !self.idle_probes.may_arise
+            && self.shared.segments[usize::from(segment.0)].is_open()
+            && !self.store.is_backed()
+            && !self.shared.is_invalidation()
+            && !self.listeners.is_listened(&self.shared)
+            && !self.shared.has_max_idle
     }
 
     /// Carries a write out like [`CacheReplica::execute`], without messages to other members. Returns the write if messages are
@@ -76,10 +48,10 @@ impl CacheReplica {
                 (_, false) => return Err(write),
             },
         };
-        if let Some(error) = self.memory_refusal(cx, segment, key, &write.change) {
+        if let Some(error) = self.shared.memory_refusal(cx, segment, key, &write.change) {
             return Ok(Err(error));
         }
-        let version = self.next_version(segment);
+        let version = self.shared.next_version(segment);
         let previous = match self.change(cx, segment, key, write.change, version) {
             Ok((_, previous)) => previous,
             Err(full) => return Ok(Err(OperationError::full(&cx.local, full))),

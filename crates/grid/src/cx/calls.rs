@@ -8,10 +8,17 @@ use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
 use crate::command::{Ack, CacheId, Call};
-use crate::node::response_window::{ResponseWindow, Slot};
+use crate::cx::response_window::{ResponseWindow, Slot};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
-use crate::replica::write::caller::RESEND_AFTER;
 use crate::{Flags, Segment, Version};
+
+/// How long an operation waits for a response before it is sent again although the topology is the same: many times a round
+/// trip, and short beside every timeout.
+pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
+
+/// The limit of that wait after many attempts. A member that has not answered those is stopped or overloaded, and more copies
+/// would only fill memory.
+pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
 /// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each write among them. A
 /// thousand callers with 64 operations each fit.

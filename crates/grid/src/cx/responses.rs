@@ -8,7 +8,7 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use crate::command::{Body, CacheId, Call, Command};
-use crate::node::calls::CALLS_MAX;
+use crate::cx::calls::CALLS_MAX;
 
 /// Reads of one member that wait for room: as many as a member has under way. Further reads are dropped, and their caller repeats
 /// them.

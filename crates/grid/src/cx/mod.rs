@@ -1,23 +1,34 @@
 //! The context that all caches of a member share: its address, its unfinished operations, and its frames to other members.
 
+pub(crate) mod calls;
+pub(crate) mod computations;
+pub(crate) mod memory;
+pub(crate) mod response_window;
+pub(crate) mod responses;
+pub(crate) mod silence;
+pub(crate) mod waiting_events;
+pub(crate) mod watermarks;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use consort_group::{Address, Time};
+use bytes::Bytes;
+use consort_group::{Address, Time, View};
 
 use crate::command::{Body, CacheId, Call, Command};
+use crate::cx::calls::Calls;
+use crate::cx::computations::Computations;
+use crate::cx::memory::Memory;
+use crate::cx::responses::{Held, Responses};
+use crate::cx::silence::Silence;
+use crate::cx::waiting_events::WaitingEvents;
+use crate::cx::watermarks::Watermarks;
+use crate::event::ListenerId;
 use crate::injected_bugs::InjectedBug;
 use crate::merge::{MergeFn, MergePolicy};
-use crate::node::calls::Calls;
-use crate::node::memory::Memory;
-use crate::node::responses::{Held, Responses};
-use crate::node::silence::Silence;
-use crate::node::{Frame, NodeEvent};
 use crate::persistence::StoreRequest;
-use crate::replica::events::waiting_events::WaitingEvents;
-use crate::replica::iterate::computations::Computations;
-use crate::replica::write::records::Watermarks;
+use crate::publication::IterationId;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
@@ -26,7 +37,71 @@ use crate::{Ballot, CacheConfig, OpenError, Topology};
 /// even if it has closed this one.
 const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
-/// The part of a [`crate::node::Node`] that its caches use.
+/// No cache: a report of memory concerns the member.
+const NO_CACHE: CacheId = CacheId(0);
+
+/// Segments that are requested at a time, from different senders if possible: enough to keep all senders busy. With
+/// [`CHUNK_BYTES`] a receiver has 1 MB in flight, about 1 ms of a fast network.
+pub(crate) const PULLS_MAX: u32 = 20;
+
+/// Bytes of a chunk: those of a packet, if entries are not too small. Larger chunks would be fragmented and reassembled, and
+/// commands would wait behind them.
+pub(crate) const CHUNK_BYTES: u32 = 52 * 1024;
+
+/// Bytes of segments in transfer to a member at a time, unless the member sets less.
+pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
+
+/// A frame for a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// The member to send the frame to.
+    pub dest: Address,
+    /// The payload of a message.
+    pub bytes: Bytes,
+}
+
+/// An event of a cache on this member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeEvent {
+    /// A topology is installed. After the first one, the cache is usable.
+    Installed {
+        /// The cache.
+        cache: CacheId,
+        /// The topology's id.
+        topology: u32,
+    },
+    /// The cluster has the cache with another configuration. It is closed here.
+    Refused {
+        /// The cache.
+        cache: CacheId,
+        /// The difference.
+        error: OpenError,
+    },
+    /// An iteration whose last [`crate::Node::take`] returned nothing has items, its end, or an error.
+    Fetched {
+        /// The cache.
+        cache: CacheId,
+        /// The iteration.
+        iteration: IterationId,
+    },
+    /// A listener now receives all changes, or a listener whose event queue was empty has events.
+    Told {
+        /// The cache.
+        cache: CacheId,
+        /// The listener.
+        listener: ListenerId,
+    },
+    /// The response to a sequential reader is sent. The reader requests from no other member meanwhile, so its next request
+    /// arrives soon if it continues.
+    Expecting,
+    /// No member depends on this one any more. The cache is closed here.
+    Left {
+        /// The cache.
+        cache: CacheId,
+    },
+}
+
+/// The part of a [`crate::Node`] that its caches use.
 pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
@@ -139,8 +214,8 @@ impl Cx {
             merges: BTreeMap::new(),
             counters: Counters::default(),
             memory: Memory::default(),
-            chunk_bytes: crate::replica::transfer::state_consumer::CHUNK_BYTES,
-            pulls_max: crate::replica::transfer::state_consumer::PULLS_MAX as usize,
+            chunk_bytes: CHUNK_BYTES,
+            pulls_max: PULLS_MAX as usize,
             #[cfg(feature = "injected-bugs")]
             injected_bug: None,
             next_mortal: None,
@@ -302,6 +377,23 @@ impl Cx {
         });
     }
 
+    /// Reports to the other members that a shortage of this one has begun or ended.
+    pub(crate) fn tell_memory(&mut self) {
+        let Some((others, shortage)) = self.memory.take_report() else { return };
+        for other in others {
+            self.send(&other, NO_CACHE, 0, Body::Memory { shortage: shortage.clone() });
+        }
+    }
+
+    /// Handles a new view: reports a shortage to the members that are new in it.
+    pub(crate) fn keep_view(&mut self, view: &View) {
+        let others: Vec<Address> = view.members().iter().filter(|one| **one != self.local).cloned().collect();
+        let Some((new, shortage)) = self.memory.keep_members(others) else { return };
+        for member in new {
+            self.send(&member, NO_CACHE, 0, Body::Memory { shortage: Some(shortage.clone()) });
+        }
+    }
+
     /// Notes the watermark of this member's own operations; those of other members arrive with frames.
     pub(crate) fn record_own_watermark(&mut self) {
         let (local, finished) = (self.local.clone(), self.calls.finished_below());
@@ -315,7 +407,7 @@ mod tests {
 
     use super::*;
     use crate::Segment;
-    use crate::node::calls::InFlight;
+    use crate::cx::calls::InFlight;
     use crate::wire::FrameReader;
 
     fn told(cx: &mut Cx, to: &Address) -> u64 {
@@ -330,7 +422,7 @@ mod tests {
         let call = InFlight::new(
             CacheId(1),
             Segment(0),
-            bytes::Bytes::new(),
+            Bytes::new(),
             InFlight::nothing(),
             Time::ZERO,
             Duration::ZERO,
