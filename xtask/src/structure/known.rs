@@ -4,7 +4,6 @@
 pub(super) const KNOWN: &[&str] = &[
     "circle in cache: cache functions handler manager observed open_cache operation workers",
     "circle in cache: file file_persistence",
-    "circle in channel: channel delivery error probe receiver up_handler",
     "circle in cli::doctor: routers stack",
     "circle in cli::perf: menu uperf",
     "circle in cli::perf::grid: copies figures load",
