@@ -24,10 +24,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in memory: budget reservation",
     "circle in net::tcp: stream tls",
     "circle in router: connection router",
-    "circle in server::catalog: aliases caches",
-    "circle in server::catalog: schemas served_cache",
-    "circle in server::ops::query: iterations owner",
-    "circle in server::security: access authenticator",
     "circle in sim: after_faults checks faults grid node runner world",
     "circle in sim::grid: checks history",
     "circle in sim::grid::checks: agreement invalidation",
@@ -47,5 +43,4 @@ pub(super) const KNOWN: &[&str] = &[
     "more than 80 lines: group headers.rs put_header",
     "more than 80 lines: group headers.rs read_rare",
     "more than 80 lines: hotrod layout.rs step",
-    "more than 80 lines: server dispatch.rs answer_body",
 ];
