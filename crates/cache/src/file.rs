@@ -14,6 +14,7 @@ use consort_grid::{
 };
 use consort_group::config::{Position, parse_bytes, parse_duration};
 
+use crate::file_attributes::{leaf, one_of, parsed, required, whole};
 use crate::file_persistence::read_persistence;
 use crate::persistence::Persistence;
 
@@ -359,42 +360,6 @@ fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigEr
 /// Returns a limit, which must not be 0.
 fn some(limit: u64) -> Result<u64, String> {
     if limit == 0 { Err("a limit of 0 allows no entry".to_owned()) } else { Ok(limit) }
-}
-
-/// Checks that an element has no children.
-pub(crate) fn leaf(tree: &Tree, node: &Node) -> Result<(), ConfigError> {
-    node.children.first().map_or(Ok(()), |child| Err(tree.unknown_element(node, child, &[])))
-}
-
-pub(crate) fn required<'n>(tree: &Tree, node: &'n Node, name: &str) -> Result<&'n str, ConfigError> {
-    match node.get(name) {
-        Some((value, _)) if !value.is_empty() => Ok(value),
-        _ => Err(tree.wrong(node.position, format!("<{}> needs the attribute `{name}`", node.name))),
-    }
-}
-
-/// Returns an attribute's value, if it is present.
-pub(crate) fn parsed<V>(
-    tree: &Tree,
-    node: &Node,
-    name: &str,
-    parse: impl Fn(&str) -> Result<V, String>,
-) -> Result<Option<V>, ConfigError> {
-    let Some((text, position)) = node.get(name) else { return Ok(None) };
-    let wrong = |why: String| tree.wrong(position, format!("attribute {name} of {}: {why}", node.name));
-    parse(text).map(Some).map_err(wrong)
-}
-
-pub(crate) fn whole<V: std::str::FromStr>(text: &str) -> Result<V, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a whole number that fits"))
-}
-
-pub(crate) fn one_of<V: Clone>(text: &str, all: &[(&str, V)]) -> Result<V, String> {
-    let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
-    found.map(|(_, value)| value.clone()).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        format!("`{text}` is none of {}", names.join(", "))
-    })
 }
 
 /// Returns a duration; -1 is unlimited, as in Infinispan.

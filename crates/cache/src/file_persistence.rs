@@ -4,7 +4,7 @@ use consort_conf::{ConfigError, Node, Tree};
 use consort_group::config::parse_bytes;
 use consort_store::{Durability, FileStoreConfig, Recover};
 
-use crate::file::{leaf, one_of, parsed, required, whole};
+use crate::file_attributes::{leaf, one_of, parsed, required, whole};
 use crate::persistence::{Persistence, WriteBehind};
 
 const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];

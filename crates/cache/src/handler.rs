@@ -11,8 +11,8 @@ use consort_channel::{
     Address, DriverWaker, Member, Message, MessageBatch, SendCapacity, UpHandler, View, WeakChannel,
 };
 use consort_grid::{
-    Availability, CacheId, IterationId, ListenError, ListenerId, NamesMembers, Next, Node, NodeEvent,
-    OperationError, Progress, Publication, TakenEvents, Topology, is_frame,
+    Availability, CacheId, Computation, Computed, IterationId, ListenError, ListenerId, NamesMembers, Next,
+    Node, NodeEvent, OperationError, Progress, Publication, TakenEvents, Topology, is_frame,
 };
 use consort_group::Time;
 use consort_memory::ProcessMemory;
@@ -25,7 +25,7 @@ use crate::manager_events::{ManagerEvent, ManagerListeners};
 use crate::open_cache::{CachePhase, OpenCache};
 use crate::store_driver::{Completions, Stores};
 use crate::waiters::{self, Waiters};
-use crate::workers::Workers;
+use crate::workers::{Computing, Workers};
 
 /// How often operations that wait for room check their timeout: as often as the grid checks operations.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
@@ -95,7 +95,7 @@ pub(crate) struct GridHandler {
     /// The spin before the park, for readers with one outstanding request.
     responder_spin: Arc<ResponderSpin>,
     /// Threads for functions that take long.
-    pub(crate) workers: Workers,
+    pub(crate) workers: Workers<Self>,
 }
 
 /// The node's output, which is delivered without its lock.
@@ -450,6 +450,29 @@ impl GridHandler {
         let effects = self.drain(&mut state, |_, _| true);
         drop(state);
         self.deliver_effects_quietly(effects);
+    }
+}
+
+impl Computing for GridHandler {
+    fn workers(&self) -> &Workers<Self> {
+        &self.workers
+    }
+
+    fn take_computation(&self, end: impl FnOnce()) -> Option<Computation> {
+        let mut state = self.state();
+        let now = self.now();
+        let computation = state.node.as_mut().and_then(|node| node.take_computation(now));
+        if computation.is_none() {
+            end();
+        }
+        let effects = self.drain(&mut state, |_, _| true);
+        drop(state);
+        self.deliver_effects(effects);
+        computation
+    }
+
+    fn finish_computation(&self, computed: Computed) {
+        self.with_node(|node, now| node.finish_computation(now, computed));
     }
 }
 

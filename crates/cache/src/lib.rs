@@ -67,7 +67,9 @@ mod cache;
 mod compute;
 mod error;
 mod file;
+mod file_attributes;
 mod file_persistence;
+mod function_registration;
 mod functions;
 mod handler;
 mod iteration;
@@ -80,6 +82,7 @@ mod open_cache;
 mod operation;
 mod options;
 mod persistence;
+mod rebalances;
 mod spsc;
 mod store_driver;
 mod waiters;
@@ -117,8 +120,8 @@ pub use manager::{
     CacheBuilder, CacheManager, LEAVE_DEGRADED_TIMEOUT, LEAVE_TIMEOUT, ManagerBuilder, OPEN_TIMEOUT,
 };
 pub use manager_events::{ManagerEvent, ManagerEvents};
-pub use observed::RebalanceTimes;
 pub use operation::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{CacheOptions, TIMEOUT};
 pub use persistence::{Persistence, WriteBehind};
+pub use rebalances::RebalanceTimes;
 pub use watched_store::StoreHealth;

@@ -9,7 +9,7 @@ use consort_grid::{CacheConfig, CacheId, Container, Entry, Lookup, OpenError, Ph
 use consort_group::Time;
 use tokio::sync::watch;
 
-use crate::observed::Rebalances;
+use crate::rebalances::Rebalances;
 
 /// The phase of a cache on this member.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use consort_grid::{Computation, Computed};
 use tokio::runtime::Handle;
-
-use crate::handler::{GridHandler, State};
 
 /// Time after which a step takes no further entries. Then the reader gets the results so far, and other steps run.
 const STEP_TIME: Duration = Duration::from_millis(10);
@@ -16,14 +15,26 @@ const STEP_TIME: Duration = Duration::from_millis(10);
 /// callers.
 const CORES_PER_WORKER: usize = 2;
 
-/// The workers of a member.
-pub(crate) struct Workers {
-    running: AtomicUsize,
-    running_max: usize,
-    host: OnceLock<(Weak<GridHandler>, Handle)>,
+/// A member with functions to run.
+pub(crate) trait Computing: Send + Sync + Sized + 'static {
+    fn workers(&self) -> &Workers<Self>;
+
+    /// Returns the next step. Without one it calls `end` under the member's lock, so that a later step starts another
+    /// worker.
+    fn take_computation(&self, end: impl FnOnce()) -> Option<Computation>;
+
+    /// Processes the results of a step.
+    fn finish_computation(&self, computed: Computed);
 }
 
-impl Default for Workers {
+/// The workers of a member.
+pub(crate) struct Workers<H> {
+    running: AtomicUsize,
+    running_max: usize,
+    host: OnceLock<(Weak<H>, Handle)>,
+}
+
+impl<H> Default for Workers<H> {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -34,21 +45,21 @@ impl Default for Workers {
     }
 }
 
-impl Workers {
-    /// Sets the handler whose steps the workers run. Must be called within the runtime.
-    pub(crate) fn serve(&self, handler: &Arc<GridHandler>) {
-        let _ = self.host.set((Arc::downgrade(handler), Handle::current()));
+impl<H: Computing> Workers<H> {
+    /// Sets the member whose steps the workers run. Must be called within the runtime.
+    pub(crate) fn serve(&self, member: &Arc<H>) {
+        let _ = self.host.set((Arc::downgrade(member), Handle::current()));
     }
 
     /// Starts one more worker, unless the maximum is running: running workers look for further steps before they end.
     pub(crate) fn start(&self) {
-        let Some((handler, runtime)) = self.host.get() else { return };
+        let Some((member, runtime)) = self.host.get() else { return };
         let one_more = |running| (running < self.running_max).then_some(running + 1);
         if self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
             return;
         }
-        match handler.upgrade() {
-            Some(handler) => drop(runtime.spawn_blocking(move || work(&handler))),
+        match member.upgrade() {
+            Some(member) => drop(runtime.spawn_blocking(move || work(&*member))),
             None => self.end(),
         }
     }
@@ -59,31 +70,9 @@ impl Workers {
 }
 
 /// Runs steps until none waits.
-fn work(handler: &GridHandler) {
-    loop {
-        let mut state = handler.state();
-        let now = handler.now();
-        let computation = state.node.as_mut().and_then(|node| node.take_computation(now));
-        if computation.is_none() {
-            // Under the lock, so that a later step starts another worker.
-            handler.workers.end();
-        }
-        dispatch_effects(handler, state);
-        let Some(computation) = computation else { return };
+fn work(member: &impl Computing) {
+    while let Some(computation) = member.take_computation(|| member.workers().end()) {
         let begun = Instant::now();
-        let computed = computation.run(|| begun.elapsed() < STEP_TIME);
-        let mut state = handler.state();
-        let now = handler.now();
-        if let Some(node) = &mut state.node {
-            node.finish_computation(now, computed);
-        }
-        dispatch_effects(handler, state);
+        member.finish_computation(computation.run(|| begun.elapsed() < STEP_TIME));
     }
-}
-
-/// Delivers the node's output, without its lock.
-fn dispatch_effects(handler: &GridHandler, mut state: std::sync::MutexGuard<'_, State>) {
-    let effects = handler.drain(&mut state, |_, _| true);
-    drop(state);
-    handler.deliver_effects(effects);
 }

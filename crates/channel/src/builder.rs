@@ -14,12 +14,14 @@ use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
 };
 
-use crate::channel::{Channel, Shared, Upcalls, WeakChannel};
+use crate::channel::{Channel, Upcalls};
 use crate::delivery::{Deliverer, DeliveryPolicy};
 use crate::error::ConnectError;
 use crate::probe::Answerer;
 use crate::receiver::{IgnoringReceiver, Receiver};
+use crate::shared::Shared;
 use crate::up_handler::{UpHandler, UpHandlers};
+use crate::weak_channel::WeakChannel;
 
 /// A builder of a channel. [`ChannelBuilder::connect`] opens it.
 pub struct ChannelBuilder {

@@ -1,7 +1,7 @@
 //! The channel: an application's handle of its member of a cluster.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,74 +9,19 @@ use bytes::Bytes;
 use consort_group::{
     Address, AddressBook, Event, Flags, Indication, Member, Message, PhysAddr, Stack, StateError, Time, View,
 };
-use consort_net::{Application, Command, DriverHandle, DriverWaker, EdgeState, Submitter};
+use consort_net::{Application, Command, DriverHandle, EdgeState};
 use tokio::sync::{oneshot, watch};
 
 use crate::catch_panic::ApplicationPanic;
 use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
-use crate::gate::{Gate, GateState, weight};
+use crate::gate::{GateState, weight};
 use crate::probe::Responder;
+use crate::shared::{IncomingState, Shared};
 use crate::up_handler::{SendCapacity, UpHandlers};
 
 /// Timeout of leaving. GMS itself gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-pub(crate) struct Shared {
-    pub(crate) local: Address,
-    pub(crate) name: Arc<str>,
-    pub(crate) phys: PhysAddr,
-    pub(crate) cluster: Arc<str>,
-    pub(crate) gate: Gate,
-    pub(crate) view: watch::Sender<Option<View>>,
-    pub(crate) book: Mutex<AddressBook>,
-    next_ticket: AtomicU32,
-    pending: Mutex<PendingCallers>,
-}
-
-/// Callers that wait for an event of the stack. They are woken outside the lock, because a woken caller may run at
-/// once and take it.
-#[derive(Default)]
-struct PendingCallers {
-    connected: Option<oneshot::Sender<Result<(), String>>>,
-    disconnected: Vec<oneshot::Sender<()>>,
-    state: Option<oneshot::Sender<Result<IncomingState, StateError>>>,
-    /// One per [`Acknowledgement`].
-    tickets: BTreeMap<u32, oneshot::Sender<bool>>,
-}
-
-/// A state that was fetched for the receiver.
-struct IncomingState {
-    state: Option<Bytes>,
-    /// Completed when the receiver has taken it.
-    is_set: oneshot::Receiver<Result<(), ApplicationPanic>>,
-}
-
-impl Shared {
-    pub(crate) fn new(local: Address, name: Arc<str>, phys: PhysAddr, cluster: &str) -> Self {
-        Self {
-            local,
-            name,
-            phys,
-            cluster: cluster.into(),
-            gate: Gate::default(),
-            view: watch::Sender::new(None),
-            book: Mutex::default(),
-            next_ticket: AtomicU32::new(1),
-            pending: Mutex::default(),
-        }
-    }
-
-    fn pending(&self) -> MutexGuard<'_, PendingCallers> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn wait_connected(&self) -> oneshot::Receiver<Result<(), String>> {
-        let (done, wait) = oneshot::channel();
-        self.pending().connected = Some(done);
-        wait
-    }
-}
 
 /// The owner of a member, shared by the channel's clones. The member ends when it is dropped.
 struct MemberGuard {
@@ -98,67 +43,6 @@ impl Drop for MemberGuard {
 #[derive(Clone)]
 pub struct Channel {
     owner: Arc<MemberGuard>,
-}
-
-/// A channel that does not keep its member running, for up handlers ([`crate::UpHandler::opened`]).
-#[derive(Clone)]
-pub struct WeakChannel {
-    shared: Arc<Shared>,
-    driver: Submitter,
-}
-
-impl std::fmt::Debug for WeakChannel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "channel of {}", self.shared.name)
-    }
-}
-
-impl WeakChannel {
-    pub(crate) fn new(shared: Arc<Shared>, driver: Submitter) -> Self {
-        Self { shared, driver }
-    }
-
-    /// Returns this member's address.
-    pub fn address(&self) -> &Address {
-        &self.shared.local
-    }
-
-    /// Returns this member's logical name.
-    pub fn name(&self) -> &str {
-        &self.shared.name
-    }
-
-    /// Returns the cluster's name.
-    pub fn cluster(&self) -> &str {
-        &self.shared.cluster
-    }
-
-    /// Returns this member's physical address.
-    pub fn physical_address(&self) -> PhysAddr {
-        self.shared.phys
-    }
-
-    /// Returns a waker of the member's driver, which then asks its up handlers for messages and deadlines.
-    pub fn waker(&self) -> DriverWaker {
-        self.driver.waker()
-    }
-
-    /// Returns a member's logical name, or its address if the name is unknown.
-    pub fn name_of(&self, member: &Address) -> String {
-        self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)
-    }
-
-    /// Returns a member with its name, for errors and logs.
-    pub fn member(&self, address: &Address) -> Member {
-        self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).member(address)
-    }
-
-    /// Sends without waiting for capacity: responses must not wait behind requests.
-    pub(crate) fn submit(&self, message: Message) {
-        self.shared.gate.force(&message.dest, weight(message.length()));
-        // After the channel is closed, no caller waits for a response.
-        let _ = self.driver.submit(Command::Send(message));
-    }
 }
 
 impl Channel {

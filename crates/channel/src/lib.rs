@@ -21,13 +21,15 @@ mod delivery;
 mod error;
 mod gate;
 mod receiver;
+mod shared;
 mod up_handler;
+mod weak_channel;
 
 pub mod probe;
 pub mod rpc;
 
 pub use builder::ChannelBuilder;
-pub use channel::{Channel, WeakChannel};
+pub use channel::Channel;
 pub use consort_group::protocols::flow::HOLD_LIMIT;
 pub use consort_group::protocols::{DefaultPolicy, MembershipPolicy};
 pub use consort_group::{
@@ -39,3 +41,4 @@ pub use delivery::{DeliveryPolicy, UnknownPolicy};
 pub use error::{ConnectError, RpcError, SendError};
 pub use receiver::{Delivery, IgnoringReceiver, Receiver};
 pub use up_handler::{SendCapacity, UpHandler};
+pub use weak_channel::WeakChannel;

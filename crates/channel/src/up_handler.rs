@@ -7,8 +7,8 @@ use std::time::Instant;
 use consort_group::{Address, Message, MessageBatch, Stack, Time, View};
 
 use crate::catch_panic::log_panic_and_resume;
-use crate::channel::WeakChannel;
 use crate::gate::Gate;
+use crate::weak_channel::WeakChannel;
 
 /// A protocol of the application on top of the channel (JGroups' word), such as RPC.
 ///

@@ -17,13 +17,14 @@ use consort_hotrod::{
 use consort_sasl::scram::Keys;
 
 use crate::clock::Time;
+use crate::credentials::KeyDerivation;
 use crate::error::ConnectionError;
 use crate::legacy;
 use crate::limits::{
     ANSWER_BYTES_MAX, ASK_AFTER, OTHER_REQUEST_RECENT, PING_AFTER, RESPONSE_TIMEOUT_MAX, SILENCE_MAX,
     SILENT_AFTER, TICK,
 };
-use crate::login::{KeyDerivation, Login, LoginStep};
+use crate::login::{Login, LoginStep};
 use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
 use crate::sinks::{ServerEvent, Sinks};
 

@@ -2,11 +2,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use consort_sasl::scram::Keys;
+use consort_sasl::scram::{Hash, Keys};
 use consort_sasl::{Mechanism, prepare};
 
-use crate::error::ConnectionError;
-use crate::login::{KeyDerivation, LoginError};
+use crate::error::{ConnectionError, LoginError};
+
+/// The parameters of a key derivation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct KeyDerivation {
+    pub(crate) hash: Hash,
+    pub(crate) salt: Vec<u8>,
+    pub(crate) iterations: u32,
+}
 
 /// User name, password, token, and the forced mechanism.
 #[derive(Default)]

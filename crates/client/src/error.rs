@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use consort_encoding::EncodingError;
 use consort_hotrod::{DecodeError, ProtocolVersion, Status};
+use consort_sasl::Mechanism;
+use consort_sasl::scram::ScramError;
 use consort_tls::TlsError;
-
-use crate::login::LoginError;
 
 /// The failure of an operation.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -181,6 +181,48 @@ fn among(places: &[usize]) -> String {
         (_, 0) => format!("one of the keys {listed}"),
         _ => format!("one of the keys {listed} and {more} more"),
     }
+}
+
+/// The failure of authentication, of the client or of the server. No operation was sent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoginError {
+    /// Caller or server: unknown user, or wrong password, certificate or token. No server says which.
+    #[error("authentication failed ({mechanism}): {message}")]
+    Rejected {
+        /// The mechanism.
+        mechanism: Mechanism,
+        /// The server's message.
+        message: String,
+    },
+    /// Caller or server: no mechanism is supported by both.
+    #[error("the server offers {offered}; {reason}")]
+    NoMechanism {
+        /// The mechanisms that the server offers.
+        offered: String,
+        /// Why the client can use none of them.
+        reason: &'static str,
+    },
+    /// Server: it does not offer authentication, usually because it has no users.
+    #[error("the server does not offer authentication: {0}")]
+    NotAsked(String),
+    /// Caller: the name or password has prohibited characters.
+    #[error("the user name or password is empty or has prohibited characters")]
+    InvalidNameOrPassword,
+    /// Server: its part of the exchange is invalid. An impostor has not learnt the password.
+    #[error("{mechanism}: {error}")]
+    Scram {
+        /// The mechanism.
+        mechanism: Mechanism,
+        /// The error.
+        error: ScramError,
+    },
+    /// Server: a message that the mechanism does not allow in this state.
+    #[error("unexpected authentication message from the server ({0})")]
+    OutOfTurn(Mechanism),
+    /// System: no random numbers.
+    #[error("the system has no random numbers")]
+    NoRandomness,
 }
 
 /// Why a connection failed or ended.

@@ -10,49 +10,8 @@ use consort_sasl::scram::client::{Challenged, First, Last};
 use consort_sasl::scram::{Hash, Keys, ScramError};
 use consort_sasl::{Mechanism, prepare};
 
-use crate::credentials::Credentials;
-
-/// The failure of authentication, of the client or of the server. No operation was sent.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoginError {
-    /// Caller or server: unknown user, or wrong password, certificate or token. No server says which.
-    #[error("authentication failed ({mechanism}): {message}")]
-    Rejected {
-        /// The mechanism.
-        mechanism: Mechanism,
-        /// The server's message.
-        message: String,
-    },
-    /// Caller or server: no mechanism is supported by both.
-    #[error("the server offers {offered}; {reason}")]
-    NoMechanism {
-        /// The mechanisms that the server offers.
-        offered: String,
-        /// Why the client can use none of them.
-        reason: &'static str,
-    },
-    /// Server: it does not offer authentication, usually because it has no users.
-    #[error("the server does not offer authentication: {0}")]
-    NotAsked(String),
-    /// Caller: the name or password has prohibited characters.
-    #[error("the user name or password is empty or has prohibited characters")]
-    InvalidNameOrPassword,
-    /// Server: its part of the exchange is invalid. An impostor has not learnt the password.
-    #[error("{mechanism}: {error}")]
-    Scram {
-        /// The mechanism.
-        mechanism: Mechanism,
-        /// The error.
-        error: ScramError,
-    },
-    /// Server: a message that the mechanism does not allow in this state.
-    #[error("unexpected authentication message from the server ({0})")]
-    OutOfTurn(Mechanism),
-    /// System: no random numbers.
-    #[error("the system has no random numbers")]
-    NoRandomness,
-}
+use crate::credentials::{Credentials, KeyDerivation};
+use crate::error::LoginError;
 
 /// The next step of a login.
 #[derive(Debug)]
@@ -75,14 +34,6 @@ enum State {
     Deriving(Challenged),
     Proving(Last, Hash),
     Over,
-}
-
-/// The parameters of a key derivation.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct KeyDerivation {
-    pub(crate) hash: Hash,
-    pub(crate) salt: Vec<u8>,
-    pub(crate) iterations: u32,
 }
 
 /// The state of a login.

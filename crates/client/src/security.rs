@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 
 use crate::credentials::Credentials;
 use crate::driver::Driver;
-use crate::error::ConnectionError;
-use crate::login::{Login, LoginError};
+use crate::error::{ConnectionError, LoginError};
+use crate::login::Login;
 use crate::stream::{Connector, Stream, Tls};
 
 /// The security settings of all connections of a client.

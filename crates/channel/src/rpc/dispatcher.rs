@@ -18,10 +18,11 @@ use super::request::{RequestOptions, Response, ResponseMode, Responses};
 use super::stats::{CallKind, RpcStats};
 use crate::builder::ChannelBuilder;
 use crate::catch_panic::catch_panic;
-use crate::channel::{Channel, WeakChannel};
+use crate::channel::Channel;
 use crate::error::{ConnectError, RpcError, SendError};
 use crate::receiver::{Delivery, Receiver};
 use crate::up_handler::UpHandler;
+use crate::weak_channel::WeakChannel;
 
 /// A handler of requests. A closure from message to result is a handler; implement the trait to respond later.
 ///

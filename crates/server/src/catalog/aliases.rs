@@ -1,29 +1,7 @@
-//! Aliases of caches.
-//!
-//! An alias is an entry of its own among the definitions, under a name that no cache can have. So one write moves it from
-//! one cache to another: clients find it at the one or the other, and always at one of them.
+//! The aliases of caches as far as this server knows them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
-
-use bytes::Bytes;
-use consort_cache::{CacheError, Lookup};
-
-use crate::catalog::admin_error::AdminError;
-use crate::catalog::caches::Caches;
-use crate::catalog::registry::Lifecycle;
-use crate::names::is_internal;
-
-/// The prefix of aliases' keys.
-const KEY: &str = "___alias ";
-
-fn key(alias: &str) -> Bytes {
-    format!("{KEY}{alias}").into()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// The cache of each alias as far as this server knows, for times at which it does not have the definitions.
 #[derive(Default)]
@@ -42,12 +20,12 @@ impl Aliases {
         self.0.read().unwrap_or_else(PoisonError::into_inner).all.get(alias).cloned()
     }
 
-    /// For [`Caches::refresh_aliases`].
+    /// Returns the number of changes, which [`Aliases::refresh`] compares.
     pub(crate) fn age(&self) -> u64 {
         self.0.read().unwrap_or_else(PoisonError::into_inner).age
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut BTreeMap<String, String>)) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         known.age += 1;
         change(&mut known.all);
@@ -55,124 +33,10 @@ impl Aliases {
 
     /// Stores the aliases that were read since this age. If clients have changed aliases meanwhile, the next read comes
     /// soon.
-    fn refresh(&self, all: BTreeMap<String, String>, age: u64) {
+    pub(crate) fn refresh(&self, all: BTreeMap<String, String>, age: u64) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.age == age {
             known.all = all;
         }
-    }
-}
-
-impl Caches {
-    /// The cache of an alias, without waiting. Another server that has just changed the alias answers its client only when
-    /// every server has the change, so that an older known value does not count.
-    pub(crate) fn alias_here(&self, alias: &str) -> Option<String> {
-        match self.definitions.persistent_here(&key(alias)) {
-            Lookup::Hit(cache) => Some(text(&cache)),
-            Lookup::Miss => None,
-            Lookup::NotLocal => self.aliases.cache_of(alias),
-        }
-    }
-
-    /// The cache of an alias, also if another server has just made the alias.
-    pub(crate) async fn alias(&self, alias: &str) -> Result<Option<String>, CacheError> {
-        Ok(self.definitions.get(&key(alias)).await?.map(|cache| text(&cache)))
-    }
-
-    /// Checks that these can be aliases of this cache.
-    pub(crate) async fn check_aliases(
-        &self,
-        cache: &str,
-        aliases: impl Iterator<Item = &String>,
-    ) -> Result<(), AdminError> {
-        for alias in aliases {
-            if self.definitions.get(alias.as_bytes()).await?.is_some() {
-                return Err(AdminError::Twice(alias.clone()));
-            }
-            if let Some(other) = self.alias(alias).await?.filter(|other| other != cache) {
-                return Err(AdminError::InUse { alias: alias.clone(), cache: other });
-            }
-        }
-        Ok(())
-    }
-
-    /// Points an alias to this cache on every server, whatever its cache was.
-    pub(crate) async fn assign_alias(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
-        if alias.is_empty() || is_internal(alias) || alias.contains(char::is_whitespace) {
-            return Err(AdminError::NoAlias(alias.to_owned()));
-        }
-        let target = self.alias(cache).await?;
-        let cache = target.as_deref().unwrap_or(cache);
-        if is_internal(cache) || self.definitions.get(cache.as_bytes()).await?.is_none() {
-            return Err(AdminError::NoCache(cache.to_owned()));
-        }
-        if self.definitions.get(alias.as_bytes()).await?.is_some() {
-            return Err(AdminError::Twice(alias.to_owned()));
-        }
-        self.point(alias, cache).await
-    }
-
-    async fn point(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
-        let (key, value) = (key(alias), Bytes::copy_from_slice(cache.as_bytes()));
-        // A repetition means that another change of this alias has succeeded.
-        loop {
-            let done = match self.definitions.get_linearizable(&key).await? {
-                Some(before) => before == value || self.definitions.replace(&key, &before, &value).await?,
-                None if !self.has_room_for_definition().await? => {
-                    return Err(AdminError::TooMany);
-                }
-                None => self.definitions.add(&key, value.clone(), Lifecycle::Persistent).await?,
-            };
-            if done {
-                self.aliases.change(|all| drop(all.insert(alias.to_owned(), cache.to_owned())));
-                return Ok(());
-            }
-        }
-    }
-
-    /// Sets the aliases of a cache, and removes all others.
-    pub(crate) async fn set_aliases(
-        &self,
-        cache: &str,
-        aliases: &BTreeSet<String>,
-    ) -> Result<(), AdminError> {
-        for alias in aliases {
-            self.point(alias, cache).await?;
-        }
-        for (name, target) in self.definitions.entries().await? {
-            let name = text(&name);
-            let Some(alias) = name.strip_prefix(KEY) else { continue };
-            if target == cache.as_bytes() && !aliases.contains(alias) {
-                self.forget_alias(alias).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn forget_alias(&self, alias: &str) -> Result<(), CacheError> {
-        self.definitions.remove(&key(alias)).await?;
-        self.aliases.change(|all| drop(all.remove(alias)));
-        Ok(())
-    }
-
-    /// Stores the aliases among all definitions, which were read when the aliases had this age. If the cache of an alias is
-    /// gone, as volatile ones are after a full restart, the first member removes the alias.
-    pub(crate) async fn refresh_aliases(
-        &self,
-        defined: &BTreeMap<String, Bytes>,
-        age: u64,
-    ) -> Result<(), CacheError> {
-        let all = defined.iter().filter_map(|(name, cache)| Some((name.strip_prefix(KEY)?, text(cache))));
-        let all: BTreeMap<String, String> = all.map(|(alias, cache)| (alias.to_owned(), cache)).collect();
-        if self.members_if_first().is_some() {
-            for (alias, cache) in all.iter().filter(|(_, cache)| !defined.contains_key(*cache)) {
-                // A cache that was defined after the iteration had passed its key is not gone.
-                if self.definitions.get(cache.as_bytes()).await?.is_none() {
-                    self.forget_alias(alias).await?;
-                }
-            }
-        }
-        self.aliases.refresh(all, age);
-        Ok(())
     }
 }

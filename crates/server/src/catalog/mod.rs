@@ -4,6 +4,7 @@
 pub(crate) mod admin_error;
 pub(crate) mod aliases;
 pub(crate) mod availability;
+pub(crate) mod cache_aliases;
 pub(crate) mod cache_removal;
 pub(crate) mod cache_rollout;
 pub(crate) mod caches;
@@ -19,6 +20,7 @@ pub(crate) mod login_secret;
 pub(crate) mod predefined;
 pub(crate) mod registry;
 pub(crate) mod requirements;
+pub(crate) mod schema_changes;
 pub(crate) mod schemas;
 pub(crate) mod served_cache;
 pub(crate) mod startup_log;

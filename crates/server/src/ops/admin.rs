@@ -8,7 +8,7 @@ use crate::catalog::cache_rollout::wait_until_open_on_all;
 use crate::catalog::caches::{Caches, IfExists};
 use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::registry::Lifecycle;
-use crate::catalog::schemas;
+use crate::catalog::schema_changes;
 use crate::limits::{DEFINITION_BYTES_MAX, DEFINITION_COST, DEFINITION_INLINE_MAX};
 use crate::memory::reserve;
 use crate::ops::session::Session;
@@ -102,11 +102,11 @@ async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, 
     let needed = |name: &str| params.get(name).ok_or_else(|| Refusal::new(format!("'{name}' is missing")));
     let name = Text::from(needed("name")?);
     if task == "@@schemas@delete" {
-        return schemas::delete(&caches.schemas, &name).await;
+        return schema_changes::delete(&caches.schemas, &name).await;
     }
     let (content, op) = (needed("content")?, needed("op")?);
     let is_forced = params.get("force").as_deref() == Some("f");
-    schemas::create_or_update(&caches.schemas, name, content.into(), &op, is_forced).await
+    schema_changes::create_or_update(&caches.schemas, name, content.into(), &op, is_forced).await
 }
 
 /// Changes one attribute of an existing cache.

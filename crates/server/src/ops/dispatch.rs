@@ -15,6 +15,7 @@ use consort_hotrod::{
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{client_topology, schemas};
+use crate::media::{Conversion, ConversionError};
 use crate::ops::cached_lookup::CachedLookup;
 use crate::ops::query::{self, IterationQuery, ListenerQuery};
 use crate::ops::session::Session;
@@ -149,23 +150,13 @@ async fn answer_body(
         _ => false,
     };
     let conversion = match &served {
-        Some(served) if has_data(&body) => match served.encoding.conversion(header) {
-            // Boxed, because few requests need it and it would enlarge the state of all.
-            Ok(Some(conversion)) if conversion.needs_types() => {
-                let types = Box::pin(caches.types()).await;
-                Ok(Some(Box::new(conversion.with_types(types))))
-            }
-            conversion => conversion,
-        },
+        Some(served) if has_data(&body) => served.encoding.conversion(header),
         _ => Ok(None),
     };
     let converted = match conversion {
         Ok(None) => Ok((None, body)),
         // Boxed, because few requests need it and it would enlarge the state of all.
-        Ok(Some(conversion)) => {
-            let converted = Box::pin(conversion.request_offloaded(body)).await;
-            converted.map(|body| (Some(conversion), body))
-        }
+        Ok(Some(conversion)) => Box::pin(convert(caches, conversion, body)).await,
         Err(error) => Err(error),
     };
     let (conversion, body) = match converted {
@@ -182,18 +173,6 @@ async fn answer_body(
     let _permit = if is_scan(&body) { session.scans.acquire().await.ok() } else { None };
     let answer = match (body, &served) {
         (RequestBody::Server(server::Request::Ping), served) => pong(served.as_deref()),
-        (RequestBody::Task(task::Request::Exec(name, params)), _) => {
-            Box::pin(admin::answer(session, name.as_str(), params)).await
-        }
-        (RequestBody::Task(task::Request::Query(query)), Some(served)) => {
-            let answered =
-                query::answer((&**caches, &session.access, &session.responses), served, query, header);
-            Box::pin(answered).await.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Server(server::Request::Stats), Some(served)) => {
-            let stats = served.stats.for_clients(&served.cache);
-            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
-        }
         (RequestBody::Map(request), Some(served)) => {
             let limited = &served.limited;
             let cache = if is_told { &limited.with_read_from(ReadFrom::Primary) } else { limited };
@@ -202,73 +181,7 @@ async fn answer_body(
                 crate::ops::map::answer(&session.responses, served, cache, request, version, flags);
             answered.await.unwrap_or_else(Answer::from)
         }
-        (RequestBody::Listener(request), Some(served)) => {
-            let watch = match &request {
-                listener::Request::Add(listener) => {
-                    Box::pin(ListenerQuery::from_listener(caches, served, listener)).await
-                }
-                _ => Ok(None),
-            };
-            match watch {
-                Ok(watch) => {
-                    let conversion = conversion.as_deref();
-                    session.listeners.answer(&served.cache, conversion, request, watch, header).await
-                }
-                Err(refusal) => refusal.into(),
-            }
-        }
-        (RequestBody::Bulk(request), Some(served)) => {
-            // Boxed, because few requests need it and it would enlarge the state of all.
-            let answered =
-                Box::pin(bulk::answer(&session.responses, served, conversion.as_deref(), request, header));
-            answered.await.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Iteration(request), Some(served)) => {
-            let rows = match &request {
-                iteration::Request::Start(start) => {
-                    Box::pin(IterationQuery::from_start(caches, served, start)).await
-                }
-                _ => Ok(None),
-            };
-            match rows {
-                Ok(rows) => {
-                    let conversion = conversion.as_deref();
-                    let responses = &session.responses;
-                    session.iterations.answer(responses, &served.cache, conversion, request, rows).await
-                }
-                Err(refusal) => refusal.into(),
-            }
-        }
-        (RequestBody::Multimap(request), Some(served)) => {
-            Box::pin(multimap::answer(&session.responses, served, request)).await.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Stream(request), _) => {
-            let served = served.as_ref();
-            let Session { streams, responses, .. } = &**session;
-            let answered =
-                value_pieces::answer((streams, responses), served, conversion.as_deref(), request, header);
-            Box::pin(answered).await.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Transaction(request), _) => {
-            let answered = transactions::answer(session, served.as_ref(), request, header);
-            Box::pin(answered).await.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Counter(request), _) => {
-            let heard = &session.counter_listeners;
-            let answered = match request {
-                counter::Request::Of(name, Action::AddListener(id)) => {
-                    heard.add(&caches.counters, &name, &id, header.id).await
-                }
-                counter::Request::Of(name, Action::RemoveListener(id)) => Ok(heard.remove(&name, &id)),
-                request => heard.answer(&session.responses, &caches.counters, request).await,
-            };
-            answered.unwrap_or_else(Answer::from)
-        }
-        (RequestBody::Auth(request), _) => session.access.answer(&request),
-        (body, _) => {
-            let text = format!("{} is not supported by this server", body.opcode().name());
-            Answer::error(Status::ServerError, text)
-        }
+        (body, served) => answer_other(session, served.as_ref(), conversion.as_deref(), body, header).await,
     };
     let answer = match &conversion {
         None => answer,
@@ -276,6 +189,128 @@ async fn answer_body(
     };
     let topology = served.and_then(|served| caches.topology_for(&served, header));
     (answer, topology)
+}
+
+/// Converts the data of a request from its client's format to the cache's. Returns the conversion, too, for the response.
+async fn convert(
+    caches: &Caches,
+    conversion: Box<Conversion>,
+    body: RequestBody,
+) -> Result<(Option<Box<Conversion>>, RequestBody), ConversionError> {
+    let conversion = if conversion.needs_types() {
+        Box::new(conversion.with_types(caches.types().await))
+    } else {
+        conversion
+    };
+    let body = conversion.request_offloaded(body).await?;
+    Ok((Some(conversion), body))
+}
+
+/// Answers a request that is neither a ping nor an operation on one key.
+async fn answer_other(
+    session: &Arc<Session>,
+    served: Option<&Arc<ServedCache>>,
+    conversion: Option<&Conversion>,
+    body: RequestBody,
+    header: &RequestHeader,
+) -> Answer {
+    match (body, served) {
+        (RequestBody::Task(task::Request::Exec(name, params)), _) => {
+            Box::pin(admin::answer(session, name.as_str(), params)).await
+        }
+        (RequestBody::Task(task::Request::Query(query)), Some(served)) => {
+            let answered =
+                query::answer((&*session.caches, &session.access, &session.responses), served, query, header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Server(server::Request::Stats), Some(served)) => {
+            let stats = served.stats.for_clients(&served.cache);
+            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
+        }
+        (RequestBody::Listener(request), Some(served)) => {
+            answer_listener(session, served, conversion, request, header).await
+        }
+        (RequestBody::Bulk(request), Some(served)) => {
+            // Boxed, because few requests need it and it would enlarge the state of all.
+            let answered = Box::pin(bulk::answer(&session.responses, served, conversion, request, header));
+            answered.await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Iteration(request), Some(served)) => {
+            answer_iteration(session, served, conversion, request).await
+        }
+        (RequestBody::Multimap(request), Some(served)) => {
+            Box::pin(multimap::answer(&session.responses, served, request)).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Stream(request), _) => {
+            let Session { streams, responses, .. } = &**session;
+            let answered = value_pieces::answer((streams, responses), served, conversion, request, header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Transaction(request), _) => {
+            let answered = transactions::answer(session, served, request, header);
+            Box::pin(answered).await.unwrap_or_else(Answer::from)
+        }
+        (RequestBody::Counter(request), _) => answer_counter(session, request, header).await,
+        (RequestBody::Auth(request), _) => session.access.answer(&request),
+        (body, _) => {
+            let text = format!("{} is not supported by this server", body.opcode().name());
+            Answer::error(Status::ServerError, text)
+        }
+    }
+}
+
+/// Answers a request of a listener.
+async fn answer_listener(
+    session: &Arc<Session>,
+    served: &Arc<ServedCache>,
+    conversion: Option<&Conversion>,
+    request: listener::Request,
+    header: &RequestHeader,
+) -> Answer {
+    let watch = match &request {
+        listener::Request::Add(listener) => {
+            Box::pin(ListenerQuery::from_listener(&session.caches, served, listener)).await
+        }
+        _ => Ok(None),
+    };
+    match watch {
+        Ok(watch) => session.listeners.answer(&served.cache, conversion, request, watch, header).await,
+        Err(refusal) => refusal.into(),
+    }
+}
+
+/// Answers a request of an iteration.
+async fn answer_iteration(
+    session: &Session,
+    served: &Arc<ServedCache>,
+    conversion: Option<&Conversion>,
+    request: iteration::Request,
+) -> Answer {
+    let rows = match &request {
+        iteration::Request::Start(start) => {
+            Box::pin(IterationQuery::from_start(&session.caches, served, start)).await
+        }
+        _ => Ok(None),
+    };
+    match rows {
+        Ok(rows) => {
+            session.iterations.answer(&session.responses, &served.cache, conversion, request, rows).await
+        }
+        Err(refusal) => refusal.into(),
+    }
+}
+
+/// Answers a request of a counter.
+async fn answer_counter(session: &Session, request: counter::Request, header: &RequestHeader) -> Answer {
+    let (heard, counters) = (&session.counter_listeners, &session.caches.counters);
+    let answered = match request {
+        counter::Request::Of(name, Action::AddListener(id)) => {
+            heard.add(counters, &name, &id, header.id).await
+        }
+        counter::Request::Of(name, Action::RemoveListener(id)) => Ok(heard.remove(&name, &id)),
+        request => heard.answer(&session.responses, counters, request).await,
+    };
+    answered.unwrap_or_else(Answer::from)
 }
 
 /// The reason for which a change of the schemas is refused, if there is one.

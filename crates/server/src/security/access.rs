@@ -11,18 +11,12 @@ use crate::reply::Answer;
 use crate::security::Security;
 use crate::security::authenticator::{Authenticator, Rejection};
 use crate::security::requirement::Requirement;
-use crate::security::role::{Permission, Permissions};
+use crate::security::role::Permission;
 use crate::security::sessions::AuthenticatedSession;
+use crate::security::users::User;
 
 /// The limit of a task's name in a refusal, in characters; names of the server's own tasks are shorter.
 const TASK_NAME_SHOWN_MAX: usize = 64;
-
-/// An authenticated user.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct User {
-    pub(crate) name: Arc<str>,
-    pub(crate) permissions: Permissions,
-}
 
 /// The authorization of a connection's client.
 pub(crate) struct Authorization {

@@ -20,14 +20,13 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::compute_pool::processors;
 use crate::limits::PASSWORD_THREADS_SHARE;
-use crate::security::access::User;
 use crate::security::attempts::Attempts;
 use crate::security::failed_logins::FailedLogins;
 use crate::security::password_cache::PasswordCache;
 use crate::security::secret::Secret;
 use crate::security::sessions::{ActiveSessions, AuthSettings, AuthenticatedSession};
 use crate::security::tokens::Tokens;
-use crate::security::users::{UserEntry, Users};
+use crate::security::users::{User, UserEntry, Users};
 use crate::security::{MechanismChoice, SecurityError};
 
 /// A failed authentication of a client.

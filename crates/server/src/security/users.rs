@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use consort_sasl::prepare;
 use consort_sasl::scram::{Hash, ITERATIONS_MIN, Verifier, VerifierError};
@@ -93,6 +94,13 @@ pub enum LineError {
     /// The user has a second secret of the same kind.
     #[error("word {0} is a second secret for {1}")]
     SecondSecret(usize, &'static str),
+}
+
+/// An authenticated user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct User {
+    pub(crate) name: Arc<str>,
+    pub(crate) permissions: Permissions,
 }
 
 /// A user's verifiers, password and roles.

@@ -15,18 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use consort_cache::{CacheError, Change, Condition, Lifetime, RawCache, ReadFrom, Write, Written};
+use consort_cache::{CacheError, RawCache, Write, Written};
+use consort_hotrod::RequestBody;
 use consort_hotrod::ops::{bulk, map, stream};
-use consort_hotrod::{Flags, RequestBody, Text};
 use tokio::sync::Mutex;
 
-use crate::catalog::served_cache::ServedCache;
-use crate::limits::{SCHEMA_BYTES_MAX, SCHEMAS_MAX};
+use crate::limits::SCHEMA_BYTES_MAX;
 use crate::media::Types;
 use crate::reply::Refusal;
 
 const SCHEMA: &[u8] = b".proto";
-const ERRORS: &[u8] = b".errors";
+pub(crate) const ERRORS: &[u8] = b".errors";
 
 /// The most updates of the errors while other writers change schemas. Each time one of the writers is the last one.
 const ATTEMPTS: u32 = 1_000;
@@ -59,7 +58,7 @@ struct Fingerprint {
     bytes: u64,
 }
 
-fn is_schema(key: &[u8]) -> bool {
+pub(crate) fn is_schema(key: &[u8]) -> bool {
     key.ends_with(SCHEMA)
 }
 
@@ -233,63 +232,4 @@ async fn update_errors(cache: &RawCache) -> Result<(), CacheError> {
         }
     }
     Err(CacheError::Contended { attempts: ATTEMPTS })
-}
-
-/// Puts a schema: `op` is `c` to create it, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done),
-/// followed by a semicolon and the schema's error, if it has one.
-pub(crate) async fn create_or_update(
-    served: &ServedCache,
-    name: Text,
-    content: Bytes,
-    op: &str,
-    is_forced: bool,
-) -> Result<String, Refusal> {
-    if !matches!(op, "c" | "u" | "s") {
-        return Err(Refusal::new(format!("unknown op '{op}'; use c, u or s")));
-    }
-    let key = Bytes::copy_from_slice(name.as_bytes());
-    let assignment = map::Assignment {
-        key: key.clone(),
-        expiration: consort_hotrod::Expiration::INFINITE,
-        value: content.clone(),
-    };
-    let put = RequestBody::Map(map::Request::Put(assignment));
-    if let Some(refusal) = refusal(&put) {
-        return Err(refusal);
-    }
-    if !is_schema(&key) {
-        return Err(Refusal::new("the name of a schema has to end with .proto"));
-    }
-    if served.cache.size().await? >= 2 * SCHEMAS_MAX as u64 {
-        return Err(Refusal::new(format!("there are already {SCHEMAS_MAX} schemas")));
-    }
-    if let Some(refusal) = refusal_of_all(&served.cache, &put).await? {
-        return Err(refusal);
-    }
-    let newest = served.cache.with_read_from(ReadFrom::Primary);
-    let before = newest.get_with_metadata(&key).await?;
-    let (condition, outcome) = match (&before, op) {
-        (None, "u") | (Some(_), "c") => return Ok("n".to_owned()),
-        (None, _) => (Condition::Absent, "c"),
-        (Some(_), _) if is_forced => (Condition::Present, "u"),
-        (Some(before), _) => (Condition::Version(before.version), "u"),
-    };
-    let is_same = !is_forced && before.is_some_and(|before| before.value == content);
-    let change = Change::Put { value: content, lifetime: Lifetime::FOREVER };
-    let write = Write { condition, change, wants_previous: false };
-    let is_done = !is_same && served.write(key, write, Flags::NONE).await?.is_done;
-    let outcome = if is_done { outcome } else { "n" };
-    let error = newest.get([name.as_bytes(), ERRORS].concat().as_slice()).await?;
-    Ok(match error {
-        None => outcome.to_owned(),
-        Some(error) => format!("{outcome};{}", String::from_utf8_lossy(&error)),
-    })
-}
-
-/// Removes a schema. Returns `1` if it existed, else `0`.
-pub(crate) async fn delete(served: &ServedCache, name: &Text) -> Result<String, Refusal> {
-    let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous: false };
-    let key = Bytes::copy_from_slice(name.as_bytes());
-    let was_there = is_schema(&key) && served.write(key, write, Flags::NONE).await?.is_done;
-    Ok(if was_there { "1" } else { "0" }.to_owned())
 }

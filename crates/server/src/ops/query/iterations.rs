@@ -7,14 +7,14 @@ use consort_hotrod::Metadata;
 use consort_hotrod::ops::iteration::{Start, Values};
 use consort_query::{Compiled, Exceeded};
 
-use super::{factory, owner};
+use super::{factory, plans};
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::ops::filter::{ITERATION_QUERY, take_metadata, with_metadata};
 use crate::reply::Refusal;
 
 /// The transforms from an entity to its row: alone, or after the entry's metadata.
-const ROWS: &str = owner::ROWS;
+const ROWS: &str = plans::ROWS;
 const ROWS_WITH_METADATA: &str = "query-rows-with-metadata";
 
 /// The query of an iteration.
@@ -68,7 +68,7 @@ impl IterationQuery {
 /// Registers the functions of such iterations on this member.
 pub(super) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.costly_transform(ROWS_WITH_METADATA, |_, entry, plan_bytes| {
-        let row = owner::plan(plan_bytes)?.row(&entry.value, entry.version.0)?;
+        let row = plans::plan(plan_bytes)?.row(&entry.value, entry.version.0)?;
         with_metadata(entry, &row)
     })
 }

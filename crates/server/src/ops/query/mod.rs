@@ -8,6 +8,7 @@ mod iterations;
 mod json;
 mod listeners;
 mod owner;
+mod plans;
 mod run;
 
 use std::sync::Arc;

@@ -7,7 +7,8 @@ use consort_cache::{Change, Condition, EntryStream, Segment, Version, Write};
 use consort_hotrod::Flags;
 use consort_query::{Compiled, Exceeded, MergeError, Plan, QueryResult, ResultMerger, Source};
 
-use super::owner::{PARTS, ROWS};
+use super::owner::PARTS;
+use super::plans::ROWS;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::compute_pool::offload_if_large;

@@ -1,0 +1,86 @@
+//! Functions that owners apply to their entries: transforms filter and map, reductions combine many entries. Every
+//! member must register them, under the same names, before the first use.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use consort_grid::{Entry, ReduceFn, Stored, TransformFn};
+
+use crate::cache::Cache;
+use crate::manager::CacheBuilder;
+
+impl CacheBuilder<'_> {
+    /// Registers a function for [`crate::EntryStream::transform`] before this member gets requests, as
+    /// [`Cache::register_transform`] does later. Its arguments are encoded keys and values.
+    pub fn transform(
+        mut self,
+        name: &str,
+        transform: impl Fn(&[u8], Stored, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        let now = self.manager.clock();
+        let transform = move |key: &[u8], entry: &Entry, arguments: &[u8]| {
+            transform(key, Stored::of(entry.clone(), now()), arguments)
+        };
+        self.functions.transforms.push((name.to_owned(), Arc::new(transform)));
+        self
+    }
+
+    /// Like [`CacheBuilder::transform`], for a function that may take long with an entry, such as a search in its
+    /// value. Separate threads apply it, for some milliseconds at a time, so that operations go on meanwhile. A quick
+    /// function is applied on the thread of the request, which costs less.
+    pub fn costly_transform(
+        mut self,
+        name: &str,
+        transform: impl Fn(&[u8], Stored, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.costly.push(name.to_owned());
+        self.transform(name, transform)
+    }
+
+    /// Like [`CacheBuilder::reduction`], for a function that may take long, as [`CacheBuilder::costly_transform`].
+    pub fn costly_reduction(
+        mut self,
+        name: &str,
+        reduction: impl Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.costly.push(name.to_owned());
+        self.reduction(name, reduction)
+    }
+
+    /// Registers a function for [`Cache::reduce`] before this member gets requests, as [`Cache::register_reduction`]
+    /// does later.
+    pub fn reduction(
+        mut self,
+        name: &str,
+        reduction: impl Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync + 'static,
+    ) -> Self {
+        self.functions.reductions.push((name.to_owned(), Arc::new(reduction)));
+        self
+    }
+}
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+    /// Registers a function that owners apply to each entry for [`crate::EntryStream::transform`]: it returns the new value,
+    /// or `None` to skip the entry. Its arguments are encoded keys and values. It is called under a segment's lock,
+    /// must be quick and must not use the cache.
+    pub fn register_transform(
+        &self,
+        name: &str,
+        transform: impl Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
+    ) {
+        let transform: Arc<TransformFn> = Arc::new(transform);
+        self.handler.with_node(|node, _| node.register_transform(self.opened.id, name, transform));
+    }
+
+    /// Registers a function that owners apply to their entries for [`Cache::reduce`]: it adds a key, an entry and
+    /// arguments to its result of earlier entries, which is empty at first. An empty result is not sent. It is called
+    /// under the same conditions as transforms.
+    pub fn register_reduction(
+        &self,
+        name: &str,
+        reduction: impl Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync + 'static,
+    ) {
+        let reduction: Arc<ReduceFn> = Arc::new(reduction);
+        self.handler.with_node(|node, _| node.register_reduction(self.opened.id, name, reduction));
+    }
+}
