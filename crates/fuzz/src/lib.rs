@@ -12,7 +12,8 @@
 
 pub mod bounds;
 pub mod driver;
-pub mod mutate;
+pub mod key_store;
+mod mutate;
 pub mod target;
 pub mod vectors;
 

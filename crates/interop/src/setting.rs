@@ -66,4 +66,13 @@ impl Setting {
     pub async fn consort(&self, name: &str) -> Member {
         Member::start(self, Kind::Consort, name).await
     }
+
+    /// Starts a member that the cluster refuses, and returns the error of its connect.
+    ///
+    /// # Panics
+    ///
+    /// If it connects.
+    pub async fn refused(&self, kind: Kind, name: &str) -> String {
+        Member::start_refused(self, kind, name).await
+    }
 }
