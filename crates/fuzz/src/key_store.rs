@@ -30,7 +30,8 @@ pub(crate) fn store(bytes: &[u8]) -> Seen {
     let renewed = with_digest(bytes);
     let mut seen = Seen::default();
     for (kind, file) in [(StoreType::Pkcs12, &renewed[..]), (StoreType::Raw, bytes)] {
-        let (read, peak) = bounded(file.len(), || secret_key(file, kind, "mykey", PASSWORD, PASSWORD, &LIMITS));
+        let (read, peak) =
+            bounded(file.len(), || secret_key(file, kind, "mykey", PASSWORD, PASSWORD, &LIMITS));
         match &read {
             Ok(key) => assert!(key.bytes().len() <= file.len()),
             Err(error) => {

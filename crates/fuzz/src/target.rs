@@ -2,8 +2,8 @@
 
 use crate::mutate::Shape;
 use crate::{
-    edges, grid, hotrod, identity, key_store, query, records, rounds, sasl, server, server_connection, store_files,
-    texts, tools, wire,
+    edges, grid, hotrod, identity, key_store, query, records, rounds, sasl, server, server_connection,
+    store_files, texts, tools, wire,
 };
 
 /// The result of a target for one input.

@@ -86,8 +86,11 @@ fn a_member_without_the_key_stays_alone() {
         std::fs::write(&other_key.config, text.replace(soon.0, soon.1).replace("\"myKey\"", "\"second\""))
             .expect("written");
         for strange in [Setting::edited("tcp.xml", &[soon]), other_key] {
-            let strange =
-                Setting { cluster: setting.cluster.clone(), properties: setting.properties.clone(), ..strange };
+            let strange = Setting {
+                cluster: setting.cluster.clone(),
+                properties: setting.properties.clone(),
+                ..strange
+            };
             let mut rogues = vec![strange.consort("R").await];
             same_view(&mut rogues, "(1) [R]").await;
             let mut java = vec![strange.java("J").await];

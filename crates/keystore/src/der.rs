@@ -35,7 +35,7 @@ impl<'a> Der<'a> {
         self.rest.first().copied()
     }
 
-    /// Reads an element with this tag. `what` names it in errors.
+    /// Reads an element with this tag. Errors have the given name.
     pub(crate) fn read(&mut self, tag: u8, what: &'static str) -> Result<&'a [u8]> {
         let malformed = KeyStoreError::Malformed(what);
         let (&own, rest) = self.rest.split_first().ok_or(malformed.clone())?;

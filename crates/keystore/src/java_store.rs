@@ -59,7 +59,8 @@ impl<'a> Bytes<'a> {
 }
 
 pub(crate) fn secret_key(file: &[u8], request: &Request<'_>, budget: &mut Budget) -> Result<SecretKey> {
-    let at = file.len().checked_sub(SHA1_OUTPUT_LEN).ok_or(KeyStoreError::Malformed("digest of the store"))?;
+    let at =
+        file.len().checked_sub(SHA1_OUTPUT_LEN).ok_or(KeyStoreError::Malformed("digest of the store"))?;
     let (content, wanted) = file.split_at(at);
     let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(&utf16(request.store_password));

@@ -176,10 +176,8 @@ fn raw_key(file: &[u8]) -> Result<SecretKey, KeyStoreError> {
     let text = file.trim_ascii();
     if matches!(text.len(), 32 | 48 | 64) {
         let digit = |byte: u8| char::from(byte).to_digit(16);
-        let bytes: Option<Vec<u8>> = text
-            .chunks_exact(2)
-            .map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8))
-            .collect();
+        let bytes: Option<Vec<u8>> =
+            text.chunks_exact(2).map(|pair| Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)).collect();
         if let Some(bytes) = bytes {
             return Ok(key(Zeroizing::new(bytes)));
         }

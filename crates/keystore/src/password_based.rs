@@ -1,4 +1,4 @@
-//! Keys derived from passwords, and what they decrypt: PKCS#5 2.1 (RFC 8018), PKCS#12 (RFC 7292 appendix B) and Java's
+//! Keys derived from passwords, and decryption with them: PKCS#5 2.1 (RFC 8018), PKCS#12 (RFC 7292 appendix B) and Java's
 //! own derivation of JCEKS.
 
 use aes::cipher::generic_array::GenericArray;
@@ -36,7 +36,7 @@ pub(crate) fn utf16(password: &str) -> Secret {
     Zeroizing::new(password.encode_utf16().flat_map(u16::to_be_bytes).collect())
 }
 
-/// Decrypts what an algorithm of PKCS#5 or PKCS#12 has encrypted.
+/// Decrypts a text with an algorithm of PKCS#5 or PKCS#12.
 pub(crate) fn decrypt(
     algorithm: (&[u8], Der<'_>),
     password: &str,
@@ -178,7 +178,7 @@ fn pkcs12_key(
     out
 }
 
-/// Decrypts what Java's `PBEWithMD5AndTripleDES` has encrypted.
+/// Decrypts a text with Java's `PBEWithMD5AndTripleDES`.
 pub(crate) fn md5_and_3des(
     salt: &[u8],
     iterations: u64,
@@ -230,4 +230,3 @@ fn cbc<C: KeyInit + BlockDecrypt + BlockSizeUser>(key: &[u8], iv: &[u8], text: &
     plain.truncate(length.ok_or(KeyStoreError::WrongPassword)?);
     Ok(plain)
 }
-

@@ -126,7 +126,8 @@ fn bag<'a>(bags: &mut Der<'a>) -> Result<Option<Bag<'a>>> {
         }
         let name = attribute.enter(der::SET, what)?.read(der::BMP_STRING, what)?;
         let units = name.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-        let alias = char::decode_utf16(units).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+        let alias =
+            char::decode_utf16(units).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
         return Ok(Some(Bag { kind, value, alias }));
     }
     Ok(None)

@@ -22,7 +22,9 @@ fn counting(length: u8) -> Vec<u8> {
 
 #[test]
 fn keys_of_stores_by_java_are_read() {
-    for store in [&store!("aes.p12")[..], store!("legacy.p12"), store!("aes.jceks"), store!("few-iterations.p12")] {
+    for store in
+        [&store!("aes.p12")[..], store!("legacy.p12"), store!("aes.jceks"), store!("few-iterations.p12")]
+    {
         let key = read(store, "myKey").unwrap();
         assert_eq!((key.algorithm(), key.bytes()), ("AES", &counting(16)[..]));
         let key = read(store, "SECOND").unwrap();
@@ -43,7 +45,7 @@ fn a_key_with_a_password_of_its_own_is_read() {
 #[test]
 fn a_key_of_another_algorithm_names_it() {
     assert_eq!(read(store!("desedefactory.jceks"), "mykey").unwrap().algorithm(), "DESede");
-    assert_eq!(read(store!("desede.p12"), "mykey").unwrap().algorithm(), "OID 1.2.840.113549.3.7");
+    assert_eq!(read(store!("desede.p12"), "mykey").unwrap().algorithm(), "OID 1.3.14.3.2.17");
 }
 
 #[test]

@@ -155,7 +155,8 @@ impl Node {
         let has_multicast = bottom.short_name() == "UDP";
         let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
         for protocol in &config.protocols[1..] {
-            let layer = registry::layer(protocol, &mut SimulatedHost { rng }).ok_or_else(nothing)?.map_err(fail)?;
+            let layer =
+                registry::layer(protocol, &mut SimulatedHost { rng }).ok_or_else(nothing)?.map_err(fail)?;
             layers.push(layer);
         }
         let setup = StackSetup {

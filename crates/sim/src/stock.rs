@@ -32,11 +32,8 @@ fn encrypt(config: &mut StackConfig) -> Result<(), String> {
     let at = config.protocols.iter().position(|protocol| protocol.short_name().starts_with("NAKACK"));
     let at = at.ok_or_else(|| "the stack has no NAKACK, below which messages are encrypted".to_owned())?;
     let position = config.protocols[at].position;
-    let attributes = [
-        ("keystore_name", "simulated"),
-        ("sym_algorithm", "AES/CBC/PKCS5Padding"),
-        ("sym_iv_length", "16"),
-    ];
+    let attributes =
+        [("keystore_name", "simulated"), ("sym_algorithm", "AES/CBC/PKCS5Padding"), ("sym_iv_length", "16")];
     let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned(), position)).into();
     config.protocols.insert(at, ProtocolConfig { name: "SYM_ENCRYPT".to_owned(), attributes, position });
     Ok(())

@@ -374,10 +374,9 @@ mod tests {
         for entry in ENTRIES {
             let attributes: &[_] = match entry.name {
                 "SYM_ENCRYPT" => &[("keystore_name", "keys.p12")],
-                "AUTH" => &[
-                    ("auth_class", "org.jgroups.auth.RegexMembership"),
-                    ("auth_token.match_string", ".*"),
-                ],
+                "AUTH" => {
+                    &[("auth_class", "org.jgroups.auth.RegexMembership"), ("auth_token.match_string", ".*")]
+                }
                 _ => &[],
             };
             assert_eq!(made(&config(entry.name, attributes)).unwrap().name(), entry.name);

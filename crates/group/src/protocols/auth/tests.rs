@@ -68,8 +68,10 @@ fn requests_and_answers_carry_the_token_and_other_messages_do_not() {
         let has_token = sent_down.headers.get(ProtocolId::AUTH).is_some();
         assert_eq!(has_token, REQUESTS.contains(sent) || ANSWERS.contains(sent), "{sent:?}");
     }
-    let mut harness = Harness::new(with(&[REGEX, ("auth_token.match_string", ".*"), ("auth_coord", "false")]).unwrap());
-    for (sent, has_token) in [(GmsKind::JoinReq, true), (GmsKind::JoinRsp, false), (GmsKind::MergeRsp, false)] {
+    let mut harness =
+        Harness::new(with(&[REGEX, ("auth_token.match_string", ".*"), ("auth_coord", "false")]).unwrap());
+    for (sent, has_token) in [(GmsKind::JoinReq, true), (GmsKind::JoinRsp, false), (GmsKind::MergeRsp, false)]
+    {
         let message = Message::bytes(Some(member(2)), "x").with_header(ProtocolId::GMS, gms(sent));
         let sent_down = harness.send(message).take_down().remove(0);
         assert_eq!(sent_down.headers.get(ProtocolId::AUTH).is_some(), has_token, "{sent:?}");
@@ -97,7 +99,7 @@ fn a_listed_member_passes_without_its_token() {
     assert!(harness.take_down().is_empty());
 }
 
-/// A rogue member that wants to join or merge gets the reason, as in JGroups. What it answers or installs is dropped.
+/// A rogue member that wants to join or merge gets the reason, as in JGroups. Its answers and views are dropped.
 #[test]
 fn an_unlisted_member_is_refused_with_the_reason() {
     let mut harness = fixed();
@@ -169,7 +171,11 @@ fn a_regular_expression_matches_whole_addresses_or_names() {
     assert!(passes(&[pattern(r"127\.0\.0\.\d{1,3}(:\d{1,5})?")]));
     assert!(!passes(&[pattern(r"127\.0\.0\.1")]), "the port is a part of the address");
     assert!(!passes(&[pattern("7802")]), "a part does not match");
-    assert!(!passes(&[pattern("127.*|10"), ("auth_token.match_ip_address", "false"), ("auth_token.match_logical_name", "true")]));
+    assert!(!passes(&[
+        pattern("127.*|10"),
+        ("auth_token.match_ip_address", "false"),
+        ("auth_token.match_logical_name", "true")
+    ]));
     assert!(passes(&[pattern("10|127.*"), ("auth_token.match_logical_name", "true")]));
 }
 
@@ -188,11 +194,23 @@ fn settings_that_cannot_be_used_name_their_attribute_and_an_alternative() {
         (vec![("auth_class", "org.jgroups.auth.X509Token")], "auth_class", "tls.client_auth"),
         (vec![("auth_class", "org.example.Mine")], "auth_class", "Java classes are not supported"),
         (vec![FIXED], "auth_token.fixed_members_value", "name the addresses"),
-        (vec![FIXED, ("auth_token.fixed_members_value", "nowhere")], "auth_token.fixed_members_value", "no address"),
+        (
+            vec![FIXED, ("auth_token.fixed_members_value", "nowhere")],
+            "auth_token.fixed_members_value",
+            "no address",
+        ),
         (vec![FIXED, ("auth_token.fixed_members_value", "::1/x")], "auth_token.fixed_members_value", "::1/x"),
         (vec![REGEX], "auth_token.match_string", "is missing"),
-        (vec![REGEX, ("auth_token.match_string", "(?=x)")], "auth_token.match_string", "not a regular expression"),
-        (vec![REGEX, ("auth_token.match_ip_address", "false")], "auth_token.match_ip_address", "has to be true"),
+        (
+            vec![REGEX, ("auth_token.match_string", "(?=x)")],
+            "auth_token.match_string",
+            "not a regular expression",
+        ),
+        (
+            vec![REGEX, ("auth_token.match_ip_address", "false")],
+            "auth_token.match_ip_address",
+            "has to be true",
+        ),
     ] {
         let (name, why) = with(&attributes).err().unwrap();
         assert!(name == attribute && why.contains(text), "{attributes:?}: {name}: {why}");

@@ -56,7 +56,8 @@ impl Properties for AuthTokenConfig {
 
     fn show(&self) -> Vec<(&'static str, String)> {
         let values = self.0.show();
-        let value = |field: &str| values.iter().find(|(own, _)| *own == field).map(|(_, value)| value.clone());
+        let value =
+            |field: &str| values.iter().find(|(own, _)| *own == field).map(|(_, value)| value.clone());
         NAMES.iter().map(|(name, field)| (*name, value(field).unwrap_or_default())).collect()
     }
 
@@ -94,7 +95,10 @@ impl AuthToken {
         match class.trim() {
             FIXED_MEMBERSHIP => Self::fixed(config, &mut hosts),
             REGEX_MEMBERSHIP => Self::regex(config),
-            "" => Err((CLASS, format!("auth_class is missing: set it to {FIXED_MEMBERSHIP} or {REGEX_MEMBERSHIP}"))),
+            "" => Err((
+                CLASS,
+                format!("auth_class is missing: set it to {FIXED_MEMBERSHIP} or {REGEX_MEMBERSHIP}"),
+            )),
             other => {
                 let why = match other.rsplit('.').next().unwrap_or_default() {
                     "SimpleToken" | "MD5Token" => {
@@ -127,7 +131,8 @@ impl AuthToken {
             }
             let (host, port) = match member.rsplit_once('/') {
                 Some((host, port)) => {
-                    let port: u16 = Property::parse(port).map_err(|why| fail(format!("`{member}`: {why}")))?;
+                    let port: u16 =
+                        Property::parse(port).map_err(|why| fail(format!("`{member}`: {why}")))?;
                     (host, Some(port).filter(|&port| port != 0))
                 }
                 None => (member, None),
@@ -136,7 +141,9 @@ impl AuthToken {
             members.extend(found.into_iter().map(|ip| (ip, port)));
         }
         if members.is_empty() {
-            return Err(fail("name the addresses of all members, such as 10.0.0.1/7800,10.0.0.2/7800".to_owned()));
+            return Err(fail(
+                "name the addresses of all members, such as 10.0.0.1/7800,10.0.0.2/7800".to_owned(),
+            ));
         }
         if members.len() > FIXED_MAX {
             return Err(fail(format!("{} addresses are more than {FIXED_MAX}", members.len())));
@@ -192,16 +199,23 @@ impl AuthToken {
                 let is_listed = members
                     .iter()
                     .any(|(ip, port)| phys.ip == Some(*ip) && port.is_none_or(|port| port == phys.port));
-                if is_listed { Ok(()) } else { Err(format!("its address {phys} is not in fixed_members_value")) }
+                if is_listed {
+                    Ok(())
+                } else {
+                    Err(format!("its address {phys} is not in fixed_members_value"))
+                }
             }
             Self::Regex { pattern, address, name } => {
-                let matches_address = *address && phys.is_some_and(|phys| pattern.is_match(&as_in_java(phys)));
+                let matches_address =
+                    *address && phys.is_some_and(|phys| pattern.is_match(&as_in_java(phys)));
                 let matches_name = *name && book.name(src).is_some_and(|name| pattern.is_match(name));
                 if matches_address || matches_name {
                     return Ok(());
                 }
                 let phys = phys.map_or_else(|| "unknown".to_owned(), as_in_java);
-                Err(format!("neither its address ({phys}) nor its name match match_string as far as they are matched"))
+                Err(format!(
+                    "neither its address ({phys}) nor its name match match_string as far as they are matched"
+                ))
             }
         }
     }

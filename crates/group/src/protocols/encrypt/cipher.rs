@@ -223,7 +223,8 @@ mod tests {
     /// NIST SP 800-38A, F.2.5: AES-256 in CBC.
     #[test]
     fn chaining_equals_its_standard() {
-        let key = SecretKey::new("AES", hex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"));
+        let key =
+            SecretKey::new("AES", hex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"));
         let cipher = Cipher::new(&key, Mode::Cbc).unwrap();
         let iv = hex("000102030405060708090a0b0c0d0e0f");
         let plain = hex("6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51");

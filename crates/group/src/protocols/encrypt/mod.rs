@@ -58,7 +58,8 @@ impl SymEncryptConfig {
             return Err(("sym_iv_length", format!("{why}, not {length}")));
         }
         if !mode.has_iv() && length != 0 {
-            let why = format!("sym_iv_length ({length}) has to be 0 with sym_algorithm ({})", self.sym_algorithm);
+            let why =
+                format!("sym_iv_length ({length}) has to be 0 with sym_algorithm ({})", self.sym_algorithm);
             return Err(("sym_iv_length", format!("{why}, or use AES/CBC/PKCS5Padding")));
         }
         if self.keystore_name.trim().is_empty() {
@@ -207,7 +208,9 @@ impl SymEncrypt {
         cx.absorb(message);
         let what = match why {
             DropReason::MissingHeader => "is not encrypted: all members need SYM_ENCRYPT with the same key",
-            DropReason::UnknownKey => "is encrypted with another key: compare `version` of SYM_ENCRYPT at all members",
+            DropReason::UnknownKey => {
+                "is encrypted with another key: compare `version` of SYM_ENCRYPT at all members"
+            }
             _ => "cannot be decrypted: it is damaged, or sym_algorithm differs among members",
         };
         cx.count_drop(why, |book| {
