@@ -23,8 +23,7 @@ const LIMITS: Limits = Limits { file: 64 * 1024, entries: 100, iterations: 25_00
 
 const PASSWORD: &str = "changeit";
 
-/// A store has the key, or the error gives the reason. No error shows the password, and a key is never empty without its
-/// store's consent.
+/// A store has the key, or the error gives the reason. No error shows the password.
 pub(crate) fn store(bytes: &[u8]) -> Seen {
     // Java's formats end with a digest, which mutations would always miss. So it is renewed.
     let renewed = with_digest(bytes);

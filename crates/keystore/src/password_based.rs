@@ -202,10 +202,12 @@ pub(crate) fn md5_and_3des(
     }
     let mut derived = Zeroizing::new(Vec::with_capacity(32));
     for half in salt.chunks_exact(4) {
-        let mut hashed = Zeroizing::new(half.to_vec());
+        let mut hashed = Zeroizing::new(Vec::with_capacity(16));
+        hashed.extend_from_slice(half);
         for _ in 0..iterations {
             let digest = Md5::new().chain_update(&hashed[..]).chain_update(password).finalize();
-            hashed = Zeroizing::new(digest.to_vec());
+            hashed.clear();
+            hashed.extend_from_slice(&digest);
         }
         derived.extend_from_slice(&hashed);
     }
