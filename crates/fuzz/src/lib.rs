@@ -12,8 +12,7 @@
 
 pub mod bounds;
 pub mod driver;
-pub mod key_store;
-mod mutate;
+pub mod mutate;
 pub mod target;
 pub mod vectors;
 
@@ -22,6 +21,7 @@ mod edges;
 mod grid;
 mod hotrod;
 mod identity;
+mod key_store;
 mod query;
 mod records;
 mod rounds;
