@@ -8,7 +8,7 @@ use std::sync::Arc;
 use consort_conf::{ConfigError, IgnoredAttribute, Variables};
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry::{self, Resolver};
-use consort_group::protocols::{Gms, MembershipPolicy};
+use consort_group::protocols::{Gms, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig};
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
@@ -17,6 +17,7 @@ use consort_net::{
 use crate::channel::{Channel, Upcalls};
 use crate::delivery::{Deliverer, DeliveryPolicy};
 use crate::error::ConnectError;
+use crate::key_store::{self, OsRandom};
 use crate::probe::Answerer;
 use crate::receiver::{IgnoringReceiver, Receiver};
 use crate::shared::Shared;
@@ -155,7 +156,7 @@ impl ChannelBuilder {
         if self.inserted.is_empty() {
             consort_conf::check_required_layers(&config)?;
         }
-        // Host names may have to be looked up, which blocks.
+        // Host names may have to be looked up and keys to be read, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
         let StackParts { edge, version, mut diag, mut layers, policy } =
             made.map_err(|_| ConnectError::Closed)??;
@@ -251,7 +252,7 @@ fn make(
     Ok(StackParts { edge, version, diag, layers, policy })
 }
 
-/// The resolver of host names in layers' properties, with the transport's settings.
+/// The resolver of host names and keys in layers' properties, with the transport's settings.
 struct TransportResolver {
     /// The transport's own address.
     own: Option<IpAddr>,
@@ -269,6 +270,14 @@ impl Resolver for TransportResolver {
         let selectors: BindAddr = selectors.parse().map_err(|error: BindAddrError| error.to_string())?;
         let chosen = selectors.choose_of_host(self.ip_version).map_err(|error| error.to_string())?;
         Ok(chosen.ip)
+    }
+
+    fn secret_key(&mut self, config: &SymEncryptConfig) -> Result<SecretKey, String> {
+        key_store::secret_key(config)
+    }
+
+    fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
+        Ok(Box::new(OsRandom::new()))
     }
 
     fn ports(&self) -> RangeInclusive<u16> {

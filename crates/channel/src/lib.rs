@@ -20,6 +20,7 @@ mod channel;
 mod delivery;
 mod error;
 mod gate;
+mod key_store;
 mod receiver;
 mod shared;
 mod up_handler;

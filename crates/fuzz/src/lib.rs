@@ -21,6 +21,7 @@ mod edges;
 mod grid;
 mod hotrod;
 mod identity;
+mod key_store;
 mod query;
 mod records;
 mod rounds;

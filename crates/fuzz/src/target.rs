@@ -3,8 +3,8 @@
 use crate::mutate::Shape;
 use crate::seen::Seen;
 use crate::{
-    edges, grid, hotrod, identity, query, records, rounds, sasl, server, server_connection, store_files,
-    texts, tools, wire,
+    edges, grid, hotrod, identity, key_store, query, records, rounds, sasl, server, server_connection,
+    store_files, texts, tools, wire,
 };
 
 /// A reader of foreign bytes.
@@ -124,6 +124,7 @@ pub const TARGETS: &[Target] = &[
         .shaped(Shape::Text),
     reads("pem", "certificates and keys in PEM", identity::pem, identity::pems).shaped(Shape::Text),
     reads("certificate", "certificates in DER", identity::certificate, identity::certificates),
+    reads("key-store", "key stores of encryption layers", key_store::store, key_store::stores),
     reads("uri", "URIs of Hot Rod clients", identity::uri, identity::uris).shaped(Shape::Text),
     reads("json-query", "queries in JSON", records::json_query, records::json_queries).shaped(Shape::Text),
     reads("record", "records of counters and transactions in caches", records::record, records::records),

@@ -34,6 +34,10 @@ pub struct Member {
     views: watch::Receiver<u64>,
 }
 
+fn connect(setting: &Setting, name: &str) -> String {
+    format!("connect {name} {} {}", setting.cluster, setting.config.display())
+}
+
 impl Setting {
     /// Starts a Java member.
     pub async fn java(&self, name: &str) -> Member {
@@ -44,10 +48,32 @@ impl Setting {
     pub async fn consort(&self, name: &str) -> Member {
         Member::start(self, Kind::Consort, name).await
     }
+
+    /// Starts a member that the cluster refuses, and returns the error of its connect.
+    ///
+    /// # Panics
+    ///
+    /// If it connects.
+    pub async fn refused(&self, kind: Kind, name: &str) -> String {
+        Member::start_refused(self, kind, name).await
+    }
 }
 
 impl Member {
     pub(crate) async fn start(setting: &Setting, kind: Kind, name: &str) -> Self {
+        let mut member = Self::spawn(setting, kind, name);
+        member.run(&connect(setting, name)).await;
+        member
+    }
+
+    /// Starts a member whose connect fails, and returns its error.
+    pub(crate) async fn start_refused(setting: &Setting, kind: Kind, name: &str) -> String {
+        let mut member = Self::spawn(setting, kind, name);
+        let answer = member.answer(&connect(setting, name), PATIENCE).await;
+        answer["error"].as_str().unwrap_or_else(|| panic!("{name} is connected: {answer}")).to_owned()
+    }
+
+    fn spawn(setting: &Setting, kind: Kind, name: &str) -> Self {
         let logs = directory().join("logs");
         std::fs::create_dir_all(&logs).expect("a directory for logs");
         let log = format!("{}-{}-{name}.log", current_test(), setting.cluster);
@@ -85,9 +111,7 @@ impl Member {
                 }
             }
         });
-        let mut member = Self { name: name.to_owned(), kind, child, input, answers, views };
-        member.run(&format!("connect {name} {} {}", setting.cluster, setting.config.display())).await;
-        member
+        Self { name: name.to_owned(), kind, child, input, answers, views }
     }
 
     /// The logical name.
@@ -115,14 +139,19 @@ impl Member {
     ///
     /// If it fails, because then the test fails.
     pub async fn run_within(&mut self, command: &str, patience: Duration) -> Value {
+        let answer = self.answer(command, patience).await;
+        assert!(answer.get("error").is_none(), "`{command}` at {}: {answer}", self.name);
+        answer
+    }
+
+    /// Runs a command, and returns its answer or its error.
+    async fn answer(&mut self, command: &str, patience: Duration) -> Value {
         writeln!(self.input, "{command}").unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let answer = match tokio::time::timeout(patience, self.answers.recv()).await {
+        match tokio::time::timeout(patience, self.answers.recv()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => panic!("{} ended instead of answering `{command}`", self.name),
             Err(_) => panic!("{} does not answer `{command}`", self.name),
-        };
-        assert!(answer.get("error").is_none(), "`{command}` at {}: {answer}", self.name);
-        answer
+        }
     }
 
     /// The view's text.

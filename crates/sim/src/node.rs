@@ -1,11 +1,13 @@
 //! One member: its stack, its clock, and an application that sends, receives and consumes.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::config::StackConfig;
-use consort_group::protocols::registry;
+use consort_group::protocols::registry::{self, Resolver};
+use consort_group::protocols::{RandomBytes, SecretKey, SymEncryptConfig};
 use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, View};
 
 use crate::backlog::Backlog;
@@ -74,14 +76,50 @@ pub(crate) fn phys(place: usize) -> PhysAddr {
     PhysAddr::new([10, 0, (place / 250) as u8, (place % 250) as u8 + 1].into(), 7800)
 }
 
+/// A simulated member's host. Host names lead to the first member, and each key store has the same key.
+struct SimulatedHost<'r> {
+    rng: &'r mut Rng,
+}
+
+impl Resolver for SimulatedHost<'_> {
+    fn hosts(&mut self, _name: &str) -> Result<Vec<IpAddr>, String> {
+        Ok(phys(0).ip.into_iter().collect())
+    }
+
+    fn own(&mut self, selectors: &str) -> Result<IpAddr, String> {
+        Err(format!("`{selectors}` is not an IP address"))
+    }
+
+    fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
+        Ok(SecretKey::new("AES", vec![7; 16]))
+    }
+
+    fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
+        Ok(Box::new(SeededBytes(Rng::new(self.rng.next_u64()))))
+    }
+}
+
+/// Initialization vectors that a seed repeats. Only a simulation may use them.
+struct SeededBytes(Rng);
+
+impl RandomBytes for SeededBytes {
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), String> {
+        for chunk in out.chunks_mut(8) {
+            let bytes = self.0.next_u64().to_le_bytes();
+            chunk.copy_from_slice(&bytes[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
 /// Returns the place that has an address.
 pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
     match phys.ip? {
-        std::net::IpAddr::V4(ip) => {
+        IpAddr::V4(ip) => {
             let [_, _, high, low] = ip.octets();
             Some(usize::from(high) * 250 + usize::from(low).checked_sub(1)?)
         }
-        std::net::IpAddr::V6(_) => None,
+        IpAddr::V6(_) => None,
     }
 }
 
@@ -103,9 +141,8 @@ impl Node {
         let has_multicast = bottom.short_name() == "UDP";
         let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
         for protocol in &config.protocols[1..] {
-            // Host names lead to the first member.
-            let mut resolve = |_: &str| Ok(phys(0).ip.into_iter().collect());
-            let layer = registry::layer(protocol, &mut resolve).ok_or_else(nothing)?.map_err(fail)?;
+            let layer =
+                registry::layer(protocol, &mut SimulatedHost { rng }).ok_or_else(nothing)?.map_err(fail)?;
             layers.push(layer);
         }
         let setup = StackSetup {

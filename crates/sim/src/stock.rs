@@ -1,7 +1,7 @@
 //! Stock configurations with the changes that a simulation makes.
 
 use consort_conf::{STOCK, Variables, parse_stack};
-use consort_group::config::StackConfig;
+use consort_group::config::{ProtocolConfig, StackConfig};
 
 /// A protocol's attribute, and its value.
 pub(crate) type Change = (&'static str, &'static str, &'static str);
@@ -25,14 +25,36 @@ pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
 }
 
-/// Returns a stock configuration with these attributes changed, where it has the protocol.
+/// The beginning of a name that stands for a stock stack with SYM_ENCRYPT below its NAKACK.
+const ENCRYPTED: &str = "encrypted-";
+
+fn encrypt(config: &mut StackConfig) -> Result<(), String> {
+    let at = config.protocols.iter().position(|protocol| protocol.short_name().starts_with("NAKACK"));
+    let at = at.ok_or_else(|| "the stack has no NAKACK, below which messages are encrypted".to_owned())?;
+    let position = config.protocols[at].position;
+    let attributes =
+        [("keystore_name", "simulated"), ("sym_algorithm", "AES/CBC/PKCS5Padding"), ("sym_iv_length", "16")];
+    let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned(), position)).into();
+    config.protocols.insert(at, ProtocolConfig { name: "SYM_ENCRYPT".to_owned(), attributes, position });
+    Ok(())
+}
+
+/// Returns a stock configuration with these attributes changed, where it has the protocol. The name may begin with
+/// `encrypted-`.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
+    let (name, is_encrypted) = match name.strip_prefix(ENCRYPTED) {
+        Some(name) => (name, true),
+        None => (name, false),
+    };
     let (_, text) = STOCK
         .iter()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| format!("there is no stock stack {name}"))?;
     let stack = parse_stack(name, text, &Variables::new()).map_err(|error| error.to_string())?;
     let mut config = stack.config;
+    if is_encrypted {
+        encrypt(&mut config)?;
+    }
     let asks = |name: &&str| config.protocols.iter().any(|protocol| protocol.short_name() == *name);
     if let Some(protocol) = ASKS_ROUTERS.iter().find(|name| asks(name)) {
         return Err(format!("{name} has {protocol}, which asks routers: a simulation has none"));

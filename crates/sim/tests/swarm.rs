@@ -34,6 +34,12 @@ fn sequencer_survives_faults() {
 }
 
 #[test]
+fn an_encrypted_stack_survives_faults() {
+    seeds("encrypted-tcp.xml", 4, 0..10);
+    seeds("encrypted-udp.xml", 4, 0..10);
+}
+
+#[test]
 fn every_simulated_stack_forms_clusters() {
     let mut count = 0;
     for stack in simulated_stacks() {

@@ -7,7 +7,7 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in channel: channel delivery error probe receiver up_handler",
     "circle in client: cache client counter counter_events failover_clusters near operation registration subscription uri",
     "circle in client: credentials error login",
-    "circle in fuzz: edges grid hotrod identity query records rounds sasl server server_connection store_files target texts tools wire",
+    "circle in fuzz: edges grid hotrod identity key_store query records rounds sasl server server_connection store_files target texts tools wire",
     "circle in grid: command config event history items merge operation persistence publication topology wire",
     "circle in grid: consistent_hash placement",
     "circle in grid: coordinator node replica",

@@ -20,9 +20,11 @@
 //! assert_eq!(config.set("xmit_intervall", "2s"), None);
 //! ```
 
+mod password;
 mod stack;
 mod units;
 
+pub use password::Password;
 pub use stack::{Position, ProtocolConfig, StackConfig};
 pub use units::{Bytes, HostPort, Property, parse_bytes, parse_duration};
 

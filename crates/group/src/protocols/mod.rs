@@ -45,6 +45,12 @@ pub use barrier::{Barrier, BarrierConfig};
 pub mod state_transfer;
 
 pub use state_transfer::{StateTransfer, StateTransferConfig};
+pub mod auth;
+
+pub use auth::{Auth, AuthConfig, AuthTokenConfig, TokenConfig};
+pub mod encrypt;
+
+pub use encrypt::{RandomBytes, SecretKey, SymEncrypt, SymEncryptConfig};
 pub mod rsvp;
 
 pub use rsvp::{Rsvp, RsvpConfig};

@@ -25,6 +25,24 @@ pub trait Resolver {
     /// If no address matches.
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
 
+    /// Reads the key that all members of an encrypted cluster share.
+    ///
+    /// # Errors
+    ///
+    /// If the key store cannot be read or has no such key, or if key stores are not read here.
+    fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
+        Err("key stores are not read here: set the protocol in the stack's file".to_owned())
+    }
+
+    /// Returns a source of unpredictable bytes.
+    ///
+    /// # Errors
+    ///
+    /// If there is none. The stack's own generator is none, because a peer can compute its sequence from its seed.
+    fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
+        Err("no source of unpredictable bytes is set".to_owned())
+    }
+
     /// Returns the ports that members may use, derived from the transport's; JGroups' default if unknown.
     fn ports(&self) -> RangeInclusive<u16> {
         7800..=7810
@@ -72,10 +90,12 @@ impl LayerBuilder<'_, '_> {
     /// Turns a failed check into an error at the named attribute, or at the protocol if the attribute is not
     /// set.
     fn check(&self, result: Result<(), (&str, String)>) -> Result<(), ValueError> {
-        result.map_err(|(name, why)| {
-            let place = self.config.attributes.iter().find(|(own, _, _)| own == name);
-            self.fail(place.map_or(self.config.position, |(_, _, position)| *position), why)
-        })
+        result.map_err(|(name, why)| self.fail_of(name, why))
+    }
+
+    fn fail_of(&self, name: &str, why: String) -> ValueError {
+        let place = self.config.attributes.iter().find(|(own, _, _)| own == name);
+        self.fail(place.map_or(self.config.position, |(_, _, position)| *position), why)
     }
 
     fn properties<P: Properties + Default>(&self) -> Result<P, ValueError> {
@@ -108,6 +128,20 @@ impl LayerBuilder<'_, '_> {
             self.value_or("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 12001 }])?;
         let found = Source::tcpgossip(&asked, config, |host| self.resolver.hosts(host));
         found.map_err(|why| self.fail(self.config.position, why))
+    }
+
+    fn sym_encrypt(&mut self, config: SymEncryptConfig) -> Result<SymEncrypt, ValueError> {
+        self.check(config.check())?;
+        let key = self.resolver.secret_key(&config);
+        let key = key.map_err(|why| self.fail_of("keystore_name", why))?;
+        let random = self.resolver.random_bytes().map_err(|why| self.fail(self.config.position, why))?;
+        let layer = SymEncrypt::new(config, &key, random);
+        layer.map_err(|(name, why)| self.fail_of(name, why))
+    }
+
+    fn auth(&mut self, config: AuthConfig, token: AuthTokenConfig) -> Result<Auth, ValueError> {
+        let layer = Auth::new(config, token, |host| self.resolver.hosts(host));
+        layer.map_err(|(name, why)| self.fail_of(name, why))
     }
 
     fn own_address(&mut self, name: &str) -> Result<Option<IpAddr>, ValueError> {
@@ -197,6 +231,8 @@ entries! {
     "UFC": [FlowConfig] |_, c| Ok(FlowControl::new(FlowKind::Ufc, c, QueueConfig::default()));
     "MFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::MfcNb, c, queue));
     "UFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::UfcNb, c, queue));
+    "AUTH": [AuthConfig, AuthTokenConfig] |m, c, token| m.auth(c, token);
+    "SYM_ENCRYPT": [SymEncryptConfig] |m, c| m.sym_encrypt(c);
     "FRAG2": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag2, c));
     "FRAG4": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag4, c));
     "STATE_TRANSFER": [StateTransferConfig] |_, c| Ok(StateTransfer::new(c));
@@ -254,7 +290,10 @@ pub fn id(name: &str) -> Option<ProtocolId> {
         ProtocolConfig { name: name.to_owned(), attributes: Vec::new(), position: Position::default() };
     let mut loopback = |_: &str| Ok(vec![IpAddr::from([127, 0, 0, 1])]);
     let own = layer(&config, &mut loopback).and_then(Result::ok).map(|layer| layer.id());
-    own.or_else(|| transport(&config).and_then(Result::ok).map(|(layer, _)| layer.id()))
+    let own = own.or_else(|| transport(&config).and_then(Result::ok).map(|(layer, _)| layer.id()));
+    // A layer that needs a key or another file cannot be created here.
+    own.or_else(|| (0..=i16::from(u8::MAX)).map(ProtocolId).find(|id| id.name() == Some(name)))
+        .filter(|_| names().contains(name))
 }
 
 /// Creates the transport's layer and returns its version. `None`: the protocol is not a transport.
@@ -308,18 +347,75 @@ mod tests {
         ProtocolConfig { name: name.to_owned(), attributes, position }
     }
 
+    /// A host with the loopback address, and with a key in each key store.
+    struct KeyedHost;
+
+    impl Resolver for KeyedHost {
+        fn hosts(&mut self, _name: &str) -> Result<Vec<IpAddr>, String> {
+            Ok(vec![[127, 0, 0, 1].into()])
+        }
+        fn own(&mut self, selectors: &str) -> Result<IpAddr, String> {
+            Err(format!("no address matches {selectors}"))
+        }
+        fn secret_key(&mut self, config: &SymEncryptConfig) -> Result<SecretKey, String> {
+            Ok(SecretKey::new(if config.alias == "other" { "DESede" } else { "AES" }, vec![7; 16]))
+        }
+        fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
+            Ok(Box::new(encrypt::tests::Counting(0)))
+        }
+    }
+
     fn made(config: &ProtocolConfig) -> Result<Box<dyn Protocol>, ValueError> {
-        layer(config, &mut |_: &str| Ok(vec![[127, 0, 0, 1].into()])).expect("a known protocol")
+        layer(config, &mut KeyedHost).expect("a known protocol")
     }
 
     #[test]
     fn every_protocol_is_made_under_the_name_it_has() {
         for entry in ENTRIES {
-            assert_eq!(made(&config(entry.name, &[])).unwrap().name(), entry.name);
+            let attributes: &[_] = match entry.name {
+                "SYM_ENCRYPT" => &[("keystore_name", "keys.p12")],
+                "AUTH" => {
+                    &[("auth_class", "org.jgroups.auth.RegexMembership"), ("auth_token.match_string", ".*")]
+                }
+                _ => &[],
+            };
+            assert_eq!(made(&config(entry.name, attributes)).unwrap().name(), entry.name);
+            assert_eq!(id(entry.name), Some(made(&config(entry.name, attributes)).unwrap().id()));
         }
         for (name, _) in TRANSPORTS {
             assert_eq!(transport(&config(name, &[])).unwrap().unwrap().0.name(), *name);
         }
+    }
+
+    /// Each setting with which JGroups' members would fail at each message is refused here with its place.
+    #[test]
+    fn sym_encrypt_refuses_settings_that_jgroups_cannot_use() {
+        let error = |attributes: &[(&str, &str)]| {
+            let all: Vec<_> = [&[("keystore_name", "keys.p12")][..], attributes].concat();
+            let error = made(&config("SYM_ENCRYPT", &all)).err().unwrap();
+            assert_eq!(error.position.line, 3);
+            error.to_string()
+        };
+        for (attributes, text) in [
+            (vec![("sym_algorithm", "AES/CBC/PKCS5Padding")], "needs sym_iv_length=\"16\""),
+            (vec![("sym_iv_length", "16")], "sym_iv_length (16) has to be 0"),
+            (vec![("sym_algorithm", "AES/GCM/NoPadding"), ("sym_iv_length", "12")], "tls.enabled"),
+            (vec![("sym_algorithm", "Blowfish")], "AES/CBC/PKCS5Padding"),
+            (vec![("alias", "other")], "is for DESede"),
+            (vec![("keystore_name", "")], "keystore_name is missing"),
+        ] {
+            let error = error(&attributes);
+            assert!(error.starts_with("SYM_ENCRYPT: ") && error.contains(text), "{error}");
+        }
+        let error = made(&config("SYM_ENCRYPT", &[])).err().unwrap().to_string();
+        assert!(error.contains("keystore_name is missing"), "{error}");
+    }
+
+    #[test]
+    fn sym_encrypt_is_refused_where_key_stores_are_not_read() {
+        let config = config("SYM_ENCRYPT", &[("keystore_name", "keys.p12")]);
+        let error = layer(&config, &mut |_: &str| Ok(Vec::new())).unwrap().err().unwrap();
+        assert!(error.to_string().starts_with("SYM_ENCRYPT: key stores are not read here"), "{error}");
     }
 
     #[test]

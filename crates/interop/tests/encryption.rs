@@ -1,0 +1,139 @@
+//! Java and Consort members in one cluster whose messages are encrypted, or whose members authenticate each other.
+
+use consort_interop::cluster::{everybody_multicasts, exit, same_view, two_and_two};
+use consort_interop::{Kind, Setting, in_own_network};
+use serde_json::json;
+
+/// Key stores by Java 17. All have the same key under the same alias.
+const STORES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../keystore/tests/data");
+
+/// The place of the encryption: below the layers that retransmit.
+const ABOVE: &str = "<pbcast.NAKACK2";
+
+fn encrypted(store: &str, kind: &str, cipher: &str) -> Setting {
+    let layer = format!(
+        "<SYM_ENCRYPT keystore_name=\"{STORES}/{store}\" keystore_type=\"{kind}\" store_password=\"changeit\" \
+         alias=\"myKey\" {cipher}/>{ABOVE}"
+    );
+    Setting::edited("tcp.xml", &[(ABOVE, &layer)])
+}
+
+const CBC: &str = "sym_algorithm=\"AES/CBC/PKCS5Padding\" sym_iv_length=\"16\"";
+
+/// Multicasts, unicasts, RPC and state between both kinds of members, and a coordinator's crash and leave.
+async fn encrypted_cluster(setting: &Setting, java_first: bool) {
+    let mut members = two_and_two(setting, java_first).await;
+    for size in [1, 1_000, 100_000] {
+        everybody_multicasts(&mut members, 200, size).await;
+    }
+    for at in 0..2 {
+        let (own, other) = (members[at].name().to_owned(), members[1 - at].name().to_owned());
+        let answer = members[at].run(&format!("rpc {other} hello 10000")).await;
+        assert_eq!(answer, json!({ other.clone(): format!("hello@{other}") }), "from {own}");
+        members[1 - at].run("reset").await;
+        members[at].run(&format!("send 100 100 to {other} oob")).await;
+        let seen = members[1 - at].run(&format!("expect {own} 100 20000")).await;
+        assert_eq!(seen["received"], 100, "OOB from {own} to {other}");
+    }
+    members[0].run("state set of-A").await;
+    assert_eq!(members[1].run("state fetch").await, json!({ "state": "of-A" }));
+    members[1].run("state set of-B").await;
+    assert_eq!(members[0].run("state fetch B").await, json!({ "state": "of-B" }));
+    members.remove(0).kill();
+    same_view(&mut members, "(3) [B, C, D]").await;
+    everybody_multicasts(&mut members, 100, 1_000).await;
+    members.remove(0).exit().await;
+    same_view(&mut members, "(2) [C, D]").await;
+    everybody_multicasts(&mut members, 100, 1_000).await;
+    exit(members).await;
+}
+
+/// S000-90: the key is in a PKCS#12 store.
+#[test]
+fn encrypted_with_a_pkcs12_key_and_a_java_coordinator() {
+    in_own_network("encrypted_with_a_pkcs12_key_and_a_java_coordinator", async {
+        encrypted_cluster(&encrypted("aes.p12", "PKCS12", CBC), true).await;
+    });
+}
+
+/// The key is in a JCEKS store, which is JGroups' default.
+#[test]
+fn encrypted_with_a_jceks_key_and_a_consort_coordinator() {
+    in_own_network("encrypted_with_a_jceks_key_and_a_consort_coordinator", async {
+        encrypted_cluster(&encrypted("aes.jceks", "JCEKS", CBC), false).await;
+    });
+}
+
+/// JGroups' default cipher, AES alone.
+#[test]
+fn encrypted_with_the_default_cipher() {
+    in_own_network("encrypted_with_the_default_cipher", async {
+        encrypted_cluster(&encrypted("aes.p12", "PKCS12", ""), true).await;
+    });
+}
+
+/// S000-57: members of either kind without the key, or with another one, stay alone.
+#[test]
+fn a_member_without_the_key_stays_alone() {
+    in_own_network("a_member_without_the_key_stays_alone", async {
+        let setting = encrypted("aes.p12", "PKCS12", CBC);
+        let mut members = vec![setting.java("A").await, setting.consort("B").await];
+        same_view(&mut members, "(2) [A, B]").await;
+        // A join that is not answered ends soon.
+        let soon = ("<pbcast.GMS", "<pbcast.GMS max_join_attempts=\"1\"");
+        let other_key = encrypted("aes.p12", "PKCS12", CBC);
+        let text = std::fs::read_to_string(&other_key.config).expect("the stack");
+        std::fs::write(&other_key.config, text.replace(soon.0, soon.1).replace("\"myKey\"", "\"second\""))
+            .expect("written");
+        for strange in [Setting::edited("tcp.xml", &[soon]), other_key] {
+            let strange = Setting {
+                cluster: setting.cluster.clone(),
+                properties: setting.properties.clone(),
+                ..strange
+            };
+            let mut rogues = vec![strange.consort("R").await];
+            same_view(&mut rogues, "(1) [R]").await;
+            let mut java = vec![strange.java("J").await];
+            same_view(&mut java, "(").await;
+            let view = java[0].view().await;
+            assert!(!view.contains('A') && !view.contains('B'), "{view}");
+            same_view(&mut members, "(2) [A, B]").await;
+            everybody_multicasts(&mut members, 100, 100).await;
+            exit(rogues).await;
+            exit(java).await;
+        }
+        exit(members).await;
+    });
+}
+
+/// Members at listed ports form a cluster. Members of either kind at another port are refused with the reason.
+async fn authenticated_cluster(token: &str, java_first: bool) {
+    let layer = format!("<AUTH {token}/><pbcast.GMS");
+    let setting = Setting::edited("tcp.xml", &[("<pbcast.GMS", &layer)]);
+    let mut members = two_and_two(&setting, java_first).await;
+    everybody_multicasts(&mut members, 100, 1_000).await;
+    for kind in [Kind::Java, Kind::Consort] {
+        let why = setting.refused(kind, "R").await;
+        assert!(kind == Kind::Java || why.contains("authentication failed"), "{kind:?}: {why}");
+        same_view(&mut members, "(4) [A, B, C, D]").await;
+    }
+    exit(members).await;
+}
+
+#[test]
+fn a_regular_expression_admits_and_refuses_with_a_java_coordinator() {
+    in_own_network("a_regular_expression_admits_and_refuses_with_a_java_coordinator", async {
+        let token = "auth_class=\"org.jgroups.auth.RegexMembership\" \
+                     auth_token.match_string=\"127\\.0\\.0\\.\\d{1,3}:780[0-3]\"";
+        authenticated_cluster(token, true).await;
+    });
+}
+
+#[test]
+fn a_fixed_membership_admits_and_refuses_with_a_consort_coordinator() {
+    in_own_network("a_fixed_membership_admits_and_refuses_with_a_consort_coordinator", async {
+        let token = "auth_class=\"org.jgroups.auth.FixedMembershipToken\" auth_token.fixed_members_value=\"\
+                     127.0.0.1/7800,127.0.0.1/7801,127.0.0.1/7802,127.0.0.1/7803\"";
+        authenticated_cluster(token, false).await;
+    });
+}
