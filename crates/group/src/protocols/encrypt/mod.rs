@@ -167,9 +167,8 @@ impl SymEncrypt {
 
     /// Decrypts a message. The error is the reason to discard it.
     fn decrypt(&self, message: &mut Message) -> Result<(), DropReason> {
-        let header = match message.headers.take(ProtocolId::SYM_ENCRYPT) {
-            Some(HeaderBody::Encrypt(header)) => header,
-            _ => return Err(DropReason::MissingHeader),
+        let Some(HeaderBody::Encrypt(header)) = message.headers.take(ProtocolId::SYM_ENCRYPT) else {
+            return Err(DropReason::MissingHeader);
         };
         if header.kind != 0 {
             return Err(DropReason::Unexpected);
