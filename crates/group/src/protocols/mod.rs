@@ -54,7 +54,8 @@ pub use sequencer::{Sequencer, SequencerConfig};
 pub mod faults;
 
 pub use faults::{
-    Delay, DelayConfig, Discard, DiscardConfig, Duplicate, DuplicateConfig, Shuffle, ShuffleConfig,
+    Delay, DelayConfig, Discard, DiscardConfig, DiscardPayload, DiscardPayloadConfig, Duplicate,
+    DuplicateConfig, Shuffle, ShuffleConfig,
 };
 pub mod delivery_time;
 
@@ -62,6 +63,27 @@ pub use delivery_time::{DeliveryTime, DeliveryTimeConfig};
 pub mod red;
 
 pub use red::{Red, RedConfig};
+pub mod size;
+
+pub use size::{Size, SizeConfig};
+pub mod stats;
+
+pub use stats::{Stats, StatsConfig};
+pub mod message_log;
+
+pub use message_log::{HdrsConfig, MessageLog, MessageLogKind, SniffConfig, TraceConfig};
+pub mod rate_limiter;
+
+pub use rate_limiter::{RateLimiter, RateLimiterConfig};
+pub mod non_blocking_sends;
+
+pub use non_blocking_sends::{NonBlockingSends, NonBlockingSendsConfig};
+pub mod inject_view;
+
+pub use inject_view::{InjectView, InjectViewConfig};
+pub mod perf;
+
+pub use perf::{Perf, PerfConfig};
 pub mod registry;
 
 #[cfg(test)]
