@@ -63,6 +63,9 @@ pub use delivery_time::{DeliveryTime, DeliveryTimeConfig};
 pub mod red;
 
 pub use red::{Red, RedConfig};
+pub mod compress;
+
+pub use compress::{Compress, CompressConfig};
 pub mod size;
 
 pub use size::{Size, SizeConfig};

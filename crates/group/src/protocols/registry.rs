@@ -209,6 +209,7 @@ entries! {
     "DELAY": [DelayConfig] |_, c| Ok(Delay::new(c));
     "SHUFFLE": [ShuffleConfig] |_, c| Ok(Shuffle::new(c));
     "DUPL": [DuplicateConfig] |_, c| Ok(Duplicate::new(c));
+    "COMPRESS": [CompressConfig] |m, c| m.check(c.check()).map(|()| Compress::new(c));
     "DISCARD_PAYLOAD": [DiscardPayloadConfig] |_, c| Ok(DiscardPayload::new(c));
     "SIZE": [SizeConfig] |_, c| Ok(Size::new(c));
     "STATS": [StatsConfig] |_, c| Ok(Stats::new(c));
