@@ -515,6 +515,8 @@ mod tests {
             [
                 "NAKACK2 capacity",
                 "NAKACK2 ack_threshold",
+                "NAKACK3 capacity",
+                "NAKACK3 ack_threshold",
                 "UNICAST3 capacity"
             ]
         );

@@ -26,7 +26,9 @@ pub mod merge3;
 pub use merge3::{Merge3, Merge3Config};
 pub mod fd_all3;
 
-pub use fd_all3::{FdAll3, FdAll3Config};
+pub use fd_all3::{
+    FdAll, FdAll2, FdAll2Config, FdAll3, FdAll3Config, FdAllConfig, HeartbeatConfig, HeartbeatDetector,
+};
 pub mod verify_suspect;
 
 pub use verify_suspect::{VerifySuspect, VerifySuspectConfig};
@@ -44,7 +46,7 @@ pub mod barrier;
 pub use barrier::{Barrier, BarrierConfig};
 pub mod state_transfer;
 
-pub use state_transfer::{StateTransfer, StateTransferConfig};
+pub use state_transfer::{StateConfig, StateTransfer, StateTransferConfig};
 pub mod rsvp;
 
 pub use rsvp::{Rsvp, RsvpConfig};

@@ -183,11 +183,14 @@ entries! {
         m.check(c.check())?;
         Ok(FdSock2::new(c).bound_to(m.own_address("bind_addr")?))
     };
+    "FD_ALL": [FdAllConfig] |m, c| m.check(c.check()).map(|()| FdAll::new(c));
+    "FD_ALL2": [FdAll2Config] |m, c| m.check(c.check()).map(|()| FdAll2::new(c));
     "FD_ALL3": [FdAll3Config] |m, c| m.check(c.check()).map(|()| FdAll3::new(c));
     "VERIFY_SUSPECT": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::first_version(c));
     "VERIFY_SUSPECT2": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::new(c));
     "BARRIER": [BarrierConfig] |_, c| Ok(Barrier::new(c));
     "NAKACK2": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck2, c));
+    "NAKACK3": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck3, c));
     "NAKACK4": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck4, c));
     "UNICAST3": [UnicastConfig] |_, c| Ok(Unicast::new(UnicastKind::Unicast3, c));
     "UNICAST4": [UnicastConfig] |_, c| Ok(Unicast::new(UnicastKind::Unicast4, c));
@@ -197,9 +200,12 @@ entries! {
     "UFC": [FlowConfig] |_, c| Ok(FlowControl::new(FlowKind::Ufc, c, QueueConfig::default()));
     "MFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::MfcNb, c, queue));
     "UFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::UfcNb, c, queue));
+    "FRAG": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag, c));
     "FRAG2": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag2, c));
+    "FRAG3": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag3, c));
     "FRAG4": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag4, c));
     "STATE_TRANSFER": [StateTransferConfig] |_, c| Ok(StateTransfer::new(c));
+    "STATE": [StateConfig] |m, c| m.check(c.check()).map(|()| StateTransfer::in_chunks(c));
     "RSVP": [RsvpConfig] |_, c| Ok(Rsvp::new(c));
     "SEQUENCER": [SequencerConfig] |_, c| Ok(Sequencer::new(c));
     "DELIVERY_TIME": [DeliveryTimeConfig] |_, c| Ok(DeliveryTime::new(c));
