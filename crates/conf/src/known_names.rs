@@ -1,5 +1,6 @@
 //! Known protocols and attributes: Consort's and JGroups'.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -92,11 +93,13 @@ fn is_used(protocol: &str, attribute: &str) -> bool {
     entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
 }
 
-/// Returns the name among `names` that is most similar to `wrong`, if any is similar.
+/// Returns the name among `names` that is most similar to `wrong`, if any is similar; among equals the last, which has the
+/// highest number.
 pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
-    let (distance, name) =
-        names.map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), name)).min()?;
+    let (distance, Reverse(name)) = names
+        .map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), Reverse(name)))
+        .min()?;
     (distance <= 2.max(wrong.chars().count() / 3)).then_some(name)
 }
 

@@ -332,7 +332,7 @@ mod tests {
             .iter()
             .map(|(name, value, at)| (name.as_str(), value.as_str(), at.line, at.column))
             .collect();
-        assert_eq!(attributes, [("a", "1", 4, 16), ("c", "<!-- no -->", 5, 14)]);
+        assert_eq!(attributes, [("a", "1", 4, 17), ("c", "<!-- no -->", 5, 14)]);
         for text in ["<config><!-- <!-- --></config>", "<config></config><!-- -->"] {
             assert!(protocols(text).is_empty(), "{text}");
         }
@@ -355,7 +355,7 @@ mod tests {
         let lines: Vec<&str> = found.lines().collect();
         assert_eq!(lines.len(), 5, "{found}");
         assert_eq!(lines[0], "my.xml:2:6: attribute a: `${x` is not closed by a brace");
-        assert!(lines[1].starts_with("my.xml:2:18: attribute c: "), "{found}");
+        assert!(lines[1].starts_with("my.xml:2:20: attribute c: "), "{found}");
         assert!(lines[2].ends_with("text outside of attributes is not supported"), "{found}");
         assert_eq!(lines[3], "my.xml:4:7: an element within a protocol is not supported");
         assert_eq!(lines[4], "my.xml:5:1: an include needs the attribute `file`");

@@ -68,7 +68,9 @@ impl RateLimiter {
         }
     }
 
-    /// Counts the bytes if they fit into the current period. A new period begins when the last one is over.
+    /// Counts the bytes if they fit into the current period. The first message after a period begins the next
+    /// one. (JGroups begins it with the first message that does not fit, so that twice the bytes may leave in
+    /// one period.)
     fn try_spend(&mut self, now: Time, bytes: u64) -> bool {
         if bytes > self.config.max_bytes.0 {
             tracing::warn!(
@@ -78,15 +80,15 @@ impl RateLimiter {
             );
             self.config.max_bytes.0 = bytes;
         }
-        if self.sent_in_period + bytes > self.config.max_bytes.0 {
-            if now.since(self.period_start) < self.config.time_period {
-                return false;
-            }
+        if now.since(self.period_start) >= self.config.time_period {
             self.period_start = now;
             self.sent_in_period = 0;
         }
-        self.sent_in_period += bytes;
-        true
+        let fits = self.sent_in_period + bytes <= self.config.max_bytes.0;
+        if fits {
+            self.sent_in_period += bytes;
+        }
+        fits
     }
 
     fn enqueue(&mut self, cx: &mut Cx<'_>, message: Message) {

@@ -545,7 +545,8 @@ mod tests {
         let mut failed = start();
         let payload = Payload::Bytes(Some(wire::encode_exception("no")));
         failed.up(step(Step::Exception, payload));
-        assert_eq!(failed.take_up_events(), [Event::StateReceived(Err(StateError::Refused("no".into())))]);
+        let why = StateError::Refused("java.lang.IllegalStateException: no".into());
+        assert_eq!(failed.take_up_events(), [Event::StateReceived(Err(why))]);
         assert_eq!(failed.take_controls(), ["ResumeStable"]);
         let mut left = start();
         left.raise(Event::View(view(2, &[1])));
