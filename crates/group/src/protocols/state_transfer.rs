@@ -1,8 +1,9 @@
 //! STATE_TRANSFER and STATE: a member gets the application's state from another, as of an exact point in all
 //! members' messages.
 //!
-//! STATE_TRANSFER sends the state as one message, STATE in chunks. The provider answers with its digest and the state as of that digest. The requester sets its windows to
-//! the digest, so that exactly the messages after it are delivered on top of the state.
+//! STATE_TRANSFER sends the state as one message, STATE in chunks. The provider answers with its digest and
+//! the state as of that digest. The requester sets its windows to the digest, so that exactly the messages
+//! after it are delivered on top of the state.
 //!
 //! Both digests must agree with the messages that the applications have seen. JGroups closes BARRIER and
 //! waits for the threads above it. Here both steps run at the end of a sweep, when no message is between the

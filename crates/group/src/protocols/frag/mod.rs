@@ -21,8 +21,8 @@ use crate::{
 crate::properties! {
     /// The properties of FRAG, FRAG2, FRAG3 and FRAG4.
     FragConfig {
-        /// The largest payload that is not split; with FRAG the largest message with its headers. Must be below the transport's `bundler.max_size` by the
-        /// size of the headers.
+        /// The largest payload that is not split; with FRAG the largest message with its headers. Must be
+        /// below the transport's `bundler.max_size` by the size of the headers.
         frag_size: ByteCount = ByteCount(60_000),
     }
 }
