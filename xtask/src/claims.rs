@@ -18,7 +18,7 @@ const PROMISES: &str = "docs/security.md";
 
 /// What the table has a row for, by series.
 const LISTED: &[(&str, &[RangeInclusive<u32>])] = &[
-    ("S000", &[2..=16, 24..=44, 51..=60, 62..=65, 67..=91]),
+    ("S000", &[2..=16, 24..=44, 51..=60, 62..=91]),
     ("S001", &[1..=9]),
     ("S002", &[1..=25]),
     ("S003", &[1..=17]),
@@ -260,6 +260,6 @@ mod tests {
     fn ids_are_found_wherever_they_stand() {
         let ids = ids_in("S000-3 and S001-17, not S001, S00-4 or S000-x");
         assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["S000-3", "S001-17"]);
-        assert_eq!(listed().len(), 148);
+        assert_eq!(listed().len(), 149);
     }
 }

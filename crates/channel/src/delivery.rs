@@ -3,7 +3,8 @@
 //!
 //! Policies as in JGroups (`message_processing_policy`): `max` (default) queues a sender's regular batches during a
 //! call and delivers them together; `submit` runs a task per batch, so that the receiver orders batches; `unbatch` is
-//! `max` with one message per call; `direct` calls the receiver on the driver's task.
+//! `max` with one message per call; `direct` and `all-direct` call the receiver on the driver's task. JGroups' `direct`
+//! leaves out-of-band messages to other threads.
 //!
 //! A panic of the receiver ends that call alone: its lane, views and states continue.
 
@@ -36,7 +37,7 @@ pub enum DeliveryPolicy {
 
 /// An unknown `message_processing_policy`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown message_processing_policy `{0}`; there are: max, submit, direct, unbatch")]
+#[error("unknown message_processing_policy `{0}`; there are: max, submit, direct, all-direct, unbatch")]
 pub struct UnknownPolicy(pub String);
 
 impl FromStr for DeliveryPolicy {
@@ -46,7 +47,7 @@ impl FromStr for DeliveryPolicy {
         match name {
             "max" => Ok(Self::Max),
             "submit" => Ok(Self::Submit),
-            "direct" => Ok(Self::Direct),
+            "direct" | "all-direct" => Ok(Self::Direct),
             "unbatch" => Ok(Self::Unbatch),
             _ => Err(UnknownPolicy(name.to_owned())),
         }
@@ -303,6 +304,24 @@ fn merged(batches: Vec<MessageBatch>) -> Vec<MessageBatch> {
 mod tests {
     use super::*;
     use consort_group::{Message, Rng, Transient};
+
+    #[test]
+    fn each_policy_of_jgroups_has_its_name() {
+        let names = ["max", "submit", "direct", "all-direct", "unbatch"];
+        let policies = names.map(|name| name.parse::<DeliveryPolicy>().unwrap());
+        assert_eq!(
+            policies,
+            [
+                DeliveryPolicy::Max,
+                DeliveryPolicy::Submit,
+                DeliveryPolicy::Direct,
+                DeliveryPolicy::Direct,
+                DeliveryPolicy::Unbatch
+            ]
+        );
+        let error = "any".parse::<DeliveryPolicy>().unwrap_err().to_string();
+        assert!(names.iter().all(|name| error.contains(name)), "{error}");
+    }
 
     #[test]
     fn merging_keeps_order_and_stays_bounded() {

@@ -112,7 +112,10 @@ fn main() -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return broken_pipe::print_error(&anyhow::anyhow!(error), ExitCode::from(2)),
     };
-    log::init(filter.add_directive(switched.expect("a directive")));
+    // A stack has layers that log messages only if its file names them.
+    let messages = Directive::from_str(&format!("{}=info", consort_group::protocols::message_log::TARGET));
+    let filter = filter.add_directive(switched.expect("a directive"));
+    log::init(filter.add_directive(messages.expect("a directive")));
     let result = match arguments.command {
         Command::Demo(demo) => on_one_thread(demo.run()),
         Command::Chaos(chaos) => on_one_thread(chaos.run()),

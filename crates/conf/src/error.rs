@@ -3,16 +3,24 @@
 use consort_group::config::{Position, StackConfig};
 use consort_group::protocols::registry::ValueError;
 
-/// A configuration cannot be used. Displayed as `file:line:column: fault`.
+use crate::alternatives::alternative;
+
+/// Most problems of a file, and of a stack, that are reported. A file that is no stack would have one for each of its
+/// elements.
+pub(crate) const PROBLEMS_MAX: usize = 100;
+
+/// A configuration cannot be used. Displayed as `file:line:column: fault`, with a line per problem.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{}{fault}", place(.file, *.position, .fault))]
+#[error("{}{fault}{}", place(.file, *.position, .fault), lines(.others))]
 pub struct ConfigError {
     /// The file, or the name under which it was requested. If one file includes another, the invalid one.
-    pub file: String,
+    pub file: Box<str>,
     /// The place in the file, if the fault has one.
     pub position: Option<Position>,
     /// The fault.
     pub fault: Fault,
+    /// The further problems that were found.
+    pub others: Box<[Self]>,
 }
 
 /// A fault of a configuration.
@@ -25,9 +33,9 @@ pub enum Fault {
         /// The path.
         file: String,
         /// The system's error.
-        why: String,
+        why: Box<str>,
         /// The names of stock stacks.
-        stock: String,
+        stock: Box<str>,
     },
     /// The file is not XML.
     #[error("this is not XML: {0}")]
@@ -52,7 +60,7 @@ pub enum Fault {
         nearest: Option<&'static str>,
     },
     /// The protocol is JGroups' and not part of Consort.
-    #[error("protocol `{0}` of JGroups is not part of Consort")]
+    #[error("protocol `{0}` of JGroups is not part of Consort{other}", other = alternative(.0))]
     NotInConsort(String),
     /// The protocol has no attribute of this name.
     #[error("unknown attribute `{attribute}` of {protocol}{}", suggestion(*.nearest))]
@@ -91,6 +99,10 @@ pub enum Fault {
     Value(ValueError),
 }
 
+fn lines(others: &[ConfigError]) -> String {
+    others.iter().map(|other| format!("\n{other}")).collect()
+}
+
 fn suggestion(nearest: Option<&str>) -> String {
     nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
@@ -106,7 +118,21 @@ fn place(file: &str, position: Option<Position>, fault: &Fault) -> String {
 
 impl ConfigError {
     pub(crate) fn new(file: &str, position: impl Into<Option<Position>>, fault: Fault) -> Self {
-        Self { file: file.to_owned(), position: position.into(), fault }
+        Self { file: file.into(), position: position.into(), fault, others: Box::default() }
+    }
+
+    /// Combines problems into one error, the first before the others. `None`: there is no problem.
+    pub fn combine(problems: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut problems = problems.into_iter();
+        let mut first = problems.next()?;
+        let mut others = Vec::from(std::mem::take(&mut first.others));
+        for mut problem in problems {
+            let further = std::mem::take(&mut problem.others);
+            others.push(problem);
+            others.extend(further);
+        }
+        first.others = others.into();
+        Some(first)
     }
 
     /// Makes an error at a place in a stack whose files have been read.

@@ -1,12 +1,13 @@
 //! Known protocols and attributes: Consort's and JGroups'.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use consort_group::config::{Position, StackConfig};
-use consort_group::protocols::registry;
+use consort_group::config::{Position, ProtocolConfig, StackConfig, parse_bytes};
+use consort_group::protocols::{FragConfig, RateLimiterConfig, registry};
 
-use crate::error::{ConfigError, Fault};
+use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
 
 /// An attribute that JGroups has and that has no effect in Consort, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,11 +93,13 @@ fn is_used(protocol: &str, attribute: &str) -> bool {
     entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
 }
 
-/// Returns the name among `names` that is most similar to `wrong`, if any is similar.
+/// Returns the name among `names` that is most similar to `wrong`, if any is similar; among equals the last, which has the
+/// highest number.
 pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
-    let (distance, name) =
-        names.map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), name)).min()?;
+    let (distance, Reverse(name)) = names
+        .map(|name| (strsim::damerau_levenshtein(&wanted, &name.to_lowercase()), Reverse(name)))
+        .min()?;
     (distance <= 2.max(wrong.chars().count() / 3)).then_some(name)
 }
 
@@ -104,96 +107,147 @@ pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) ->
 ///
 /// # Errors
 ///
-/// The first unknown name, with its place and the most similar known name.
+/// All problems: unknown names, each with its place and the most similar known name, wrong values, and a wrong order of
+/// protocols. Names of hosts are not looked up, and addresses of the transport are not checked.
 pub fn check(stack: &StackConfig) -> Result<Vec<IgnoredAttribute>, ConfigError> {
-    let names = registry::names();
-    let (common, elsewhere) = (&KNOWN["*"], &KNOWN["-"]);
     let mut ignored = Vec::new();
+    let mut problems = Vec::new();
     for protocol in &stack.protocols {
-        let name = protocol.short_name();
-        if !names.contains(name) {
-            let fault = if elsewhere.contains_key(name) {
-                Fault::NotInConsort(name.to_owned())
-            } else {
-                let nearest = nearest(name, names.iter().copied());
-                Fault::UnknownProtocol { name: name.to_owned(), nearest }
-            };
-            return Err(ConfigError::at(stack, protocol.position, fault));
+        if problems.len() >= PROBLEMS_MAX {
+            break;
         }
-        let own = &KNOWN[name];
-        for (attribute, value, position) in &protocol.attributes {
-            let attribute = attribute.as_str();
-            if attribute == "id" {
-                check_id(stack, name, value, *position)?;
-                continue;
-            }
-            let Some(&is_deprecated) = own.get(attribute).or_else(|| common.get(attribute)) else {
-                let nearest = nearest(attribute, own.keys().chain(common.keys()).copied());
-                let (protocol, attribute) = (name.to_owned(), attribute.to_owned());
-                let fault = Fault::UnknownAttribute { protocol, attribute, nearest };
-                return Err(ConfigError::at(stack, *position, fault));
-            };
-            let is_ours = attribute == "membership_change_policy" && value.trim().ends_with(DEFAULT_POLICY);
-            if !is_used(name, attribute) && !is_ours {
-                ignored.push(IgnoredAttribute {
-                    protocol: name.to_owned(),
-                    attribute: attribute.to_owned(),
-                    position: *position,
-                    is_deprecated,
-                });
-            }
+        check_protocol(stack, protocol, &mut ignored, &mut problems);
+    }
+    check_order(stack, &mut problems);
+    check_required(stack, &mut problems);
+    check_rate(stack, &mut problems);
+    problems.truncate(PROBLEMS_MAX);
+    match ConfigError::combine(problems) {
+        Some(error) => Err(error),
+        None => Ok(ignored),
+    }
+}
+
+fn check_protocol(
+    stack: &StackConfig,
+    protocol: &ProtocolConfig,
+    ignored: &mut Vec<IgnoredAttribute>,
+    problems: &mut Vec<ConfigError>,
+) {
+    let name = protocol.short_name();
+    let names = registry::names();
+    if !names.contains(name) {
+        let fault = if KNOWN["-"].contains_key(name) {
+            Fault::NotInConsort(name.to_owned())
+        } else {
+            let nearest = nearest(name, names.iter().copied());
+            Fault::UnknownProtocol { name: name.to_owned(), nearest }
+        };
+        return problems.push(ConfigError::at(stack, protocol.position, fault));
+    }
+    problems
+        .extend(registry::value_errors(protocol).into_iter().map(|error| ConfigError::value(stack, error)));
+    let (own, common) = (&KNOWN[name], &KNOWN["*"]);
+    for (attribute, value, position) in &protocol.attributes {
+        let attribute = attribute.as_str();
+        if problems.len() >= PROBLEMS_MAX {
+            return;
+        }
+        if attribute == "id" {
+            problems.extend(check_id(stack, name, value, *position));
+            continue;
+        }
+        let Some(&is_deprecated) = own.get(attribute).or_else(|| common.get(attribute)) else {
+            let nearest = nearest(attribute, own.keys().chain(common.keys()).copied());
+            let (protocol, attribute) = (name.to_owned(), attribute.to_owned());
+            let fault = Fault::UnknownAttribute { protocol, attribute, nearest };
+            problems.push(ConfigError::at(stack, *position, fault));
+            continue;
+        };
+        let is_ours = attribute == "membership_change_policy" && value.trim().ends_with(DEFAULT_POLICY);
+        if !is_used(name, attribute) && !is_ours {
+            ignored.push(IgnoredAttribute {
+                protocol: name.to_owned(),
+                attribute: attribute.to_owned(),
+                position: *position,
+                is_deprecated,
+            });
         }
     }
-    check_order(stack)?;
-    check_required(stack)?;
-    Ok(ignored)
 }
 
 /// Checks that `id` is the protocol's own number, under which all members read and write its headers.
-fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position) -> Result<(), ConfigError> {
+fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position) -> Option<ConfigError> {
     let own = registry::id(protocol);
     if own.is_some_and(|own| value.trim().parse() == Ok(own.0)) {
-        return Ok(());
+        return None;
     }
     let (protocol, id) = (protocol.to_owned(), value.to_owned());
     let own = own.map_or(0, |own| own.0);
-    Err(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
+    Some(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
 }
 
 /// Checks attributes that have no default.
-fn check_required(stack: &StackConfig) -> Result<(), ConfigError> {
+fn check_required(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
         if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
-            let what = "DNS_PING has no dns_query: set it to the DNS name of all members".to_owned();
-            return Err(ConfigError::at(stack, protocol.position, Fault::Structure(what)));
+            let text = "DNS_PING has no dns_query: set it to the DNS name of all members".to_owned();
+            problems.push(ConfigError::at(stack, protocol.position, Fault::Structure(text)));
         }
     }
-    Ok(())
+}
+
+/// Checks that each fragment of the layers above RATE_LIMITER fits into a period, as JGroups does.
+fn check_rate(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
+    let limiter = stack.protocols.iter().position(|protocol| protocol.short_name() == "RATE_LIMITER");
+    let Some(at) = limiter else { return };
+    let limiter = &stack.protocols[at];
+    let bytes = |protocol: &ProtocolConfig, name: &str, default: u64| {
+        // An invalid value has been reported.
+        protocol.get(name).map_or(Some(default), |value| parse_bytes(value).ok())
+    };
+    let Some(max_bytes) = bytes(limiter, "max_bytes", RateLimiterConfig::default().max_bytes.0) else {
+        return;
+    };
+    for above in stack.protocols[at..].iter().filter(|above| above.short_name().starts_with("FRAG")) {
+        let frag_size = bytes(above, "frag_size", FragConfig::default().frag_size.0);
+        if let Some(frag_size) = frag_size.filter(|frag_size| max_bytes < *frag_size) {
+            let text = format!(
+                "max_bytes ({max_bytes}) of RATE_LIMITER must be at least frag_size ({frag_size}) of {}",
+                above.short_name()
+            );
+            let place = limiter.attributes.iter().find(|(name, ..)| name == "max_bytes");
+            let position = place.map_or(limiter.position, |(.., position)| *position);
+            problems.push(ConfigError::at(stack, position, Fault::Structure(text)));
+        }
+    }
 }
 
 /// Checks that exactly the first protocol is a transport.
-fn check_order(stack: &StackConfig) -> Result<(), ConfigError> {
+fn check_order(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
+    let names = registry::names();
     for (place, protocol) in stack.protocols.iter().enumerate() {
         let name = protocol.short_name();
-        let fail = |what| Err(ConfigError::at(stack, protocol.position, Fault::Structure(what)));
+        let mut fail =
+            |text: String| problems.push(ConfigError::at(stack, protocol.position, Fault::Structure(text)));
         match (place, is_transport(name)) {
-            (0, false) => {
+            // An unknown protocol has been reported.
+            (0, false) if names.contains(name) => {
                 let transports: Vec<&str> = registry::TRANSPORTS.iter().map(|(name, _)| *name).collect();
                 let transports = transports.join(", ");
-                return fail(format!("the first protocol has to be a transport ({transports}), not {name}"));
+                fail(format!("the first protocol has to be a transport ({transports}), not {name}"));
             }
-            (1.., true) => return fail(format!("transport {name} has to be the first protocol")),
+            (1.., true) => fail(format!("transport {name} has to be the first protocol")),
             _ => {}
         }
         if stack.protocols[..place].iter().any(|other| other.short_name() == name) {
-            return fail(format!("{name} is in the stack twice"));
+            fail(format!("{name} is in the stack twice"));
         }
     }
     if stack.protocols.is_empty() {
         let fault = Fault::Structure("the stack has no protocols".to_owned());
-        return Err(ConfigError::new(&stack.source, None, fault));
+        problems.push(ConfigError::new(&stack.source, None, fault));
     }
-    Ok(())
 }
 
 /// Attributes of SHARED_LOOPBACK that concern sockets, which it does not have.
@@ -258,7 +312,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::{IgnoredAttribute, registry};
-    use crate::{ConfigError, Variables, parse_stack};
+    use crate::{Variables, parse_stack};
 
     fn error(text: &str) -> String {
         parse_stack("my.xml", text, &Variables::new()).unwrap_err().to_string()
@@ -272,7 +326,8 @@ mod tests {
         );
         assert_eq!(
             error("<config>\n  <TCP/><TUNNEL/>\n</config>"),
-            "my.xml:2:9: protocol `TUNNEL` of JGroups is not part of Consort"
+            "my.xml:2:9: protocol `TUNNEL` of JGroups is not part of Consort; use TCP with TCPGOSSIP and a router \
+             (`consort router`); members must reach each other"
         );
     }
 
@@ -286,6 +341,29 @@ mod tests {
             error("<config><TCP/><pbcast.GMS frobnicate=\"1\"/></config>"),
             "my.xml:1:27: unknown attribute `frobnicate` of GMS"
         );
+    }
+
+    #[test]
+    fn all_problems_of_a_file_are_reported_at_once() {
+        let text = "<config>\n<TCP bind_prt=\"1\" id=\"9\" linger=\"1\"/>\n<S3_PING/>\n<FD_ALL4/>\n<PING/><PING/>\n\
+                    <DNS_PING/><UDP/></config>";
+        let error = parse_stack("my.xml", text, &Variables::new()).unwrap_err();
+        assert_eq!(error.others.len(), 6);
+        let text = error.to_string();
+        let starts: Vec<&str> = text.lines().map(|line| &line[..line.len().min(40)]).collect();
+        assert_eq!(
+            starts,
+            [
+                "my.xml:2:6: unknown attribute `bind_prt`",
+                "my.xml:2:19: attribute id of TCP: `9` is",
+                "my.xml:3:1: protocol `S3_PING` of JGroup",
+                "my.xml:4:1: unknown protocol `FD_ALL4`; ",
+                "my.xml:5:8: PING is in the stack twice",
+                "my.xml:6:12: transport UDP has to be the",
+                "my.xml:6:1: DNS_PING has no dns_query: s",
+            ]
+        );
+        assert!(text.contains("a store of a cloud provider: use DNS_PING"), "{text}");
     }
 
     #[test]
@@ -311,12 +389,6 @@ mod tests {
 
     #[test]
     fn a_refused_value_is_reported_with_its_attributes_place() {
-        let error = |text: &str| {
-            let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
-            let mut nowhere = |_: &str| Ok(Vec::new());
-            let error = registry::layer(&stack.config.protocols[1], &mut nowhere).unwrap().err().unwrap();
-            ConfigError::value(&stack.config, error).to_string()
-        };
         let text = "<config>\n  <TCP/>\n  <FD_SOCK2 offset=\"100\" client_bind_port=\"7950\"/></config>";
         assert!(
             error(text).starts_with("my.xml:3:26: FD_SOCK2: client_bind_port (7950) is refused"),
@@ -331,6 +403,37 @@ mod tests {
         );
         let text = "<config>\n  <TCP/>\n  <FD_ALL3 timeout=\"1s\"/></config>";
         assert!(error(text).starts_with("my.xml:3:3: FD_ALL3: interval (8s)"), "{}", error(text));
+    }
+
+    #[test]
+    fn all_wrong_values_are_reported() {
+        let text =
+            "<config><TCP version=\"x\"/>\n<UFC max_credits=\"many\" min_threshold=\"y\"/>\n<PNG/></config>";
+        let error = error(text);
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines.len(), 4, "{error}");
+        assert!(lines[0].starts_with("my.xml:1:14: TCP: attribute version: "), "{error}");
+        assert!(lines[1].starts_with("my.xml:2:6: UFC: attribute max_credits: `many`"), "{error}");
+        assert!(lines[2].starts_with("my.xml:2:25: UFC: attribute min_threshold: `y`"), "{error}");
+        assert!(lines[3].starts_with("my.xml:3:1: unknown protocol `PNG`"), "{error}");
+    }
+
+    #[test]
+    fn a_rate_below_the_size_of_a_fragment_is_refused() {
+        let stack =
+            |limiter: &str| format!("<config><TCP/>\n<{limiter}/><FRAG2 frag_size=\"60K\"/></config>");
+        assert_eq!(
+            error(&stack("RATE_LIMITER max_bytes=\"50K\"")),
+            "my.xml:2:15: max_bytes (50000) of RATE_LIMITER must be at least frag_size (60000) of FRAG2"
+        );
+        for fits in ["RATE_LIMITER", "RATE_LIMITER max_bytes=\"60K\"", "PING"] {
+            assert!(parse_stack("my.xml", &stack(fits), &Variables::new()).is_ok(), "{fits}");
+        }
+        assert!(
+            error(&stack("RATE_LIMITER time_period=\"0\"")).contains("time_period must be greater than 0")
+        );
+        let below = "<config><TCP/><FRAG2/><RATE_LIMITER max_bytes=\"1K\"/></config>";
+        assert!(parse_stack("my.xml", below, &Variables::new()).is_ok());
     }
 
     #[test]
@@ -410,7 +513,16 @@ mod tests {
                 }
             }
         }
-        assert_eq!(unknown, ["NAKACK2 capacity", "NAKACK2 ack_threshold", "UNICAST3 capacity"]);
+        assert_eq!(
+            unknown,
+            [
+                "NAKACK2 capacity",
+                "NAKACK2 ack_threshold",
+                "NAKACK3 capacity",
+                "NAKACK3 ack_threshold",
+                "UNICAST3 capacity"
+            ]
+        );
     }
 
     #[test]

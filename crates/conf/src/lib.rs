@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alternatives;
 mod error;
 mod known_names;
 mod required_layers;

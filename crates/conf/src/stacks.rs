@@ -8,7 +8,7 @@ use consort_group::config::{Position, StackConfig};
 use crate::error::{ConfigError, Fault};
 use crate::known_names::{IgnoredAttribute, check, is_transport};
 use crate::variables::Variables;
-use crate::xml::{Element, read};
+use crate::xml::{Attribute, Element, read};
 
 macro_rules! stock {
     ($($name:literal),+ $(,)?) => {
@@ -97,9 +97,9 @@ fn finish(
     variables: &Variables,
 ) -> Result<Stack, ConfigError> {
     let config = StackConfig { source: source.to_owned(), included: Vec::new(), protocols: Vec::new() };
-    let mut gathering = StackReader { config, variables };
-    gathering.file(0, text, directory, 0)?;
-    let mut config = gathering.config;
+    let mut gathering = StackReader { config, variables, problems: Vec::new() };
+    gathering.file(0, text, directory, 0);
+    let StackReader { mut config, problems, .. } = gathering;
     for protocol in &mut config.protocols {
         let name = protocol.short_name().to_owned();
         for (_, attribute, property) in PROPERTIES.iter().filter(|(of, _, _)| *of == name) {
@@ -114,48 +114,62 @@ fn finish(
             }
         }
     }
-    let ignored = check(&config)?;
-    Ok(Stack { config, ignored })
+    // A file that cannot be read has no protocols, and one problem is enough.
+    let checked =
+        if problems.is_empty() || !config.protocols.is_empty() { check(&config) } else { Ok(Vec::new()) };
+    match (ConfigError::combine(problems), checked) {
+        (None, Ok(ignored)) => Ok(Stack { config, ignored }),
+        (None, Err(error)) | (Some(error), Ok(_)) => Err(error),
+        (Some(error), Err(further)) => Err(ConfigError::combine([error, further]).expect("two problems")),
+    }
 }
 
 /// A stack whose files are being read.
 struct StackReader<'v> {
     config: StackConfig,
     variables: &'v Variables,
+    problems: Vec<ConfigError>,
 }
 
 impl StackReader<'_> {
-    /// Adds a file's content; `number` is its number in positions.
-    fn file(
-        &mut self,
-        number: u16,
-        text: &str,
-        directory: Option<&Path>,
-        depth: usize,
-    ) -> Result<(), ConfigError> {
+    /// Adds a file's content and problems; `number` is its number in positions.
+    fn file(&mut self, number: u16, text: &str, directory: Option<&Path>, depth: usize) {
         let source = self.config.file(Position { file: number, ..Position::default() }).to_owned();
-        for element in read(&source, number, text, self.variables)? {
+        for element in read(&source, number, text, self.variables, &mut self.problems) {
             match element {
                 Element::Protocol(protocol) => self.config.protocols.push(protocol),
                 Element::Include { file: name, overrides, position } => {
-                    if depth >= INCLUDES_MAX || self.config.included.len() >= FILES_MAX {
-                        let what =
-                            format!("{name} is one include too many; do the files include each other?");
-                        return Err(ConfigError::new(&source, position, Fault::Structure(what)));
-                    }
-                    let (text, directory) = file(&name, directory, Some((&source, position)))?;
-                    self.config.included.push(name);
-                    let first = self.config.protocols.len();
-                    let number = self.config.included.len() as u16;
-                    self.file(number, &text, directory.as_deref(), depth + 1)?;
-                    for protocol in &mut self.config.protocols[first..] {
-                        protocol
-                            .attributes
-                            .retain(|(old, _, _)| overrides.iter().all(|(new, _, _)| new != old));
-                        protocol.attributes.extend(overrides.iter().cloned());
+                    if let Err(problem) =
+                        self.include(&source, &name, &overrides, position, (directory, depth))
+                    {
+                        self.problems.push(problem);
                     }
                 }
             }
+        }
+    }
+
+    /// Adds the content of an included file, with attributes for all its protocols.
+    fn include(
+        &mut self,
+        source: &str,
+        name: &str,
+        overrides: &[Attribute],
+        position: Position,
+        (directory, depth): (Option<&Path>, usize),
+    ) -> Result<(), ConfigError> {
+        if depth >= INCLUDES_MAX || self.config.included.len() >= FILES_MAX {
+            let text = format!("{name} is one include too many; do the files include each other?");
+            return Err(ConfigError::new(source, position, Fault::Structure(text)));
+        }
+        let (text, directory) = file(name, directory, Some((source, position)))?;
+        self.config.included.push(name.to_owned());
+        let first = self.config.protocols.len();
+        let number = self.config.included.len() as u16;
+        self.file(number, &text, directory.as_deref(), depth + 1);
+        for protocol in &mut self.config.protocols[first..] {
+            protocol.attributes.retain(|(old, _, _)| overrides.iter().all(|(new, _, _)| new != old));
+            protocol.attributes.extend(overrides.iter().cloned());
         }
         Ok(())
     }
@@ -181,8 +195,8 @@ fn file(
     let stock: Vec<&str> = STOCK.iter().map(|(name, _)| *name).collect();
     let fault = Fault::Unreadable {
         file: path.display().to_string(),
-        why: error.to_string(),
-        stock: stock.join(", "),
+        why: error.to_string().into(),
+        stock: stock.join(", ").into(),
     };
     Err(match included {
         Some((source, position)) => ConfigError::new(source, position, fault),
@@ -319,6 +333,27 @@ mod tests {
             files.load("outer.xml").unwrap_err().to_string(),
             "inner.xml:4:8: unknown attribute `bind_prt` of TCP; did you mean `bind_port`?"
         );
+    }
+
+    #[test]
+    fn problems_of_all_files_and_kinds_are_reported_together() {
+        let files = Files::new(
+            "problems",
+            &[
+                (
+                    "outer.xml",
+                    b"<config>\n<include file=\"inner.xml\"/>\n<PNG/>\n<include file=\"no.xml\"/></config>",
+                ),
+                ("inner.xml", b"<config>\n<TCP bind_prt=\"1\" linger=\"${x\"/></config>"),
+            ],
+        );
+        let error = files.load("outer.xml").unwrap_err().to_string();
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines.len(), 4, "{error}");
+        assert_eq!(lines[0], "inner.xml:2:19: attribute linger: `${x` is not closed by a brace");
+        assert!(lines[1].contains("outer.xml:4:1: cannot read "), "{error}");
+        assert!(lines[2].starts_with("inner.xml:2:6: unknown attribute `bind_prt`"), "{error}");
+        assert!(lines[3].ends_with("outer.xml:3:1: unknown protocol `PNG`; did you mean `PING`?"), "{error}");
     }
 
     #[test]

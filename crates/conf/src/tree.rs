@@ -65,7 +65,7 @@ impl Tree {
     ///
     /// If it is not XML with one root element, or contains a variable that is not set.
     pub fn parse(file: &str, text: &str, variables: &Variables) -> Result<Self, ConfigError> {
-        let source = Source { name: file, file: 0, text, variables };
+        let source = Source { name: file, file: 0, text, original: text, variables };
         let mut reader = Reader::from_str(text);
         // Open elements, the innermost last.
         let mut open: Vec<Node> = Vec::new();

@@ -5,6 +5,13 @@ use std::collections::BTreeMap;
 /// Greatest depth of nested defaults; usual files have one level. Without a bound a file could exhaust the stack.
 const NESTED_MAX: usize = 16;
 
+/// The meaning of a variable without value and default.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unset {
+    IsError,
+    IsEmpty,
+}
+
 /// Values for `${name}`, like a JVM's `-Dname=value`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Variables {
@@ -61,10 +68,21 @@ impl Variables {
     /// If a variable has neither value nor default, a brace is not closed, or defaults are nested too deeply. The
     /// text is for the operator.
     pub fn substitute(&self, text: &str) -> Result<String, String> {
-        self.expand(text, 0)
+        self.expand(text, 0, Unset::IsError)
     }
 
-    fn expand(&self, text: &str, depth: usize) -> Result<String, String> {
+    /// Replaces every `${…}` in the value of a stack's attribute, as JGroups does: a variable without value and default
+    /// stands for nothing. `None`: nothing is left of the variables, and the attribute keeps its default.
+    ///
+    /// # Errors
+    ///
+    /// If a brace is not closed, or defaults are nested too deeply. The text is for the operator.
+    pub fn substitute_attribute(&self, text: &str) -> Result<Option<String>, String> {
+        let value = self.expand(text, 0, Unset::IsEmpty)?;
+        Ok(Some(value).filter(|value| !value.is_empty() || !text.contains("${")))
+    }
+
+    fn expand(&self, text: &str, depth: usize, unset: Unset) -> Result<String, String> {
         if depth > NESTED_MAX {
             return Err(format!("more than {NESTED_MAX} defaults within each other"));
         }
@@ -75,14 +93,14 @@ impl Variables {
             let inner = &rest[start + 2..];
             let end = closing_brace(inner)
                 .ok_or_else(|| format!("`{}` is not closed by a brace", &rest[start..]))?;
-            out.push_str(&self.variable(&inner[..end], depth)?);
+            out.push_str(&self.variable(&inner[..end], depth, unset)?);
             rest = &inner[end + 1..];
         }
         out.push_str(rest);
         Ok(out)
     }
 
-    fn variable(&self, expression: &str, depth: usize) -> Result<String, String> {
+    fn variable(&self, expression: &str, depth: usize, unset: Unset) -> Result<String, String> {
         let (names, default) = match expression.split_once(':') {
             Some((names, default)) => (names, Some(default)),
             None => (expression, None),
@@ -90,7 +108,8 @@ impl Variables {
         let value = names.split(',').find_map(|name| self.get(name.trim()));
         match (value, default) {
             (Some(value), _) => Ok(value.to_owned()),
-            (None, Some(default)) => self.expand(default, depth + 1),
+            (None, Some(default)) => self.expand(default, depth + 1, unset),
+            (None, None) if unset == Unset::IsEmpty => Ok(String::new()),
             (None, None) => Err(format!("variable `{names}` is not set and has no default")),
         }
     }
@@ -130,6 +149,25 @@ mod tests {
         ] {
             assert_eq!(variables.substitute(text).as_deref(), Ok(wanted), "{text}");
         }
+    }
+
+    /// The values that JGroups 5.5.7 gives a property.
+    #[test]
+    fn an_attribute_of_unset_variables_keeps_its_default() {
+        let variables = Variables::new().with("b", "2");
+        for (text, wanted) in [
+            ("${a}", None),
+            ("${a}${c:}", None),
+            ("${a:}", None),
+            ("x${a}y", Some("xy")),
+            ("${a}${b}", Some("2")),
+            ("${a:${c}}", None),
+            ("", Some("")),
+            ("7800", Some("7800")),
+        ] {
+            assert_eq!(variables.substitute_attribute(text), Ok(wanted.map(str::to_owned)), "{text}");
+        }
+        assert!(variables.substitute_attribute("${a").is_err());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! XML elements with places. A stack is flat: one element per protocol, with attributes only.
 
+use std::borrow::Cow;
+
 use consort_group::config::{Position, ProtocolConfig};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use crate::error::{ConfigError, Fault};
+use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
 use crate::variables::Variables;
 
 /// Most elements of a file. The longest stack has a tenth of it.
@@ -28,17 +30,16 @@ pub(crate) struct Source<'t> {
     pub(crate) name: &'t str,
     /// Its number in positions.
     pub(crate) file: u16,
+    /// The text that is read. Its bytes have the offsets of `original`.
     pub(crate) text: &'t str,
+    /// The text as in the file.
+    pub(crate) original: &'t str,
     pub(crate) variables: &'t Variables,
 }
 
 impl Source<'_> {
     pub(crate) fn position(&self, offset: usize) -> Position {
-        let mut end = offset.min(self.text.len());
-        while !self.text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let before = &self.text[..end];
+        let before = &self.original[..self.original.floor_char_boundary(offset)];
         let line = before.matches('\n').count() as u32 + 1;
         let column = before.rsplit('\n').next().unwrap_or("").chars().count() as u32 + 1;
         Position { file: self.file, line, column }
@@ -74,31 +75,68 @@ impl Source<'_> {
         (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
     }
 
+    /// Returns the attributes of an element, with all variables replaced.
+    ///
+    /// # Errors
+    ///
+    /// The first problem, for example a variable without a value.
     pub(crate) fn attributes(&self, tag: &BytesStart<'_>, at: usize) -> Result<Vec<Attribute>, ConfigError> {
+        let mut problems = Vec::new();
+        let attributes =
+            self.read_attributes(tag, at, &mut problems, |text| self.variables.substitute(text).map(Some));
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem),
+            None => Ok(attributes),
+        }
+    }
+
+    /// Returns the valid attributes of an element and adds the problems of the others. `substitute` replaces the
+    /// variables; an attribute without a result is omitted.
+    fn read_attributes(
+        &self,
+        tag: &BytesStart<'_>,
+        at: usize,
+        problems: &mut Vec<ConfigError>,
+        substitute: impl Fn(&str) -> Result<Option<String>, String>,
+    ) -> Vec<Attribute> {
         let mut attributes: Vec<Attribute> = Vec::new();
         for attribute in tag.attributes() {
-            let attribute =
-                attribute.map_err(|error| self.fail(at, format!("in the attributes: {error}")))?;
+            let attribute = match attribute {
+                Ok(attribute) => attribute,
+                Err(error) => {
+                    problems.push(self.fail(at, format!("in the attributes: {error}")));
+                    break;
+                }
+            };
             let offset = self.offset_of(attribute.key.as_ref());
             let name = attribute.key.as_ref().to_owned();
             if name == "xmlns" || name.starts_with("xmlns:") || name.starts_with("xsi:") {
                 continue;
             }
-            let text = quick_xml::escape::unescape(&attribute.value)
-                .map_err(|error| self.fail(offset, format!("attribute {name}: {error}")))?;
-            let value = self
-                .variables
-                .substitute(&text)
-                .map_err(|why| self.fault(offset, Fault::Variable { attribute: name.clone(), why }))?;
-            attributes.push((name, value.trim().to_owned(), self.position(offset)));
+            let value = match quick_xml::escape::unescape(&attribute.value) {
+                Ok(text) => substitute(&text)
+                    .map_err(|why| self.fault(offset, Fault::Variable { attribute: name.clone(), why })),
+                Err(error) => Err(self.fail(offset, format!("attribute {name}: {error}"))),
+            };
+            match value {
+                Ok(Some(value)) => attributes.push((name, value.trim().to_owned(), self.position(offset))),
+                Ok(None) => {}
+                Err(problem) => problems.push(problem),
+            }
         }
-        Ok(attributes)
+        attributes
     }
 
-    fn element(&self, tag: &BytesStart<'_>, at: usize) -> Result<Element, ConfigError> {
+    fn element(
+        &self,
+        tag: &BytesStart<'_>,
+        at: usize,
+        problems: &mut Vec<ConfigError>,
+    ) -> Result<Element, ConfigError> {
         let name = tag.name().as_ref().to_owned();
         let position = self.position(at);
-        let attributes = self.attributes(tag, at)?;
+        let attributes =
+            self.read_attributes(tag, at, problems, |text| self.variables.substitute_attribute(text));
         if name == "include" {
             let (files, overrides): (Vec<_>, Vec<_>) =
                 attributes.into_iter().partition(|(name, _, _)| name == "file");
@@ -111,50 +149,127 @@ impl Source<'_> {
     }
 }
 
-/// Parses a file's text; `file` is its number in positions.
+/// Replaces the bytes of all comments by blanks, and keeps their line breaks. As JGroups' parser, it finds comments
+/// between attributes and comments within comments, which XML does not allow. A comment that does not end stays, as does
+/// one within the value of an attribute.
+fn without_comments(text: &str) -> Cow<'_, str> {
+    let mut out = String::new();
+    let mut copied = 0;
+    let mut at = 0;
+    let mut in_tag = false;
+    let mut quote = None;
+    let bytes = text.as_bytes();
+    while at < bytes.len() {
+        match (bytes[at], quote) {
+            (byte, Some(open)) if byte == open => quote = None,
+            (_, Some(_)) => {}
+            (b'<', None) if bytes[at..].starts_with(b"<!--") => {
+                let Some(end) = end_of_comment(bytes, at) else { break };
+                out.push_str(&text[copied..at]);
+                out.extend(bytes[at..end].iter().map(|&byte| if byte == b'\n' { '\n' } else { ' ' }));
+                (copied, at) = (end, end);
+                continue;
+            }
+            (b'<', None) => in_tag = true,
+            (b'>', None) => in_tag = false,
+            (byte @ (b'"' | b'\''), None) if in_tag => quote = Some(byte),
+            _ => {}
+        }
+        at += 1;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[copied..]);
+    Cow::Owned(out)
+}
+
+/// Returns the offset behind the comment that begins at `start` and the comments in it. If one of them does not end, the
+/// first end counts, as in XML.
+fn end_of_comment(bytes: &[u8], start: usize) -> Option<usize> {
+    let (mut depth, mut first_end) = (0_usize, None);
+    let mut at = start;
+    while at < bytes.len() {
+        if bytes[at..].starts_with(b"<!--") {
+            depth += 1;
+            at += 4;
+        } else if bytes[at..].starts_with(b"-->") {
+            depth -= 1;
+            at += 3;
+            first_end.get_or_insert(at);
+            if depth == 0 {
+                return Some(at);
+            }
+        } else {
+            at += 1;
+        }
+    }
+    first_end
+}
+
+/// Parses a file's text and adds its problems; `file` is its number in positions.
 pub(crate) fn read(
     name: &str,
     file: u16,
     text: &str,
     variables: &Variables,
-) -> Result<Vec<Element>, ConfigError> {
-    let source = Source { name, file, text, variables };
-    let mut reader = Reader::from_str(text);
+    problems: &mut Vec<ConfigError>,
+) -> Vec<Element> {
+    let readable = without_comments(text);
+    let source = Source { name, file, text: &readable, original: text, variables };
     let mut elements = Vec::new();
+    let limit = problems.len() + PROBLEMS_MAX;
+    if let Err(problem) = read_elements(&source, limit, &mut elements, problems) {
+        problems.push(problem);
+    }
+    elements
+}
+
+/// Reads until the end, or until a problem after which the rest has no meaning.
+fn read_elements(
+    source: &Source<'_>,
+    limit: usize,
+    elements: &mut Vec<Element>,
+    problems: &mut Vec<ConfigError>,
+) -> Result<(), ConfigError> {
+    let mut reader = Reader::from_str(source.text);
     let mut depth = 0;
     let mut has_root = false;
-    loop {
-        let (at, event) = source.next(&mut reader)?;
+    while problems.len() < limit {
+        let (at, event) = match source.next(&mut reader) {
+            Ok(next) => next,
+            Err(problem) if matches!(problem.fault, Fault::Structure(_)) => {
+                problems.push(problem);
+                continue;
+            }
+            Err(problem) => return Err(problem),
+        };
+        let is_start = matches!(event, Event::Start(_));
         match event {
-            Event::Start(tag) | Event::Empty(tag) if elements.len() >= ELEMENTS_MAX => {
-                drop(tag);
-                return Err(source.fail(at, format!("more than {ELEMENTS_MAX} elements")));
-            }
-            Event::Start(tag) => {
+            Event::Start(tag) | Event::Empty(tag) => {
                 match depth {
-                    0 => root(&source, &tag, at, &mut has_root)?,
-                    1 => elements.push(source.element(&tag, at)?),
-                    _ => return Err(source.fail(at, "an element within a protocol is not supported")),
+                    0 => root(source, &tag, at, &mut has_root)?,
+                    1 if elements.len() >= ELEMENTS_MAX => {
+                        return Err(source.fail(at, format!("more than {ELEMENTS_MAX} elements")));
+                    }
+                    1 => match source.element(&tag, at, problems) {
+                        Ok(element) => elements.push(element),
+                        Err(problem) => problems.push(problem),
+                    },
+                    _ => problems.push(source.fail(at, "an element within a protocol is not supported")),
                 }
-                depth += 1;
+                depth += usize::from(is_start);
             }
-            Event::Empty(tag) => match depth {
-                0 => root(&source, &tag, at, &mut has_root)?,
-                1 => elements.push(source.element(&tag, at)?),
-                _ => return Err(source.fail(at, "an element within a protocol is not supported")),
-            },
             Event::End(_) => depth -= 1,
-            Event::Eof => break,
+            Event::Eof if depth > 0 => {
+                return Err(source.fail(source.text.len(), "the file ends within an element"));
+            }
+            Event::Eof if !has_root => return Err(source.fail(0, "there is no <config> element")),
+            Event::Eof => return Ok(()),
             _ => {}
         }
     }
-    if depth > 0 {
-        return Err(source.fail(text.len(), "the file ends within an element"));
-    }
-    if !has_root {
-        return Err(source.fail(0, "there is no <config> element"));
-    }
-    Ok(elements)
+    Ok(())
 }
 
 fn root(
@@ -176,9 +291,12 @@ mod tests {
 
     use super::*;
 
+    /// Reads a text without problems.
     fn protocols(text: &str) -> Vec<ProtocolConfig> {
-        read("my.xml", 0, text, &Variables::new())
-            .unwrap()
+        let mut problems = Vec::new();
+        let elements = read("my.xml", 0, text, &Variables::new(), &mut problems);
+        assert_eq!(problems, []);
+        elements
             .into_iter()
             .filter_map(|element| match element {
                 Element::Protocol(protocol) => Some(protocol),
@@ -188,7 +306,9 @@ mod tests {
     }
 
     fn error(text: &str) -> String {
-        read("my.xml", 0, text, &Variables::new()).err().unwrap().to_string()
+        let mut problems = Vec::new();
+        read("my.xml", 0, text, &Variables::new(), &mut problems);
+        ConfigError::combine(problems).unwrap().to_string()
     }
 
     #[test]
@@ -202,6 +322,48 @@ mod tests {
     }
 
     #[test]
+    fn comments_between_attributes_and_within_comments_are_skipped() {
+        let text = "<!-- a\n<!-- ä --> -->\n<config>\n<TCP <!-- ü --> a=\"1\"\n<!--b=\"2\"--> c=\"<!-- no -->\"/>\n\
+                    <!--PING/--></config>";
+        let found = protocols(text);
+        assert_eq!(found.len(), 1);
+        let attributes: Vec<_> = found[0]
+            .attributes
+            .iter()
+            .map(|(name, value, at)| (name.as_str(), value.as_str(), at.line, at.column))
+            .collect();
+        assert_eq!(attributes, [("a", "1", 4, 17), ("c", "<!-- no -->", 5, 14)]);
+        for text in ["<config><!-- <!-- --></config>", "<config></config><!-- -->"] {
+            assert!(protocols(text).is_empty(), "{text}");
+        }
+        assert!(error("<config><!-- </config>").starts_with("my.xml:1:"));
+        assert_eq!(without_comments("<a b='<!-- c -->'/>"), "<a b='<!-- c -->'/>");
+    }
+
+    #[test]
+    fn an_attribute_of_an_unset_variable_keeps_its_default() {
+        let found = protocols("<config><TCP bind_port=\"${y}\" a=\"x${y}\" b=\"\"/></config>");
+        let attributes: Vec<_> =
+            found[0].attributes.iter().map(|(name, value, _)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(attributes, [("a", "x"), ("b", "")]);
+    }
+
+    #[test]
+    fn all_problems_of_a_text_are_found() {
+        let text = "<config>\n<TCP a=\"${x\" b=\"1\" c=\"&no;\"/>\nx\n<PING><y/></PING>\n<include/></config>";
+        let found = error(text);
+        let lines: Vec<&str> = found.lines().collect();
+        assert_eq!(lines.len(), 5, "{found}");
+        assert_eq!(lines[0], "my.xml:2:6: attribute a: `${x` is not closed by a brace");
+        assert!(lines[1].starts_with("my.xml:2:20: attribute c: "), "{found}");
+        assert!(lines[2].ends_with("text outside of attributes is not supported"), "{found}");
+        assert_eq!(lines[3], "my.xml:4:7: an element within a protocol is not supported");
+        assert_eq!(lines[4], "my.xml:5:1: an include needs the attribute `file`");
+        let many = format!("<config>{}</config>", "<include/>".repeat(10 * PROBLEMS_MAX));
+        assert_eq!(error(&many).lines().count(), PROBLEMS_MAX);
+    }
+
+    #[test]
     fn xml_errors_have_their_places() {
         assert!(
             error("<config>\n<TCP\n</config>").starts_with("my.xml:"),
@@ -211,8 +373,8 @@ mod tests {
         assert_eq!(error("<stack/>"), "my.xml:1:1: <stack> where one <config> was expected");
         assert_eq!(error(""), "my.xml:1:1: there is no <config> element");
         assert_eq!(
-            error("<config>\n <TCP x=\"${y}\"/></config>"),
-            "my.xml:2:7: attribute x: variable `y` is not set and has no default"
+            error("<config>\n <TCP x=\"${y\"/></config>"),
+            "my.xml:2:7: attribute x: `${y` is not closed by a brace"
         );
         assert_eq!(
             error("<config><TCP><deep/></TCP></config>"),
@@ -224,14 +386,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in ".{0,200}") {
-            let _ = read("my.xml", 0, &text, &Variables::new());
+            read("my.xml", 0, &text, &Variables::new(), &mut Vec::new());
         }
 
         #[test]
         fn no_markup_makes_it_panic(parts in prop::collection::vec(
             prop::sample::select(vec!["<config>", "</config>", "<TCP ", "a=\"${b}\"", "/>", "<!--", "-->", "&x;",
                 "<![CDATA[", "]]>", ">", "\"", "x", " ", "<include file=\"y\"/>"]), 0..30)) {
-            let _ = read("my.xml", 0, &parts.concat(), &Variables::new());
+            read("my.xml", 0, &parts.concat(), &Variables::new(), &mut Vec::new());
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Shared {
     pub version: Version,
     /// Whether the transport reaches all members with one datagram (UDP with IP multicast).
     pub has_multicast: bool,
+    /// The system's monotonic clock at [`Time::ZERO`], in nanoseconds. Members of one host share it.
+    pub clock_origin: u64,
     /// Counts of discarded input.
     pub drops: Drops,
     /// The bug injected into this stack.

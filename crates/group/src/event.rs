@@ -59,6 +59,10 @@ pub enum Event {
     /// The result of [`Event::GetState`]; no state if this member is alone.
     StateReceived(Result<Option<Bytes>, StateError>),
 
+    // in either direction
+    /// Install this view. An operator injects it for tests (INJECT_VIEW).
+    InjectView(View),
+
     // downward
     /// Join the cluster named in [`crate::Shared::cluster`].
     Connect,

@@ -77,6 +77,8 @@ pub enum HeaderBody {
     Relay(Box<RelayHeader>),
     /// 83
     Fork(Box<ForkHeader>),
+    /// 84: when the sender's PERF layer passed the message on, in nanoseconds of its system's monotonic clock.
+    Perf(i64),
     /// 92
     Dh(Box<DhHeader>),
     /// 96

@@ -96,6 +96,7 @@ impl MagicId {
     pub const RELAY: Self = Self(80);
     pub const UNICAST3: Self = Self(82);
     pub const FORK: Self = Self(83);
+    pub const PERF: Self = Self(84);
     pub const SEQUENCER2: Self = Self(86);
     pub const ENCRYPT: Self = Self(88);
     pub const FRAG3: Self = Self(91);

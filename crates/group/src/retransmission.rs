@@ -16,7 +16,7 @@ pub(crate) const TICK: TimerKey = TimerKey(1);
 /// The first request for missing messages.
 pub(crate) const FIRST_REQUEST: TimerKey = TimerKey(2);
 
-/// How far ahead of the next expected seqno a message may be in windows that grow (NAKACK2 and UNICAST3).
+/// How far ahead of the next expected seqno a message may be in windows that grow (NAKACK2, NAKACK3, UNICAST3).
 /// Limits the memory that a faulty peer can make this member allocate; flow control limits correct peers long
 /// before.
 pub(crate) const WINDOW_MAX: usize = 1 << 18;

@@ -81,6 +81,7 @@ impl Stack {
                 rng: Rng::new(setup.seed),
                 version: setup.version,
                 has_multicast: setup.has_multicast,
+                clock_origin: 0,
                 drops: Drops::default(),
                 #[cfg(feature = "injected-bugs")]
                 injected_bug: None,
@@ -91,6 +92,11 @@ impl Stack {
     }
 
     // --- inputs ---
+
+    /// Sets the system's monotonic clock at [`Time::ZERO`], in nanoseconds. PERF sends times of that clock.
+    pub fn set_clock_origin(&mut self, nanos: u64) {
+        self.shared.clock_origin = nanos;
+    }
 
     /// Starts all layers, from the bottom up.
     pub fn start(&mut self, now: Time) {

@@ -136,7 +136,7 @@ impl LayerTrace {
 const TEXT_LEN_MAX: usize = 500;
 
 /// Formats at most `TEXT_LEN_MAX` bytes, with `…` if the text is longer.
-fn bounded(text: fmt::Arguments<'_>) -> String {
+pub(crate) fn bounded(text: fmt::Arguments<'_>) -> String {
     struct Bounded(String);
     impl fmt::Write for Bounded {
         fn write_str(&mut self, part: &str) -> fmt::Result {

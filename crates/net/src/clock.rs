@@ -16,6 +16,14 @@ impl Clock {
         Self { origin: Instant::now() }
     }
 
+    /// Returns the system's monotonic clock at the origin, in nanoseconds. It is the clock of Java's `nanoTime`.
+    pub fn system_origin(self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let nanos = u128::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000
+            + u128::try_from(now.tv_nsec).unwrap_or(0);
+        u64::try_from(nanos.saturating_sub(self.origin.elapsed().as_nanos())).unwrap_or(0)
+    }
+
     /// Returns the time now.
     pub fn now(self) -> Time {
         Time::ZERO + self.origin.elapsed()

@@ -130,7 +130,7 @@ impl Driver {
     ///
     /// As [`Driver::spawn`].
     pub fn spawn_with<A: Application + 'static>(
-        stack: Stack,
+        mut stack: Stack,
         edge: BoundEdge,
         app: impl FnOnce(&Submitter) -> A,
     ) -> io::Result<DriverHandle> {
@@ -138,6 +138,7 @@ impl Driver {
         let effects = EffectRunner::new(signals.clone(), edge.effect_link_settings());
         let (done, is_done) = watch::channel(false);
         let clock = Clock::start();
+        stack.set_clock_origin(clock.system_origin());
         let task = DriverTask {
             stack,
             edge: edge.open(&signals)?,

@@ -1,8 +1,12 @@
-//! FD_ALL3: every member multicasts heartbeats; a silent member is suspected.
+//! FD_ALL, FD_ALL2 and FD_ALL3: every member multicasts heartbeats; a silent member is suspected.
+//!
+//! They differ in when a member looks for silence: FD_ALL3 with every heartbeat, FD_ALL every
+//! `timeout_check_interval`, and FD_ALL2 once per `timeout`, so that it takes up to twice the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::config::Properties;
 use crate::{
     Address, Control, Cx, Event, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut, Protocol,
     ProtocolId, StackCount, TimerKey, Transient, View,
@@ -21,37 +25,115 @@ crate::properties! {
     }
 }
 
-impl FdAll3Config {
+crate::properties! {
+    /// FD_ALL's properties.
+    FdAllConfig {
+        /// How long a member may be silent before it is suspected.
+        timeout: Duration = Duration::from_secs(40),
+        /// The time between heartbeats.
+        interval: Duration = Duration::from_secs(8),
+        /// The time between checks for silence.
+        timeout_check_interval: Duration = Duration::from_secs(2),
+    }
+}
+
+crate::properties! {
+    /// FD_ALL2's properties.
+    FdAll2Config {
+        /// The time between checks for silence. A member without a sign between two checks is suspected.
+        timeout: Duration = Duration::from_secs(40),
+        /// The time between heartbeats.
+        interval: Duration = Duration::from_secs(8),
+    }
+}
+
+/// The properties of a failure detection by heartbeats.
+pub trait HeartbeatConfig: Properties + Clone + Send + 'static {
+    /// The protocol's name.
+    const NAME: &'static str;
+    /// The id of its headers.
+    const ID: ProtocolId;
+
+    /// Returns the configured times: silence before a suspicion, between heartbeats, between checks.
+    fn times(&self) -> (Duration, Duration, Duration);
+
+    /// Returns whether any message of a member counts as a heartbeat.
+    fn counts_messages(&self) -> bool {
+        true
+    }
+
     /// Checks that the times are consistent.
     ///
     /// # Errors
     ///
     /// The invalid attribute and the reason.
-    pub fn check(&self) -> Result<(), (&'static str, String)> {
-        let wrong = |why| Err(("interval", why));
-        if self.interval.is_zero() {
-            return wrong("interval must be greater than 0".to_owned());
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let (timeout, interval, check_interval) = self.times();
+        if interval.is_zero() {
+            return Err(("interval", "interval must be greater than 0".to_owned()));
         }
-        if self.interval >= self.timeout {
-            return wrong(format!(
-                "interval ({:?}) must be shorter than timeout ({:?})",
-                self.interval, self.timeout
-            ));
+        if interval >= timeout {
+            let why = format!("interval ({interval:?}) must be shorter than timeout ({timeout:?})");
+            return Err(("interval", why));
+        }
+        if check_interval.is_zero() {
+            let why = "timeout_check_interval must be greater than 0".to_owned();
+            return Err(("timeout_check_interval", why));
         }
         Ok(())
     }
 }
 
+impl HeartbeatConfig for FdAll3Config {
+    const NAME: &'static str = "FD_ALL3";
+    const ID: ProtocolId = ProtocolId::FD_ALL3;
+
+    fn times(&self) -> (Duration, Duration, Duration) {
+        (self.timeout, self.interval, self.interval)
+    }
+
+    fn counts_messages(&self) -> bool {
+        self.msg_counts_as_heartbeat
+    }
+}
+
+impl HeartbeatConfig for FdAllConfig {
+    const NAME: &'static str = "FD_ALL";
+    const ID: ProtocolId = ProtocolId::FD_ALL;
+
+    fn times(&self) -> (Duration, Duration, Duration) {
+        (self.timeout, self.interval, self.timeout_check_interval)
+    }
+}
+
+impl HeartbeatConfig for FdAll2Config {
+    const NAME: &'static str = "FD_ALL2";
+    const ID: ProtocolId = ProtocolId::FD_ALL2;
+
+    fn times(&self) -> (Duration, Duration, Duration) {
+        (self.timeout, self.interval, self.timeout)
+    }
+}
+
 /// After this many intervals without a sign a member is reported as silent. One heartbeat can be late or
 /// lost.
-const SILENT_CHECKS: u32 = 2;
+const SILENT_INTERVALS: u32 = 2;
 
 const HEARTBEAT: TimerKey = TimerKey(1);
 const CHECK: TimerKey = TimerKey(2);
 
 /// The FD_ALL3 layer.
-pub struct FdAll3 {
-    config: FdAll3Config,
+pub type FdAll3 = HeartbeatDetector<FdAll3Config>;
+
+/// The FD_ALL layer.
+pub type FdAll = HeartbeatDetector<FdAllConfig>;
+
+/// The FD_ALL2 layer.
+pub type FdAll2 = HeartbeatDetector<FdAll2Config>;
+
+/// A failure detection by heartbeats.
+pub struct HeartbeatDetector<C> {
+    config: C,
     /// The other members, each with the number of checks since its last heartbeat. JGroups keeps one bit per
     /// interval; all bits are zero when this number reaches their count.
     members: BTreeMap<Address, u32>,
@@ -64,9 +146,9 @@ pub struct FdAll3 {
     suspicions: u64,
 }
 
-impl FdAll3 {
-    /// Creates the layer. The caller refuses a config that [`FdAll3Config::check`] refuses.
-    pub fn new(config: FdAll3Config) -> Self {
+impl<C: HeartbeatConfig> HeartbeatDetector<C> {
+    /// Creates the layer. The caller refuses a config that [`HeartbeatConfig::check`] refuses.
+    pub fn new(config: C) -> Self {
         Self {
             config,
             members: BTreeMap::new(),
@@ -81,13 +163,20 @@ impl FdAll3 {
 
     /// Returns the number of checks after which a member without heartbeat is suspected.
     fn checks(&self) -> u32 {
-        let checks = self.config.timeout.as_nanos().div_ceil(self.interval().as_nanos());
-        u32::try_from(checks).unwrap_or(u32::MAX).max(1)
+        let (timeout, _, _) = self.config.times();
+        checks_within(timeout, self.check_interval())
     }
 
-    /// Returns the interval, at least long enough for time to advance between two checks.
+    /// Returns the time between heartbeats, at least long enough for time to advance.
     fn interval(&self) -> Duration {
-        self.config.interval.max(Duration::from_millis(1))
+        let (_, interval, _) = self.config.times();
+        interval.max(Duration::from_millis(1))
+    }
+
+    /// Returns the time between checks, at least long enough for time to advance.
+    fn check_interval(&self) -> Duration {
+        let (_, _, check_interval) = self.config.times();
+        check_interval.max(Duration::from_millis(1))
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
@@ -104,16 +193,16 @@ impl FdAll3 {
         } else if !cx.is_armed(HEARTBEAT) {
             self.heartbeat(cx);
             cx.arm(HEARTBEAT, self.interval());
-            cx.arm(CHECK, self.interval());
+            cx.arm(CHECK, self.check_interval());
         }
     }
 
     fn heartbeat(&mut self, cx: &mut Cx<'_>) {
-        if std::mem::take(&mut self.has_multicast) && self.config.msg_counts_as_heartbeat {
+        if std::mem::take(&mut self.has_multicast) && self.config.counts_messages() {
             return;
         }
         self.heartbeats_sent += 1;
-        let mut message = Message::empty(None).with_header(ProtocolId::FD_ALL3, HeaderBody::Heartbeat);
+        let mut message = Message::empty(None).with_header(C::ID, HeaderBody::Heartbeat);
         message.transient |= Transient::DONT_LOOPBACK;
         message.src = Some(cx.local().clone());
         cx.send(message);
@@ -138,7 +227,8 @@ impl FdAll3 {
     /// Reports the silent members to the layers above if they changed.
     fn report_silent(&mut self, cx: &mut Cx<'_>) {
         // The count includes the current check.
-        let is_silent = |(_, heard): &(&Address, &u32)| **heard > SILENT_CHECKS;
+        let most = checks_within(self.interval().saturating_mul(SILENT_INTERVALS), self.check_interval());
+        let is_silent = |(_, heard): &(&Address, &u32)| **heard > most;
         let is_same = self.members.iter().filter(is_silent).map(|(member, _)| member).eq(&self.silent);
         if !is_same {
             let silent = self.members.iter().filter(is_silent).map(|(member, _)| member.clone());
@@ -169,6 +259,11 @@ impl FdAll3 {
     }
 }
 
+/// Returns how many checks a time takes.
+fn checks_within(time: Duration, check_interval: Duration) -> u32 {
+    u32::try_from(time.as_nanos().div_ceil(check_interval.as_nanos())).unwrap_or(u32::MAX).max(1)
+}
+
 /// Returns whether this member is first in the view without `suspects`. Only that member acts on a suspicion.
 pub(super) fn would_lead(cx: &Cx<'_>, suspects: &BTreeSet<Address>) -> bool {
     cx.view().is_some_and(|view| {
@@ -176,13 +271,13 @@ pub(super) fn would_lead(cx: &Cx<'_>, suspects: &BTreeSet<Address>) -> bool {
     })
 }
 
-impl Protocol for FdAll3 {
+impl<C: HeartbeatConfig> Protocol for HeartbeatDetector<C> {
     fn name(&self) -> &'static str {
-        "FD_ALL3"
+        C::NAME
     }
 
     fn id(&self) -> ProtocolId {
-        ProtocolId::FD_ALL3
+        C::ID
     }
 
     fn down(&mut self, _cx: &mut Cx<'_>, batch: &mut MessageBatch) {
@@ -194,19 +289,19 @@ impl Protocol for FdAll3 {
     }
 
     fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
-        self.config.msg_counts_as_heartbeat || headers.has(ProtocolId::FD_ALL3)
+        self.config.counts_messages() || headers.has(C::ID)
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let src = batch.src().filter(|src| !cx.is_local(src)).cloned();
         let before = batch.len();
-        batch.messages.retain_mut(|message| {
-            !matches!(message.headers.take(ProtocolId::FD_ALL3), Some(HeaderBody::Heartbeat))
-        });
+        batch
+            .messages
+            .retain_mut(|message| !matches!(message.headers.take(C::ID), Some(HeaderBody::Heartbeat)));
         let heartbeats = before - batch.len();
         self.heartbeats_received += heartbeats as u64;
         if let Some(src) = src
-            && (heartbeats > 0 || self.config.msg_counts_as_heartbeat)
+            && (heartbeats > 0 || self.config.counts_messages())
         {
             self.heard(cx, &src);
         }
@@ -247,13 +342,13 @@ impl Protocol for FdAll3 {
             cx.arm(HEARTBEAT, self.interval());
         } else {
             self.check(cx);
-            cx.arm(CHECK, self.interval());
+            cx.arm(CHECK, self.check_interval());
         }
     }
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
         let mut config = self.config.clone();
-        let set = crate::config::Properties::set(&mut config, name, value)?;
+        let set = config.set(name, value)?;
         Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| self.config = config))
     }
 
@@ -410,5 +505,72 @@ mod tests {
         let mut harness = harness(&[1, 2]);
         harness.up(from(2).with_header(ProtocolId::FD_ALL3, HeaderBody::Heartbeat));
         assert_eq!(harness.take_up(), []);
+    }
+
+    fn detector(config: impl HeartbeatConfig) -> Harness {
+        let mut harness = Harness::new(HeartbeatDetector::new(config));
+        harness.install(view(1, &[1, 2]));
+        harness.take_up_events();
+        harness
+    }
+
+    /// Returns how many whole seconds after its last sign a member is suspected.
+    fn seconds_until_suspicion(mut harness: Harness) -> u64 {
+        harness.up(from(2));
+        harness.take_up_events();
+        for second in 1..200 {
+            harness.advance(Duration::from_secs(1));
+            if suspicions(&mut harness) == [Event::Suspect(vec![member(2)])] {
+                return second;
+            }
+        }
+        panic!("never suspected");
+    }
+
+    #[test]
+    fn fd_all_looks_for_silence_at_its_own_interval_and_fd_all2_once_per_timeout() {
+        let config = FdAllConfig {
+            timeout: Duration::from_secs(9),
+            interval: Duration::from_secs(3),
+            ..Default::default()
+        };
+        let seconds = seconds_until_suspicion(detector(config));
+        assert!((9..=12).contains(&seconds), "{seconds}");
+        let config = FdAll2Config { timeout: Duration::from_secs(9), interval: Duration::from_secs(3) };
+        let seconds = seconds_until_suspicion(detector(config));
+        assert!((9..=18).contains(&seconds), "{seconds}");
+    }
+
+    #[test]
+    fn each_kind_sends_and_reads_heartbeats_under_its_own_id() {
+        for (mut harness, id) in [
+            (detector(FdAllConfig::default()), ProtocolId::FD_ALL),
+            (detector(FdAll2Config::default()), ProtocolId::FD_ALL2),
+            (detector(FdAll3Config::default()), ProtocolId::FD_ALL3),
+        ] {
+            harness.take_down();
+            harness.advance(Duration::from_secs(8));
+            let sent = harness.take_down();
+            assert_eq!(sent.len(), 1);
+            assert_eq!(sent[0].headers.get(id), Some(&HeaderBody::Heartbeat));
+            let mut heartbeat = Message::empty(None).with_header(id, HeaderBody::Heartbeat);
+            heartbeat.src = Some(member(2));
+            assert_eq!(harness.up(heartbeat).take_up(), []);
+        }
+    }
+
+    #[test]
+    fn a_member_of_fd_all_is_silent_after_two_heartbeats_not_after_two_checks() {
+        let mut harness = detector(FdAllConfig::default());
+        harness.advance(Duration::from_secs(16));
+        assert_eq!(harness.take_up_events(), []);
+        harness.advance(Duration::from_secs(2));
+        assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2)])]);
+    }
+
+    #[test]
+    fn a_check_interval_of_no_length_is_refused() {
+        let config = FdAllConfig { timeout_check_interval: Duration::ZERO, ..FdAllConfig::default() };
+        assert_eq!(config.check().unwrap_err().0, "timeout_check_interval");
     }
 }

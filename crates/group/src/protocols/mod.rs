@@ -26,7 +26,9 @@ pub mod merge3;
 pub use merge3::{Merge3, Merge3Config};
 pub mod fd_all3;
 
-pub use fd_all3::{FdAll3, FdAll3Config};
+pub use fd_all3::{
+    FdAll, FdAll2, FdAll2Config, FdAll3, FdAll3Config, FdAllConfig, HeartbeatConfig, HeartbeatDetector,
+};
 pub mod verify_suspect;
 
 pub use verify_suspect::{VerifySuspect, VerifySuspectConfig};
@@ -44,7 +46,7 @@ pub mod barrier;
 pub use barrier::{Barrier, BarrierConfig};
 pub mod state_transfer;
 
-pub use state_transfer::{StateTransfer, StateTransferConfig};
+pub use state_transfer::{StateConfig, StateTransfer, StateTransferConfig};
 pub mod auth;
 
 pub use auth::{Auth, AuthConfig, AuthTokenConfig, TokenConfig};
@@ -60,7 +62,8 @@ pub use sequencer::{Sequencer, SequencerConfig};
 pub mod faults;
 
 pub use faults::{
-    Delay, DelayConfig, Discard, DiscardConfig, Duplicate, DuplicateConfig, Shuffle, ShuffleConfig,
+    Delay, DelayConfig, Discard, DiscardConfig, DiscardPayload, DiscardPayloadConfig, Duplicate,
+    DuplicateConfig, Shuffle, ShuffleConfig,
 };
 pub mod delivery_time;
 
@@ -68,6 +71,30 @@ pub use delivery_time::{DeliveryTime, DeliveryTimeConfig};
 pub mod red;
 
 pub use red::{Red, RedConfig};
+pub mod compress;
+
+pub use compress::{Compress, CompressConfig};
+pub mod size;
+
+pub use size::{Size, SizeConfig};
+pub mod stats;
+
+pub use stats::{Stats, StatsConfig};
+pub mod message_log;
+
+pub use message_log::{HdrsConfig, MessageLog, MessageLogKind, SniffConfig, TraceConfig};
+pub mod rate_limiter;
+
+pub use rate_limiter::{RateLimiter, RateLimiterConfig};
+pub mod non_blocking_sends;
+
+pub use non_blocking_sends::{NonBlockingSends, NonBlockingSendsConfig};
+pub mod inject_view;
+
+pub use inject_view::{InjectView, InjectViewConfig};
+pub mod perf;
+
+pub use perf::{Perf, PerfConfig};
 pub mod registry;
 
 #[cfg(test)]

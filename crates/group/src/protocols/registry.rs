@@ -217,11 +217,14 @@ entries! {
         m.check(c.check())?;
         Ok(FdSock2::new(c).bound_to(m.own_address("bind_addr")?))
     };
+    "FD_ALL": [FdAllConfig] |m, c| m.check(c.check()).map(|()| FdAll::new(c));
+    "FD_ALL2": [FdAll2Config] |m, c| m.check(c.check()).map(|()| FdAll2::new(c));
     "FD_ALL3": [FdAll3Config] |m, c| m.check(c.check()).map(|()| FdAll3::new(c));
     "VERIFY_SUSPECT": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::first_version(c));
     "VERIFY_SUSPECT2": [VerifySuspectConfig] |_, c| Ok(VerifySuspect::new(c));
     "BARRIER": [BarrierConfig] |_, c| Ok(Barrier::new(c));
     "NAKACK2": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck2, c));
+    "NAKACK3": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck3, c));
     "NAKACK4": [NakAckConfig] |_, c| Ok(NakAck::new(NakAckKind::NakAck4, c));
     "UNICAST3": [UnicastConfig] |_, c| Ok(Unicast::new(UnicastKind::Unicast3, c));
     "UNICAST4": [UnicastConfig] |_, c| Ok(Unicast::new(UnicastKind::Unicast4, c));
@@ -233,9 +236,12 @@ entries! {
     "UFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::UfcNb, c, queue));
     "AUTH": [AuthConfig, AuthTokenConfig] |m, c, token| m.auth(c, token);
     "SYM_ENCRYPT": [SymEncryptConfig] |m, c| m.sym_encrypt(c);
+    "FRAG": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag, c));
     "FRAG2": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag2, c));
+    "FRAG3": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag3, c));
     "FRAG4": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag4, c));
     "STATE_TRANSFER": [StateTransferConfig] |_, c| Ok(StateTransfer::new(c));
+    "STATE": [StateConfig] |m, c| m.check(c.check()).map(|()| StateTransfer::in_chunks(c));
     "RSVP": [RsvpConfig] |_, c| Ok(Rsvp::new(c));
     "SEQUENCER": [SequencerConfig] |_, c| Ok(Sequencer::new(c));
     "DELIVERY_TIME": [DeliveryTimeConfig] |_, c| Ok(DeliveryTime::new(c));
@@ -245,6 +251,17 @@ entries! {
     "DELAY": [DelayConfig] |_, c| Ok(Delay::new(c));
     "SHUFFLE": [ShuffleConfig] |_, c| Ok(Shuffle::new(c));
     "DUPL": [DuplicateConfig] |_, c| Ok(Duplicate::new(c));
+    "COMPRESS": [CompressConfig] |m, c| m.check(c.check()).map(|()| Compress::new(c));
+    "DISCARD_PAYLOAD": [DiscardPayloadConfig] |_, c| Ok(DiscardPayload::new(c));
+    "SIZE": [SizeConfig] |_, c| Ok(Size::new(c));
+    "STATS": [StatsConfig] |_, c| Ok(Stats::new(c));
+    "TRACE": [TraceConfig] |_, c| Ok(MessageLog::new(MessageLogKind::Trace(c)));
+    "HDRS": [HdrsConfig] |_, c| Ok(MessageLog::new(MessageLogKind::Hdrs(c)));
+    "SNIFF": [SniffConfig] |_, c| Ok(MessageLog::new(MessageLogKind::Sniff(c)));
+    "PERF": [PerfConfig] |m, c| m.check(c.check()).map(|()| Perf::new(c));
+    "RATE_LIMITER": [RateLimiterConfig] |m, c| m.check(c.check()).map(|()| RateLimiter::new(c));
+    "NON_BLOCKING_SENDS": [NonBlockingSendsConfig] |_, c| Ok(NonBlockingSends::new(c));
+    "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
 }
 
 /// The transports' names. The edge configures their sockets.
@@ -272,6 +289,34 @@ pub fn layer(
 ) -> Option<Result<Box<dyn Protocol>, ValueError>> {
     let entry = ENTRIES.iter().find(|entry| entry.name == config.short_name())?;
     Some((entry.make)(&mut LayerBuilder { config, resolver }))
+}
+
+/// Resolves all names, so that only the attributes themselves are checked.
+struct AnyAddress;
+
+impl Resolver for AnyAddress {
+    fn hosts(&mut self, _name: &str) -> Result<Vec<IpAddr>, String> {
+        Ok(vec![IpAddr::from([127, 0, 0, 1])])
+    }
+
+    fn own(&mut self, _selectors: &str) -> Result<IpAddr, String> {
+        Ok(IpAddr::from([127, 0, 0, 1]))
+    }
+}
+
+/// Returns the errors of all values of a protocol, without looking up any name: of each attribute, or else of
+/// their combination.
+pub fn value_errors(config: &ProtocolConfig) -> Vec<ValueError> {
+    let error_of = |config: &ProtocolConfig| match transport(config) {
+        Some(made) => made.err(),
+        None => layer(config, &mut AnyAddress).and_then(Result::err),
+    };
+    let of_attributes = config.attributes.iter().filter_map(|attribute| {
+        let alone = ProtocolConfig { attributes: vec![attribute.clone()], ..config.clone() };
+        error_of(&alone).filter(|error| error.what.starts_with(&format!("attribute {}: ", attribute.0)))
+    });
+    let errors: Vec<ValueError> = of_attributes.collect();
+    if errors.is_empty() { error_of(config).into_iter().collect() } else { errors }
 }
 
 /// Parses a layer's own settings, for callers that create the layer themselves.
@@ -433,6 +478,28 @@ mod tests {
         assert!(error.to_string().starts_with("UFC: attribute max_credits: `plenty`"), "{error}");
         let error = transport(&config("TCP", &[("version", "5.x")])).unwrap().err().unwrap();
         assert_eq!(error.to_string(), "TCP: attribute version: `5.x` is not a version such as 5.5.7");
+    }
+
+    #[test]
+    fn every_wrong_value_of_a_protocol_is_an_error() {
+        let texts = |config: &ProtocolConfig| -> Vec<String> {
+            value_errors(config).iter().map(ToString::to_string).collect()
+        };
+        let wrong =
+            config("UFC", &[("max_credits", "many"), ("max_block_time", "1s"), ("min_threshold", "x")]);
+        assert_eq!(
+            texts(&wrong),
+            [
+                "UFC: attribute max_credits: `many` is not a number of bytes such as 60000, 60K or 2M",
+                "UFC: attribute min_threshold: `x` is not a f64",
+            ]
+        );
+        assert_eq!(texts(&config("TCP", &[("version", "5.x"), ("bundler_type", "x")])).len(), 2);
+        assert!(texts(&config("FD_ALL3", &[("interval", "50s"), ("timeout", "60s")])).is_empty());
+        let wrong = texts(&config("FD_ALL3", &[("interval", "60s"), ("timeout", "50s")]));
+        assert!(wrong[0].contains("interval (60s) must be shorter than timeout (50s)"), "{wrong:?}");
+        assert!(texts(&config("TCPPING", &[("initial_hosts", "nowhere[7800]")])).is_empty());
+        assert!(texts(&config("NO_PROTOCOL", &[])).is_empty());
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! STATE_TRANSFER: a member gets the application's state from another, as of an exact point in all members'
-//! messages.
+//! STATE_TRANSFER and STATE: a member gets the application's state from another, as of an exact point in all
+//! members' messages.
 //!
-//! The provider answers with its digest and the state as of that digest. The requester sets its windows to
-//! the digest, so that exactly the messages after it are delivered on top of the state.
+//! STATE_TRANSFER sends the state as one message, STATE in chunks. The provider answers with its digest and
+//! the state as of that digest. The requester sets its windows to the digest, so that exactly the messages
+//! after it are delivered on top of the state.
 //!
 //! Both digests must agree with the messages that the applications have seen. JGroups closes BARRIER and
 //! waits for the threads above it. Here both steps run at the end of a sweep, when no message is between the
@@ -11,19 +12,45 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
+use crate::config::Bytes as ByteCount;
 use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, HeaderIds, Message,
-    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StateError, StateTransferHeader,
-    TimerKey,
+    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StateError, StateHeader,
+    StateTransferHeader, TimerKey,
 };
 
 crate::properties! {
     /// STATE_TRANSFER has no properties.
     StateTransferConfig {}
 }
+
+crate::properties! {
+    /// STATE's properties.
+    StateConfig {
+        /// The size in bytes of a chunk.
+        buffer_size: ByteCount = ByteCount(8_192),
+    }
+}
+
+impl StateConfig {
+    /// Checks that chunks have a size.
+    ///
+    /// # Errors
+    ///
+    /// The invalid attribute and the reason.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.buffer_size.0 == 0 {
+            return Err(("buffer_size", "buffer_size must be greater than 0".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// The maximum size in bytes of a state in chunks: the limit of a Java array, hence of a state in one message.
+const STATE_MAX: usize = i32::MAX as usize;
 
 /// The maximum number of requests that wait while another is served. A member sends one.
 const REQUESTS_MAX: usize = 1_000;
@@ -48,12 +75,87 @@ struct ReceivedState {
     state: Option<Bytes>,
 }
 
-/// The STATE_TRANSFER layer.
+/// A state whose chunks are arriving.
+struct PartialState {
+    digest: Option<Digest>,
+    bytes: BytesMut,
+}
+
+/// A message between requester and provider.
+#[derive(Clone, PartialEq, Debug)]
+enum Step {
+    Request,
+    /// The state with its digest; with STATE the digest alone.
+    Response(Option<Digest>),
+    /// STATE: a chunk.
+    Part,
+    /// STATE: the last chunk has been sent.
+    End,
+    Exception,
+}
+
+/// The wire format.
+#[derive(Clone, PartialEq, Default, Debug)]
+enum Format {
+    #[default]
+    StateTransfer,
+    State(StateConfig),
+}
+
+impl Format {
+    const fn id(&self) -> ProtocolId {
+        match self {
+            Self::StateTransfer => ProtocolId::STATE_TRANSFER,
+            Self::State(_) => ProtocolId::STATE,
+        }
+    }
+
+    fn header(&self, step: Step) -> HeaderBody {
+        if *self == Self::StateTransfer {
+            return HeaderBody::StateTransfer(Box::new(match step {
+                Step::Response(digest) => StateTransferHeader::Response(digest),
+                Step::Exception => StateTransferHeader::Exception,
+                _ => StateTransferHeader::Request,
+            }));
+        }
+        let (kind, digest) = match step {
+            Step::Request => (1, None),
+            Step::Response(digest) => (2, digest),
+            Step::Part => (3, None),
+            Step::End => (4, None),
+            Step::Exception => (5, None),
+        };
+        HeaderBody::State(Box::new(StateHeader { kind, digest, bind_addr: None }))
+    }
+
+    fn read(header: HeaderBody) -> Option<Step> {
+        match header {
+            HeaderBody::StateTransfer(header) => Some(match *header {
+                StateTransferHeader::Request => Step::Request,
+                StateTransferHeader::Response(digest) => Step::Response(digest),
+                StateTransferHeader::Exception => Step::Exception,
+            }),
+            HeaderBody::State(header) => match header.kind {
+                1 => Some(Step::Request),
+                2 => Some(Step::Response(header.digest)),
+                3 => Some(Step::Part),
+                4 => Some(Step::End),
+                5 => Some(Step::Exception),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// The STATE_TRANSFER layer, and the STATE layer.
 #[derive(Default)]
 pub struct StateTransfer {
+    format: Format,
     members: Vec<Address>,
     /// The awaited provider, and the timeout.
     asked: Option<(Address, Duration)>,
+    arriving: Option<PartialState>,
     received: Option<ReceivedState>,
     serving: Option<ServedRequest>,
     waiting: VecDeque<Address>,
@@ -68,9 +170,15 @@ impl StateTransfer {
         Self::default()
     }
 
-    fn message(cx: &Cx<'_>, dest: &Address, header: StateTransferHeader, payload: Payload) -> Message {
-        let mut message = Message::new(Some(dest.clone()), payload)
-            .with_header(ProtocolId::STATE_TRANSFER, HeaderBody::StateTransfer(Box::new(header)));
+    /// Creates a layer that transfers the state in chunks. The caller refuses a config that
+    /// [`StateConfig::check`] refuses.
+    pub fn in_chunks(config: StateConfig) -> Self {
+        Self { format: Format::State(config), ..Self::default() }
+    }
+
+    fn message(&self, cx: &Cx<'_>, dest: &Address, step: Step, payload: Payload) -> Message {
+        let mut message =
+            Message::new(Some(dest.clone()), payload).with_header(self.id(), self.format.header(step));
         message.src = Some(cx.local().clone());
         message
     }
@@ -88,8 +196,7 @@ impl StateTransfer {
         // No other member: there is no state, which is no error.
         let Some(provider) = provider else { return self.end(cx, Ok(None)) };
         let flags = Flags::DONT_BUNDLE | Flags::OOB | Flags::SKIP_BARRIER;
-        let request =
-            Self::message(cx, &provider, StateTransferHeader::Request, Payload::Empty).with_flags(flags);
+        let request = self.message(cx, &provider, Step::Request, Payload::Empty).with_flags(flags);
         cx.send(request);
         self.asked = Some((provider, timeout));
         if !timeout.is_zero() {
@@ -100,6 +207,7 @@ impl StateTransfer {
     fn end(&mut self, cx: &mut Cx<'_>, result: Result<Option<Bytes>, StateError>) {
         cx.disarm(WAIT);
         self.asked = None;
+        self.arriving = None;
         self.received = None;
         cx.raise(Event::StateReceived(result));
     }
@@ -111,7 +219,7 @@ impl StateTransfer {
         {
             let Some(Answer::Digest(digest)) = cx.ask(&Query::Digest) else {
                 let payload = Payload::Bytes(Some(wire::encode_exception("the provider has no view yet")));
-                let answer = Self::message(cx, &from, StateTransferHeader::Exception, payload);
+                let answer = self.message(cx, &from, Step::Exception, payload);
                 cx.send(answer);
                 continue;
             };
@@ -138,26 +246,38 @@ impl StateTransfer {
     fn provide(&mut self, cx: &mut Cx<'_>, token: u64, state: &Result<Option<Bytes>, String>) {
         let Some(serving) = self.serving.take_if(|serving| serving.token == token) else { return };
         cx.disarm(PROVIDE);
-        let answer = match state {
-            Ok(state) => {
+        let to = &serving.from;
+        match (state, &self.format) {
+            (Ok(state), Format::StateTransfer) => {
                 self.states_sent += 1;
-                let header = StateTransferHeader::Response(Some(serving.digest));
-                Self::message(cx, &serving.from, header, Payload::Bytes(state.clone()))
+                let step = Step::Response(Some(serving.digest));
+                cx.send(self.message(cx, to, step, Payload::Bytes(state.clone())));
             }
-            Err(why) => {
+            (Ok(state), Format::State(config)) => {
+                self.states_sent += 1;
+                let size = config.buffer_size.0 as usize;
+                cx.send(self.message(cx, to, Step::Response(Some(serving.digest)), Payload::Empty));
+                let mut left = state.clone().unwrap_or_default();
+                while !left.is_empty() {
+                    let chunk = left.split_to(size.min(left.len()));
+                    cx.send(self.message(cx, to, Step::Part, Payload::Bytes(Some(chunk))));
+                }
+                cx.send(self.message(cx, to, Step::End, Payload::Empty));
+            }
+            (Err(why), _) => {
                 let payload = Payload::Bytes(Some(wire::encode_exception(why)));
-                Self::message(cx, &serving.from, StateTransferHeader::Exception, payload)
+                cx.send(self.message(cx, to, Step::Exception, payload));
             }
-        };
-        cx.send(answer);
+        }
         cx.control(&Control::ResumeStable);
     }
 
-    fn receive(&mut self, cx: &mut Cx<'_>, header: StateTransferHeader, message: &Message) {
+    fn receive(&mut self, cx: &mut Cx<'_>, step: Step, message: &Message) {
         cx.absorb(message);
         let Some(src) = message.src.clone() else { return };
-        match header {
-            StateTransferHeader::Request => {
+        let is_provider = self.asked.as_ref().is_some_and(|(provider, _)| *provider == src);
+        match step {
+            Step::Request => {
                 if self.waiting.len() >= REQUESTS_MAX || self.waiting.contains(&src) {
                     return cx.count_drop(DropReason::QueueFull, |book| {
                         format!("state request of {}", book.member(&src))
@@ -165,22 +285,46 @@ impl StateTransfer {
                 }
                 self.waiting.push_back(src);
             }
-            StateTransferHeader::Response(digest) => {
-                if self.asked.as_ref().is_none_or(|(provider, _)| *provider != src) {
-                    return cx.count_drop(DropReason::Unexpected, |book| {
-                        format!("state from {}", book.member(&src))
-                    });
-                }
+            _ if !is_provider => {
+                cx.count_drop(DropReason::Unexpected, |book| format!("state from {}", book.member(&src)));
+            }
+            Step::Response(digest) if self.format == Format::StateTransfer => {
                 self.received = Some(ReceivedState { digest, state: message.payload_bytes().cloned() });
             }
-            StateTransferHeader::Exception => {
-                if self.asked.as_ref().is_some_and(|(provider, _)| *provider == src) {
-                    let why = message.payload_bytes().map(wire::decode_exception);
-                    let why = why.and_then(Result::ok).unwrap_or_else(|| "no reason was given".to_owned());
-                    self.end(cx, Err(StateError::Refused(why)));
+            Step::Response(digest) => {
+                // Members must keep the messages after the digest until the last chunk has arrived.
+                cx.control(&Control::SuspendStable(PROVIDE_MAX));
+                self.arriving = Some(PartialState { digest, bytes: BytesMut::new() });
+            }
+            Step::Part => self.receive_part(cx, message),
+            Step::End => {
+                if let Some(PartialState { digest, bytes }) = self.arriving.take() {
+                    cx.control(&Control::ResumeStable);
+                    self.received = Some(ReceivedState { digest, state: Some(bytes.freeze()) });
                 }
             }
+            Step::Exception => {
+                let why = message.payload_bytes().map(wire::decode_exception);
+                let why = why.and_then(Result::ok).unwrap_or_else(|| "no reason was given".to_owned());
+                self.fail(cx, StateError::Refused(why));
+            }
         }
+    }
+
+    fn receive_part(&mut self, cx: &mut Cx<'_>, message: &Message) {
+        let (Some(arriving), Some(part)) = (&mut self.arriving, message.payload_bytes()) else { return };
+        if arriving.bytes.len() + part.len() > STATE_MAX {
+            return self.fail(cx, StateError::Refused("the state is larger than 2 GB".to_owned()));
+        }
+        arriving.bytes.extend_from_slice(part);
+    }
+
+    /// Ends a transfer without a state.
+    fn fail(&mut self, cx: &mut Cx<'_>, error: StateError) {
+        if self.arriving.is_some() {
+            cx.control(&Control::ResumeStable);
+        }
+        self.end(cx, Err(error));
     }
 
     fn view(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
@@ -188,18 +332,21 @@ impl StateTransfer {
         self.waiting.retain(|member| members.contains(member));
         let has_left = self.asked.as_ref().is_some_and(|(provider, _)| !members.contains(provider));
         if has_left && self.received.is_none() {
-            self.end(cx, Err(StateError::ProviderLeft));
+            self.fail(cx, StateError::ProviderLeft);
         }
     }
 }
 
 impl Protocol for StateTransfer {
     fn name(&self) -> &'static str {
-        "STATE_TRANSFER"
+        match self.format {
+            Format::StateTransfer => "STATE_TRANSFER",
+            Format::State(_) => "STATE",
+        }
     }
 
     fn id(&self) -> ProtocolId {
-        ProtocolId::STATE_TRANSFER
+        self.format.id()
     }
 
     fn wants(&self, _batch: &MessageBatch, headers: HeaderIds) -> bool {
@@ -211,10 +358,10 @@ impl Protocol for StateTransfer {
         let messages = std::mem::take(&mut batch.messages);
         let mut is_first = true;
         for mut message in messages {
-            match message.headers.take(ProtocolId::STATE_TRANSFER) {
-                Some(HeaderBody::StateTransfer(header)) => {
+            match message.headers.take(self.format.id()).and_then(Format::read) {
+                Some(step) => {
                     is_first = false;
-                    self.receive(cx, *header, &message);
+                    self.receive(cx, step, &message);
                 }
                 _ if is_first => batch.messages.push(message),
                 _ => cx.deliver(message),
@@ -241,13 +388,13 @@ impl Protocol for StateTransfer {
             }
             Event::Disconnect => {
                 if self.asked.is_some() {
-                    self.end(cx, Err(StateError::ProviderLeft));
+                    self.fail(cx, StateError::ProviderLeft);
                 }
                 if self.serving.is_some() {
                     cx.disarm(PROVIDE);
                     cx.control(&Control::ResumeStable);
                 }
-                *self = Self::default();
+                *self = Self { format: self.format.clone(), ..Self::default() };
                 Pass::On
             }
             _ => Pass::On,
@@ -260,7 +407,7 @@ impl Protocol for StateTransfer {
                 self.provide(cx, *token, &Err("the application timed out".to_owned()));
             }
             (WAIT, &Some((_, timeout)), _) if self.received.is_none() => {
-                self.end(cx, Err(StateError::TimedOut(timeout)));
+                self.fail(cx, StateError::TimedOut(timeout));
             }
             _ => {}
         }
@@ -283,6 +430,9 @@ impl Protocol for StateTransfer {
     }
 
     fn probe(&self, out: &mut ProbeOut) {
+        if let Format::State(config) = &self.format {
+            out.put_all(config);
+        }
         out.put("num_state_reqs", self.states_sent);
         out.put("num_states_received", self.states_received);
         out.put("waiting_requesters", self.waiting.len());
@@ -308,6 +458,100 @@ mod tests {
         Message::new(Some(member(1)), payload)
             .with_header(ProtocolId::STATE_TRANSFER, HeaderBody::StateTransfer(Box::new(header)))
             .sent_by(n)
+    }
+
+    /// Creates STATE with chunks of 4 bytes.
+    fn in_chunks() -> Harness {
+        let config = StateConfig { buffer_size: ByteCount(4) };
+        let mut harness = Harness::new(StateTransfer::in_chunks(config));
+        harness.raise(Event::View(view(1, &[1, 2])));
+        harness.answer_digest(digest(&[(1, 5, 5), (2, 7, 8)]));
+        harness.take_up_events();
+        harness
+    }
+
+    fn kinds(messages: &[Message]) -> Vec<u8> {
+        let kind = |message: &Message| match message.headers.get(ProtocolId::STATE) {
+            Some(HeaderBody::State(header)) => header.kind,
+            other => panic!("{other:?}"),
+        };
+        messages.iter().map(kind).collect()
+    }
+
+    fn step(step: Step, payload: Payload) -> Message {
+        let mut message = Message::new(Some(member(1)), payload)
+            .with_header(ProtocolId::STATE, Format::State(StateConfig::default()).header(step));
+        message.src = Some(member(2));
+        message
+    }
+
+    #[test]
+    fn a_provider_of_state_sends_digest_chunks_and_end() {
+        let mut harness = in_chunks();
+        harness.up(step(Step::Request, Payload::Empty)).advance(Duration::ZERO);
+        let events = harness.take_up_events();
+        let [Event::StateRequested { token, .. }] = events[..] else { panic!("{events:?}") };
+        harness.lower(Event::ProvideState { token, state: Ok(Some("0123456789".into())) });
+        let sent = harness.take_down();
+        assert_eq!(kinds(&sent), [2, 3, 3, 3, 4]);
+        let Some(HeaderBody::State(header)) = sent[0].headers.get(ProtocolId::STATE) else { panic!() };
+        assert_eq!((header.digest.clone(), header.bind_addr), (Some(digest(&[(1, 5, 5), (2, 7, 8)])), None));
+        let chunks: Vec<_> = sent[1..4].iter().map(|part| part.payload_bytes().unwrap().clone()).collect();
+        assert_eq!(chunks, ["0123", "4567", "89"]);
+        assert!(sent.iter().all(|message| message.flags == Flags::NONE));
+        harness.up(step(Step::Request, Payload::Empty)).advance(Duration::ZERO);
+        let events = harness.take_up_events();
+        let [Event::StateRequested { token, .. }] = events[..] else { panic!("{events:?}") };
+        harness.lower(Event::ProvideState { token, state: Ok(None) });
+        assert_eq!(kinds(&harness.take_down()), [2, 4]);
+    }
+
+    #[test]
+    fn a_requester_of_state_joins_the_chunks_and_then_sets_the_digest() {
+        let mut harness = in_chunks();
+        harness.lower(get(None));
+        let request = harness.take_down();
+        assert_eq!(
+            (kinds(&request), request[0].flags),
+            (vec![1], Flags::DONT_BUNDLE | Flags::OOB | Flags::SKIP_BARRIER)
+        );
+        let mut other = step(Step::Part, Payload::Bytes(Some("xx".into())));
+        other.src = Some(member(3));
+        harness.take_controls();
+        harness.up(step(Step::Response(Some(digest(&[(2, 7, 8)]))), Payload::Empty));
+        for part in ["01", "2"] {
+            harness.up(step(Step::Part, Payload::Bytes(Some(part.into())))).up(other.clone());
+        }
+        assert_eq!(harness.take_up_events(), []);
+        assert!(!harness.take_controls().iter().any(|control| control.starts_with("OverwriteDigest")));
+        harness.up(step(Step::End, Payload::Empty)).advance(Duration::ZERO);
+        assert_eq!(harness.take_up_events(), [Event::StateReceived(Ok(Some("012".into())))]);
+        assert!(harness.take_controls().iter().any(|control| control.starts_with("OverwriteDigest")));
+        // Late chunks belong to no request.
+        harness.up(step(Step::End, Payload::Empty)).advance(Duration::ZERO);
+        assert_eq!(harness.take_up_events(), []);
+    }
+
+    #[test]
+    fn a_provider_of_state_that_fails_or_leaves_between_chunks_ends_the_wait() {
+        let start = || {
+            let mut harness = in_chunks();
+            harness.lower(get(None));
+            harness.up(step(Step::Response(Some(digest(&[(2, 7, 8)]))), Payload::Empty));
+            harness.up(step(Step::Part, Payload::Bytes(Some("01".into()))));
+            harness.take_controls();
+            harness
+        };
+        let mut failed = start();
+        let payload = Payload::Bytes(Some(wire::encode_exception("no")));
+        failed.up(step(Step::Exception, payload));
+        let why = StateError::Refused("java.lang.IllegalStateException: no".into());
+        assert_eq!(failed.take_up_events(), [Event::StateReceived(Err(why))]);
+        assert_eq!(failed.take_controls(), ["ResumeStable"]);
+        let mut left = start();
+        left.raise(Event::View(view(2, &[1])));
+        let result = Event::StateReceived(Err(StateError::ProviderLeft));
+        assert!(left.take_up_events().contains(&result));
     }
 
     fn get(target: Option<u64>) -> Event {

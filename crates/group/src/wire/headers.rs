@@ -43,6 +43,7 @@ pub fn magic_of_header(header: &Header) -> MagicId {
         HeaderBody::Counter => MagicId::COUNTER,
         HeaderBody::Relay(_) => MagicId::RELAY,
         HeaderBody::Fork(_) => MagicId::FORK,
+        HeaderBody::Perf(_) => MagicId::PERF,
         HeaderBody::Dh(_) => MagicId::DH,
         HeaderBody::Batch2 => MagicId::BATCH2,
         HeaderBody::Info(_) => MagicId::INFO,
@@ -85,6 +86,7 @@ pub(super) fn put_header(out: &mut impl BufMut, header: &Header) {
             put_string(out, fork.stack.as_deref());
             put_string(out, fork.channel.as_deref());
         }
+        HeaderBody::Perf(start) => out.put_i64(*start),
         HeaderBody::Dh(dh) => put_dh(out, dh),
         HeaderBody::Info(pairs) => put_info(out, pairs),
     }
@@ -206,6 +208,7 @@ fn read_rare(reader: &mut Reader<'_>, id: ProtocolId, magic: MagicId) -> Result<
             let stack = reader.string("fork stack")?;
             HeaderBody::Fork(Box::new(ForkHeader { stack, channel: reader.string("fork channel")? }))
         }
+        MagicId::PERF => HeaderBody::Perf(reader.u64("start time")? as i64),
         MagicId::DH => HeaderBody::Dh(Box::new(read_dh(reader)?)),
         MagicId::INFO => HeaderBody::Info(Box::new(read_info(reader)?)),
         MagicId(magic) => return Err(WireError::UnknownHeader { protocol: id.0, magic }),
@@ -225,6 +228,7 @@ pub(super) fn header_size(header: &Header) -> usize {
         HeaderBody::Rpc(rpc) => 3 + number(rpc.request_id),
         HeaderBody::Heartbeat | HeaderBody::Counter | HeaderBody::Batch2 => 0,
         HeaderBody::Fc(_) => 1,
+        HeaderBody::Perf(_) => 8,
         _ => {
             let mut out = BytesMut::new();
             put_header(&mut out, header);

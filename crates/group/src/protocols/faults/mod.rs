@@ -3,11 +3,13 @@
 
 mod delay;
 mod discard;
+mod discard_payload;
 mod duplicate;
 mod shuffle;
 
 pub use delay::{Delay, DelayConfig};
 pub use discard::{Discard, DiscardConfig};
+pub use discard_payload::{DiscardPayload, DiscardPayloadConfig};
 pub use duplicate::{Duplicate, DuplicateConfig};
 pub use shuffle::{Shuffle, ShuffleConfig};
 

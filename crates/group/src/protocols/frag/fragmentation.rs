@@ -2,7 +2,7 @@
 
 use super::{Frag, FragKind};
 use crate::wire;
-use crate::{FragHeader, HeaderBody, Message, Payload, Protocol};
+use crate::{Frag3Header, FragHeader, HeaderBody, Message, Payload, Protocol};
 
 impl Frag {
     pub(super) fn fragment(&mut self, message: Message, out: &mut Vec<Message>) {
@@ -16,8 +16,12 @@ impl Frag {
             original_type: 0,
         };
         let whole = match &message.payload {
-            Payload::Bytes(Some(bytes)) | Payload::Nio { bytes: Some(bytes), .. } => bytes.clone(),
-            _ if self.kind == FragKind::Frag2 => {
+            Payload::Bytes(Some(bytes)) | Payload::Nio { bytes: Some(bytes), .. }
+                if self.kind != FragKind::Frag =>
+            {
+                bytes.clone()
+            }
+            _ if self.kind != FragKind::Frag4 => {
                 header.needs_deserialization = true;
                 wire::encode_typed(&message)
             }
@@ -34,7 +38,9 @@ impl Frag {
             let from = nth as usize * size;
             let piece = whole.slice(from..whole.len().min(from + size));
             let payload = match &message.payload {
-                Payload::Nio { direct, .. } => Payload::Nio { bytes: Some(piece), direct: *direct },
+                Payload::Nio { direct, .. } if is_split_unencoded => {
+                    Payload::Nio { bytes: Some(piece), direct: *direct }
+                }
                 _ if header.original_type != 0 => Payload::Fragment(piece),
                 _ => Payload::Bytes(Some(piece)),
             };
@@ -48,8 +54,26 @@ impl Frag {
             if nth == 0 {
                 part.ticket = message.ticket;
             }
-            part.headers.put(self.id(), HeaderBody::Frag(Box::new(header)));
+            part.headers.put(self.id(), self.header(header, whole.len(), from));
             out.push(part);
+        }
+    }
+
+    /// Returns the header of a fragment that begins at this offset of all bytes.
+    fn header(&self, header: FragHeader, length: usize, offset: usize) -> HeaderBody {
+        match self.kind {
+            FragKind::Frag => {
+                HeaderBody::Frag(Box::new(FragHeader { needs_deserialization: false, ..header }))
+            }
+            FragKind::Frag2 | FragKind::Frag4 => HeaderBody::Frag(Box::new(header)),
+            FragKind::Frag3 => HeaderBody::Frag3(Box::new(Frag3Header {
+                id: header.id as u32,
+                frag_id: header.frag_id,
+                num_frags: header.num_frags,
+                original_length: length as u32,
+                offset: offset as u32,
+                needs_deserialization: header.needs_deserialization,
+            })),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! FRAG2 and FRAG4: messages larger than `frag_size` travel in fragments.
+//! FRAG, FRAG2, FRAG3 and FRAG4: messages larger than `frag_size` travel in fragments.
 //!
-//! Byte arrays are split without copying. Other payloads are encoded as a whole and split: FRAG2 sends their
-//! fragments as byte arrays, FRAG4 as fragments of the original type. To the layers below, fragments are
+//! Byte arrays are split without copying. Other payloads are encoded as a whole and split: FRAG2 and FRAG3 send
+//! their fragments as byte arrays, FRAG4 as fragments of the original type. FRAG encodes every message as a
+//! whole, and its `frag_size` counts headers, too. To the layers below, fragments are
 //! ordinary messages with their own seqnos and credits, so a message of any size gets through with any number
 //! of credits.
 
@@ -11,16 +12,17 @@ mod reassembly;
 use reassembly::{ABANDON, Reassembly};
 
 use crate::config::Bytes as ByteCount;
+use crate::wire;
 use crate::{
-    Answer, Control, Cx, Event, HeaderBody, HeaderIds, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId,
-    Query, TimerKey,
+    Answer, Control, Cx, Event, FragHeader, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut,
+    Protocol, ProtocolId, Query, TimerKey,
 };
 
 crate::properties! {
-    /// FRAG2's and FRAG4's properties.
+    /// The properties of FRAG, FRAG2, FRAG3 and FRAG4.
     FragConfig {
-        /// The largest payload that is not split. Must be below the transport's `bundler.max_size` by the
-        /// size of the headers.
+        /// The largest payload that is not split; with FRAG the largest message with its headers. Must be
+        /// below the transport's `bundler.max_size` by the size of the headers.
         frag_size: ByteCount = ByteCount(60_000),
     }
 }
@@ -32,10 +34,61 @@ const FIRST_IDS: u64 = 1 << 24;
 /// The protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragKind {
+    /// Fragments are byte arrays of the whole encoded message.
+    Frag,
     /// Fragments are byte arrays.
     Frag2,
+    /// Fragments are byte arrays, and their header has offset and length.
+    Frag3,
     /// Fragments of a payload other than a byte array keep its type.
     Frag4,
+}
+
+impl FragKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Frag => "FRAG",
+            Self::Frag2 => "FRAG2",
+            Self::Frag3 => "FRAG3",
+            Self::Frag4 => "FRAG4",
+        }
+    }
+
+    const fn id(self) -> ProtocolId {
+        match self {
+            Self::Frag => ProtocolId::FRAG,
+            Self::Frag2 => ProtocolId::FRAG2,
+            Self::Frag3 => ProtocolId::FRAG3,
+            Self::Frag4 => ProtocolId::FRAG4,
+        }
+    }
+
+    /// Returns the size that is compared with `frag_size`.
+    fn size(self, message: &Message) -> usize {
+        match self {
+            Self::Frag => wire::message_size(message, 0, None),
+            _ => message.length(),
+        }
+    }
+
+    /// Returns the fields that all kinds share.
+    fn read(self, header: HeaderBody) -> Option<FragHeader> {
+        match (self, header) {
+            // FRAG's header does not say that the fragments are a whole message, because they always are.
+            (Self::Frag, HeaderBody::Frag(header)) => {
+                Some(FragHeader { needs_deserialization: true, original_type: 0, ..*header })
+            }
+            (Self::Frag2 | Self::Frag4, HeaderBody::Frag(header)) => Some(*header),
+            (Self::Frag3, HeaderBody::Frag3(header)) => Some(FragHeader {
+                id: header.id.into(),
+                frag_id: header.frag_id,
+                num_frags: header.num_frags,
+                needs_deserialization: header.needs_deserialization,
+                original_type: 0,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// The fragmentation layer.
@@ -64,17 +117,11 @@ impl Frag {
 
 impl Protocol for Frag {
     fn name(&self) -> &'static str {
-        match self.kind {
-            FragKind::Frag2 => "FRAG2",
-            FragKind::Frag4 => "FRAG4",
-        }
+        self.kind.name()
     }
 
     fn id(&self) -> ProtocolId {
-        match self.kind {
-            FragKind::Frag2 => ProtocolId::FRAG2,
-            FragKind::Frag4 => ProtocolId::FRAG4,
-        }
+        self.kind.id()
     }
 
     fn start(&mut self, cx: &mut Cx<'_>) {
@@ -85,12 +132,12 @@ impl Protocol for Frag {
 
     fn down(&mut self, _cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let size = self.config.frag_size.0 as usize;
-        if batch.messages.iter().all(|message| message.length() <= size) {
+        if batch.messages.iter().all(|message| self.kind.size(message) <= size) {
             return;
         }
         let mut out = Vec::with_capacity(batch.len() + 1);
         for message in batch.messages.drain(..) {
-            if message.length() > size {
+            if self.kind.size(&message) > size {
                 self.fragment(message, &mut out);
             } else {
                 out.push(message);
@@ -107,11 +154,9 @@ impl Protocol for Frag {
         let id = self.id();
         let messages = std::mem::take(&mut batch.messages);
         for mut message in messages {
-            match message.headers.take(id) {
-                Some(HeaderBody::Frag(header)) => {
-                    batch.messages.extend(self.reassemble(cx, *header, message));
-                }
-                _ => batch.messages.push(message),
+            match message.headers.take(id).and_then(|header| self.kind.read(header)) {
+                Some(header) => batch.messages.extend(self.reassemble(cx, header, message)),
+                None => batch.messages.push(message),
             }
         }
     }

@@ -106,6 +106,65 @@ fn objects_are_encoded_whole_by_frag2_and_keep_their_type_with_frag4() {
     }
 }
 
+/// Returns the fields of a fragment's header, which FRAG3 has all of.
+fn frag3(piece: &Message) -> crate::Frag3Header {
+    match piece.headers.get(ProtocolId::FRAG3) {
+        Some(HeaderBody::Frag3(header)) => **header,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn frag3_tells_offset_and_length_and_restores_arrays_and_objects() {
+    let rsvp = HeaderBody::Rsvp(RsvpHeader { kind: RsvpKind::Request, id: 5 });
+    let message = Message::bytes(Some(member(1)), "abcdefghijklmnopqrstuvwxyz")
+        .with_flags(Flags::OOB)
+        .with_header(ProtocolId::RSVP, rsvp.clone());
+    let (pieces, joined) = round_trip(FragKind::Frag3, message);
+    let fields: Vec<_> = pieces
+        .iter()
+        .map(frag3)
+        .map(|header| (header.frag_id, header.num_frags, header.original_length, header.offset))
+        .collect();
+    assert_eq!(fields, [(0, 3, 26, 0), (1, 3, 26, 10), (2, 3, 26, 20)]);
+    assert!(pieces.iter().all(|piece| frag3(piece).id == frag3(&pieces[0]).id));
+    assert_eq!(pieces.iter().filter(|piece| piece.headers.get(ProtocolId::RSVP).is_some()).count(), 1);
+    assert_eq!(joined[0].payload, Payload::Bytes(Some("abcdefghijklmnopqrstuvwxyz".into())));
+    assert_eq!((joined[0].headers.get(ProtocolId::RSVP), joined[0].flags), (Some(&rsvp), Flags::OOB));
+    let object = Payload::Object(Box::new(Object::Primitive(Primitive::String("x".repeat(50)))));
+    let (pieces, joined) =
+        round_trip(FragKind::Frag3, Message::new(None, object.clone()).with_flags(Flags::SERIALIZED));
+    assert!(pieces.iter().all(|piece| frag3(piece).needs_deserialization));
+    assert!(pieces.iter().all(|piece| matches!(piece.payload, Payload::Bytes(_))));
+    assert_eq!(joined[0].payload, object);
+}
+
+/// JGroups' FRAG encodes each message as a whole, compares its size with headers, and sets neither
+/// `needs_deserialization` nor a type.
+#[test]
+fn frag_encodes_every_message_whole_and_counts_its_headers() {
+    let rsvp = HeaderBody::Rsvp(RsvpHeader { kind: RsvpKind::Request, id: 5 });
+    let message = Message::bytes(Some(member(1)), "abc")
+        .with_flags(Flags::OOB)
+        .with_header(ProtocolId::RSVP, rsvp.clone());
+    let whole = wire::encode_typed(&Message { src: Some(member(1)), ..message.clone() });
+    let (pieces, joined) = round_trip(FragKind::Frag, message.clone());
+    assert_eq!(pieces.len(), whole.len().div_ceil(10), "3 bytes of payload are within frag_size");
+    let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.payload_bytes().unwrap().to_vec()).collect();
+    assert_eq!(bytes, whole);
+    for (nth, piece) in pieces.iter().enumerate() {
+        let Some(HeaderBody::Frag(header)) = piece.headers.get(ProtocolId::FRAG) else { panic!("{piece:?}") };
+        assert_eq!((header.frag_id as usize, header.num_frags as usize), (nth, pieces.len()));
+        assert!(!header.needs_deserialization && header.original_type == 0);
+        assert_eq!((piece.headers.0.len(), piece.flags), (1, Flags::OOB));
+    }
+    assert_eq!((&joined[0].payload, joined[0].flags), (&message.payload, message.flags));
+    assert_eq!((joined[0].headers.get(ProtocolId::RSVP), &joined[0].src), (Some(&rsvp), &Some(member(2))));
+    let mut wide = of_size(FragKind::Frag, 1_000);
+    wide.send(message);
+    assert_eq!(wide.take_down()[0].headers.get(ProtocolId::FRAG), None);
+}
+
 #[test]
 fn small_messages_stay_whole_and_in_place() {
     let mut harness = harness(FragKind::Frag2);

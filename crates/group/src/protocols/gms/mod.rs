@@ -182,6 +182,10 @@ impl Protocol for Gms {
                 Pass::Stop
             }
             Event::Heard(_) | Event::WhoHas(_) => Pass::Stop,
+            Event::InjectView(view) => {
+                self.install(cx, view.clone());
+                Pass::Stop
+            }
             _ => Pass::On,
         }
     }
@@ -194,6 +198,10 @@ impl Protocol for Gms {
             }
             Event::Disconnect => {
                 self.disconnect(cx);
+                Pass::Stop
+            }
+            Event::InjectView(view) => {
+                self.install(cx, view.clone());
                 Pass::Stop
             }
             _ => Pass::On,

@@ -1,9 +1,9 @@
-//! NAKACK2 and NAKACK4: reliable multicasts, in order per sender.
+//! NAKACK2, NAKACK3 and NAKACK4: reliable multicasts, in order per sender.
 //!
 //! Guarantees: a member delivers the multicasts of each member of its view in seqno order, each once, without
 //! gaps; messages of non-members are dropped. Missing messages are requested.
 //!
-//! NAKACK2 keeps sent messages until STABLE reports that all members have them. NAKACK4 keeps them until all
+//! NAKACK2 and NAKACK3 keep sent messages until STABLE reports that all members have them. NAKACK4 keeps them until all
 //! members have acknowledged them, and sends at most its capacity ahead of the slowest member; further
 //! messages wait here, in order.
 
@@ -30,6 +30,8 @@ use crate::{
 pub enum NakAckKind {
     /// Windows grow; STABLE purges.
     NakAck2,
+    /// As `NakAck2`, with the headers of `NakAck4`.
+    NakAck3,
     /// Windows are fixed; acknowledgements purge.
     NakAck4,
 }
@@ -38,6 +40,7 @@ impl NakAckKind {
     const fn name(self) -> &'static str {
         match self {
             Self::NakAck2 => "NAKACK2",
+            Self::NakAck3 => "NAKACK3",
             Self::NakAck4 => "NAKACK4",
         }
     }
@@ -45,6 +48,7 @@ impl NakAckKind {
     const fn id(self) -> ProtocolId {
         match self {
             Self::NakAck2 => ProtocolId::NAKACK2,
+            Self::NakAck3 => ProtocolId::NAKACK3,
             Self::NakAck4 => ProtocolId::NAKACK4,
         }
     }
@@ -52,13 +56,13 @@ impl NakAckKind {
     const fn header(self, header: NakAckHeader) -> HeaderBody {
         match self {
             Self::NakAck2 => HeaderBody::NakAck2(header),
-            Self::NakAck4 => HeaderBody::NakAck4(header),
+            Self::NakAck3 | Self::NakAck4 => HeaderBody::NakAck4(header),
         }
     }
 }
 
 crate::properties! {
-    /// NAKACK2's and NAKACK4's properties.
+    /// The properties of NAKACK2, NAKACK3 and NAKACK4.
     NakAckConfig {
         /// The time between checks for gaps. Short enough to repair a loss within a heartbeat, long compared
         /// with a round trip.

@@ -283,7 +283,7 @@ fn messages_of_a_removed_and_readded_member_are_not_delivered_twice() {
 /// had this seqno. Otherwise the other members would take its first messages for the old ones.
 #[test]
 fn a_restarted_member_continues_numbering_after_the_row_of_its_previous_process() {
-    for kind in [NakAckKind::NakAck2, NakAckKind::NakAck4] {
+    for kind in [NakAckKind::NakAck2, NakAckKind::NakAck3, NakAckKind::NakAck4] {
         let config = NakAckConfig { capacity: 2, ..NakAckConfig::default() };
         let mut harness = Harness::new(NakAck::new(kind, config));
         harness.set_digest(digest(&[(2, 5, 5), (1, 300, 302)])).install(view(2, &[2, 1])).become_server();

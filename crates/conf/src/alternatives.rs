@@ -1,0 +1,66 @@
+//! Alternatives to the protocols of JGroups that are not part of Consort.
+
+/// Discoveries that keep the members' addresses in a store of a cloud provider.
+const CLOUD_DISCOVERIES: &[&str] = &[
+    "AWS_PING",
+    "AZURE_PING",
+    "GOOGLE_PING",
+    "GOOGLE_PING2",
+    "MONGO_PING",
+    "NATIVE_S3_PING",
+    "RACKSPACE_PING",
+    "S3_PING",
+    "SWIFT_PING",
+];
+
+/// Protocols, and the alternative to each.
+const ALTERNATIVES: &[(&[&str], &str)] = &[
+    (&["KUBE_PING"], "use DNS_PING with the name of a headless service"),
+    (
+        &["JDBC_PING", "JDBC_PING2"],
+        "use FILE_PING in a directory that all members share, DNS_PING or TCPPING",
+    ),
+    (&["BPING"], "use MPING or TCPPING"),
+    (&["PDC"], "remove it: members keep addresses in memory only"),
+    (&["TUNNEL"], "use TCP with TCPGOSSIP and a router (`consort router`); members must reach each other"),
+    (&["FD_SOCK"], "use FD_SOCK2, which all members have to use"),
+    (&["FD_HOST"], "use FD_ALL3"),
+    (&["STATE_SOCK"], "use pbcast.STATE or pbcast.STATE_TRANSFER, which all members have to use"),
+    (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
+    (
+        &["ASYM_ENCRYPT", "SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],
+        "use SYM_ENCRYPT, or TLS between members (attributes tls.* of TCP) with certificates on both sides",
+    ),
+    (&["RATE_LIMITER2", "RATE"], "use RATE_LIMITER"),
+    (&["SIZE2"], "use SIZE"),
+    (&["COUNTER"], "use the counters of `consort server`"),
+    (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
+];
+
+/// Returns the continuation of an error about this protocol.
+pub(crate) fn alternative(protocol: &str) -> String {
+    if CLOUD_DISCOVERIES.contains(&protocol) {
+        return "; it finds members through a store of a cloud provider: use DNS_PING, TCPPING, or FILE_PING in a \
+                directory that all members share"
+            .to_owned();
+    }
+    let found = ALTERNATIVES.iter().find(|(names, _)| names.contains(&protocol));
+    found.map(|(_, text)| format!("; {text}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use consort_group::protocols::registry;
+
+    use super::*;
+
+    #[test]
+    fn protocols_with_an_alternative_are_not_part_of_consort() {
+        let all = ALTERNATIVES.iter().flat_map(|(names, _)| *names).chain(CLOUD_DISCOVERIES);
+        for name in all {
+            assert!(!registry::names().contains(name), "{name}");
+            assert!(alternative(name).starts_with("; "), "{name}");
+        }
+        assert_eq!(alternative("RELAY2"), "");
+    }
+}

@@ -1,0 +1,282 @@
+//! RATE_LIMITER: sends at most `max_bytes` bytes of payload per `time_period`. It has no effect on the wire.
+//!
+//! No layer blocks: messages beyond the rate wait here in order, and [`Protocol::queued_bytes`] reports their
+//! size to the channel, which makes senders wait. As in JGroups, messages without payload or with flag NO_FC
+//! do not count. Credits of flow control do not count either, because receivers return them only as fast as
+//! their sender may send.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::config::{Bytes, Properties};
+use crate::{
+    Address, Cx, Event, Flags, Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, Time, TimerKey,
+};
+
+crate::properties! {
+    /// RATE_LIMITER's properties.
+    RateLimiterConfig {
+        /// The bytes that may be sent in a period. A larger message raises it to its own size.
+        max_bytes: Bytes = Bytes(300_000),
+        /// The length of a period.
+        time_period: Duration = Duration::from_millis(10),
+    }
+}
+
+impl RateLimiterConfig {
+    /// Checks that time advances from period to period.
+    ///
+    /// # Errors
+    ///
+    /// The invalid attribute and the reason.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.time_period.is_zero() {
+            return Err(("time_period", "time_period must be greater than 0".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+const PERIOD: TimerKey = TimerKey(1);
+
+/// The RATE_LIMITER layer.
+pub struct RateLimiter {
+    config: RateLimiterConfig,
+    period_start: Time,
+    sent_in_period: u64,
+    queue: VecDeque<Message>,
+    /// The waiting bytes per destination.
+    queued: BTreeMap<Option<Address>, u64>,
+    blockings: u64,
+    /// Since when the first message of the queue waits.
+    blocked_since: Time,
+    blocked: Duration,
+}
+
+impl RateLimiter {
+    /// Creates the layer. The caller refuses a config that [`RateLimiterConfig::check`] refuses.
+    pub fn new(config: RateLimiterConfig) -> Self {
+        Self {
+            config,
+            period_start: Time::ZERO,
+            sent_in_period: 0,
+            queue: VecDeque::new(),
+            queued: BTreeMap::new(),
+            blockings: 0,
+            blocked_since: Time::ZERO,
+            blocked: Duration::ZERO,
+        }
+    }
+
+    /// Counts the bytes if they fit into the current period. The first message after a period begins the next
+    /// one. (JGroups begins it with the first message that does not fit, so that twice the bytes may leave in
+    /// one period.)
+    fn try_spend(&mut self, now: Time, bytes: u64) -> bool {
+        if bytes > self.config.max_bytes.0 {
+            tracing::warn!(
+                max_bytes = self.config.max_bytes.0,
+                bytes,
+                "RATE_LIMITER: a message is larger than max_bytes, which is raised to its size"
+            );
+            self.config.max_bytes.0 = bytes;
+        }
+        if now.since(self.period_start) >= self.config.time_period {
+            self.period_start = now;
+            self.sent_in_period = 0;
+        }
+        let fits = self.sent_in_period + bytes <= self.config.max_bytes.0;
+        if fits {
+            self.sent_in_period += bytes;
+        }
+        fits
+    }
+
+    fn enqueue(&mut self, cx: &mut Cx<'_>, message: Message) {
+        if self.queue.is_empty() {
+            self.blockings += 1;
+            self.blocked_since = cx.now();
+            let end = self.period_start + self.config.time_period;
+            cx.arm(PERIOD, end.since(cx.now()));
+        }
+        *self.queued.entry(message.dest.clone()).or_default() += message.length() as u64;
+        self.queue.push_back(message);
+    }
+
+    /// Sends waiting messages in order, as far as the period allows; all of them if `is_unlimited`.
+    fn release(&mut self, cx: &mut Cx<'_>, is_unlimited: bool) {
+        while let Some(bytes) = self.queue.front().map(|message| message.length() as u64) {
+            if !is_unlimited && !self.try_spend(cx.now(), bytes) {
+                let end = self.period_start + self.config.time_period;
+                return cx.arm(PERIOD, end.since(cx.now()));
+            }
+            let Some(message) = self.queue.pop_front() else { break };
+            if let Some(queued) = self.queued.get_mut(&message.dest) {
+                *queued -= bytes;
+                if *queued == 0 {
+                    self.queued.remove(&message.dest);
+                }
+            }
+            cx.send(message);
+        }
+        self.blocked += cx.now().since(self.blocked_since);
+        cx.disarm(PERIOD);
+    }
+}
+
+impl Protocol for RateLimiter {
+    fn name(&self) -> &'static str {
+        "RATE_LIMITER"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId(0)
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let mut messages = std::mem::take(&mut batch.messages);
+        messages.retain_mut(|message| {
+            let bytes = message.length() as u64;
+            let is_free = message.flags.has(Flags::NO_FC) || message.is_credit();
+            // A regular message without payload must not overtake the waiting messages of its sender.
+            let passes = if is_free || (bytes == 0 && message.is_oob()) {
+                true
+            } else {
+                self.queue.is_empty() && (bytes == 0 || self.try_spend(cx.now(), bytes))
+            };
+            if !passes {
+                self.enqueue(cx, std::mem::replace(message, Message::empty(None)));
+            }
+            passes
+        });
+        batch.messages = messages;
+    }
+
+    fn only_takes(&self) -> bool {
+        true
+    }
+
+    fn wants(&self, _batch: &MessageBatch, _headers: crate::HeaderIds) -> bool {
+        false
+    }
+
+    /// A member that leaves sends its waiting messages at once, because later there is no connection for them.
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if *event == Event::Disconnect && !self.queue.is_empty() {
+            self.release(cx, true);
+        }
+        Pass::On
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, _key: TimerKey) {
+        self.release(cx, false);
+    }
+
+    fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
+        self.queued.get(&dest.cloned()).copied().unwrap_or(0)
+    }
+
+    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        let mut config = self.config.clone();
+        let set = config.set(name, value)?;
+        Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| self.config = config))
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        out.put_all(&self.config);
+        out.put("num_bytes_sent_in_period", self.sent_in_period);
+        out.put("num_blockings", self.blockings);
+        out.put("total_block_time", self.blocked.as_millis());
+        out.put("queued_bytes", self.queued.values().sum::<u64>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Harness, member};
+
+    const PERIOD: Duration = Duration::from_millis(10);
+
+    fn limiter(max_bytes: u64) -> Harness {
+        let config = RateLimiterConfig { max_bytes: Bytes(max_bytes), time_period: PERIOD };
+        let mut harness = Harness::new(RateLimiter::new(config));
+        harness.advance(Duration::from_secs(1));
+        harness
+    }
+
+    fn of(first: u8, length: usize) -> Message {
+        let mut bytes = vec![0; length];
+        bytes[0] = first;
+        Message::bytes(Some(member(2)), bytes)
+    }
+
+    fn firsts(messages: &[Message]) -> Vec<u8> {
+        messages.iter().map(|message| message.payload_bytes().map_or(0, |bytes| bytes[0])).collect()
+    }
+
+    #[test]
+    fn at_most_max_bytes_pass_in_each_period_and_in_order() {
+        let mut harness = limiter(100);
+        harness.send_batch((1..=5).map(|n| of(n, 40)).collect());
+        assert_eq!(firsts(&harness.take_down()), [1, 2], "the third would exceed 100 bytes");
+        assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 120);
+        assert_eq!(harness.stack.queued_bytes(None), 0);
+        harness.advance(PERIOD / 2);
+        assert_eq!(harness.take_down(), []);
+        harness.advance(PERIOD);
+        assert_eq!(firsts(&harness.take_down()), [3, 4]);
+        harness.advance(PERIOD);
+        assert_eq!(firsts(&harness.take_down()), [5]);
+        assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 0);
+    }
+
+    /// The rate over a second, with a sender that always has messages.
+    #[test]
+    fn a_busy_sender_sends_at_the_configured_rate() {
+        let mut harness = limiter(1_000);
+        harness.send_batch((0..2_000).map(|_| of(1, 100)).collect());
+        harness.take_down();
+        harness.advance(Duration::from_secs(1));
+        let sent: usize = harness.take_down().iter().map(Message::length).sum();
+        assert!((99_000..=101_000).contains(&sent), "{sent} bytes in 100 periods of 1,000 bytes");
+    }
+
+    #[test]
+    fn messages_flagged_no_fc_and_oob_messages_without_payload_do_not_wait() {
+        let mut harness = limiter(100);
+        harness.send(of(1, 100)).send(of(2, 100)).take_down();
+        harness.send(of(3, 100).with_flags(Flags::NO_FC));
+        harness.send(Message::empty(Some(member(2))).with_flags(Flags::OOB));
+        assert_eq!(firsts(&harness.take_down()), [3, 0]);
+        harness.send(Message::empty(Some(member(2))));
+        assert_eq!(harness.take_down(), [], "a regular message stays behind the waiting one");
+        harness.advance(2 * PERIOD);
+        assert_eq!(firsts(&harness.take_down()), [2, 0]);
+    }
+
+    #[test]
+    fn a_message_larger_than_the_rate_raises_it() {
+        let mut harness = limiter(100);
+        harness.send(of(1, 1_000));
+        assert_eq!(harness.take_down().len(), 1);
+        assert_eq!(harness.stack.attribute("RATE_LIMITER", "max_bytes").as_deref(), Some("1000"));
+    }
+
+    #[test]
+    fn a_leaving_member_sends_its_waiting_messages() {
+        let mut harness = limiter(100);
+        harness.send_batch((1..=5).map(|n| of(n, 100)).collect());
+        harness.lower(Event::Disconnect);
+        assert_eq!(firsts(&harness.take_down()), [1, 2, 3, 4, 5]);
+        assert_eq!(harness.take_down_events(), [Event::Disconnect]);
+    }
+
+    #[test]
+    fn a_period_of_no_length_is_refused() {
+        let config = RateLimiterConfig { time_period: Duration::ZERO, ..RateLimiterConfig::default() };
+        assert_eq!(config.check().unwrap_err().0, "time_period");
+        let mut harness = limiter(100);
+        let set = harness.stack.set_attribute("RATE_LIMITER", "time_period", "0").unwrap();
+        assert!(set.is_err());
+    }
+}

@@ -1,0 +1,127 @@
+//! Stacks with protocols that the stock stacks lack, in clusters of Java and Consort members.
+
+use consort_interop::cluster::{everybody_multicasts, exit, same_view, two_and_two};
+use consort_interop::{Member, Setting, in_own_network};
+use serde_json::json;
+
+/// The end of `tcp.xml`, above which further protocols stand.
+const TOP: &str = "<pbcast.STATE_TRANSFER/>";
+
+/// A unicast of each kind of member to the other, regular and out of band, and a call each way.
+async fn one_to_one(members: &mut [Member], size: usize) {
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (from_name, to_name) = (members[from].name().to_owned(), members[to].name().to_owned());
+        for option in ["", " oob"] {
+            members[to].run("reset").await;
+            members[from].run(&format!("send 200 {size} to {to_name}{option}")).await;
+            let seen = members[to].run(&format!("expect {from_name} 200 20000")).await;
+            let wanted = json!({ "received": 200, "duplicates": 0, "out_of_order": 0 });
+            assert_eq!(seen, wanted, "{from_name} to {to_name}{option}");
+        }
+        let text = "x".repeat(size);
+        let answer = members[from].run(&format!("rpc {to_name} {text} 10000")).await;
+        assert_eq!(answer, json!({ to_name.clone(): format!("{text}@{to_name}") }), "from {from_name}");
+    }
+}
+
+/// Returns an attribute of a protocol at each member, as JGroups' own tool shows it to a Java member.
+async fn attribute(java: &mut Member, protocol: &str, name: &str) -> Vec<u64> {
+    let answer = java.run(&format!("probe -tcp true -addr 127.0.0.1 jmx={protocol}.{name}")).await;
+    let text = answer["output"].as_str().expect("an output").to_owned();
+    let start = format!("{{{name}=");
+    let values = text.split(start.as_str()).skip(1).map(|rest| {
+        let digits: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
+        digits.replace(',', "").parse().unwrap_or_else(|_| panic!("{protocol}.{name}: {text}"))
+    });
+    values.collect()
+}
+
+/// COMPRESS and the protocols for diagnosis in all members: messages of each kind of member are compressed and reach
+/// the members of the other kind.
+async fn compressed_and_observed(java_first: bool) {
+    let above = format!(
+        "<COMPRESS min_size=\"300\" compression_level=\"6\" pool_size=\"1\"/><SIZE/><STATS/>\
+         <HDRS print_up=\"false\" print_down=\"false\"/><PERF avg_size=\"100\"/><NON_BLOCKING_SENDS/>\
+         <RATE_LIMITER max_bytes=\"4M\" time_period=\"100\"/><INJECT_VIEW/>{TOP}"
+    );
+    let setting = Setting::edited("tcp.xml", &[(TOP, &above)]);
+    let mut members = two_and_two(&setting, java_first).await;
+    for size in [100, 2_000, 200_000] {
+        everybody_multicasts(&mut members, 200, size).await;
+        one_to_one(&mut members, size.min(20_000)).await;
+    }
+    members[0].run("state set of-A").await;
+    assert_eq!(members[1].run("state fetch").await, json!({ "state": "of-A" }));
+    // Each member has compressed its own multicasts and decompressed those of all members.
+    let java = &mut members[usize::from(!java_first)];
+    for (name, least) in [("num_compressions", 400), ("num_uncompressions", 1_600)] {
+        let counts = attribute(java, "COMPRESS", name).await;
+        assert!(counts.len() == 4 && counts.iter().all(|&count| count >= least), "{name}: {counts:?}");
+    }
+    exit(members).await;
+}
+
+#[test]
+fn compressed_messages_with_a_java_coordinator() {
+    in_own_network("compressed_messages_with_a_java_coordinator", compressed_and_observed(true));
+}
+
+#[test]
+fn compressed_messages_with_a_consort_coordinator() {
+    in_own_network("compressed_messages_with_a_consort_coordinator", compressed_and_observed(false));
+}
+
+/// Fragmentation by FRAG or FRAG3, NAKACK3, the state in chunks, and a killed coordinator that FD_ALL or FD_ALL2 suspects.
+async fn older_protocols(fragmentation: &str, detection: &str, java_first: bool) {
+    let detection = format!("<{detection} timeout=\"3s\" interval=\"500ms\"/>");
+    let fragmentation = format!("<{fragmentation} frag_size=\"60K\"");
+    let setting = Setting::edited(
+        "tcp.xml",
+        &[
+            ("<FD_SOCK2/>", ""),
+            ("<FD_ALL3 timeout=\"40s\" interval=\"5s\" />", &detection),
+            ("<pbcast.NAKACK2", "<NAKACK3"),
+            ("<FRAG2 frag_size=\"60K\"", &fragmentation),
+            (TOP, "<pbcast.STATE buffer_size=\"1000\"/>"),
+        ],
+    );
+    let mut members = two_and_two(&setting, java_first).await;
+    for size in [100, 200_000] {
+        everybody_multicasts(&mut members, 200, size).await;
+        one_to_one(&mut members, size.min(20_000)).await;
+    }
+    for (provider, requester) in [(0, 1), (1, 0)] {
+        let (name, state) =
+            (members[provider].name().to_owned(), format!("of-{provider}-{}", "x".repeat(5_000)));
+        members[provider].run(&format!("state set {state}")).await;
+        let fetched = members[requester].run(&format!("state fetch {name}")).await;
+        assert_eq!(fetched, json!({ "state": state }), "from {name}");
+    }
+    members.remove(0).kill();
+    same_view(&mut members, "(3) [B, C, D]").await;
+    everybody_multicasts(&mut members, 200, 100_000).await;
+    exit(members).await;
+}
+
+#[test]
+fn frag_and_fd_all_with_a_java_coordinator() {
+    in_own_network("frag_and_fd_all_with_a_java_coordinator", older_protocols("FRAG", "FD_ALL", true));
+}
+
+#[test]
+fn frag_and_fd_all_with_a_consort_coordinator() {
+    in_own_network("frag_and_fd_all_with_a_consort_coordinator", older_protocols("FRAG", "FD_ALL", false));
+}
+
+#[test]
+fn frag3_and_fd_all2_with_a_java_coordinator() {
+    in_own_network("frag3_and_fd_all2_with_a_java_coordinator", older_protocols("FRAG3", "FD_ALL2", true));
+}
+
+#[test]
+fn frag3_and_fd_all2_with_a_consort_coordinator() {
+    in_own_network(
+        "frag3_and_fd_all2_with_a_consort_coordinator",
+        older_protocols("FRAG3", "FD_ALL2", false),
+    );
+}
