@@ -45,6 +45,7 @@ targets! {
     frames_of_routers_hold: "gossip", INPUTS;
     views_and_digests_hold: "view-and-digest", INPUTS;
     views_hold: "view", INPUTS;
+    key_stores_hold: "key-store", INPUTS;
     join_responses_hold: "join-rsp", INPUTS;
     address_lists_hold: "address-list", INPUTS;
     method_calls_hold: "method-call", INPUTS;

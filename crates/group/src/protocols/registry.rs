@@ -302,6 +302,23 @@ impl Resolver for AnyAddress {
     fn own(&mut self, _selectors: &str) -> Result<IpAddr, String> {
         Ok(IpAddr::from([127, 0, 0, 1]))
     }
+
+    fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
+        Ok(SecretKey::new("AES", vec![0; 16]))
+    }
+
+    fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
+        Ok(Box::new(NoBytes))
+    }
+}
+
+/// The source of random bytes of a layer that is checked and never sends.
+struct NoBytes;
+
+impl RandomBytes for NoBytes {
+    fn fill(&mut self, _out: &mut [u8]) -> Result<(), String> {
+        Err("values are checked here, and nothing is sent".to_owned())
+    }
 }
 
 /// Returns the errors of all values of a protocol, without looking up any name: of each attribute, or else of
