@@ -120,6 +120,16 @@ async fn authenticated_cluster(token: &str, java_first: bool) {
     exit(members).await;
 }
 
+/// Java's members match no `\d`, so the pattern has `[0-9]`.
+#[test]
+fn a_regular_expression_admits_and_refuses_with_a_java_coordinator() {
+    in_own_network("a_regular_expression_admits_and_refuses_with_a_java_coordinator", async {
+        let token = "auth_class=\"org.jgroups.auth.RegexMembership\" \
+                     auth_token.match_string=\"127\\.0\\.0\\.[0-9]{1,3}:780[0-3]\"";
+        authenticated_cluster(token, true).await;
+    });
+}
+
 #[test]
 fn a_fixed_membership_admits_and_refuses_with_a_consort_coordinator() {
     in_own_network("a_fixed_membership_admits_and_refuses_with_a_consort_coordinator", async {
