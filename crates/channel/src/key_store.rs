@@ -21,9 +21,10 @@ pub(crate) fn secret_key(config: &SymEncryptConfig) -> Result<SecretKey, String>
     let limits = Limits::default();
     let file = File::open(name).map_err(|error| fail(&error))?;
     consort_tls::secrets::warn_if_open(Path::new(name), "the cluster's secret key");
-    let mut bytes = Zeroizing::new(Vec::new());
-    // One byte more than the limit, so that a larger file is noticed.
-    file.take(limits.file as u64 + 1).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
+    // One byte more than the limit, so that a larger file is noticed. A buffer that grew would leave copies of the key.
+    let limit = limits.file + 1;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
+    file.take(limit as u64).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
     let (store, key) = (config.store_password.text(), config.password_of_key().text());
     let read = consort_keystore::secret_key(&bytes, kind, &config.alias, store, key, &limits);
     let key = read.map_err(|error| fail(&error))?;
@@ -78,6 +79,20 @@ mod tests {
         let error = secret_key(&wrong).unwrap_err();
         assert!(error.contains("the password is wrong") && !error.contains("geheim"), "{error}");
         assert!(secret_key(&config("/dev/zero", "RAW")).unwrap_err().contains("at most 1048576 are read"));
+    }
+
+    #[test]
+    fn the_passwords_of_the_file_and_of_the_key_are_used() {
+        let store = STORE.replace("aes.p12", "keypass.jceks");
+        let with = |key_password: &str| SymEncryptConfig {
+            store_password: Password::new("storepw"),
+            key_password: Password::new(key_password),
+            alias: "mykey".to_owned(),
+            ..config(&store, "JCEKS")
+        };
+        assert_eq!(format!("{:?}", secret_key(&with("keypw")).unwrap()), "SecretKey(AES, 24 bytes)");
+        assert!(secret_key(&with("storepw")).is_err());
+        assert!(secret_key(&SymEncryptConfig { alias: "other".to_owned(), ..with("keypw") }).is_err());
     }
 
     #[test]

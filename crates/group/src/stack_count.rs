@@ -13,6 +13,8 @@ pub enum StackCount {
     RetransmissionRequestsReceived,
     /// Messages that this member retransmitted on request.
     RetransmittedMessages,
+    /// Messages discarded because their sender lacks the key of the cluster or may not join it.
+    RejectedMessages,
     /// How often messages began to wait for credits.
     CreditBlockings,
     /// Bytes of messages that currently wait for credits.
@@ -27,12 +29,13 @@ pub enum StackCount {
 
 impl StackCount {
     /// All counts.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Suspicions,
         Self::Merges,
         Self::RetransmissionRequestsSent,
         Self::RetransmissionRequestsReceived,
         Self::RetransmittedMessages,
+        Self::RejectedMessages,
         Self::CreditBlockings,
         Self::CreditWaitingBytes,
         Self::CreditOutstandingBytes,

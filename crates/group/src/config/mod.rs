@@ -40,6 +40,19 @@ pub trait Properties {
         Self: Sized;
 }
 
+/// Changes a property of a copy of a layer's configuration, and checks the copy. `None`: no such property. The
+/// error is a text for the operator. `config` stays as it is.
+pub(crate) fn changed<C: Properties + Clone>(
+    config: &C,
+    name: &str,
+    value: &str,
+    check: impl FnOnce(&C) -> Result<(), (&'static str, String)>,
+) -> Option<Result<C, String>> {
+    let mut copy = config.clone();
+    let set = copy.set(name, value)?;
+    Some(set.and_then(|()| check(&copy).map_err(|(_, why)| why)).map(|()| copy))
+}
+
 /// A property's row in the manual.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PropertyInfo {

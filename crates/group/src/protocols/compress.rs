@@ -8,7 +8,7 @@ use flate2::{
     Compress as Deflater, Compression, Decompress as Inflater, FlushCompress, FlushDecompress, Status,
 };
 
-use crate::config::{Bytes as ByteCount, Properties};
+use crate::config::{Bytes as ByteCount, changed};
 use crate::wire;
 use crate::{
     CompressHeader, Cx, DropReason, Flags, HeaderBody, HeaderIds, Message, MessageBatch, Payload, ProbeOut,
@@ -47,6 +47,11 @@ impl CompressConfig {
 /// The largest ratio between a payload and its zlib stream that the format allows. A header that claims more
 /// is false, and no memory is allocated for it.
 const RATIO_MAX: usize = 1_032;
+
+/// The largest sum in bytes of the payloads that the streams of one batch become. One byte of a stream can become
+/// [`RATIO_MAX`] bytes, and a packet can hold many streams, so without this limit a packet of 1 MiB could make
+/// 1 GiB. Messages beyond it are discarded. Larger payloads are sent as they are.
+const INFLATED_MAX: usize = 256 << 20;
 
 /// The size in bytes up to which the buffer for compressed payloads is kept for the next one.
 const KEPT_BUFFER_MAX: usize = 1 << 20;
@@ -92,17 +97,24 @@ impl Compress {
         stream
     }
 
-    /// Returns the bytes of a zlib stream, which must be exactly as many as the header says.
-    fn inflate(&mut self, stream: &[u8], header: CompressHeader) -> Option<Bytes> {
-        let size = usize::try_from(header.original_size).ok()?;
+    /// Returns the bytes of a zlib stream, which must be exactly as many as the header says. Their number is taken
+    /// from `capacity`, that of the batch.
+    fn inflate(
+        &mut self,
+        stream: &[u8],
+        header: CompressHeader,
+        capacity: &mut usize,
+    ) -> Result<Bytes, DropReason> {
+        let size = usize::try_from(header.original_size).map_err(|_| DropReason::Malformed)?;
         if size > stream.len().saturating_mul(RATIO_MAX) {
-            return None;
+            return Err(DropReason::Malformed);
         }
+        *capacity = capacity.checked_sub(size).ok_or(DropReason::QueueFull)?;
         self.inflater.reset(true);
         let mut bytes = vec![0; size];
         let status = self.inflater.decompress(stream, &mut bytes, FlushDecompress::Finish);
         let is_complete = matches!(status, Ok(Status::StreamEnd)) && self.inflater.total_out() == size as u64;
-        is_complete.then(|| bytes.into())
+        if is_complete { Ok(bytes.into()) } else { Err(DropReason::Malformed) }
     }
 
     fn compress(&mut self, message: &mut Message) {
@@ -132,24 +144,29 @@ impl Compress {
         message.headers.put(ProtocolId::COMPRESS, HeaderBody::Compress(header));
     }
 
-    /// Restores a message as it was before its sender compressed it. Returns whether that was possible.
-    fn decompress(&mut self, message: &mut Message, header: CompressHeader) -> bool {
-        let Some(stream) = message.payload_bytes() else { return false };
-        let Some(bytes) = self.inflate(stream, header) else { return false };
+    /// Restores a message as it was before its sender compressed it. The error is the reason to discard it.
+    fn decompress(
+        &mut self,
+        message: &mut Message,
+        header: CompressHeader,
+        capacity: &mut usize,
+    ) -> Result<(), DropReason> {
+        let stream = message.payload_bytes().ok_or(DropReason::Malformed)?;
+        let bytes = self.inflate(stream, header, capacity)?;
         if !header.needs_deserialization {
             message.payload = match message.payload {
                 Payload::Nio { direct, .. } => Payload::Nio { bytes: Some(bytes), direct },
                 _ => Payload::Bytes(Some(bytes)),
             };
-            return true;
+            return Ok(());
         }
-        let Ok(mut inner) = wire::decode_typed(&bytes) else { return false };
+        let mut inner = wire::decode_typed(&bytes).map_err(|_| DropReason::Malformed)?;
         inner.src = message.src.take();
         inner.dest = message.dest.take();
         inner.transient = message.transient;
         inner.credit = message.credit;
         *message = inner;
-        true
+        Ok(())
     }
 }
 
@@ -164,7 +181,8 @@ impl Protocol for Compress {
 
     fn down(&mut self, _cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         for message in &mut batch.messages {
-            if message.length() as u64 >= self.config.min_size.0 {
+            let length = message.length();
+            if length as u64 >= self.config.min_size.0 && length <= INFLATED_MAX {
                 self.compress(message);
             }
         }
@@ -177,16 +195,18 @@ impl Protocol for Compress {
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         let (is_multicast, is_oob) = (batch.is_multicast(), batch.is_oob());
         let mut ready = Vec::with_capacity(batch.len());
+        let mut capacity = INFLATED_MAX;
         for mut message in std::mem::take(&mut batch.messages) {
             let Some(HeaderBody::Compress(header)) = message.headers.take(ProtocolId::COMPRESS) else {
                 ready.push(message);
                 continue;
             };
-            if self.decompress(&mut message, header) {
-                self.decompressions += 1;
-                ready.push(message);
-            } else {
-                cx.discard(&message, DropReason::Malformed);
+            match self.decompress(&mut message, header, &mut capacity) {
+                Ok(()) => {
+                    self.decompressions += 1;
+                    ready.push(message);
+                }
+                Err(why) => cx.discard(&message, why),
             }
         }
         // A message of a Java member regains its flags here.
@@ -194,9 +214,8 @@ impl Protocol for Compress {
     }
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        let mut config = self.config.clone();
-        let set = config.set(name, value)?;
-        Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| {
+        let changed = changed(&self.config, name, value, CompressConfig::check)?;
+        Some(changed.map(|config| {
             self.deflater = Deflater::new(config.level(), true);
             self.config = config;
         }))
@@ -261,6 +280,15 @@ mod tests {
         assert_eq!(header(&travelled), None);
         assert_eq!(received.payload, Payload::Bytes(Some(noise.into())));
         assert_eq!(exchange(Message::empty(None)).1.payload, Payload::Empty);
+    }
+
+    #[test]
+    fn the_smallest_size_can_be_set() {
+        let mut harness = layer();
+        assert_eq!(harness.stack.set_attribute("COMPRESS", "min_size", "100"), Some(Ok(())));
+        let mut is_compressed =
+            |size| header(&harness.send(Message::bytes(None, vec![7; size])).take_down()[0]).is_some();
+        assert_eq!([99, 100].map(&mut is_compressed), [false, true]);
     }
 
     #[test]
@@ -356,10 +384,24 @@ mod tests {
         });
         assert!(used.count_total <= 2 && used.bytes_total <= stream.len() as u64 + 64, "{used:?}");
         let header = CompressHeader { original_size: bytes.len() as i32, needs_deserialization: false };
-        let mut again = Bytes::new();
-        let used = allocation_counter::measure(|| again = layer.inflate(&stream, header).unwrap());
+        let (mut again, mut capacity) = (Bytes::new(), bytes.len());
+        let used =
+            allocation_counter::measure(|| again = layer.inflate(&stream, header, &mut capacity).unwrap());
         assert!(used.count_total <= 2 && used.bytes_total <= bytes.len() as u64 + 64, "{used:?}");
-        assert_eq!(again[..], bytes[..]);
+        assert_eq!((&again[..], capacity), (&bytes[..], 0));
+    }
+
+    #[test]
+    fn payloads_of_a_batch_beyond_the_limit_are_discarded() {
+        let size = 32 << 20;
+        let sent = layer().send(Message::bytes(Some(member(1)), vec![7; size])).take_down();
+        let mut message = sent[0].clone();
+        message.src = Some(member(2));
+        assert!(message.length() < 40_000, "{}", message.length());
+        let mut harness = layer();
+        let received = harness.up_batch(vec![message; 10]).take_up();
+        assert_eq!(received.len(), INFLATED_MAX / size);
+        assert_eq!(harness.stack.shared().drops.total(DropReason::QueueFull), 10 - received.len() as u64);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! JGroups prints to the standard output. Here the lines are events of the crate `tracing` at level INFO and
 //! target [`TARGET`]. Every layer can also be traced without a change of the stack (see [`crate::trace`]).
 
+use crate::config::Properties;
 use crate::trace::bounded;
 use crate::{AddressBook, Cx, Event, Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId};
 
@@ -148,13 +149,12 @@ impl Protocol for MessageLog {
         Pass::On
     }
 
-    fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        use crate::config::Properties;
-        match &mut self.kind {
-            MessageLogKind::Trace(config) => config.set(name, value),
-            MessageLogKind::Hdrs(config) => config.set(name, value),
-            MessageLogKind::Sniff(config) => config.set(name, value),
-        }
+    fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
+        Some(match &mut self.kind {
+            MessageLogKind::Trace(config) => config,
+            MessageLogKind::Hdrs(config) => config,
+            MessageLogKind::Sniff(config) => config,
+        })
     }
 
     fn probe(&self, out: &mut ProbeOut) {

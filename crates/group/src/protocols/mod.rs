@@ -24,9 +24,9 @@ pub use gms::{DefaultPolicy, Gms, GmsConfig, MembershipPolicy};
 pub mod merge3;
 
 pub use merge3::{Merge3, Merge3Config};
-pub mod fd_all3;
+pub mod fd_all;
 
-pub use fd_all3::{
+pub use fd_all::{
     FdAll, FdAll2, FdAll2Config, FdAll3, FdAll3Config, FdAllConfig, HeartbeatConfig, HeartbeatDetector,
 };
 pub mod verify_suspect;

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::config::changed;
 use crate::{Cx, HeaderBody, HeaderIds, MessageBatch, ProbeOut, Protocol, ProtocolId};
 
 crate::properties! {
@@ -18,6 +19,9 @@ crate::properties! {
     }
 }
 
+/// The largest average: 8 bytes for each message are kept.
+const AVG_SIZE_MAX: u32 = 1_000_000;
+
 impl PerfConfig {
     /// Checks that there is a message to average.
     ///
@@ -25,8 +29,9 @@ impl PerfConfig {
     ///
     /// The invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        if self.avg_size == 0 {
-            return Err(("avg_size", "avg_size must be greater than 0".to_owned()));
+        if !(1..=AVG_SIZE_MAX).contains(&self.avg_size) {
+            let size = self.avg_size;
+            return Err(("avg_size", format!("avg_size ({size}) must be from 1 to {AVG_SIZE_MAX}")));
         }
         Ok(())
     }
@@ -107,9 +112,8 @@ impl Protocol for Perf {
     }
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        let mut config = self.config.clone();
-        let set = crate::config::Properties::set(&mut config, name, value)?;
-        Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| self.config = config))
+        let changed = changed(&self.config, name, value, PerfConfig::check)?;
+        Some(changed.map(|config| self.config = config))
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -193,7 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn an_average_over_no_message_is_refused() {
+    fn an_average_over_no_or_too_many_messages_is_refused() {
         assert_eq!(PerfConfig { avg_size: 0 }.check().unwrap_err().0, "avg_size");
+        let error = PerfConfig { avg_size: AVG_SIZE_MAX + 1 }.check().unwrap_err();
+        assert_eq!(error.1, "avg_size (1000001) must be from 1 to 1000000");
+        assert_eq!(PerfConfig { avg_size: AVG_SIZE_MAX }.check(), Ok(()));
     }
 }

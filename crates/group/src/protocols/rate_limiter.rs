@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::config::{Bytes, Properties};
+use crate::config::{Bytes, changed};
 use crate::{
-    Address, Cx, Event, Flags, Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, Time, TimerKey,
+    Address, Cx, DropReason, Event, Flags, Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, Time,
+    TimerKey,
 };
 
 crate::properties! {
@@ -39,6 +40,32 @@ impl RateLimiterConfig {
 
 const PERIOD: TimerKey = TimerKey(1);
 
+/// The largest sum in bytes of waiting messages that a layer above repeats on request. Senders wait by
+/// [`Protocol::queued_bytes`], but other members cause retransmissions. Beyond the limit, such messages are
+/// discarded, and requested again when their turn comes.
+const REPEATABLE_BYTES_MAX: u64 = 64 << 20;
+
+/// What a waiting message counts beside its payload.
+const MESSAGE_BYTES: u64 = 256;
+
+/// The layers that send a message again until its receivers have it.
+const REPEATING: [ProtocolId; 5] = [
+    ProtocolId::NAKACK2,
+    ProtocolId::NAKACK3,
+    ProtocolId::NAKACK4,
+    ProtocolId::UNICAST3,
+    ProtocolId::UNICAST4,
+];
+
+fn is_repeatable(message: &Message) -> bool {
+    REPEATING.iter().any(|id| message.headers.get(*id).is_some())
+}
+
+/// What a message counts while it waits, if a layer above repeats it.
+fn repeatable_bytes(message: &Message) -> u64 {
+    if is_repeatable(message) { message.length() as u64 + MESSAGE_BYTES } else { 0 }
+}
+
 /// The RATE_LIMITER layer.
 pub struct RateLimiter {
     config: RateLimiterConfig,
@@ -47,6 +74,8 @@ pub struct RateLimiter {
     queue: VecDeque<Message>,
     /// The waiting bytes per destination.
     queued: BTreeMap<Option<Address>, u64>,
+    /// Bytes of waiting messages that a layer above repeats.
+    repeatable_bytes: u64,
     blockings: u64,
     /// Since when the first message of the queue waits.
     blocked_since: Time,
@@ -62,6 +91,7 @@ impl RateLimiter {
             sent_in_period: 0,
             queue: VecDeque::new(),
             queued: BTreeMap::new(),
+            repeatable_bytes: 0,
             blockings: 0,
             blocked_since: Time::ZERO,
             blocked: Duration::ZERO,
@@ -92,6 +122,11 @@ impl RateLimiter {
     }
 
     fn enqueue(&mut self, cx: &mut Cx<'_>, message: Message) {
+        let repeatable = repeatable_bytes(&message);
+        if self.repeatable_bytes + repeatable > REPEATABLE_BYTES_MAX && repeatable > 0 {
+            return cx.discard(&message, DropReason::QueueFull);
+        }
+        self.repeatable_bytes += repeatable;
         if self.queue.is_empty() {
             self.blockings += 1;
             self.blocked_since = cx.now();
@@ -110,6 +145,7 @@ impl RateLimiter {
                 return cx.arm(PERIOD, end.since(cx.now()));
             }
             let Some(message) = self.queue.pop_front() else { break };
+            self.repeatable_bytes -= repeatable_bytes(&message);
             if let Some(queued) = self.queued.get_mut(&message.dest) {
                 *queued -= bytes;
                 if *queued == 0 {
@@ -176,9 +212,8 @@ impl Protocol for RateLimiter {
     }
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        let mut config = self.config.clone();
-        let set = config.set(name, value)?;
-        Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| self.config = config))
+        let changed = changed(&self.config, name, value, RateLimiterConfig::check)?;
+        Some(changed.map(|config| self.config = config))
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -194,6 +229,7 @@ impl Protocol for RateLimiter {
 mod tests {
     use super::*;
     use crate::harness::{Harness, member};
+    use crate::{HeaderBody, UnicastHeader};
 
     const PERIOD: Duration = Duration::from_millis(10);
 
@@ -269,6 +305,41 @@ mod tests {
         harness.lower(Event::Disconnect);
         assert_eq!(firsts(&harness.take_down()), [1, 2, 3, 4, 5]);
         assert_eq!(harness.take_down_events(), [Event::Disconnect]);
+    }
+
+    #[test]
+    fn repeatable_messages_beyond_the_limit_are_discarded_and_others_wait() {
+        let mut harness = limiter(1_000);
+        let piece = bytes::Bytes::from(vec![7; 1 << 20]);
+        let of = |seqno: Option<u64>| {
+            let message = Message::bytes(Some(member(2)), piece.clone());
+            match seqno {
+                Some(seqno) => {
+                    let header =
+                        HeaderBody::Unicast3(UnicastHeader::Data { seqno, conn_id: 0, first: false });
+                    message.with_header(ProtocolId::UNICAST3, header)
+                }
+                None => message,
+            }
+        };
+        harness.send(of(None)).take_down();
+        harness.send_batch((1..=70).map(|seqno| of(Some(seqno))).collect());
+        assert_eq!(
+            harness.stack.shared().drops.total(DropReason::QueueFull),
+            7,
+            "63 of 1 MiB and 256 bytes fit"
+        );
+        harness.send_batch((0..10).map(|_| of(None)).collect());
+        assert_eq!(harness.stack.shared().drops.total(DropReason::QueueFull), 7);
+        assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 73 << 20);
+        harness.advance(PERIOD * 80);
+        assert_eq!(harness.take_down().len(), 73);
+        harness.send_batch((71..=134).map(|seqno| of(Some(seqno))).collect());
+        assert_eq!(
+            harness.stack.shared().drops.total(DropReason::QueueFull),
+            7,
+            "sent messages are not counted"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub use self::token::{AuthTokenConfig, TokenConfig};
 use crate::wire::{self, JoinRsp};
 use crate::{
     Address, AuthHeader, Cx, DropReason, Flags, GmsHeader, GmsKind, HeaderBody, HeaderIds, Message,
-    MessageBatch, Payload, ProbeOut, Protocol, ProtocolId,
+    MessageBatch, Payload, ProbeOut, Protocol, ProtocolId, StackCount,
 };
 
 use std::net::IpAddr;
@@ -160,6 +160,10 @@ impl Protocol for Auth {
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
         batch.messages.retain_mut(|message| self.admit(cx, message));
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        vec![(StackCount::RejectedMessages, self.refused)]
     }
 
     fn probe(&self, out: &mut ProbeOut) {

@@ -121,6 +121,7 @@ fn an_unlisted_member_is_refused_with_the_reason() {
     }
     assert_eq!(harness.stack.shared().drops.total(DropReason::NotAuthenticated), 6);
     assert_eq!(harness.stack.attribute("AUTH", "num_refused").as_deref(), Some("6"));
+    assert_eq!(harness.count(StackCount::RejectedMessages), 6);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::config::Password;
 use crate::wire;
 use crate::{
     Cx, DropReason, EncryptHeader, HeaderBody, Message, MessageBatch, Object, Payload, ProbeOut, Protocol,
-    ProtocolId,
+    ProtocolId, StackCount,
 };
 
 crate::properties! {
@@ -33,7 +33,7 @@ crate::properties! {
         /// The file with the key.
         keystore_name: String = String::new(),
         /// The format of the file: `PKCS12`, `JCEKS`, `JKS`, or `RAW` for the key's bytes or hexadecimal
-        /// digits. The first three are told apart by the file itself.
+        /// digits. The reader detects the first three by the file's content.
         keystore_type: String = "JCEKS".to_owned(),
         /// The password of the file. If not set, `changeit`.
         store_password: Password = Password::new("changeit"),
@@ -275,6 +275,10 @@ impl Protocol for SymEncrypt {
         }
         batch.messages = decrypted;
         others.into_iter().for_each(|message| cx.deliver(message));
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        vec![(StackCount::RejectedMessages, self.rejected)]
     }
 
     fn probe(&self, out: &mut ProbeOut) {

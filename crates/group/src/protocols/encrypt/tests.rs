@@ -176,6 +176,7 @@ fn a_mixed_batch_loses_only_its_plain_and_foreign_messages() {
     let drops = &harness.stack.shared().drops;
     assert_eq!((drops.total(DropReason::MissingHeader), drops.total(DropReason::UnknownKey)), (2, 1));
     assert_eq!(harness.stack.attribute("SYM_ENCRYPT", "num_rejected").as_deref(), Some("3"));
+    assert_eq!(harness.count(StackCount::RejectedMessages), 3);
 }
 
 /// S000-57: each bit of an encrypted message is flipped. If the bit is in the key's version, the vector or the cipher

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use ring::Link;
 
-use super::fd_all3::would_lead;
+use super::fd_all::would_lead;
 use crate::wire;
 use crate::{
     Address, ConnId, Control, Cx, DropReason, Effect, Event, ExternalAddress, FdSock2Header, HeaderBody,

@@ -32,6 +32,11 @@ const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
             "consort_cluster_retransmitted_messages",
             "Messages that this server sent again because another member asked for them.",
         ),
+        StackCount::RejectedMessages => (
+            Kind::Counter,
+            "consort_cluster_rejected_messages",
+            "Messages that were discarded because their sender lacks the cluster's key or may not join.",
+        ),
         StackCount::CreditBlockings => (
             Kind::Counter,
             "consort_cluster_credit_blockings",

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::config::Properties;
+use crate::config::{Properties, changed};
 use crate::{
     Address, Control, Cx, Event, HeaderBody, HeaderIds, Message, MessageBatch, Pass, ProbeOut, Protocol,
     ProtocolId, StackCount, TimerKey, Transient, View,
@@ -347,9 +347,8 @@ impl<C: HeartbeatConfig> Protocol for HeartbeatDetector<C> {
     }
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        let mut config = self.config.clone();
-        let set = config.set(name, value)?;
-        Some(set.and_then(|()| config.check().map_err(|(_, why)| why)).map(|()| self.config = config))
+        let changed = changed(&self.config, name, value, C::check)?;
+        Some(changed.map(|config| self.config = config))
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
@@ -566,6 +565,24 @@ mod tests {
         assert_eq!(harness.take_up_events(), []);
         harness.advance(Duration::from_secs(2));
         assert_eq!(harness.take_up_events(), [Event::Silent(vec![member(2)])]);
+    }
+
+    #[test]
+    fn a_silent_member_of_fd_all_is_suspected_at_the_next_check() {
+        let suspected_after = |timeout_check_interval: u64| {
+            let mut harness = detector(FdAllConfig {
+                timeout: Duration::from_secs(10),
+                timeout_check_interval: Duration::from_secs(timeout_check_interval),
+                ..FdAllConfig::default()
+            });
+            (1..60).find(|_| {
+                harness.advance(Duration::from_secs(1));
+                harness.count(StackCount::Suspicions) > 0
+            })
+        };
+        let (often, seldom) = (suspected_after(1).unwrap(), suspected_after(20).unwrap());
+        assert!((10..=12).contains(&often), "{often}");
+        assert!((20..=40).contains(&seldom), "{seldom}");
     }
 
     #[test]
