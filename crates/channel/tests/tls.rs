@@ -2,72 +2,29 @@
 
 mod cluster;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::{Cluster, Inbox, PATIENCE, members, one_view};
 use consort_channel::{Channel, IgnoringReceiver, Message};
-use consort_testkit::Log;
+use consort_testkit::{Authority, Log};
 use consort_tls::{Identity, Roots};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// A certificate authority, and the directory of its files.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    directory: PathBuf,
+/// Attributes of a member with a certificate for this host that trusts this authority.
+fn member(authority: &Authority, name: &str) -> String {
+    member_at(authority, name, "127.0.0.1")
 }
 
-impl Authority {
-    fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("consort-members-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        std::fs::write(directory.join("ca.pem"), certificate.pem()).unwrap();
-        Self { issuer: Issuer::new(params, key), directory }
-    }
-
-    fn roots(&self) -> PathBuf {
-        self.directory.join("ca.pem")
-    }
-
-    /// Writes a member's certificate for these names and addresses, and its key, into one file.
-    fn certify(&self, name: &str, hosts: &[&str]) -> PathBuf {
-        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
-        let params = CertificateParams::new(hosts).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let path = self.directory.join(format!("{name}.pem"));
-        std::fs::write(&path, certificate.pem() + &key.serialize_pem()).unwrap();
-        path
-    }
-
-    /// Attributes of a member with a certificate for this host that trusts this authority.
-    fn member(&self, name: &str) -> String {
-        self.member_at(name, "127.0.0.1")
-    }
-
-    /// The same with a certificate for another host.
-    fn member_at(&self, name: &str, host: &str) -> String {
-        let (own, roots) = (self.certify(name, &[host]), self.roots());
-        format!(
-            "tls.enabled=\"true\" tls.client_auth=\"need\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\"",
-            own.display(),
-            roots.display()
-        )
-    }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
+/// The same with a certificate for another host.
+fn member_at(authority: &Authority, name: &str, host: &str) -> String {
+    let (own, roots) = (authority.certify_in_one(name, &[host]), authority.file());
+    format!(
+        "tls.enabled=\"true\" tls.client_auth=\"need\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\"",
+        own.display(),
+        roots.display()
+    )
 }
 
 /// A port range and a cluster whose members each have a transport of their own.
@@ -141,7 +98,7 @@ const SIZES: [usize; 7] = [1, 100, 1_000, 16_384, 16_385, 100_000, 1_000_000];
 async fn members_with_certificates_of_one_authority_exchange_messages_of_all_sizes() {
     let (authority, place) = (Authority::new("sizes"), Place::new());
     let (log, _guard) = Log::begin("consort_net=warn");
-    let (channels, inboxes) = joined(&place, &["A", "B", "C"], |name| authority.member(name)).await;
+    let (channels, inboxes) = joined(&place, &["A", "B", "C"], |name| member(&authority, name)).await;
     one_view(&channels.iter().collect::<Vec<_>>()).await;
     multicasts(&channels, &inboxes, &SIZES).await;
     close(channels).await;
@@ -153,7 +110,7 @@ async fn members_with_certificates_of_one_authority_exchange_messages_of_all_siz
 async fn members_of_tcp_nio2_that_want_certificates_exchange_messages_within_tls() {
     let (authority, place) = (Authority::new("nio"), Place::of_tcp_nio2());
     let (log, _guard) = Log::begin("consort_net=warn");
-    let attributes = |name: &str| authority.member(name).replace("\"need\"", "\"WANT\"");
+    let attributes = |name: &str| member(&authority, name).replace("\"need\"", "\"WANT\"");
     let (channels, inboxes) = joined(&place, &["A", "B"], attributes).await;
     one_view(&channels.iter().collect::<Vec<_>>()).await;
     multicasts(&channels, &inboxes, &[1, 100_000]).await;
@@ -187,8 +144,8 @@ async fn a_member_whose_certificate_is_for_another_address_is_not_connected_to()
     // Each is to form a cluster alone: short timeouts.
     let base = Cluster::new("tcp.xml").edited(&[("join_timeout=\"2s\"", "join_timeout=\"300ms\"")]);
     let (authority, place) = (Authority::new("elsewhere"), Place { base, transport: "TCP" });
-    let a = place.join("A", &authority.member_at("A", "10.9.8.7"), Arc::default()).await;
-    let b = place.join("B", &authority.member("B"), Arc::default()).await;
+    let a = place.join("A", &member_at(&authority, "A", "10.9.8.7"), Arc::default()).await;
+    let b = place.join("B", &member(&authority, "B"), Arc::default()).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
     let logged = log.take();
     assert!(logged.contains("members' certificates have, or give them their addresses"), "{logged}");
@@ -209,7 +166,7 @@ async fn versions_of_tls_are_chosen() {
         let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
         let mut channels = Vec::new();
         for (name, inbox) in ["A", "B"].iter().zip(&inboxes) {
-            let attributes = format!("{} {settings}", authority.member(name));
+            let attributes = format!("{} {settings}", member(&authority, name));
             channels.push(place.join(name, &attributes, inbox.clone()).await);
         }
         one_view(&channels.iter().collect::<Vec<_>>()).await;
@@ -222,12 +179,12 @@ async fn versions_of_tls_are_chosen() {
 #[tokio::test]
 async fn certificates_may_have_one_name_for_all_members() {
     let (authority, place) = (Authority::new("names"), Place::new());
-    let own = authority.certify("all", &["members.example"]);
+    let own = authority.certify_in_one("all", &["members.example"]);
     let attributes = format!(
         "tls.enabled=\"true\" tls.client_auth=\"need\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\" \
          tls.server_name=\"members.example\"",
         own.display(),
-        authority.roots().display()
+        authority.file().display()
     );
     let a = place.join("A", &attributes, Arc::default()).await;
     let b = place.join("B", &attributes, Arc::default()).await;
@@ -240,8 +197,8 @@ async fn kept_out(authority: &Authority, intruder: &str) -> (String, Vec<Channel
     let (log, _guard) = Log::begin("consort_net=warn");
     let place = Place::new();
     let inboxes: Vec<Arc<Inbox>> = (0..2).map(|_| Arc::default()).collect();
-    let a = place.join("A", &authority.member("A"), inboxes[0].clone()).await;
-    let b = place.join("B", &authority.member("B"), inboxes[1].clone()).await;
+    let a = place.join("A", &member(authority, "A"), inboxes[0].clone()).await;
+    let b = place.join("B", &member(authority, "B"), inboxes[1].clone()).await;
     one_view(&[&a, &b]).await;
     let _ = log.take();
     let intruder = place.cluster(intruder).join("X", IgnoringReceiver).await;
@@ -274,7 +231,7 @@ async fn a_member_without_tls_does_not_get_in() {
 #[tokio::test]
 async fn a_member_of_another_authority_does_not_get_in() {
     let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
-    let (logged, channels) = kept_out(&authority, &other.member("X")).await;
+    let (logged, channels) = kept_out(&authority, &member(&other, "X")).await;
     assert!(
         logged.contains("no authority in our tls.truststore_path has signed its certificate"),
         "{logged}"
@@ -287,11 +244,11 @@ async fn a_member_of_another_authority_does_not_get_in() {
 #[tokio::test]
 async fn a_member_that_only_believes_us_does_not_get_in() {
     let (authority, other) = (Authority::new("believed"), Authority::new("believing"));
-    let own = other.certify("X", &["127.0.0.1"]);
+    let own = other.certify_in_one("X", &["127.0.0.1"]);
     let attributes = format!(
         "tls.enabled=\"true\" tls.keystore_path=\"{}\" tls.truststore_path=\"{}\"",
         own.display(),
-        authority.roots().display()
+        authority.file().display()
     );
     let (logged, channels) = kept_out(&authority, &attributes).await;
     assert!(
@@ -308,7 +265,7 @@ async fn a_member_without_tls_logs_a_peer_that_begins_tls() {
     let (log, _guard) = Log::begin("consort_net=warn");
     let (authority, place) = (Authority::new("begins"), Place::new());
     let a = place.cluster("").join("A", IgnoringReceiver).await;
-    let b = place.cluster(&authority.member("B")).join("B", IgnoringReceiver).await;
+    let b = place.cluster(&member(&authority, "B")).join("B", IgnoringReceiver).await;
     assert_eq!((members(&a, 1).await.len(), members(&b, 1).await.len()), (1, 1));
     let logged = log.take();
     assert!(logged.contains("the peer uses TLS, and tls.enabled is not set at this member"), "{logged}");
@@ -322,7 +279,7 @@ async fn connect_and_read(
     authority: &Authority,
     identity: Option<Identity>,
 ) -> std::io::Result<usize> {
-    let client = consort_tls::client(Roots::from_file(authority.roots()).unwrap(), identity).unwrap();
+    let client = consort_tls::client(Roots::from_file(authority.file()).unwrap(), identity).unwrap();
     let stream = TcpStream::connect(member.physical_address().socket_addr()).await.unwrap();
     let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
     let connected = tokio_rustls::TlsConnector::from(client).connect(name, stream);
@@ -336,7 +293,7 @@ async fn connect_and_read(
 #[tokio::test]
 async fn a_client_without_certificate_is_refused_if_one_is_needed() {
     let (authority, place) = (Authority::new("none"), Place::new());
-    let needed = authority.member("A");
+    let needed = member(&authority, "A");
     let (log, _guard) = Log::begin("consort_net=warn");
     let a = place.join("A", &needed, Arc::default()).await;
     let error = connect_and_read(&a, &authority, None).await.expect_err("it is refused").to_string();
@@ -355,7 +312,7 @@ async fn a_client_without_certificate_is_refused_if_one_is_needed() {
         assert!(logged.contains("wrong cookie") && !logged.contains("no TLS"), "{auth}: {logged}");
         // A presented certificate is checked if certificates are wanted, and only then.
         let other = Authority::new(&format!("others-{auth}"));
-        let store = other.certify("X", &[]);
+        let store = other.certify_in_one("X", &[]);
         let shown = Identity::from_files(&store, &store).unwrap();
         let error = connect_and_read(&a, &authority, Some(shown)).await.err().map(|error| error.to_string());
         let is_looked_at = error.as_ref().is_some_and(|error| error.contains("UnknownCA"));
@@ -386,8 +343,8 @@ async fn unusable_files_are_reported_before_sockets_are_opened() {
     assert!(error.contains("keystore looks like a PKCS12 or JKS store"), "{error}");
     let error = refused(&named("not-there.pem")).await;
     assert!(error.contains("not-there.pem: No such file"), "{error}");
-    let error = refused(&named(&authority.roots().display().to_string())).await;
+    let error = refused(&named(&authority.file().display().to_string())).await;
     assert!(error.contains("ca.pem: no private key in it"), "{error}");
-    let error = refused(&format!("{} tls.protocols=\"SSLv3\"", authority.member("A"))).await;
+    let error = refused(&format!("{} tls.protocols=\"SSLv3\"", member(&authority, "A"))).await;
     assert!(error.contains("`SSLv3` is not supported, only TLSv1.3, TLSv1.2"), "{error}");
 }

@@ -128,8 +128,8 @@ impl Authority {
     /// # Panics
     ///
     /// If the file cannot be written.
-    pub fn certify_in_one(&self, name: &str) -> PathBuf {
-        let Files { cert, key } = self.certify(name, &[]);
+    pub fn certify_in_one(&self, name: &str, hosts: &[&str]) -> PathBuf {
+        let Files { cert, key } = self.certify(name, hosts);
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         let both = self.directory.join(format!("{name}.pem"));
         std::fs::write(&both, read(&cert) + &read(&key)).unwrap();

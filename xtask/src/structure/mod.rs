@@ -69,3 +69,22 @@ fn findings() -> Result<BTreeSet<String>, String> {
     }
     Ok(findings)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_the_architecture_names_the_crates_and_no_others() {
+        let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+        let table = text.lines().skip_while(|line| !line.starts_with("| crate | holds |")).skip(2);
+        let cells = table.map_while(|line| line.strip_prefix("| ")?.split(" | ").next());
+        let named: BTreeSet<String> =
+            cells.flat_map(|cell| cell.split(", ")).map(|name| name.trim_matches('`').to_owned()).collect();
+        let folders = fs::read_dir(root().join("crates")).unwrap();
+        let mut present: BTreeSet<String> =
+            folders.map(|folder| folder.unwrap().file_name().into_string().unwrap()).collect();
+        present.insert("xtask".to_owned());
+        assert_eq!(named, present);
+    }
+}

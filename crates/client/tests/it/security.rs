@@ -303,7 +303,7 @@ async fn over_tls_plain_and_external_authenticate() {
     let error = orders.administration().create("d", DISTRIBUTED).await.unwrap_err();
     assert!(matches!(&error, ClientError::Denied { message, .. } if message.contains("'Order Service'")));
 
-    let both = authority.certify_in_one("nobody");
+    let both = authority.certify_in_one("nobody", &[]);
     let uri = format!(
         "hotrods://{}?sasl_mechanism=EXTERNAL&trust_store_file_name={}&key_store_file_name={}",
         server.at,

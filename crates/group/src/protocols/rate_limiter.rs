@@ -45,7 +45,7 @@ const PERIOD: TimerKey = TimerKey(1);
 /// discarded, and requested again when their turn comes.
 const REPEATABLE_BYTES_MAX: u64 = 64 << 20;
 
-/// What a waiting message counts beside its payload.
+/// The bytes that a waiting message counts beside its payload.
 const MESSAGE_BYTES: u64 = 256;
 
 /// The layers that send a message again until its receivers have it.
@@ -61,7 +61,7 @@ fn is_repeatable(message: &Message) -> bool {
     REPEATING.iter().any(|id| message.headers.get(*id).is_some())
 }
 
-/// What a message counts while it waits, if a layer above repeats it.
+/// Returns the bytes that a waiting message counts. 0: no layer above repeats it.
 fn repeatable_bytes(message: &Message) -> u64 {
     if is_repeatable(message) { message.length() as u64 + MESSAGE_BYTES } else { 0 }
 }

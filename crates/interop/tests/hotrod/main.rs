@@ -368,7 +368,7 @@ async fn java_authenticates_with_certificates_and_tokens_over_tls() {
         java_user(&server.at, (mechanism, "admin", "secret", "works"), [&trusted, "-"]).await;
     }
     for (name, expected) in [("client", "works"), ("nobody", "rejected")] {
-        let shown = authority.certify_in_one(name).display().to_string();
+        let shown = authority.certify_in_one(name, &[]).display().to_string();
         java_user(&server.at, ("EXTERNAL", name, "", expected), [&trusted, &shown]).await;
     }
     for (audience, expected) in [("shop", "works"), ("bank", "rejected")] {
