@@ -36,7 +36,7 @@ pub struct Computation {
     answer: BatchBuilder,
 }
 
-/// The result of a step, for [`Node::finish_computation`].
+/// The result of a step, for [`crate::Node::finish_computation`].
 pub struct Computed {
     pub(crate) key: Key,
     topology: u32,
