@@ -1,4 +1,4 @@
-//! The protocols by the names used in configurations.
+//! The protocols by their names in configurations.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,27 +9,27 @@ use super::*;
 use crate::config::{HostPort, Position, Properties, Property, PropertyInfo, ProtocolConfig};
 use crate::{Protocol, ProtocolId, Version};
 
-/// Resolves the addresses that attributes name. Errors are texts for the operator.
+/// Resolves names in attributes. Errors are for the operator.
 pub trait Resolver {
-    /// Returns the addresses of the host with this name, for TCPPING.
+    /// Returns a host's addresses, for TCPPING.
     ///
     /// # Errors
     ///
-    /// If there are none.
+    /// Without any.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
-    /// Returns this host's address that a list of selectors matches, for FD_SOCK2's `bind_addr`.
+    /// Returns the own address that selectors match, for FD_SOCK2's `bind_addr`.
     ///
     /// # Errors
     ///
-    /// If no address matches.
+    /// Without a match.
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
 
-    /// Reads the key that all members of an encrypted cluster share.
+    /// Reads the shared key of an encrypted cluster.
     ///
     /// # Errors
     ///
-    /// If the key store cannot be read or has no such key, or if key stores are not read here.
+    /// Without a readable key store with this key.
     fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
         Err("key stores are not read here: set the protocol in the stack's file".to_owned())
     }
@@ -38,18 +38,18 @@ pub trait Resolver {
     ///
     /// # Errors
     ///
-    /// If there is none. The stack's own generator is none, because a peer can compute its sequence from its seed.
+    /// Without one; the stack's generator is predictable from its seed.
     fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
         Err("no source of unpredictable bytes is set".to_owned())
     }
 
-    /// Returns the ports that members may use, derived from the transport's; JGroups' default if unknown.
+    /// Returns the ports that members may use, by default JGroups'.
     fn ports(&self) -> RangeInclusive<u16> {
         7800..=7810
     }
 }
 
-/// Simulated hosts have names, but no interfaces to select from.
+/// Simulated hosts have no interfaces to select from.
 impl<F: FnMut(&str) -> Result<Vec<IpAddr>, String>> Resolver for F {
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
         self(name)
@@ -60,19 +60,19 @@ impl<F: FnMut(&str) -> Result<Vec<IpAddr>, String>> Resolver for F {
     }
 }
 
-/// An invalid value of an attribute.
+/// An attribute's invalid value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{protocol}: {what}")]
 pub struct ValueError {
     /// The protocol.
     pub protocol: String,
-    /// The description, with the attribute's name.
+    /// The description, with the attribute.
     pub what: String,
-    /// The position of the attribute.
+    /// The attribute's position.
     pub position: Position,
 }
 
-/// The attributes of a protocol from which its layer is built.
+/// A protocol's attributes.
 struct LayerBuilder<'c, 'r> {
     config: &'c ProtocolConfig,
     resolver: &'r mut dyn Resolver,
@@ -87,8 +87,7 @@ impl LayerBuilder<'_, '_> {
         self.fail(position, format!("attribute {name}: {why}"))
     }
 
-    /// Turns a failed check into an error at the named attribute, or at the protocol if the attribute is not
-    /// set.
+    /// The error is at the named attribute, or at the protocol if it is not set.
     fn check(&self, result: Result<(), (&str, String)>) -> Result<(), ValueError> {
         result.map_err(|(name, why)| self.fail_of(name, why))
     }
@@ -159,14 +158,14 @@ type Make = fn(&mut LayerBuilder<'_, '_>) -> Result<Box<dyn Protocol>, ValueErro
 pub struct Entry {
     /// The name without package.
     pub name: &'static str,
-    /// The properties that this layer uses itself.
+    /// The properties of this layer's own.
     pub properties: fn() -> Vec<PropertyInfo>,
     make: Make,
 }
 
 macro_rules! entries {
     ($($name:literal: [$($properties:ty),+] $make:expr;)+) => {
-        /// All protocols except the transports.
+        /// All protocols but transports.
         pub const ENTRIES: &[Entry] = &[$(Entry {
             name: $name,
             properties: || [$(<$properties as Properties>::list()),+].concat(),
@@ -264,7 +263,7 @@ entries! {
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
 }
 
-/// The transports' names. The edge configures their sockets.
+/// The transports' names. The edge configures sockets.
 pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("TCP", TransportKind::Tcp),
     ("TCP_NIO2", TransportKind::TcpNio2),
@@ -272,17 +271,17 @@ pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("SHARED_LOOPBACK", TransportKind::SharedLoopback),
 ];
 
-/// The attributes that the transport's layer reads. The edge or the channel reads the others.
+/// Attributes that the transport's layer reads. The edge or channel reads others.
 pub const TRANSPORT_ATTRIBUTES: &[&str] =
     &["bundler_type", "bundler.max_size", "who_has_cache_timeout", "rtt.enabled", "version"];
 
-/// Returns all names usable in configurations.
+/// Returns all protocols' names.
 pub fn names() -> BTreeSet<&'static str> {
     TRANSPORTS.iter().map(|(name, _)| *name).chain(ENTRIES.iter().map(|entry| entry.name)).collect()
 }
 
-/// Creates a layer. `None`: no such protocol, or a transport. Attributes unknown to the layer are ignored,
-/// because the configuration reader checks their names.
+/// Creates a layer; `None`: not one of these protocols. Unknown attributes are ignored, because the configuration
+/// reader checks names.
 pub fn layer(
     config: &ProtocolConfig,
     resolver: &mut dyn Resolver,
@@ -291,7 +290,7 @@ pub fn layer(
     Some((entry.make)(&mut LayerBuilder { config, resolver }))
 }
 
-/// Resolves all names, so that only the attributes themselves are checked.
+/// So that only the attributes themselves are checked.
 struct AnyAddress;
 
 impl Resolver for AnyAddress {
@@ -312,7 +311,7 @@ impl Resolver for AnyAddress {
     }
 }
 
-/// The source of random bytes of a layer that is checked and never sends.
+/// Of a layer that never sends.
 struct NoBytes;
 
 impl RandomBytes for NoBytes {
@@ -321,8 +320,7 @@ impl RandomBytes for NoBytes {
     }
 }
 
-/// Returns the errors of all values of a protocol, without looking up any name: of each attribute, or else of
-/// their combination.
+/// Returns the errors of each attribute, or else of their combination, without looking up names.
 pub fn value_errors(config: &ProtocolConfig) -> Vec<ValueError> {
     let error_of = |config: &ProtocolConfig| match transport(config) {
         Some(made) => made.err(),
@@ -336,17 +334,17 @@ pub fn value_errors(config: &ProtocolConfig) -> Vec<ValueError> {
     if errors.is_empty() { error_of(config).into_iter().collect() } else { errors }
 }
 
-/// Parses a layer's own settings, for callers that create the layer themselves.
+/// Parses a layer's settings, for callers that create it themselves.
 ///
 /// # Errors
 ///
-/// If a value does not fit its attribute.
+/// For an invalid value.
 pub fn properties<P: Properties + Default>(config: &ProtocolConfig) -> Result<P, ValueError> {
     let mut no_hosts = |_: &str| Ok(Vec::new());
     LayerBuilder { config, resolver: &mut no_hosts }.properties()
 }
 
-/// Returns the id under which a protocol stores its headers.
+/// Returns the id of a protocol's headers.
 pub fn id(name: &str) -> Option<ProtocolId> {
     let config =
         ProtocolConfig { name: name.to_owned(), attributes: Vec::new(), position: Position::default() };
@@ -358,7 +356,7 @@ pub fn id(name: &str) -> Option<ProtocolId> {
         .filter(|_| names().contains(name))
 }
 
-/// Creates the transport's layer and returns its version. `None`: the protocol is not a transport.
+/// Creates the transport's layer, with its version; `None`: no transport.
 pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version), ValueError>> {
     let (_, kind) = TRANSPORTS.iter().find(|(name, _)| *name == config.short_name())?;
     let mut layer = TransportLayerConfig::new(*kind);
@@ -409,7 +407,7 @@ mod tests {
         ProtocolConfig { name: name.to_owned(), attributes, position }
     }
 
-    /// A host with the loopback address, and with a key in each key store.
+    /// With a key in each key store.
     struct KeyedHost;
 
     impl Resolver for KeyedHost {
@@ -449,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Each setting with which JGroups' members would fail at each message is refused here with its place.
+    /// JGroups' members would fail at each message.
     #[test]
     fn sym_encrypt_refuses_settings_that_jgroups_cannot_use() {
         let error = |attributes: &[(&str, &str)]| {
@@ -527,7 +525,7 @@ mod tests {
         assert_eq!(error.position.line, 3);
     }
 
-    /// Returns the address on which FD_SOCK2 listens, on a host with one interface that selectors match.
+    /// FD_SOCK2's address on a host with one interface that selectors match.
     fn bound(attributes: &[(&str, &str)]) -> Result<String, ValueError> {
         struct Host;
         impl Resolver for Host {

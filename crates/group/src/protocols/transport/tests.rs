@@ -2,10 +2,10 @@ use super::*;
 use crate::harness::{member, phys, view};
 use crate::{Stack, StackSetup, Version, View};
 
-/// A member number and the port of its physical address.
+/// Member number, port.
 type Place = (u64, u16);
 
-/// Installs a view in the layers below it, and learns the members' addresses.
+/// Also learns the members' addresses.
 struct Viewer(Option<(View, Vec<Place>)>);
 
 impl Protocol for Viewer {
@@ -47,7 +47,7 @@ fn stack(n: u64, members: View, places: &[Place]) -> Stack {
     stack
 }
 
-/// Sends a message of member 2 for `dest` to member 1's address, where `first` receives it.
+/// From member 2, at member 1's address.
 fn receive_for(first: &mut Stack, dest: u64) {
     let mut second = stack(2, view(1, &[2, dest]), &[(dest, 1)]);
     second.handle_send(Time::ZERO, Message::bytes(Some(member(dest)), "hello"));
