@@ -1,4 +1,4 @@
-//! Known protocols and attributes: Consort's and JGroups'.
+//! Consort's and JGroups' protocols and attributes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use consort_group::protocols::{FragConfig, RateLimiterConfig, registry};
 
 use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
 
-/// An attribute that JGroups has and that has no effect in Consort, such as a thread pool's size.
+/// A JGroups attribute without effect in Consort, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IgnoredAttribute {
     /// The protocol.
@@ -18,11 +18,11 @@ pub struct IgnoredAttribute {
     pub attribute: String,
     /// Its place.
     pub position: Position,
-    /// Whether it has no effect in JGroups either.
+    /// Whether JGroups ignores it, too.
     pub is_deprecated: bool,
 }
 
-/// Attributes whose lack of effect changes a member's behaviour, so that the operator must know.
+/// Their lack of effect changes a member's behaviour, so the operator must know.
 const SIGNIFICANT: &[&str] = &[
     "after_creation_hook",
     "dns_address",
@@ -33,23 +33,22 @@ const SIGNIFICANT: &[&str] = &[
     "tls.sni_matchers",
 ];
 
-/// JGroups' own membership-change policy, which is Consort's default too.
+/// Consort's default, too.
 const DEFAULT_POLICY: &str = "GMS$DefaultMembershipPolicy";
 
 impl IgnoredAttribute {
-    /// Returns whether the operator must know that the attribute has no effect. Other attributes configure parts that
-    /// Consort does not have, such as thread pools.
+    /// Returns whether the operator must know about it. Others configure absent parts such as thread pools.
     pub fn is_significant(&self) -> bool {
         SIGNIFICANT.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
     }
 
-    /// Returns an alternative to the attribute, if there is one.
+    /// Returns an alternative.
     pub fn alternative(&self) -> Option<&'static str> {
         (self.attribute == "membership_change_policy")
             .then_some("Java classes are not supported: set a policy with ChannelBuilder::membership_policy")
     }
 
-    /// Returns the significant ones, or the others, as one line: `TCP.linger (tcp.xml:3:5), …`.
+    /// Returns the significant ones, or others, as `TCP.linger (tcp.xml:3:5), …`.
     pub fn line(all: &[Self], stack: &StackConfig, is_significant: bool) -> Option<String> {
         let lines = all.iter().filter(|one| one.is_significant() == is_significant).map(|one| {
             let place = format!("{}:{}", stack.file(one.position), one.position);
@@ -61,10 +60,10 @@ impl IgnoredAttribute {
     }
 }
 
-/// Attributes of a protocol by name; `true`: deprecated.
+/// `true`: deprecated.
 type Names = BTreeMap<&'static str, bool>;
 
-/// Protocol → attributes; `*` for those of all, `-` for the names of JGroups' other protocols.
+/// `*`: attributes of all; `-`: names of JGroups' other protocols.
 static KNOWN: LazyLock<BTreeMap<&'static str, Names>> = LazyLock::new(|| {
     let mut table: BTreeMap<&'static str, Names> = BTreeMap::new();
     let mut protocol = "*";
@@ -83,7 +82,6 @@ pub(crate) fn is_transport(protocol: &str) -> bool {
     registry::TRANSPORTS.iter().any(|(transport, _)| *transport == protocol)
 }
 
-/// Returns whether a known attribute of a protocol has an effect.
 fn is_used(protocol: &str, attribute: &str) -> bool {
     if is_transport(protocol) {
         let is_meant = protocol != "SHARED_LOOPBACK" || !UNUSED_WITHOUT_SOCKETS.contains(&attribute);
@@ -93,8 +91,7 @@ fn is_used(protocol: &str, attribute: &str) -> bool {
     entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
 }
 
-/// Returns the name among `names` that is most similar to `wrong`, if any is similar; among equals the last, which has the
-/// highest number.
+/// Among equals the last, which has the highest number.
 pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
     let (distance, Reverse(name)) = names
@@ -103,12 +100,12 @@ pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) ->
     (distance <= 2.max(wrong.chars().count() / 3)).then_some(name)
 }
 
-/// Checks the names of all protocols and attributes. Returns the known ones that have no effect.
+/// Checks all names and values. Returns known attributes without effect.
 ///
 /// # Errors
 ///
-/// All problems: unknown names, each with its place and the most similar known name, wrong values, and a wrong order of
-/// protocols. Names of hosts are not looked up, and addresses of the transport are not checked.
+/// All problems: unknown names, wrong values, and a wrong order, each with its place. Host names are not looked up,
+/// and transport addresses not checked.
 pub fn check(stack: &StackConfig) -> Result<Vec<IgnoredAttribute>, ConfigError> {
     let mut ignored = Vec::new();
     let mut problems = Vec::new();
@@ -176,7 +173,7 @@ fn check_protocol(
     }
 }
 
-/// Checks that `id` is the protocol's own number, under which all members read and write its headers.
+/// All members read and write the headers under the protocol's own number.
 fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position) -> Option<ConfigError> {
     let own = registry::id(protocol);
     if own.is_some_and(|own| value.trim().parse() == Ok(own.0)) {
@@ -187,7 +184,7 @@ fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position
     Some(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
 }
 
-/// Checks attributes that have no default.
+/// Attributes without default.
 fn check_required(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
         if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
@@ -197,7 +194,7 @@ fn check_required(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     }
 }
 
-/// Checks that each fragment of the layers above RATE_LIMITER fits into a period, as JGroups does.
+/// As JGroups: each fragment above RATE_LIMITER fits into a period.
 fn check_rate(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     let limiter = stack.protocols.iter().position(|protocol| protocol.short_name() == "RATE_LIMITER");
     let Some(at) = limiter else { return };
@@ -223,7 +220,7 @@ fn check_rate(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     }
 }
 
-/// Checks that exactly the first protocol is a transport.
+/// Exactly the first protocol is a transport.
 fn check_order(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     let names = registry::names();
     for (place, protocol) in stack.protocols.iter().enumerate() {
@@ -250,11 +247,10 @@ fn check_order(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     }
 }
 
-/// Attributes of SHARED_LOOPBACK that concern sockets, which it does not have.
+/// SHARED_LOOPBACK has no sockets.
 const UNUSED_WITHOUT_SOCKETS: &[&str] = &["bind_addr", "external_addr", "external_port", "port_range"];
 
-/// Attributes of transports that the transport's layer, the edge or the channel uses. Each transport has those of
-/// them that JGroups knows of it.
+/// Used transport attributes. A transport has those of them that JGroups knows of it.
 pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "accept_any_version",
     "bind_addr",
@@ -500,7 +496,7 @@ mod tests {
         }
     }
 
-    /// Each property of a layer can be written in a file, except for those of its newer variant.
+    /// Except for those of a newer variant.
     #[test]
     fn every_property_of_every_layer_is_known() {
         let mut unknown = Vec::new();
