@@ -1,4 +1,4 @@
-//! The keys of a request, and the response to each.
+//! The response to each key of a request.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use regex_lite::Regex;
 use super::{keys, layers};
 use crate::up_handler::UpHandlers;
 
-/// Bytes of a response after which further keys are ignored: a request can name the same key a thousand times.
+/// Further keys are ignored: a request can name one a thousand times.
 pub const ANSWER_LEN_MAX: usize = 1024 * 1024;
 
-/// Responds to requests from the state of the stack and the up handlers.
+/// Responds from the stack and up handlers.
 #[derive(Clone, Default)]
 pub struct Answerer {
     pub(crate) handlers: UpHandlers,
 }
 
 impl Answerer {
-    /// Returns the response to a request; `None` if it is for another cluster.
+    /// Returns the response; `None` for another cluster.
     pub fn answer(&self, stack: &mut Stack, now: Time, request: &str) -> Option<String> {
         let mut keys = Vec::new();
         for token in request.split_whitespace() {
@@ -57,7 +57,7 @@ impl Answerer {
         Some(text)
     }
 
-    /// Returns the keys of a request that may change the member.
+    /// Returns the keys that may change the member.
     pub fn changes(request: &str) -> Vec<&str> {
         request.split_whitespace().filter(|key| is_change(key)).collect()
     }
@@ -116,7 +116,7 @@ impl Answerer {
     }
 }
 
-/// Returns whether a key may change the member: any key but those known to only read.
+/// Any key not known to only read.
 fn is_change(key: &str) -> bool {
     let (word, rest) = key.split_once('=').unwrap_or((key, ""));
     match word {
