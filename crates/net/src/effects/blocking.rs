@@ -1,5 +1,4 @@
-//! Blocking work on the runtime's blocking threads, one job after the other: files (FILE_PING) and name look-ups
-//! (DNS_PING).
+//! Blocking work, one job after the other: files (FILE_PING) and names (DNS_PING).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -17,16 +16,15 @@ use tokio::task::JoinHandle;
 use super::Outcomes;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 
-/// Jobs that may be queued; a layer has one or two.
+/// A layer has one or two.
 const JOBS_MAX: usize = 256;
 
-/// Files that are read of a directory: one per member of the largest cluster, and stale ones.
+/// One per member of the largest cluster, and stale ones.
 const FILES_MAX: usize = 4096;
 
-/// Bytes that are read of one file, which has a line per member.
+/// A line per member.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
-/// A blocking job.
 pub(super) enum Job {
     Read { directory: String, ending: &'static str },
     Write { directory: String, name: String, content: String },
@@ -34,7 +32,6 @@ pub(super) enum Job {
     LookUp { name: String },
 }
 
-/// The queue of jobs.
 pub(super) struct Jobs {
     waiting: VecDeque<(Token, Job)>,
     running: Option<Running>,
@@ -83,8 +80,7 @@ impl Jobs {
         }
     }
 
-    /// Drops jobs without lasting effect, because their results have no receiver any more. Changes of files are still
-    /// made.
+    /// Only jobs that change files are still done.
     pub(super) fn begin_close(&mut self) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
         self.running.take_if(|running| running.changes_nothing);
@@ -147,7 +143,6 @@ fn remove(directory: &Path, name: &str) -> io::Result<()> {
     }
 }
 
-/// Returns all addresses of a name, sorted.
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     let found = (name, 0).to_socket_addrs();
     let found = found.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
@@ -157,8 +152,7 @@ fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(all)
 }
 
-/// Returns the path of a file in this directory. A name that leads elsewhere is an error, because names contain
-/// members' own names.
+/// A name that leads elsewhere is an error, because it contains members' names.
 fn plain(directory: &Path, name: &str) -> io::Result<PathBuf> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
     if is_plain {
