@@ -249,10 +249,8 @@ fn make(
 }
 
 struct TransportResolver {
-    /// The transport's.
     own: Option<IpAddr>,
     ip_version: IpVersion,
-    /// The transport's.
     ports: RangeInclusive<u16>,
 }
 
@@ -295,7 +293,7 @@ fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     Ok(all)
 }
 
-/// From the standard library's hash keys.
+/// The standard library's hash keys are random.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -320,7 +318,6 @@ mod tests {
         make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None)
     }
 
-    /// Of FD_SOCK2.
     fn listening(transport: &str, bind: &str) -> Result<String, ConnectError> {
         let mut out = ProbeOut::default();
         made(transport, bind)?.layers[1].probe(&mut out);

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use consort_group::Address;
 
-/// With the panic's text.
+/// The text is the panic's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the application panicked: {0}")]
 pub(crate) struct ApplicationPanic(pub(crate) String);

@@ -171,7 +171,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Capacity is reserved. With RSVP, returns the acknowledgement.
+    /// Capacity is reserved. Returns the acknowledgement of RSVP.
     fn submit_reserved(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
         let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
@@ -281,7 +281,7 @@ impl Channel {
     }
 }
 
-/// Its ticket is returned on drop.
+/// A drop returns the ticket.
 struct Acknowledgement<'a> {
     shared: &'a Shared,
     ticket: u32,
@@ -311,14 +311,14 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// On the driver's task.
+/// The driver's task calls it.
 pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,
     handlers: UpHandlers,
-    /// Handlers may send.
+    /// Handlers may send from the first view on.
     has_view: bool,
-    /// To the stack, in this cycle.
+    /// The bytes passed to the stack in this cycle.
     handed: BTreeMap<Option<Address>, u64>,
     book_changes: u64,
 }
@@ -381,7 +381,7 @@ impl Upcalls {
     }
 }
 
-/// For multicasts, to any member.
+/// A multicast counts any member's queue.
 fn is_half_full(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
     let shared = stack.shared();
     let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_half_full(peer));
@@ -467,7 +467,7 @@ mod tests {
     /// No test takes a tenth of it.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// So that nothing is acknowledged.
+    /// It returns no credits.
     #[derive(Default)]
     struct RecordingReceiver(Mutex<Vec<Delivery>>);
 

@@ -59,7 +59,7 @@ const MERGED_MESSAGES_MAX: usize = 1_024;
 /// Longest batch to merge: moving so few messages costs no more than a call.
 const MERGED_BATCH_MAX: usize = 16;
 
-/// Delivered one after the other.
+/// A lane's batches are delivered one after the other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Lane {
     /// Concurrent calls for two senders would break it.
@@ -69,7 +69,7 @@ enum Lane {
 }
 
 impl Lane {
-    /// `None`: delivered at once.
+    /// Returns `None` for a batch that is delivered at once.
     fn for_batch(batch: &MessageBatch) -> Option<Self> {
         if batch.is_totally_ordered() {
             return Some(Self::TotalOrder);
@@ -79,7 +79,7 @@ impl Lane {
     }
 }
 
-/// In the stack's order.
+/// The order is the stack's.
 type Ordinal = u64;
 
 #[derive(Debug)]
@@ -89,10 +89,9 @@ pub(crate) enum Notice {
     StateRequested {
         token: u64,
     },
-    /// At this point.
     SetState {
         state: Option<Bytes>,
-        /// When the receiver has taken it.
+        /// Completes when the receiver has taken the state.
         set: oneshot::Sender<Result<(), ApplicationPanic>>,
     },
 }
@@ -100,11 +99,11 @@ pub(crate) enum Notice {
 #[derive(Default)]
 struct PendingBatches {
     next: Ordinal,
-    /// Passed to tasks and not consumed.
+    /// Batches that tasks have and the receiver has not consumed.
     unfinished: BTreeSet<Ordinal>,
-    /// While a task serves the lane.
+    /// A lane is present while a task serves it.
     lanes: BTreeMap<Lane, Vec<(Ordinal, MessageBatch)>>,
-    /// While a task serves them.
+    /// Present while a task serves the notices.
     notices: Option<VecDeque<(Ordinal, Notice)>>,
     /// While a state is set: later messages must not come before it.
     behind_state: Option<VecDeque<MessageBatch>>,

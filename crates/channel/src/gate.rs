@@ -14,16 +14,15 @@ use tokio::sync::Notify;
 /// Counted at least, so that a flood of empty messages waits, too.
 const MESSAGE_BYTES_MIN: u64 = 64;
 
-/// `None`: multicasts.
+/// `None` is multicasts.
 type Dest = Option<Address>;
 
 #[derive(Default, Debug)]
 struct DestinationQueue {
-    /// Not yet passed to the stack.
+    /// The bytes not yet passed to the stack.
     submitted: u64,
-    /// In the stack.
+    /// The bytes in the stack.
     held: u64,
-    /// The edge's.
     is_half_full: bool,
 }
 
@@ -42,7 +41,7 @@ struct DestinationQueues {
     queues: BTreeMap<Dest, DestinationQueue>,
     limit_unicast: Option<u64>,
     limit_multicast: Option<u64>,
-    /// That the edge's queue takes at once.
+    /// The bytes that the edge's queue takes at once.
     burst: u64,
     is_closed: bool,
 }
@@ -106,12 +105,12 @@ impl Gate {
         GateState::Open
     }
 
-    /// Even beyond the limit.
+    /// Reserves capacity even beyond the limit.
     pub(crate) fn force(&self, dest: &Dest, bytes: u64) {
         self.lock().queues.entry(dest.clone()).or_default().submitted += bytes;
     }
 
-    /// For a small message.
+    /// Answers for a small message.
     pub(crate) fn is_open(&self, dest: Option<&Address>) -> bool {
         let state = self.lock();
         let limit = if dest.is_none() { state.limit_multicast } else { state.limit_unicast };
@@ -121,7 +120,6 @@ impl Gate {
         !state.is_closed && state.queues.get(&dest.cloned()).is_none_or(has_room)
     }
 
-    /// That the edge's queue takes.
     pub(crate) fn burst_bytes(&self) -> u64 {
         self.lock().burst
     }
@@ -174,7 +172,6 @@ impl Gate {
         }
     }
 
-    /// Wakes all waiting senders.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_waiters();
@@ -192,7 +189,6 @@ mod tests {
 
     use super::*;
 
-    /// Holds nothing.
     struct Bottom;
 
     impl Protocol for Bottom {

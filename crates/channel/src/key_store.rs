@@ -9,7 +9,7 @@ use consort_keystore::{Limits, StoreType};
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
-/// SYM_ENCRYPT's. The error names the file.
+/// The error names the file.
 pub(crate) fn secret_key(config: &SymEncryptConfig) -> Result<SecretKey, String> {
     let name = config.keystore_name.trim();
     let fail = |error: &dyn std::fmt::Display| format!("cannot read a key from `{name}`: {error}");

@@ -29,13 +29,12 @@ pub(crate) struct PendingCallers {
     pub(crate) connected: Option<oneshot::Sender<Result<(), String>>>,
     pub(crate) disconnected: Vec<oneshot::Sender<()>>,
     pub(crate) state: Option<oneshot::Sender<Result<IncomingState, StateError>>>,
-    /// Per acknowledgement.
     pub(crate) tickets: BTreeMap<u32, oneshot::Sender<bool>>,
 }
 
 pub(crate) struct IncomingState {
     pub(crate) state: Option<Bytes>,
-    /// When the receiver has taken it.
+    /// Completes when the receiver has taken the state.
     pub(crate) is_set: oneshot::Receiver<Result<(), ApplicationPanic>>,
 }
 

@@ -165,7 +165,7 @@ impl std::fmt::Debug for SendCapacity<'_> {
     }
 }
 
-/// In the order of asking.
+/// Handlers are asked in this order.
 #[derive(Clone, Default)]
 pub(crate) struct UpHandlers(Vec<Arc<dyn UpHandler>>);
 

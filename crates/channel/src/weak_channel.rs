@@ -61,7 +61,7 @@ impl WeakChannel {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).member(address)
     }
 
-    /// Without waiting: responses must not wait behind requests.
+    /// Never waits, because responses must not wait behind requests.
     pub(crate) fn submit(&self, message: Message) {
         self.shared.gate.force(&message.dest, weight(message.length()));
         // After the channel is closed, no caller waits for a response.

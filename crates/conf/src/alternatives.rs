@@ -1,6 +1,6 @@
 //! Alternatives to JGroups' protocols that Consort lacks.
 
-/// With addresses in a cloud provider's store.
+/// They keep addresses in a cloud provider's store.
 const CLOUD_DISCOVERIES: &[&str] = &[
     "AWS_PING",
     "AZURE_PING",
@@ -36,7 +36,7 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];
 
-/// The continuation of an error.
+/// Continues an error's text.
 pub(crate) fn alternative(protocol: &str) -> String {
     if CLOUD_DISCOVERIES.contains(&protocol) {
         return "; it finds members through a store of a cloud provider: use DNS_PING, TCPPING, or FILE_PING in a \

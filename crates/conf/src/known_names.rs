@@ -33,7 +33,7 @@ const SIGNIFICANT: &[&str] = &[
     "tls.sni_matchers",
 ];
 
-/// Consort's default, too.
+/// It is also Consort's default.
 const DEFAULT_POLICY: &str = "GMS$DefaultMembershipPolicy";
 
 impl IgnoredAttribute {
@@ -60,7 +60,7 @@ impl IgnoredAttribute {
     }
 }
 
-/// `true`: deprecated.
+/// `true` is a deprecated attribute.
 type Names = BTreeMap<&'static str, bool>;
 
 /// `*`: attributes of all; `-`: names of JGroups' other protocols.
@@ -184,7 +184,7 @@ fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position
     Some(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
 }
 
-/// Attributes without default.
+/// Some attributes have no default.
 fn check_required(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
         if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
@@ -496,7 +496,7 @@ mod tests {
         }
     }
 
-    /// Except for those of a newer variant.
+    /// The properties of newer variants are excepted.
     #[test]
     fn every_property_of_every_layer_is_known() {
         let mut unknown = Vec::new();

@@ -128,7 +128,7 @@ struct StackReader<'v> {
 }
 
 impl StackReader<'_> {
-    /// `number`: in positions.
+    /// `number` is the file's in positions.
     fn file(&mut self, number: u16, text: &str, directory: Option<&Path>, depth: usize) {
         let source = self.config.file(Position { file: number, ..Position::default() }).to_owned();
         for element in read(&source, number, text, self.variables, &mut self.problems) {
@@ -203,7 +203,7 @@ fn file(
 mod tests {
     use super::*;
 
-    /// S001-2, S000-51: also JGroups' own files.
+    /// S001-2, S000-51
     #[test]
     fn every_stock_stack_loads() {
         for (name, _) in STOCK {
@@ -225,7 +225,7 @@ mod tests {
         );
     }
 
-    /// As JGroups 5.5.7.
+    /// JGroups 5.5.7 has the same values.
     #[test]
     fn system_properties_count_where_the_file_is_silent_and_always_for_the_transports_bind_addr() {
         let variables = Variables::new()
@@ -290,7 +290,7 @@ mod tests {
         assert!(error.unwrap_err().to_string().starts_with("my.xml:2:1: cannot read x.xml"));
     }
 
-    /// Removed on drop.
+    /// A drop removes the files.
     struct Files(PathBuf);
 
     impl Files {

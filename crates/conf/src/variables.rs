@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 /// Nested defaults; usual files have one level. A file could exhaust the stack.
 const NESTED_MAX: usize = 16;
 
-/// Of a variable without value and default.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unset {
     IsError,
@@ -148,7 +147,7 @@ mod tests {
         }
     }
 
-    /// As JGroups 5.5.7.
+    /// JGroups 5.5.7 gives the same values.
     #[test]
     fn an_attribute_of_unset_variables_keeps_its_default() {
         let variables = Variables::new().with("b", "2");

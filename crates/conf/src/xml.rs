@@ -9,7 +9,7 @@ use quick_xml::events::{BytesStart, Event};
 use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
 use crate::variables::Variables;
 
-/// The longest stack has a tenth of it.
+/// The longest stack has a tenth of them.
 pub(crate) const ELEMENTS_MAX: usize = 1_000;
 
 /// An attribute's name, value and place.
@@ -27,9 +27,9 @@ pub(crate) enum Element {
 
 pub(crate) struct Source<'t> {
     pub(crate) name: &'t str,
-    /// In positions.
+    /// The file's number in positions.
     pub(crate) file: u16,
-    /// With the offsets of `original`.
+    /// Offsets are those of `original`.
     pub(crate) text: &'t str,
     pub(crate) original: &'t str,
     pub(crate) variables: &'t Variables,
@@ -51,7 +51,7 @@ impl Source<'_> {
         self.fault(offset, Fault::Structure(what.into()))
     }
 
-    /// Between elements, blanks and comments are allowed.
+    /// Blanks and comments may be between elements.
     pub(crate) fn next<'x>(&self, reader: &mut Reader<&'x [u8]>) -> Result<(usize, Event<'x>), ConfigError> {
         let at = reader.buffer_position() as usize;
         let event = reader.read_event().map_err(|error| {
@@ -197,7 +197,7 @@ fn end_of_comment(bytes: &[u8], start: usize) -> Option<usize> {
     first_end
 }
 
-/// `file`: in positions.
+/// `file` is the file's number in positions.
 pub(crate) fn read(
     name: &str,
     file: u16,

@@ -11,7 +11,6 @@ use crate::{
     ViewId,
 };
 
-/// Members order by number.
 pub(crate) fn member(n: u64) -> Address {
     Address::Uuid(Uuid { most: n, least: n })
 }
@@ -160,7 +159,7 @@ impl Harness {
         Self::with_layers(1, vec![Box::new(protocol)])
     }
 
-    /// Layers, bottom first, as member `n`.
+    /// The layers come bottom first; the member is number `n`.
     pub(crate) fn with_layers(n: u64, layers: Vec<Box<dyn Protocol>>) -> Self {
         let seen = Arc::new(Mutex::new(BottomRecord::default()));
         let injected = Arc::new(Mutex::new(Vec::new()));
@@ -185,7 +184,6 @@ impl Harness {
         self.up_batch(vec![message])
     }
 
-    /// In one batch as far as they agree.
     pub(crate) fn up_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         let before = std::mem::replace(&mut self.seen.lock().unwrap().down, messages);
         self.stack.operation(self.now, "BOTTOM", "release", &[]);

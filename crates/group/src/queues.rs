@@ -10,7 +10,7 @@ pub(crate) enum Item {
     Event(Event),
 }
 
-/// Emptied vectors kept for reuse, a few sweeps' worth.
+/// Emptied vectors are kept for a few sweeps.
 const SPARE_MAX: usize = 32;
 const SPARE_ROOM_MAX: usize = 4_096;
 
@@ -51,7 +51,7 @@ impl Inboxes {
         self.count += 1;
     }
 
-    /// At the end if the inbox is shorter.
+    /// Inserts at the end if the inbox is shorter.
     pub(crate) fn insert(&mut self, layer: usize, at: usize, item: Item) {
         let inbox = &mut self.all[layer];
         inbox.insert(at.min(inbox.len()), item);
@@ -142,7 +142,6 @@ impl Queues {
         }
     }
 
-    /// Joins the last batch.
     pub(crate) fn push_down_message(&mut self, to: usize, message: Message) {
         let is_sealed =
             self.sealed_down.is_some_and(|(sealed, at)| sealed == to && self.down.len_of(to) == Some(at));

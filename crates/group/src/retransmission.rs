@@ -9,7 +9,7 @@ use crate::{
     SeqnoList, StackCount, TimerKey,
 };
 
-/// The check for gaps, each `xmit_interval`.
+/// The timer fires each `xmit_interval`.
 pub(crate) const TICK: TimerKey = TimerKey(1);
 
 pub(crate) const FIRST_REQUEST: TimerKey = TimerKey(2);
@@ -59,7 +59,6 @@ impl XmitCounts {
     }
 }
 
-/// Messages that wait for room in a fixed window.
 #[derive(Default, Debug)]
 pub(crate) struct WaitingMessages {
     messages: VecDeque<Message>,
@@ -146,7 +145,7 @@ pub(crate) fn xmit_request(
         .with_header(id, header)
 }
 
-/// At most the limit for one request.
+/// Returns at most one request's limit.
 pub(crate) fn requested_seqnos(request: &Message) -> impl Iterator<Item = u64> + '_ {
     let list = match &request.payload {
         Payload::Object(object) => match &**object {

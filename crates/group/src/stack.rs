@@ -517,7 +517,7 @@ mod tests {
         }
     }
 
-    /// Answers each batch and keeps every second message.
+    /// It keeps every second message.
     struct Echo;
 
     impl Protocol for Echo {
@@ -539,7 +539,7 @@ mod tests {
         }
     }
 
-    /// Rearms its timer without an interval.
+    /// The timer has no interval.
     struct Restless(u32);
 
     impl Protocol for Restless {

@@ -22,7 +22,6 @@ pub(crate) type Gaps = fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Insertion {
     New,
-    /// Present or delivered.
     Duplicate,
     Beyond,
 }
@@ -31,7 +30,7 @@ pub(crate) enum Insertion {
 enum Slot {
     Missing,
     Waiting(Box<Message>),
-    /// OOB, delivered on arrival.
+    /// An OOB message that was delivered on arrival.
     Delivered,
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct ReceiveWindow {
     delivered: u64,
     /// Slot 0 is `delivered + 1`. The last slot is never `Missing`.
     slots: VecDeque<Slot>,
-    /// Counted from `delivered`.
+    /// The count begins after `delivered`.
     capacity: usize,
     /// Gaps up to here existed in an earlier round.
     requestable_up_to: u64,
@@ -226,7 +225,6 @@ impl SendWindow {
         self.messages.get(usize::try_from(at).ok()?)
     }
 
-    /// Returns whether any was removed.
     pub(crate) fn purge(&mut self, seqno: u64) -> bool {
         let count = seqno.min(self.highest_sent()).saturating_sub(self.low);
         self.messages.drain(..count as usize);

@@ -62,20 +62,16 @@ impl IpVersion {
 
 #[derive(Clone, Debug)]
 enum Selector {
-    /// Must match whole.
     InterfacePattern(Regex),
-    /// Must match whole.
     AddressPattern(Regex),
-    /// Must match whole.
     HostPattern(Regex),
     Global,
     SiteLocal,
     LinkLocal,
     NonLoopback,
     Loopback,
-    /// Perhaps a wildcard.
     Literal(IpAddr),
-    /// An interface's, else a host's.
+    /// The name of an interface, else of a host.
     Name(String),
 }
 
@@ -185,7 +181,7 @@ impl HostNames for SystemNames {
     }
 }
 
-/// Except in braces and brackets of a pattern.
+/// Commas in braces and brackets of a pattern do not split.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     text.split(move |letter: char| {
@@ -263,7 +259,6 @@ impl Selector {
     }
 }
 
-/// IPv4 first.
 fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) -> bool) -> Option<Interface> {
     let mut fitting = all.iter().filter(|one| version.allows(one.ip) && fits(one));
     let first = fitting.next()?;
@@ -289,7 +284,7 @@ fn is_site_local(ip: IpAddr) -> bool {
     }
 }
 
-/// 169.254/16 and fe80::/10.
+/// The networks are 169.254/16 and fe80::/10.
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

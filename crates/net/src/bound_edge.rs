@@ -68,12 +68,12 @@ impl BoundEdge {
         }
     }
 
-    /// For layers with own sockets.
+    /// Layers with sockets of their own use them.
     pub(crate) fn effect_link_settings(&self) -> LinkSettings {
         self.effect_links.clone()
     }
 
-    /// With the current runtime.
+    /// Registers the sockets with the current runtime.
     pub(crate) fn open(self, signals: &Arc<Signals>) -> io::Result<Box<dyn Edge>> {
         Ok(match self.bound {
             Bound::Tcp(bound) => Box::new(bound.open(signals)?),

@@ -41,7 +41,7 @@ mod tests {
 
     const WAITING_MAX: u32 = 4_096;
 
-    /// Of waiting connections (Linux).
+    /// Linux limits waiting connections.
     fn allowed() -> usize {
         let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         allowed.trim().parse().unwrap()

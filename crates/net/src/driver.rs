@@ -28,10 +28,9 @@ use crate::stats::EdgeStats;
 /// They fill packets well, and delay a heartbeat by about 1 ms.
 const COMMANDS_PER_CYCLE: usize = 1024;
 
-/// As many as commands.
 const MESSAGES_PER_CYCLE: usize = COMMANDS_PER_CYCLE;
 
-/// While an application or effect produces input.
+/// The stack runs again while an application or effect produces input.
 const ROUNDS_PER_CYCLE: usize = 8;
 
 /// For connections to end and files to be written.
@@ -279,7 +278,7 @@ impl DriverHandle {
 enum Phase {
     New,
     Running,
-    /// Until then queued packets are sent.
+    /// Queued packets are sent until this time.
     Closing(Time),
 }
 
@@ -295,10 +294,8 @@ struct DriverTask {
     commands: VecDeque<Command>,
     ready: Vec<Key>,
     sleep: Pin<Box<Sleep>>,
-    /// Of `sleep`.
     armed: Option<Time>,
     phase: Phase,
-    /// The edge's.
     view: Option<ViewId>,
     /// Its drop completes [`DriverHandle::closed`].
     _done: watch::Sender<bool>,
@@ -356,7 +353,7 @@ impl Drop for DriverTask {
 }
 
 impl DriverTask {
-    /// Whether input is left.
+    /// Returns whether input is left.
     fn cycle(&mut self, now: Time) -> bool {
         self.receive(now);
         let mut has_more = self.take_commands(now);
@@ -408,7 +405,7 @@ impl DriverTask {
         }
     }
 
-    /// Whether it had a deadline that passed.
+    /// Returns whether the deadline had passed.
     fn fire_timer_of_app(&mut self, now: Time) -> bool {
         let instant = self.clock.instant(now);
         let is_due = self.app.poll_timeout().is_some_and(|at| at <= instant);
@@ -418,7 +415,7 @@ impl DriverTask {
         is_due
     }
 
-    /// Again while an application or effect produces input.
+    /// Runs again while an application or effect produces input.
     fn work(&mut self, now: Time) -> bool {
         let Self { stack, effects, app, .. } = self;
         let mut messages_left = MESSAGES_PER_CYCLE;
@@ -451,7 +448,7 @@ impl DriverTask {
         true
     }
 
-    /// The edge then closes connections to others.
+    /// The edge then closes connections to other peers.
     fn pass_view_to_edge(&mut self, now: Time) {
         let shared = self.stack.shared();
         let Some(view) = &shared.view else { return };
@@ -529,7 +526,7 @@ impl DriverTask {
         has_more
     }
 
-    /// Whether the next deadline has passed.
+    /// Returns whether the next deadline has passed.
     fn arm(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         let own = match self.phase {
             Phase::Closing(until) => Some(until),

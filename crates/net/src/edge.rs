@@ -12,31 +12,27 @@ use crate::bind_error::BindError;
 use crate::config::TransportConfig;
 use crate::stats::EdgeStats;
 
-/// With the sender's address.
 pub(crate) type Inbound<'a> = &'a mut dyn FnMut(PhysAddr, Bytes);
 
 /// Nothing blocks: a socket is polled when its waker has named it.
 pub(crate) trait Edge: Send {
-    /// Its waker named it.
     fn service(&mut self, now: Time, index: u32, inbound: Inbound<'_>);
     /// Those that stopped with input left. Returns whether there are more.
     fn service_again(&mut self, now: Time, inbound: Inbound<'_>) -> bool;
     fn send(&mut self, now: Time, transmit: Transmit);
-    /// As far as the sockets take them.
+    /// Writes as much as the sockets take.
     fn flush(&mut self, now: Time, inbound: Inbound<'_>);
     fn poll_timeout(&self) -> Option<Time>;
-    /// Of connections and attempts.
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
     /// Of a new view; `None` while some are unknown.
     fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
-    /// Closes connections to others.
+    /// Closes connections to other peers.
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]);
     fn begin_close(&mut self, now: Time);
     fn is_closed(&mut self) -> bool;
     fn stats(&self) -> EdgeStats;
-    /// Faults by cause.
+    /// Returns faults by cause.
     fn warnings(&self) -> Vec<(&'static str, u64)>;
-    /// With an open connection.
     fn peers(&self) -> Vec<PhysAddr>;
     /// The caller should stop producing: more would soon be dropped. A source becomes ready when that ends.
     fn is_half_full(&self, peer: PhysAddr) -> bool;

@@ -7,10 +7,10 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_group::PhysAddr;
 
-/// In bytes, 16 MiB: a generous socket buffer.
+/// 16 MiB, the size of a generous socket buffer.
 pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Counted beside a packet's bytes.
+/// A packet counts these bytes beside its own.
 const PACKET_OVERHEAD: usize = 64;
 
 #[derive(Default)]
@@ -30,7 +30,6 @@ impl Waiting {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
-    /// By the full queue.
     pub(crate) dropped: u64,
     pub(crate) is_half_full: bool,
 }
@@ -45,7 +44,6 @@ impl Inbox {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the first packet in an empty queue.
     pub(crate) fn set_waker(&self, waker: Option<Waker>) {
         self.lock().waker = waker;
     }
@@ -72,7 +70,7 @@ impl Inbox {
         Pushed { dropped, is_half_full }
     }
 
-    /// Whether more are left.
+    /// Returns whether packets are left.
     pub(crate) fn take(&self, count: usize, into: &mut Vec<(PhysAddr, Bytes)>) -> bool {
         let mut waiting = self.lock();
         let count = waiting.packets.len().min(count);
@@ -129,7 +127,6 @@ mod tests {
         }
     }
 
-    /// 1 MB packets; a sender has asked twice.
     fn half_full_inbox() -> (Inbox, Arc<Count>) {
         let (inbox, count) = (Inbox::default(), Arc::<Count>::default());
         let waker = Waker::from(count.clone());

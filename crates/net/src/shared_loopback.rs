@@ -18,19 +18,19 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
 use crate::warnings::RateLimitedWarnings;
 
-/// Per cycle, so that timers are not starved.
+/// The bound per cycle keeps timers from starving.
 const PACKETS_PER_CYCLE: usize = 256;
 
 type Network = (IpAddr, u16);
 
-/// Of all networks.
+/// The members of all networks of the process.
 static MEMBERS: Mutex<BTreeMap<(Network, u16), Arc<Inbox>>> = Mutex::new(BTreeMap::new());
 
 fn members() -> MutexGuard<'static, BTreeMap<(Network, u16), Arc<Inbox>>> {
     MEMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes no packets yet.
+/// The member takes no packets yet.
 pub(crate) struct BoundShared {
     network: Network,
     port: u16,
@@ -88,7 +88,7 @@ fn own(port: u16) -> PhysAddr {
 pub(crate) struct SharedEdge {
     bound: BoundShared,
     waker: Waker,
-    /// At the last send or check.
+    /// As of the last send or check.
     half_full: Vec<(u16, Arc<Inbox>)>,
     has_more: bool,
     taken: Vec<(PhysAddr, Bytes)>,

@@ -60,7 +60,7 @@ impl std::fmt::Debug for SubmitError {
     }
 }
 
-/// A source: its owner, and its number there.
+/// The owner of a source, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(crate) owner: Owner,
@@ -70,9 +70,7 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Owner {
     Edge,
-    /// A layer's connections.
     EffectLinks(u16),
-    /// A layer's multicast group.
     EffectGroup(u16),
     Jobs,
 }
@@ -82,7 +80,7 @@ struct Inner {
     commands: Vec<Command>,
     ready: Vec<Key>,
     driver: Option<Waker>,
-    /// Since the driver's last cycle.
+    /// The flag holds since the driver's last cycle.
     is_notified: bool,
     is_closing: bool,
     is_gone: bool,
@@ -110,7 +108,7 @@ impl Signals {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// However many are queued: callers bound them.
+    /// The queue is not bounded here, because callers bound their commands.
     pub(crate) fn push(&self, command: Command) -> Result<(), SubmitError> {
         let mut inner = self.lock();
         if inner.is_closing || inner.is_gone {
@@ -200,7 +198,7 @@ impl Signals {
         inner.is_closing
     }
 
-    /// The driver has ended. Returns the commands left.
+    /// The driver has ended; returns the commands left.
     pub(crate) fn retire(&self) -> Vec<Command> {
         let mut inner = self.lock();
         inner.is_gone = true;

@@ -36,7 +36,7 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
-/// Until either side closes.
+/// Returns when either side closes.
 pub(crate) async fn serve(
     stream: TcpStream,
     client: Client,

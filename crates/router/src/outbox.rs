@@ -18,11 +18,11 @@ const WAITING_BYTES_MAX: usize = 8 * WAITING_BYTES_WANTED;
 /// For all clients: those that do not read must not exhaust the host's memory.
 pub(crate) const WAITING_ALL_MAX: usize = 512 * 1024 * 1024;
 
-/// Counted beside a frame's own bytes.
+/// A frame counts these bytes beside its own.
 const FRAME_COST: usize = 128;
 
 pub(crate) struct Outbox {
-    /// Bounded in bytes by [`Outbox::push`].
+    /// [`Outbox::push`] bounds the bytes.
     frames: mpsc::UnboundedSender<Bytes>,
     waiting: watch::Sender<Waiting>,
 }
@@ -30,9 +30,9 @@ pub(crate) struct Outbox {
 #[derive(Clone, Copy)]
 struct Waiting {
     bytes: usize,
-    /// Or its queue was empty.
+    /// The time of the last read or empty queue.
     read_at: Instant,
-    /// Senders do not wait for it.
+    /// Senders do not wait for a stalled client.
     is_stalled: bool,
 }
 
@@ -78,7 +78,7 @@ impl Outbox {
         });
     }
 
-    /// Before more is sent; usually `None`.
+    /// Usually returns `None`.
     pub(crate) fn capacity_wait(&self) -> Option<CapacityWait> {
         let Waiting { bytes, is_stalled, .. } = *self.waiting.borrow();
         (bytes > WAITING_BYTES_WANTED && !is_stalled).then(|| CapacityWait(self.waiting.clone()))

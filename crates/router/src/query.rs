@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::routes::own_group_name;
 
-/// In bytes: ten thousand members of a group.
+/// Ten thousand members of a group fit into these bytes.
 const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
 
 const GROUPS_MAX: usize = 10_000;

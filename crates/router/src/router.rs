@@ -161,7 +161,7 @@ async fn serve(
     connection::serve(stream, client, &shared, outgoing, is_ending).await;
 }
 
-/// Removed on drop, however the connection ends.
+/// A drop removes the client, however its connection ends.
 struct Admitted {
     client: Client,
     shared: Arc<Shared>,
@@ -193,7 +193,7 @@ mod tests {
         bytes
     }
 
-    /// Otherwise the connection is closed.
+    /// A connection that does not answer is closed.
     async fn is_answered(client: &mut TcpStream) -> bool {
         let asked = client.write_all(&heartbeat()).await.is_ok();
         let mut answer = BytesMut::new();

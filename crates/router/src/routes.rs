@@ -23,7 +23,7 @@ const REGISTRATION_LEN_MAX: usize = 4096;
 /// Members of a group: one query's response holds them.
 pub const GROUP_MEMBERS_MAX: usize = wire::PING_DATA_MAX;
 
-/// Of group names in responses for all groups.
+/// Begins group names in responses for all groups.
 const OF_ALL: &str = "<<all-groups>>:";
 
 /// A connection's number, never reused.
@@ -195,7 +195,7 @@ impl Routes {
         Ok(Routed::Registered { group, member: name })
     }
 
-    /// Only if registered through this connection.
+    /// Requires the connection of the registration.
     fn unregister(&mut self, group: &Arc<str>, address: &Address, from: Client) -> Option<String> {
         let members = self.groups.get_mut(group)?;
         members.get(address).filter(|member| member.client == from)?;
@@ -297,7 +297,7 @@ mod tests {
         wire::decode_gossip(&answer.frame).unwrap().members.into_iter().map(|data| data.sender).collect()
     }
 
-    /// Same frames, same bytes.
+    /// The same frames get the same bytes.
     #[test]
     fn a_session_of_gossip_router_is_answered_byte_by_byte() {
         let line = |name: &str| {

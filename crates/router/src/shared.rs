@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::outbox::{CapacityWait, Outbox, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes};
 
-/// Further ones are refused. A member has one.
+/// A member has one connection; further ones are refused.
 const CONNECTIONS_MAX: usize = 10_000;
 
 /// Of incomplete frames longer than a read. A connection waits for the capacity for all of a further one.
@@ -25,7 +25,7 @@ pub(crate) const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) connections: usize,
-    /// Of a complete frame.
+    /// A frame must be complete within this time.
     pub(crate) frame_time: Duration,
 }
 
@@ -47,11 +47,10 @@ pub(crate) struct Shared {
 struct State {
     routes: Routes,
     outboxes: HashMap<Client, Outbox>,
-    /// In all outboxes, with removed clients' last frames.
+    /// The sum includes removed clients' last frames.
     waiting: usize,
-    /// Of the frame being routed.
     deliveries: Vec<Delivery>,
-    /// Their clients do not read.
+    /// Clients did not read these frames.
     dropped: u64,
 }
 
@@ -86,20 +85,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rate-limited per cause.
+    /// The log is rate-limited per cause.
     pub(crate) fn warn(&self, cause: &'static str, detail: impl FnOnce() -> String) {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         warnings.count(self.clock.now(), cause, detail);
     }
 
-    /// Returns its frames.
     pub(crate) fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {
         let (outbox, outgoing) = Outbox::new();
         self.state().outboxes.insert(client, outbox);
         outgoing
     }
 
-    /// Then waits until the recipients have capacity.
+    /// Returns when the recipients have capacity.
     pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
         let (routed, waits) = {
             let mut state = self.state();
@@ -120,7 +118,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Read, or dropped with the connection.
+    /// The frames are read, or dropped with their connection.
     pub(crate) fn note_written(&self, client: Client, cost: usize) {
         let mut state = self.state();
         state.waiting = state.waiting.saturating_sub(cost);
@@ -129,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Its queue is still written.
+    /// The queue is still written.
     pub(crate) fn forget(&self, client: Client) {
         let mut state = self.state();
         state.outboxes.remove(&client);

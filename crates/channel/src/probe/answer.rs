@@ -116,7 +116,7 @@ impl Answerer {
     }
 }
 
-/// Any key not known to only read.
+/// A key changes the member unless it is known to only read.
 fn is_change(key: &str) -> bool {
     let (word, rest) = key.split_once('=').unwrap_or((key, ""));
     match word {
@@ -147,7 +147,7 @@ fn uuids(stack: &Stack) -> String {
     text
 }
 
-/// `NAME={attr=value, …}`.
+/// The format is `NAME={attr=value, …}`.
 fn attributes(stack: &Stack, layer: &str, only: Option<&[&str]>) -> Option<(String, String)> {
     let probed = stack.probe(layer)?;
     let wanted = probed
@@ -158,7 +158,7 @@ fn attributes(stack: &Stack, layer: &str, only: Option<&[&str]>) -> Option<(Stri
     Some((layer.to_owned(), format!("{{{}}}", text.join(", "))))
 }
 
-/// `PROT`, `PROT.attr,attr` or `PROT.attr=value`.
+/// The formats are `PROT`, `PROT.attr,attr` and `PROT.attr=value`.
 fn attribute_request(stack: &mut Stack, request: &str) -> Vec<(String, String)> {
     let (path, value) = match request.split_once('=') {
         Some((path, value)) => (path, Some(value)),
@@ -177,7 +177,7 @@ fn attribute_request(stack: &mut Stack, request: &str) -> Vec<(String, String)> 
     attributes(stack, layer, (!names.is_empty()).then_some(&names)).into_iter().collect()
 }
 
-/// `PROT.method[arg,arg]`.
+/// The format is `PROT.method[arg,arg]`.
 fn operation(stack: &mut Stack, now: Time, request: &str) -> String {
     let (path, args) = match request.split_once('[') {
         Some((path, args)) => (path, args.trim_end_matches(']')),

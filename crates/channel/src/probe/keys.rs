@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use crate::up_handler::UpHandlers;
 
-/// Of every member.
 const KEYS: &[&str] = &[
     "keys",
     "member-addrs",
@@ -41,7 +40,6 @@ const CALL_KEYS: &[&str] = &[
     "reqtable-info",
 ];
 
-/// JGroups' only.
 const ABSENT: &[(&str, &str)] = &[
     ("dump", "no threads of a JVM's: a stack per thread shows gdb -p PID, or perf; `threads` counts them"),
     ("max-list-print-size", "views are printed whole"),
@@ -80,7 +78,7 @@ pub(super) fn unanswered(key: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Of JGroups' full stack.
+    /// The keys are those of JGroups' full stack.
     #[test]
     fn every_key_of_jgroups_is_known_or_accounted_for() {
         let theirs = "dump keys uuids member-addrs props max-list-print-size print-protocols pp remove-protocol \

@@ -11,7 +11,7 @@ fn names(stack: &Stack) -> Vec<&'static str> {
     stack.layers().map(|(name, _)| name).collect()
 }
 
-/// Numeric attributes, per layer.
+/// Returns numeric attributes.
 pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
     let row = |name: &'static str| {
         let attributes = stack.probe(name)?.attributes;
@@ -22,7 +22,6 @@ pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
     names(stack).into_iter().filter_map(row).collect()
 }
 
-/// Of one or all layers.
 pub(super) fn operations(stack: &Stack, only: &str) -> Vec<(String, String)> {
     let wanted = names(stack).into_iter().filter(|name| only.is_empty() || *name == only);
     let rows = wanted.filter_map(|name| Some((name, stack.operations(name)?)));
@@ -30,7 +29,7 @@ pub(super) fn operations(stack: &Stack, only: &str) -> Vec<(String, String)> {
     listed.map(|(name, operations)| (name.to_owned(), format!("{{{}}}", operations.join(", ")))).collect()
 }
 
-/// Returns the layers with counters to reset.
+/// Returns the names of the layers with counters.
 pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
     let mut done = Vec::new();
     for name in names(stack) {
@@ -42,7 +41,7 @@ pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
     format!("reset: {done}. Other layers' counters only grow: compare two readings")
 }
 
-/// `NAME=above|below=OTHER`.
+/// The format is `NAME=above|below=OTHER`.
 pub(super) fn insert(stack: &mut Stack, now: Time, request: &str) -> String {
     let mut words = request.split('=');
     let (Some(name), Some(place), Some(other), None) =
@@ -87,7 +86,7 @@ fn unmovable(name: &str) -> Option<String> {
     })
 }
 
-/// Of the process: members are tasks.
+/// Members are tasks, so the process' threads count.
 pub(super) fn threads() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("Threads:")).map(str::trim);

@@ -16,23 +16,23 @@ use tokio::task::JoinHandle;
 use super::answer::Answerer;
 use super::passcode::checked;
 
-/// In bytes, as JGroups.
+/// The limit in bytes, as in JGroups.
 const REQUEST_MAX: usize = 10_000;
 
-/// In bytes.
+/// The limit in bytes.
 const DATAGRAM_MAX: usize = 65_507;
 
-/// TCP requests at once; more wait.
+/// Further TCP requests wait.
 const CLIENTS_MAX: usize = 16;
 
-/// Of a TCP client.
+/// The timeout of a TCP client.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
-/// Ends on drop.
+/// The task ends on drop.
 pub(crate) struct Responder(JoinHandle<()>);
 
 impl Responder {
-    /// Waits until the sockets are closed.
+    /// Returns when the sockets are closed.
     pub(crate) async fn stop(mut self) {
         self.0.abort();
         let _ = (&mut self.0).await;
@@ -102,7 +102,6 @@ fn listen_address(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Resul
     Ok(Some(found.ip).filter(|ip| !ip.is_unspecified()))
 }
 
-/// For other hosts.
 fn describe_reachability(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
     let heard_on = config.bind_addr.as_ref().map(ToString::to_string);
     let heard_on = heard_on.map_or_else(String::new, |bind_addr| format!(" of {bind_addr}"));
@@ -166,7 +165,7 @@ fn tcp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io:
     Err(last)
 }
 
-/// On the stack's task.
+/// The stack's task answers.
 #[derive(Clone)]
 struct RequestHandler {
     answerer: Answerer,

@@ -13,18 +13,17 @@ use tokio::sync::oneshot;
 use super::request::{FilterDecision, RequestOptions, Response, ResponseFilter, ResponseMode, Responses};
 use crate::error::RpcError;
 
-/// Or why there is none.
 type Answer = Result<Payload, RpcError>;
 
-/// Or the filter's panic.
+/// The error is the filter's panic.
 type Outcome = std::thread::Result<Responses>;
 
 struct Call {
     wait: Wait,
     timeout: Duration,
-    /// `None`: beyond the clock's range.
+    /// `None` is beyond the clock's range.
     deadline: Option<Instant>,
-    /// If round trips are measured.
+    /// Present if round trips are measured.
     sent: Option<Instant>,
 }
 
@@ -86,7 +85,7 @@ impl Wait {
         }
     }
 
-    /// Whether no other member is awaited.
+    /// Returns whether no other member is awaited.
     fn lose(&mut self, is_lost: impl Fn(&Address) -> bool) -> bool {
         match self {
             Self::One { member, .. } => is_lost(member),
@@ -142,7 +141,7 @@ struct Calls {
     next_id: u64,
     calls: HashMap<u64, Call, BuildHasherDefault<IdHasher>>,
     view: Option<View>,
-    /// At most the earliest deadline.
+    /// No call has an earlier deadline.
     next_deadline: Option<Instant>,
     is_closed: bool,
 }
@@ -192,7 +191,6 @@ impl Correlator {
         Some((id, outcome))
     }
 
-    /// Its caller has abandoned it.
     pub(super) fn forget(&self, id: u64) {
         drop(self.remove(id));
     }
@@ -276,7 +274,6 @@ impl Correlator {
         }
     }
 
-    /// Refuses new ones.
     pub(super) fn close(&self) {
         let mut calls = self.lock();
         let over = std::mem::take(&mut calls.calls);
@@ -318,7 +315,7 @@ mod tests {
         View::new(ViewId { creator: member(1), id }, members.iter().map(|&n| member(n)).collect::<Vec<_>>())
     }
 
-    /// After a view of members 1 and 2.
+    /// It has seen a view of members 1 and 2.
     fn correlator() -> Correlator {
         let correlator = Correlator::default();
         correlator.view(&view(1, &[1, 2]));

@@ -307,7 +307,7 @@ fn failed(error: SendError, options: &RequestOptions) -> RpcError {
     }
 }
 
-/// On drop.
+/// A drop removes the call.
 struct Pending<'a> {
     correlator: &'a Correlator,
     id: u64,

@@ -6,7 +6,7 @@
 use bytes::{BufMut, BytesMut};
 use consort_group::{Object, Payload};
 
-/// Of a Java-serialized object in the "buffer" form.
+/// The type number of a Java-serialized object in the "buffer" form.
 const SERIALIZABLE: u8 = 51;
 const STREAM_MAGIC: &[u8] = &[0xac, 0xed, 0x00, 0x05];
 const TC_NULL: u8 = 0x70;
@@ -17,10 +17,10 @@ const TC_STRING: u8 = 0x74;
 const TC_ENDBLOCKDATA: u8 = 0x78;
 const SC_SERIALIZABLE: u8 = 0x02;
 
-/// In bytes; Java's short strings end at 65535.
+/// Java's short strings end at 65535 bytes.
 const TEXT_BYTES_MAX: usize = 8_000;
 
-/// Serial version ids, up to `Throwable`'s.
+/// The classes up to `Throwable`, with serial version ids.
 const SUPER_CLASSES: [(&str, u64); 3] = [
     ("java.lang.RuntimeException", 0x9e5f_0647_0a34_83e5),
     ("java.lang.Exception", 0xd0fd_1f3e_1a3b_1cc4),
@@ -32,7 +32,6 @@ fn put_text(out: &mut BytesMut, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-/// Without fields.
 fn put_class(out: &mut BytesMut, name: &str, serial_version: u64) {
     out.put_u8(TC_CLASSDESC);
     put_text(out, name);
@@ -40,7 +39,7 @@ fn put_class(out: &mut BytesMut, name: &str, serial_version: u64) {
     out.put_u8(SC_SERIALIZABLE);
 }
 
-/// An EXC_RSP's, without cause and stack trace.
+/// The payload has no cause and no stack trace.
 pub(super) fn failure_payload(text: &str) -> Payload {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {

@@ -10,7 +10,7 @@ use consort_group::Address;
 /// Further destinations are not counted: rows stay until they are reset.
 const DESTINATIONS_MAX: usize = 2_000;
 
-/// As JGroups.
+/// JGroups' counters have the same kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CallKind {
     Unicast,

@@ -51,7 +51,7 @@ const RATIO_MAX: usize = 1_032;
 /// bytes, so a packet of 1 MiB with many streams could make 1 GiB. Larger payloads are sent uncompressed.
 const INFLATED_MAX: usize = 256 << 20;
 
-/// The largest buffer in bytes that is kept.
+/// A larger buffer is not kept.
 const KEPT_BUFFER_MAX: usize = 1 << 20;
 
 /// The COMPRESS layer.
@@ -77,7 +77,7 @@ impl Compress {
         }
     }
 
-    /// `None` if it is not smaller.
+    /// Returns `None` if the stream is not smaller.
     fn deflate(&mut self, bytes: &[u8]) -> Option<Bytes> {
         self.deflater.reset();
         if self.buffer.len() < bytes.len() {
@@ -252,7 +252,6 @@ mod tests {
         (travelled, received.remove(0))
     }
 
-    /// A Java member's message, with its bytes.
     #[test]
     fn a_compressed_message_of_jgroups_is_decompressed() {
         let bytes = vectors::vector("13-transforms", "compress.1000x");

@@ -137,7 +137,6 @@ pub struct HeartbeatDetector<C> {
     /// count.
     members: BTreeMap<Address, u32>,
     suspects: BTreeSet<Address>,
-    /// As last reported.
     silent: BTreeSet<Address>,
     has_multicast: bool,
     heartbeats_sent: u64,
@@ -160,19 +159,19 @@ impl<C: HeartbeatConfig> HeartbeatDetector<C> {
         }
     }
 
-    /// Checks without heartbeat until a suspicion.
+    /// Returns the checks without heartbeat until a suspicion.
     fn checks(&self) -> u32 {
         let (timeout, _, _) = self.config.times();
         checks_within(timeout, self.check_interval())
     }
 
-    /// At least long enough for time to advance.
+    /// It is never zero, so that time advances.
     fn interval(&self) -> Duration {
         let (_, interval, _) = self.config.times();
         interval.max(Duration::from_millis(1))
     }
 
-    /// At least long enough for time to advance.
+    /// It is never zero, so that time advances.
     fn check_interval(&self) -> Duration {
         let (_, _, check_interval) = self.config.times();
         check_interval.max(Duration::from_millis(1))
@@ -510,7 +509,6 @@ mod tests {
         harness
     }
 
-    /// Whole seconds since the last sign.
     fn seconds_until_suspicion(mut harness: Harness) -> u64 {
         harness.up(from(2));
         harness.take_up_events();

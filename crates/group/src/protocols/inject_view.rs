@@ -93,7 +93,6 @@ mod tests {
         result
     }
 
-    /// As discovery does.
     struct Names;
 
     impl Protocol for Names {

@@ -41,9 +41,8 @@ const COLLECT: TimerKey = TimerKey(3);
 pub struct Merge3 {
     config: Merge3Config,
     announced: BTreeMap<Address, ViewId>,
-    /// Since the last tick.
+    /// The set begins anew with each tick.
     announced_to: BTreeSet<PhysAddr>,
-    /// The requested views.
     collected: Option<BTreeMap<Address, View>>,
     asked: BTreeSet<Address>,
     merges: u64,
@@ -69,7 +68,7 @@ impl Merge3 {
         }
     }
 
-    /// At least long enough for time to advance.
+    /// It is never zero, so that time advances.
     fn max_interval(&self) -> Duration {
         self.config.max_interval.max(SHORTEST)
     }
@@ -188,7 +187,7 @@ impl Merge3 {
         cx.arm(COLLECT, self.check_interval() / 10);
     }
 
-    /// Once all views have arrived or time is up.
+    /// Waits until all views have arrived or time is up.
     fn conclude(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(COLLECT);
         self.asked.clear();

@@ -17,7 +17,7 @@ crate::properties! {
     }
 }
 
-/// 8 bytes for each message are kept.
+/// A message of the average takes 8 bytes.
 const AVG_SIZE_MAX: u32 = 1_000_000;
 
 impl PerfConfig {
@@ -38,10 +38,10 @@ impl PerfConfig {
 /// The PERF layer.
 pub struct Perf {
     config: PerfConfig,
-    /// In nanoseconds, latest messages.
+    /// In nanoseconds.
     latencies: VecDeque<i64>,
     sum: i128,
-    /// Without a header, or from the future.
+    /// Messages without a header, or from the future.
     unmeasured: u64,
 }
 
@@ -69,7 +69,7 @@ impl Perf {
     }
 }
 
-/// The system's monotonic clock in nanoseconds.
+/// Returns the system's monotonic clock in nanoseconds.
 fn clock(cx: &Cx<'_>) -> i64 {
     cx.shared().clock_origin.saturating_add(cx.now().0) as i64
 }

@@ -43,7 +43,7 @@ const PERIOD: TimerKey = TimerKey(1);
 /// Beyond it they are discarded, and requested again.
 const REPEATABLE_BYTES_MAX: u64 = 64 << 20;
 
-/// Counted beside a waiting payload.
+/// A waiting message counts these bytes beside its payload.
 const MESSAGE_BYTES: u64 = 256;
 
 /// Layers that resend until receivers have the message.
@@ -59,7 +59,7 @@ fn is_repeatable(message: &Message) -> bool {
     REPEATING.iter().any(|id| message.headers.get(*id).is_some())
 }
 
-/// 0: no layer above repeats it.
+/// Returns 0 if no layer above repeats the message.
 fn repeatable_bytes(message: &Message) -> u64 {
     if is_repeatable(message) { message.length() as u64 + MESSAGE_BYTES } else { 0 }
 }
@@ -71,7 +71,7 @@ pub struct RateLimiter {
     sent_in_period: u64,
     queue: VecDeque<Message>,
     queued: BTreeMap<Option<Address>, u64>,
-    /// That a layer above repeats.
+    /// The waiting bytes that a layer above repeats.
     repeatable_bytes: u64,
     blockings: u64,
     blocked_since: Time,
@@ -132,7 +132,7 @@ impl RateLimiter {
         self.queue.push_back(message);
     }
 
-    /// As far as the period allows, unless `is_unlimited`.
+    /// Sends as much as the period allows, unless `is_unlimited`.
     fn release(&mut self, cx: &mut Cx<'_>, is_unlimited: bool) {
         while let Some(bytes) = self.queue.front().map(|message| message.length() as u64) {
             if !is_unlimited && !self.try_spend(cx.now(), bytes) {

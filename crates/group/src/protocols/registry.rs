@@ -72,7 +72,6 @@ pub struct ValueError {
     pub position: Position,
 }
 
-/// A protocol's attributes.
 struct LayerBuilder<'c, 'r> {
     config: &'c ProtocolConfig,
     resolver: &'r mut dyn Resolver,
@@ -290,7 +289,7 @@ pub fn layer(
     Some((entry.make)(&mut LayerBuilder { config, resolver }))
 }
 
-/// So that only the attributes themselves are checked.
+/// With it, only the attributes themselves are checked.
 struct AnyAddress;
 
 impl Resolver for AnyAddress {
@@ -311,7 +310,7 @@ impl Resolver for AnyAddress {
     }
 }
 
-/// Of a layer that never sends.
+/// The checked layer never sends.
 struct NoBytes;
 
 impl RandomBytes for NoBytes {
@@ -407,7 +406,6 @@ mod tests {
         ProtocolConfig { name: name.to_owned(), attributes, position }
     }
 
-    /// With a key in each key store.
     struct KeyedHost;
 
     impl Resolver for KeyedHost {

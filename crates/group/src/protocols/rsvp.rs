@@ -28,10 +28,9 @@ crate::properties! {
     }
 }
 
-/// Waiting sends, because ids have 16 bits.
+/// Ids have 16 bits.
 const PENDING_SENDS_MAX: usize = 30_000;
 
-/// Acknowledgements per sender that wait for the application.
 const UNACKED_MAX: usize = 30_000;
 
 const LATE: TimerKey = TimerKey(1);
@@ -48,7 +47,7 @@ struct PendingSend {
 #[derive(Default)]
 struct UnconsumedMessages {
     credit: u64,
-    /// Credit to consume before this id is acknowledged.
+    /// The credit that must be consumed before an id is acknowledged.
     acks: VecDeque<(u64, i16)>,
 }
 
@@ -58,7 +57,7 @@ pub struct Rsvp {
     members: Vec<Address>,
     next_id: i16,
     waiting: BTreeMap<i16, PendingSend>,
-    /// By sender and kind.
+    /// The key is the sender and the kind.
     unconsumed: BTreeMap<(Address, bool), UnconsumedMessages>,
 }
 
@@ -191,7 +190,7 @@ impl Protocol for Rsvp {
         ProtocolId::RSVP
     }
 
-    /// Also on removal from a running stack.
+    /// Also runs when the layer is removed from a running stack.
     fn stop(&mut self, cx: &mut Cx<'_>) {
         self.end_all_waits(cx);
     }

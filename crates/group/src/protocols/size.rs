@@ -12,11 +12,9 @@ crate::properties! {
 /// Sizes per direction; further ones are counted together, so that a peer cannot grow the table.
 pub(super) const SIZES_MAX: usize = 10_000;
 
-/// Of one direction, in bytes.
 #[derive(Default)]
 struct SizeCounts {
     by_size: BTreeMap<usize, u64>,
-    /// Beyond the table.
     other: u64,
 }
 

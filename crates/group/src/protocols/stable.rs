@@ -29,7 +29,6 @@ pub struct Stable {
     config: StableConfig,
     bytes: u64,
     is_suspended: bool,
-    /// This round's voters, and the combined digest.
     voted: Vec<Address>,
     combined: Option<Digest>,
     gossips: u64,

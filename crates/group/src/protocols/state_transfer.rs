@@ -48,10 +48,10 @@ impl StateConfig {
     }
 }
 
-/// In bytes: the limit of a Java array.
+/// The limit of a Java array in bytes.
 const STATE_MAX: usize = i32::MAX as usize;
 
-/// Waiting requests; a member sends one.
+/// A member sends one request.
 const REQUESTS_MAX: usize = 1_000;
 
 /// Then the next requester is served.
@@ -59,7 +59,7 @@ const PROVIDE_MAX: Duration = Duration::from_secs(60);
 
 const WAIT: TimerKey = TimerKey(1);
 const PROVIDE: TimerKey = TimerKey(2);
-/// One more sweep for events raised after the last.
+/// Events raised after the last sweep need another one.
 const SWEEP: TimerKey = TimerKey(3);
 
 struct ServedRequest {
@@ -68,7 +68,6 @@ struct ServedRequest {
     digest: Digest,
 }
 
-/// Waits for the end of the sweep.
 struct ReceivedState {
     digest: Option<Digest>,
     state: Option<Bytes>,
@@ -82,11 +81,11 @@ struct PartialState {
 #[derive(Clone, PartialEq, Debug)]
 enum Step {
     Request,
-    /// With STATE the digest alone.
+    /// With STATE only the digest.
     Response(Option<Digest>),
-    /// STATE
+    /// STATE only.
     Part,
-    /// STATE
+    /// STATE only.
     End,
     Exception,
 }
@@ -149,7 +148,6 @@ impl Format {
 pub struct StateTransfer {
     format: Format,
     members: Vec<Address>,
-    /// The provider, and the timeout.
     asked: Option<(Address, Duration)>,
     arriving: Option<PartialState>,
     received: Option<ReceivedState>,
@@ -207,7 +205,7 @@ impl StateTransfer {
         cx.raise(Event::StateReceived(result));
     }
 
-    /// For the longest waiting requester. Must run between sweeps.
+    /// Must run between sweeps.
     fn serve_next(&mut self, cx: &mut Cx<'_>) {
         while self.serving.is_none()
             && let Some(from) = self.waiting.pop_front()
@@ -454,7 +452,6 @@ mod tests {
             .sent_by(n)
     }
 
-    /// Of 4 bytes.
     fn in_chunks() -> Harness {
         let config = StateConfig { buffer_size: ByteCount(4) };
         let mut harness = Harness::new(StateTransfer::in_chunks(config));

@@ -14,7 +14,6 @@ crate::properties! {
 /// Counted peers outside of the view, so that invented senders cannot grow the table.
 const NON_MEMBERS_MAX: usize = 100;
 
-/// Of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Traffic {
     unicasts: u64,
@@ -56,7 +55,7 @@ impl Traffic {
 pub struct Stats {
     all_sent: Traffic,
     all_received: Traffic,
-    /// `None`: multicasts.
+    /// `None` is multicasts.
     sent: BTreeMap<Option<Address>, Traffic>,
     received: BTreeMap<Address, Traffic>,
     batches_received: u64,

@@ -27,7 +27,7 @@ const GIVE_UP: TimerKey = TimerKey(1);
 pub struct VerifySuspect {
     is_first_version: bool,
     config: VerifySuspectConfig,
-    /// With deadlines, of a view only.
+    /// The suspects are members of a view.
     suspects: BTreeMap<Address, Time>,
 }
 

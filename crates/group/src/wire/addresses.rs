@@ -205,7 +205,7 @@ pub(super) fn put_phys(out: &mut impl BufMut, phys: Option<IpAddress>) {
     put_address(out, phys.map(Address::Ip).as_ref());
 }
 
-/// With a short count; -1: absent.
+/// The count is a short; -1 is an absent list.
 pub(super) fn put_addresses(out: &mut impl BufMut, addresses: Option<&[Address]>) {
     match addresses {
         None => out.put_i16(-1),

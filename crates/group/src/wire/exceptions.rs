@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::primitives::{NESTING_MAX, Reader, Result, put_string};
 
-/// Skipped stack frames. Java writes all.
+/// Java writes all stack frames, which are skipped.
 const FRAMES_MAX: usize = 4_096;
 
 /// Encodes an `IllegalStateException` with this text.

@@ -29,7 +29,7 @@ pub(super) fn read_unicast_data(reader: &mut Reader<'_>) -> Result<UnicastHeader
     Ok(UnicastHeader::Data { seqno, conn_id, first })
 }
 
-/// In bytes, ids included.
+/// The size in bytes includes the ids.
 pub(super) const SHORT_MAX: usize = 24;
 
 #[inline]

@@ -215,7 +215,7 @@ fn read_rare(reader: &mut Reader<'_>, id: ProtocolId, magic: MagicId) -> Result<
     Ok(body)
 }
 
-/// With ids; frequent headers are not encoded for it.
+/// Frequent headers are not encoded for their size.
 #[inline]
 pub(super) fn header_size(header: &Header) -> usize {
     let number = |value: u64| super::primitives::compressed_long_length(value as i64);

@@ -12,7 +12,7 @@ use crate::{Address, EarlyBatch, Flags, HeaderBody, Message, Payload};
 const DEST: u8 = 1;
 const SRC: u8 = 2;
 
-/// Headers of a message. Stacks have about 20 protocols.
+/// Stacks have about 20 protocols.
 const HEADERS_MAX: u16 = 128;
 
 /// How payload bytes are written.
@@ -271,7 +271,7 @@ fn read_parts(
     parts
 }
 
-/// In bytes: type, leading byte, flags, number of headers.
+/// The bytes are type, leading byte, flags and number of headers.
 const PART_SIZE_MIN: usize = 7;
 
 fn read_payload(
@@ -386,7 +386,6 @@ mod tests {
     use super::*;
     use crate::{Header, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
-    /// Its bytes equal those of the general path.
     #[test]
     fn the_longest_plain_head_fits() {
         let (seqno, conn_id, timestamp) = (i64::MAX as u64, i16::MAX, -1);

@@ -12,7 +12,7 @@ use super::views::{
 };
 use crate::{MagicId, Object, Primitive};
 
-/// Of Java's two encodings of a primitive.
+/// Java has two encodings of a primitive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Compressed numbers; arrays extend to the end.

@@ -223,14 +223,14 @@ impl<'a> Reader<'a> {
         high.map(|high| (low, high)).ok_or(WireError::BadValue { what, value: delta as i64 })
     }
 
-    /// Without presence byte, in Java's modified UTF-8.
+    /// The string has no presence byte and is in Java's modified UTF-8.
     pub(super) fn utf(&mut self, what: &'static str) -> Result<String> {
         let count = self.u16(what)?;
         let bytes = self.bytes(what, usize::from(count))?;
         decode_modified_utf8(&bytes).ok_or(WireError::BadValue { what, value: count.into() })
     }
 
-    /// With presence byte.
+    /// A presence byte comes first.
     pub(super) fn string(&mut self, what: &'static str) -> Result<Option<String>> {
         if self.bool(what)? { self.utf(what).map(Some) } else { Ok(None) }
     }
@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
         Ok(self.bytes(what, count)?.iter().map(|&b| char::from(b)).collect())
     }
 
-    /// With a short length; -1: absent.
+    /// The length is a short; -1 is an absent string.
     pub(super) fn ascii(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         match self.i16(what)? {
             -1 => Ok(None),
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// With presence byte.
+    /// A presence byte comes first.
     pub(super) fn byte_buffer(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         if !self.bool(what)? {
             return Ok(None);
@@ -396,7 +396,7 @@ pub(super) fn put_tagged_string(out: &mut impl BufMut, text: &str) {
     }
 }
 
-/// Of low bytes, because cluster names are ASCII.
+/// Writes low bytes, because cluster names are ASCII.
 pub(super) fn put_ascii(out: &mut impl BufMut, text: Option<&str>) {
     match text {
         None => out.put_i16(-1),
@@ -407,7 +407,6 @@ pub(super) fn put_ascii(out: &mut impl BufMut, text: Option<&str>) {
     }
 }
 
-/// Of one byte per character.
 pub(super) fn ascii_text(bytes: &[u8]) -> Arc<str> {
     bytes.iter().map(|&b| char::from(b)).collect::<String>().into()
 }

@@ -382,7 +382,6 @@ pub(super) fn read_dh(reader: &mut Reader<'_>) -> Result<DhHeader> {
     Ok(DhHeader { dh_key, secret })
 }
 
-/// Of an INFO header.
 type Pairs = Vec<(Option<String>, Option<String>)>;
 
 pub(super) fn put_info(out: &mut impl BufMut, pairs: &Pairs) {

@@ -24,7 +24,7 @@ pub struct MethodCall {
     pub args: Vec<Primitive>,
 }
 
-/// Of a streamable object in the "buffer" form.
+/// The type number of a streamable object in the "buffer" form.
 const STREAMABLE: u8 = 50;
 
 pub(super) fn put_method_call(out: &mut impl BufMut, call: &MethodCall) {

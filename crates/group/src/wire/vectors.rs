@@ -189,7 +189,7 @@ fn headers() {
     }
 }
 
-/// S003-8: whatever its protocol's name.
+/// S003-8: the size does not depend on the protocol's name.
 #[test]
 fn header_ids_take_four_bytes() {
     let heartbeat = Header { id: ProtocolId::FD_ALL3, body: HeaderBody::Heartbeat };
@@ -382,7 +382,6 @@ fn transformed_messages() {
     }
 }
 
-/// Type, flags, length and protocols of headers.
 fn check_comment(comment: &str, message: &Message, at: &str) {
     let kind = match &message.payload {
         Payload::Bytes(_) => "BytesMessage",

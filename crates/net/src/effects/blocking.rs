@@ -22,7 +22,7 @@ const JOBS_MAX: usize = 256;
 /// One per member of the largest cluster, and stale ones.
 const FILES_MAX: usize = 4096;
 
-/// A line per member.
+/// A file has a line per member.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
 pub(super) enum Job {
@@ -80,7 +80,7 @@ impl Jobs {
         }
     }
 
-    /// Only jobs that change files are still done.
+    /// Only jobs that change files still run.
     pub(super) fn begin_close(&mut self) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
         self.running.take_if(|running| running.changes_nothing);

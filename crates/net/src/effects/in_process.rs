@@ -17,7 +17,7 @@ fn clusters() -> MutexGuard<'static, Clusters> {
     CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removed on drop.
+/// A drop removes the entry.
 pub(super) struct Announcement {
     cluster: Arc<str>,
     member: Address,

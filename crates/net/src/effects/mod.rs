@@ -23,12 +23,11 @@ use crate::tcp::listen::listen;
 
 type Outcomes = VecDeque<(Token, Outcome)>;
 
-/// Of one layer.
+/// A layer has one table.
 struct Table {
     links: Links,
-    /// Accepted connections are reported under it.
+    /// Accepted connections are reported under this token.
     listener: Option<Token>,
-    /// By connection.
     tokens: HashMap<u64, Token>,
 }
 
@@ -247,7 +246,6 @@ impl EffectRunner {
     }
 }
 
-/// Without a listening address.
 fn links_of(layer: u16, signals: Arc<Signals>, settings: LinkSettings) -> Links {
     // A stack has one range of connection numbers; each layer draws from its own part.
     let first = u64::from(layer) << 40;
@@ -321,7 +319,6 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    /// Polled by hand, with its peers.
     struct Port {
         links: Links,
         at: SocketAddr,
@@ -339,7 +336,6 @@ mod tests {
             Self { links, at, peers: Vec::new(), frames: 0 }
         }
 
-        /// From an address as in its set-up bytes.
         async fn connect(&mut self) {
             let port = 10_000 + self.peers.len() as u16;
             let mut peer = TcpStream::connect(self.at).await.unwrap();

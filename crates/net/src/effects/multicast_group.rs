@@ -34,7 +34,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// On the transport's interface.
+    /// The group is on the transport's interface.
     pub(super) fn join(
         signals: &Arc<Signals>,
         token: Token,
@@ -70,7 +70,7 @@ impl Group {
         }
     }
 
-    /// [`Group::receive`] stopped before the socket was empty.
+    /// True if [`Group::receive`] stopped before the socket was empty.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }

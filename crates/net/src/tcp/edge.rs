@@ -22,7 +22,7 @@ use crate::tcp::tls::Tls;
 /// restarted member must not miss packets.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Does not accept yet.
+/// It does not accept yet.
 pub(crate) struct BoundTcp {
     listener: TcpListener,
     own: PhysAddr,

@@ -13,7 +13,7 @@ use consort_memory::Reservation;
 use super::queue::{FRAMES_PER_WRITE, SLICES_PER_WRITE, SendQueue};
 use super::stream::Stream;
 
-/// The stock files' largest bundle.
+/// The size of the stock files' largest bundle.
 const READ_LEN_MIN: usize = 64 * 1024;
 
 /// Of a busy connection; doubles from the minimum while reads fill it. With more, the data leaves the CPU's cache
@@ -118,7 +118,7 @@ fn frame_length(input: &[u8]) -> Option<i32> {
     input.first_chunk().copied().map(i32::from_be_bytes)
 }
 
-/// Of this member's side.
+/// The state of this member's side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
     Open,
@@ -133,18 +133,17 @@ pub(crate) struct Framed {
     pub(crate) input: BytesMut,
     read_len: usize,
     pub(crate) queue: SendQueue,
-    /// Until its waker is woken.
+    /// The socket is full until its waker is woken.
     is_blocked: bool,
-    /// TLS may hold bytes back.
+    /// A TLS stream may hold bytes back.
     is_unflushed: bool,
     ending: Ending,
-    /// The close word came.
+    /// The close word has come.
     pub(crate) is_peer_closing: bool,
-    /// To a known address.
+    /// This member opened it, to a known address.
     pub(crate) is_ours: bool,
-    /// Of an incomplete frame.
     pub(crate) unfinished_since: Option<Time>,
-    /// For that frame, beyond an ordinary read.
+    /// The reservation exceeds an ordinary read.
     pub(crate) held: Option<Reservation>,
 }
 
@@ -169,12 +168,11 @@ impl Framed {
         (self.unfinished_since, self.held) = (None, None);
     }
 
-    /// 0: not known yet.
+    /// 0 if the length is not known yet.
     pub(crate) fn unfinished_len(&self) -> usize {
         frame_length(&self.input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
     }
 
-    /// For the buffer, before the next read.
     pub(crate) fn capacity_needed(&self) -> Option<usize> {
         capacity_wanted(&self.input, self.read_len)
     }
@@ -209,12 +207,11 @@ impl Framed {
         self.stream.peer()
     }
 
-    /// Frames are queued or bytes held back.
+    /// Queued frames and bytes held back count.
     pub(crate) fn has_output(&self) -> bool {
         !self.queue.is_empty() || self.is_unflushed
     }
 
-    /// The socket was full.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
     }

@@ -16,18 +16,18 @@ pub(crate) const SLICES_PER_WRITE: usize = 1 + 3 * FRAMES_PER_WRITE;
 /// Counted beside a frame's bytes, so that tiny frames are bounded too.
 const FRAME_OVERHEAD: usize = 64;
 
-/// In bytes.
+/// The limits are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueLimits {
     pub(crate) data: usize,
     pub(crate) control: usize,
 }
 
-/// Without its length word.
+/// The frame has no length word yet.
 #[derive(Clone, Debug)]
 pub(crate) struct OutFrame {
     pub(crate) bytes: Bytes,
-    /// Follows `bytes`, often empty.
+    /// The tail follows `bytes` and is often empty.
     pub(crate) tail: Bytes,
 }
 
@@ -36,7 +36,6 @@ impl OutFrame {
         self.bytes.len() + self.tail.len()
     }
 
-    /// Of length word, bytes and tail.
     fn rest<'a>(&'a self, length: &'a [u8; 4], written: usize) -> [&'a [u8]; 3] {
         let mut skip = written;
         [&length[..], &self.bytes, &self.tail].map(|part| {
@@ -57,7 +56,7 @@ impl From<Bytes> for OutFrame {
 pub(crate) struct SendQueue {
     /// The set-up bytes.
     head: Bytes,
-    /// With its written bytes, length word included.
+    /// The number is of written bytes, with the length word.
     current: Option<(OutFrame, usize)>,
     control: VecDeque<OutFrame>,
     data: VecDeque<OutFrame>,
@@ -66,7 +65,7 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// False: dropped by a full queue.
+    /// Returns false if a full queue dropped the frame.
     pub(crate) fn push(
         &mut self,
         priority: PacketPriority,
@@ -88,7 +87,7 @@ impl SendQueue {
         true
     }
 
-    /// A frame partly written elsewhere begins again.
+    /// A frame that was partly written elsewhere begins again.
     pub(crate) fn begin(&mut self, head: Bytes) {
         self.head = head;
         if let Some((_, written)) = &mut self.current {
@@ -100,12 +99,11 @@ impl SendQueue {
         self.head.is_empty() && self.current.is_none() && self.control.is_empty() && self.data.is_empty()
     }
 
-    /// Its rest must be written next.
+    /// The rest of that frame must be written next.
     pub(crate) fn is_mid_frame(&self) -> bool {
         self.current.as_ref().is_some_and(|(_, written)| *written > 0)
     }
 
-    /// In bytes.
     pub(crate) fn data_len(&self) -> usize {
         self.data_len
     }
@@ -137,7 +135,6 @@ impl SendQueue {
         used
     }
 
-    /// Of the last layout.
     pub(crate) fn consume(&mut self, mut count: usize) {
         let from_head = count.min(self.head.len());
         let _ = self.head.split_to(from_head);

@@ -35,10 +35,10 @@ mod option {
 
     use socket2::SockRef;
 
-    /// Of `linux/tcp.h`.
+    /// The constant is from `linux/tcp.h`.
     const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-    /// False: the kernel lacks it.
+    /// Returns false if the kernel lacks the option.
     pub(super) fn set_attempt_interval(socket: &SockRef<'_>, most: Duration) -> io::Result<bool> {
         let ms = libc::c_int::try_from(most.as_millis()).unwrap_or(libc::c_int::MAX);
         let fd: RawFd = socket.as_raw_fd();

@@ -7,7 +7,7 @@ use consort_group::{PhysAddr, Version};
 
 const COOKIE: &[u8; 4] = b"bela";
 
-/// A record of the handshake.
+/// The first byte of a TLS handshake's record.
 const TLS_HANDSHAKE: u8 = 22;
 
 /// With length byte and port; IPv6 adds a scope id.

@@ -15,7 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::retransmit_limits;
 use crate::tcp::tls::Tls;
 
-/// An attempt, or an accepted connection's TLS handshake.
+/// An attempt, or the TLS handshake of an accepted connection.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,7 +49,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// To the own socket is an error.
+    /// A connection to the own socket is an error.
     pub(crate) fn connect(to: SocketAddr, options: SocketOptions, tls: Option<Tls>) -> Opening {
         Box::pin(async move {
             let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -113,7 +113,6 @@ impl Stream {
         }
     }
 
-    /// As much as the stream takes.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -126,7 +125,6 @@ impl Stream {
         }
     }
 
-    /// Bytes that TLS holds back.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),

@@ -58,7 +58,6 @@ mod with_rustls {
     use crate::bind_error::TlsError;
     use crate::config::{ClientAuth, TlsConfig};
 
-    /// Of both roles.
     #[derive(Clone)]
     pub(crate) struct Tls {
         acceptor: TlsAcceptor,
@@ -67,7 +66,7 @@ mod with_rustls {
     }
 
     impl Tls {
-        /// `None`: TLS is off.
+        /// Returns `None` if TLS is off.
         pub(crate) fn new(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
             if !config.enabled {
                 return Ok(None);
@@ -119,7 +118,7 @@ mod with_rustls {
         }
     }
 
-    /// With a hint for known causes.
+    /// Adds a hint if the cause is known.
     fn with_addresses(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
         let reason = reason(error).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
@@ -130,7 +129,6 @@ mod with_rustls {
         io::Error::new(error.kind(), HandshakeError { own, peer, reason })
     }
 
-    /// With a hint.
     pub(crate) fn reason(error: &io::Error) -> Option<String> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         let hint = match error {

@@ -12,7 +12,6 @@ const DATAGRAM_LEN_MAX: usize = 65_536;
 /// Copied into a buffer of its size; a longer datagram keeps its receive buffer, which must not be much larger.
 const COPY_LEN_MAX: usize = 16 * 1024;
 
-/// Per system call.
 pub(super) const BATCH_MAX: usize = system::BATCH_MAX;
 
 /// Per system call: few, so that large datagrams are in the CPU's cache when the stack reads them.
@@ -53,7 +52,6 @@ impl Receiver {
         }
     }
 
-    /// Perhaps empty.
     pub(super) fn try_receive(
         &mut self,
         socket: &UdpSocket,

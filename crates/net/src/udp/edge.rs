@@ -33,7 +33,7 @@ const DATAGRAMS_PER_CYCLE: usize = 256;
 /// Per socket and cycle, so that they are in the CPU's cache when the stack reads them.
 const BYTES_PER_CYCLE: usize = 256 * 1024;
 
-/// Counted beside a datagram's bytes.
+/// A datagram counts these bytes beside its own.
 const DATAGRAM_OVERHEAD: usize = 64;
 
 const UNICAST: u32 = 0;
@@ -41,11 +41,11 @@ const GROUP: u32 = 1;
 const INBOX: u32 = 2;
 const TASKS: u32 = 3;
 
-/// Does not receive yet.
+/// It does not receive yet.
 pub(crate) struct BoundUdp {
     unicast: Socket,
     group: Option<(Socket, SocketAddr)>,
-    /// Of this member's datagrams.
+    /// The source of this member's datagrams.
     local: PhysAddr,
     own: PhysAddr,
     config: TransportConfig,
@@ -148,14 +148,14 @@ fn join(config: &TransportConfig, chosen: &Interface) -> io::Result<(Socket, Soc
     Ok((socket, SocketAddr::new(ip, config.mcast_port)))
 }
 
-/// Read by the driver or by tasks.
+/// The driver or tasks read it.
 struct Source {
     socket: Arc<UdpSocket>,
     waker: Waker,
     receivers: Option<Receivers>,
 }
 
-/// Control first.
+/// Control packets come first.
 #[derive(Default)]
 struct Outbox {
     control: VecDeque<(SockAddr, Bytes)>,
@@ -216,10 +216,10 @@ pub(crate) struct UdpEdge {
     tasks_waker: Waker,
     receiver: Receiver,
     taken: Vec<(PhysAddr, Bytes)>,
-    /// Without their wakers.
+    /// The sources to poll without their wakers.
     again: Vec<u32>,
     outbox: Outbox,
-    /// Until its waker is woken.
+    /// The socket is full until its waker is woken.
     is_blocked: bool,
     own: [PhysAddr; 2],
     limits: (usize, usize),

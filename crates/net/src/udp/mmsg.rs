@@ -92,7 +92,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[(SockAddr, &[u8])]) -> i
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// `None`: another family.
+/// Returns `None` for another address family.
 fn source(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(name.ss_family) {
         libc::AF_INET => {

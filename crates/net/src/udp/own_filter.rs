@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use socket2::Socket;
 
-/// `own` is of the group socket's family.
+/// `own` has the group socket's address family.
 #[cfg(target_os = "linux")]
 pub(super) fn drop_own(group: &Socket, own: SocketAddr) {
     if own.ip().is_unspecified() {

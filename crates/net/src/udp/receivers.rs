@@ -30,7 +30,7 @@ impl Receivers {
         }
     }
 
-    /// If not, the waker is woken then.
+    /// If not, the waker is woken at the end.
     pub(super) fn is_over(&mut self, waker: &Waker) -> bool {
         self.tasks
             .retain_mut(|task| matches!(Pin::new(task).poll(&mut Context::from_waker(waker)), Poll::Pending));

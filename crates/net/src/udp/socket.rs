@@ -11,11 +11,11 @@ use crate::tcp::listen::with_scope;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MulticastOptions {
     pub(crate) ttl: u32,
-    /// To members on the same host.
+    /// Members on the same host receive the multicasts.
     pub(crate) is_looped: bool,
 }
 
-/// Also for sending to groups, from its address.
+/// The socket also sends to groups.
 pub(crate) fn unicast_socket(
     ip: IpAddr,
     scope_id: u32,
@@ -43,7 +43,6 @@ pub(crate) fn unicast_socket(
     Ok(socket)
 }
 
-/// Of a group, on this interface.
 pub(crate) fn group_socket(group: PhysAddr, interface: IpAddr, index: u32) -> io::Result<Socket> {
     let not_a_group =
         || io::Error::new(io::ErrorKind::InvalidInput, format!("{group} is no multicast group"));
@@ -81,7 +80,7 @@ fn bind_address(group: IpAddr, index: u32, port: u16) -> SocketAddr {
     }
 }
 
-/// 0, the system's choice, if there is none.
+/// 0 is the system's choice.
 pub(crate) fn interface_index(ip: IpAddr) -> u32 {
     let interfaces = crate::bind_addr::Interface::of_host().unwrap_or_default();
     interfaces.iter().find(|one| one.ip == ip).map_or(0, |one| one.index)

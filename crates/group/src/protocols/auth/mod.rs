@@ -29,7 +29,7 @@ crate::properties! {
     }
 }
 
-/// As in JGroups.
+/// JGroups' text.
 const FAILED: &str = "authentication failed";
 const NO_HEADER: &str = "no AUTH header found in message";
 
@@ -57,7 +57,7 @@ impl Auth {
         Ok(Self { config, token_config, token, accepted: 0, refused: 0 })
     }
 
-    /// The kind of a message that needs a token.
+    /// Returns the kind of a message that needs a token.
     fn authenticated_kind(&self, message: &Message) -> Option<GmsKind> {
         let Some(HeaderBody::Gms(header)) = message.headers.get(ProtocolId::GMS) else { return None };
         let is_needed = match header.kind {

@@ -19,7 +19,7 @@ fn with(attributes: &[(&str, &str)]) -> Result<Auth, (&'static str, String)> {
 const FIXED: (&str, &str) = ("auth_class", "org.jgroups.auth.FixedMembershipToken");
 const REGEX: (&str, &str) = ("auth_class", "org.jgroups.auth.RegexMembership");
 
-/// Admits member 2 on port 7802 only.
+/// It admits only member 2 on port 7802.
 fn fixed() -> Harness {
     let auth = with(&[FIXED, ("auth_token.fixed_members_value", "localhost/7801, 127.0.0.1/7802")]);
     let mut harness = Harness::new(auth.unwrap());

@@ -73,9 +73,9 @@ impl Properties for AuthTokenConfig {
 /// The proof that this member sends, and its check of others.
 #[derive(Debug)]
 pub(super) enum AuthToken {
-    /// `None`: each port.
+    /// `None` admits each port.
     FixedMembership(Vec<(IpAddr, Option<u16>)>),
-    /// Whether addresses and names are matched.
+    /// The pattern matches addresses, names or both.
     Regex { pattern: Regex, address: bool, name: bool },
 }
 
@@ -179,7 +179,7 @@ impl AuthToken {
         }
     }
 
-    /// The error is a reason for the log.
+    /// The error is the reason for the log.
     pub(super) fn check(&self, book: &AddressBook, src: &Address, header: &AuthHeader) -> Result<(), String> {
         let phys = book.phys(src);
         match self {

@@ -8,7 +8,7 @@ use aes::{Aes128, Aes192, Aes256};
 
 use super::SecretKey;
 
-/// In bytes; also of an initialization vector.
+/// The block size in bytes, and that of an initialization vector.
 pub(super) const BLOCK: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ impl Mode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Undecipherable;
 
-/// Cleared when dropped.
+/// The keys are cleared on drop.
 enum RoundKeys {
     Aes128(Box<Aes128>),
     Aes192(Box<Aes192>),
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(cipher.encrypt(&high, &[0; 32])[16..], cipher.encrypt(&next, &[0; 16]));
     }
 
-    /// NIST SP 800-38A, F.2.5.
+    /// The vector is in NIST SP 800-38A, F.2.5.
     #[test]
     fn chaining_equals_its_standard() {
         let key =

@@ -75,7 +75,7 @@ impl SymEncryptConfig {
     }
 }
 
-/// Bytes requested at once; each is used once.
+/// The bytes requested at once; each is used once.
 const RANDOM_BYTES: usize = 64 * BLOCK;
 
 /// Initialization vectors. Random bytes come in larger pieces because a request is a system call.

@@ -59,7 +59,6 @@ fn harness() -> Harness {
     harness
 }
 
-/// As member 2 sends them.
 fn sent_by_two(messages: Vec<Message>) -> Vec<Message> {
     encrypted_with(&key(), messages)
 }
@@ -211,7 +210,6 @@ fn a_flipped_bit_in_version_vector_or_cipher_text_never_delivers_the_payload() {
     }
 }
 
-/// Without the key, or with another one.
 #[test]
 fn a_rogue_member_cannot_join_merge_or_send_a_view() {
     let mut harness = harness();
@@ -250,7 +248,7 @@ fn a_rogue_member_cannot_join_merge_or_send_a_view() {
     assert_eq!(harness.up(kind_one).take_up(), [], "SYM_ENCRYPT installs no keys");
 }
 
-/// From the key up, for replays.
+/// The stack from the key up, for replays.
 fn reliable(n: u64) -> Harness {
     let mut harness = Harness::with_layers(
         n,

@@ -23,7 +23,7 @@ crate::properties! {
     }
 }
 
-/// Batches held; further ones pass at once.
+/// Further batches pass at once.
 const HELD_MAX: usize = 100_000;
 
 const NEXT: TimerKey = TimerKey(1);

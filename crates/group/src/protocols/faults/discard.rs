@@ -76,7 +76,6 @@ fn to_self_only(cx: &Cx<'_>, message: &mut Message) {
     message.headers.put(ProtocolId::DISCARD, HeaderBody::Heartbeat);
 }
 
-/// Clears the mark of `to_self_only`.
 fn was_to_self_only(message: &mut Message) -> bool {
     let is_marked =
         message.transient.has(Transient::LOOPED_BACK) && message.headers.take(ProtocolId::DISCARD).is_some();
@@ -196,7 +195,7 @@ mod tests {
         assert_eq!(harness.up(from(2)).take_up(), []);
     }
 
-    /// As all transports, it loops back.
+    /// The transport loops back, as all do.
     fn over_transport(config: DiscardConfig) -> Harness {
         struct Loop;
         impl Protocol for Loop {

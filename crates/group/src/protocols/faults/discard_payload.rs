@@ -15,7 +15,7 @@ crate::properties! {
     }
 }
 
-/// Drops of the number `seqno`, as in JGroups.
+/// How often the number `seqno` is dropped, as in JGroups.
 const DISCARDS: u32 = 3;
 
 /// The DISCARD_PAYLOAD layer.
@@ -31,7 +31,6 @@ impl DiscardPayload {
     }
 }
 
-/// Of a Java `Long`.
 fn number(message: &Message) -> Option<i64> {
     match &message.payload {
         Payload::Long(number) => Some(*number),

@@ -93,7 +93,7 @@ struct Conn {
 /// The FD_SOCK2 layer.
 pub struct FdSock2 {
     config: FdSock2Config,
-    /// `None`: all.
+    /// `None` is all addresses.
     bind: Option<IpAddr>,
     is_connected: bool,
     listener: Option<Token>,
@@ -104,7 +104,7 @@ pub struct FdSock2 {
     /// Members of the view, not connected to before this time: they closed gracefully or were unreachable.
     pauses: BTreeMap<Address, Time>,
     suspects: BTreeSet<Address>,
-    /// Until when they hold.
+    /// Each suspicion holds until this time.
     received: BTreeMap<Address, Time>,
     /// Their connection to this member broke. Reported to the others until they are gone.
     detected: BTreeSet<Address>,
@@ -216,7 +216,7 @@ impl FdSock2 {
         }
     }
 
-    /// Without reliability: suspicions are repeated instead.
+    /// Suspicions are repeated, because multicasts are unreliable here.
     fn multicast(&self, cx: &mut Cx<'_>, header: FdSock2Header) {
         let mut message =
             Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));

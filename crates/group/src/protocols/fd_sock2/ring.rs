@@ -6,13 +6,13 @@ use super::{ANSWER, Conn, FdSock2, RETRY};
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
 
 pub(super) enum Link {
-    /// No neighbour, or a pause.
+    /// There is no neighbour, or a pause.
     None,
-    /// `left`: addresses to try next.
+    /// `left` has the addresses to try next.
     Connecting { token: Token, to: PhysAddr, left: VecDeque<PhysAddr> },
-    /// Waits for the neighbour's identity.
+    /// The neighbour was asked for its identity.
     Asking { conn: ConnId, left: VecDeque<PhysAddr> },
-    /// Confirmed: a break of this connection is a crash.
+    /// A break of this connection is a crash.
     Watching { conn: ConnId },
 }
 
@@ -65,7 +65,6 @@ impl FdSock2 {
         cx.arm(RETRY, pause);
     }
 
-    /// Whichever member opened it.
     fn open_to(&self, peer: PhysAddr) -> Option<ConnId> {
         self.conns.iter().find(|(_, conn)| conn.peer == peer).map(|(&conn, _)| conn)
     }
@@ -131,7 +130,7 @@ impl FdSock2 {
         }
     }
 
-    /// `None`: of another cluster.
+    /// `None` is a member of another cluster.
     pub(super) fn answered(&mut self, cx: &mut Cx<'_>, conn: ConnId, server: Option<Address>) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Asking { conn: own, left } if own == conn => {
@@ -157,7 +156,7 @@ impl FdSock2 {
         }
     }
 
-    /// Unless the peer monitors this member through it.
+    /// It stays open if the peer monitors this member through it.
     fn abandon(&mut self, cx: &mut Cx<'_>, conn: ConnId) {
         if self.conns.get(&conn).is_some_and(|known| known.is_outgoing && !known.is_watched_by_peer) {
             self.conns.remove(&conn);

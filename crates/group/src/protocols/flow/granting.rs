@@ -19,9 +19,9 @@ pub(super) const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 struct Sender {
-    /// The sender's credits, by this member's count.
+    /// The credits left by this member's count.
     left: u64,
-    /// Delivered and not yet consumed, in bytes.
+    /// The bytes delivered and not yet consumed.
     outstanding: u64,
     /// Its last request was granted in part, because it was unclear which messages were lost. The sender installed
     /// the view first, or lost credits were just replaced.
@@ -42,7 +42,7 @@ pub(super) struct CreditGrants {
     max: u64,
     min: u64,
     senders: BTreeMap<Address, Sender>,
-    /// Oldest first.
+    /// The oldest is first.
     non_members: VecDeque<Address>,
 }
 
@@ -51,7 +51,7 @@ impl CreditGrants {
         Self { max, min, senders: BTreeMap::new(), non_members: VecDeque::new() }
     }
 
-    /// At this many credits left, credits return.
+    /// Credits return when a sender has this many left.
     pub(super) const fn min(&self) -> u64 {
         self.min
     }

@@ -76,18 +76,17 @@ pub const HOLD_LIMIT: u64 = 1_000_000;
 
 const BLOCKED: TimerKey = TimerKey(1);
 
-/// Whatever `max_block_time` is.
+/// This bounds a short `max_block_time`.
 const REQUEST_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
 /// The delay of a request to a member that may have lost count. Earlier messages arrive in it; the receiver would
 /// otherwise take them for lost and grant their credits twice.
 const CREDIT_RESYNC_DELAY: Duration = Duration::from_millis(100);
 
-/// The wait before a request.
 #[derive(Clone, Copy)]
 struct CreditTimeout {
     all: Duration,
-    /// For members that may have counted too little.
+    /// The time for members that may have counted too little.
     doubtful: Duration,
 }
 

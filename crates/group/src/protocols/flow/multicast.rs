@@ -13,16 +13,14 @@ pub(super) struct MulticastCredits {
     max: u64,
     sent: u64,
     limits: BTreeMap<Address, u64>,
-    /// The smallest.
     limit: u64,
     queue: VecDeque<Message>,
     queued: u64,
-    /// Since the first queued message, or the last request.
+    /// The wait began with the first queued message or the last request.
     waiting_since: Time,
     /// Members that may have counted too little: they joined or merged since the last request, and never get messages
     /// before their digest.
     doubtful: BTreeSet<Address>,
-    /// The last request for a dropped message.
     asked_for_dropped: Option<Time>,
 }
 
@@ -45,7 +43,7 @@ impl MulticastCredits {
         self.limit = self.limits.values().min().copied().unwrap_or(0);
     }
 
-    /// `is_merged`: with some members since the last view.
+    /// `is_merged`: members may have merged since the last view.
     pub(super) fn view(&mut self, view: &View, is_merged: bool) {
         self.limits.retain(|member, _| view.contains(member));
         self.doubtful.retain(|member| view.contains(member));

@@ -9,7 +9,7 @@ struct Receiver {
     left: u64,
     queue: VecDeque<Message>,
     queued: u64,
-    /// Since the first queued message, or the last request.
+    /// The wait began with the first queued message or the last request.
     waiting_since: Time,
     /// It may have counted too little: it joined or merged since the last request.
     is_doubtful: bool,
@@ -33,7 +33,7 @@ impl UnicastCredits {
         Self { max, receivers: BTreeMap::new(), blocked: 0 }
     }
 
-    /// `is_merged`: with some members since the last view.
+    /// `is_merged`: members may have merged since the last view.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View, is_merged: bool) {
         for member in view.members() {
             let (max, now) = (self.max, cx.now());
@@ -111,7 +111,7 @@ impl UnicastCredits {
         waiting.map(|receiver| receiver.due(timeout)).min()
     }
 
-    /// The destinations blocked for too long, with missing credits.
+    /// Returns the destinations blocked for too long, with missing credits.
     pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let max = self.max;
         let waiting = self.receivers.iter_mut().filter(|(_, receiver)| !receiver.queue.is_empty());

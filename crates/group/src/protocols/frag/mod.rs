@@ -60,7 +60,6 @@ impl FragKind {
         }
     }
 
-    /// To compare with `frag_size`.
     fn size(self, message: &Message) -> usize {
         match self {
             Self::Frag => wire::message_size(message, 0, None),

@@ -44,12 +44,11 @@ struct PartialMessage {
     pieces: BTreeMap<u32, Bytes>,
     bytes: u64,
     first: Option<Message>,
-    /// Not returned to the sender.
+    /// The credit not yet returned to the sender.
     credit: u32,
 }
 
 impl PartialMessage {
-    /// Counts a drop if there is a reason.
     fn return_credit(&mut self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
         let mut stand_in = Message::empty((!self.is_multicast).then(|| cx.local().clone()));
         stand_in.src = Some(src.clone());
@@ -76,7 +75,7 @@ impl PartialMessage {
 struct Sender {
     messages: BTreeMap<u64, PartialMessage>,
     bytes: u64,
-    /// For unicasts and multicasts.
+    /// The credit of unicasts and of multicasts.
     withheld: [u64; 2],
     left: Option<Time>,
 }
@@ -89,7 +88,6 @@ impl Sender {
         Some(incomplete)
     }
 
-    /// Abandons the oldest until a fragment fits.
     fn make_room(
         &mut self,
         cx: &mut Cx<'_>,
@@ -271,7 +269,6 @@ fn is_sent_by_one(cx: &Cx<'_>) -> bool {
 }
 
 impl Frag {
-    /// Returns a message that is whole now.
     pub(super) fn reassemble(
         &mut self,
         cx: &mut Cx<'_>,

@@ -37,7 +37,6 @@ fn with_credits() -> Harness {
     harness
 }
 
-/// From member `n`.
 fn piece(n: u64, id: u64, frag_id: u32, num_frags: u32, bytes: usize) -> Message {
     let header = FragHeader { id, frag_id, num_frags, needs_deserialization: false, original_type: 0 };
     let mut piece = Message::bytes(Some(member(1)), vec![frag_id as u8; bytes])
@@ -138,7 +137,7 @@ fn frag3_tells_offset_and_length_and_restores_arrays_and_objects() {
     assert_eq!(joined[0].payload, object);
 }
 
-/// JGroups' FRAG also sets neither `needs_deserialization` nor a type.
+/// JGroups' FRAG sets neither `needs_deserialization` nor a type.
 #[test]
 fn frag_encodes_every_message_whole_and_counts_its_headers() {
     let rsvp = HeaderBody::Rsvp(RsvpHeader { kind: RsvpKind::Request, id: 5 });
@@ -290,7 +289,6 @@ fn ordered(numbers: &[u64]) -> Harness {
     harness
 }
 
-/// As the coordinator broadcasts a fragment of member `n`.
 fn broadcast(n: u64, frag_id: u32, num_frags: u32) -> Message {
     let header = SequencerHeader {
         kind: SequencerKind::WrappedBcast,

@@ -46,7 +46,6 @@ struct NextView {
     previous: View,
     view: View,
     joiners: Vec<Address>,
-    /// For the joiners.
     join_rsp: Option<bytes::Bytes>,
 }
 
@@ -55,11 +54,11 @@ struct NextView {
 pub(super) struct Coordinator {
     /// As first member of the view, or in place of coordinators that leave or crash.
     pub(super) is_coordinating: bool,
-    /// Differences can follow a full view.
+    /// A difference can only follow a full view.
     has_sent_view: bool,
     pub(super) pending: Pending,
     acks: Option<Acks>,
-    /// Views not acknowledged by all in time.
+    /// The views that not all members acknowledged in time.
     pub(super) unconfirmed_views: u64,
 }
 
@@ -185,7 +184,7 @@ impl Coordinator {
         acks.missing.clear();
     }
 
-    /// Whether the last acknowledgement has come.
+    /// Returns whether the last acknowledgement has come.
     fn take_complete(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(acks) = self.acks.take_if(|acks| acks.missing.is_empty()) else { return false };
         cx.disarm(ACKS);
@@ -245,7 +244,7 @@ impl Gms {
         }
     }
 
-    /// The next view waits for its end.
+    /// Then the next view waits.
     fn is_changing(&self) -> bool {
         self.coordinator.acks.is_some() || self.merging.is_running()
     }
@@ -321,7 +320,6 @@ impl Gms {
     }
 }
 
-/// The joiner is a member already.
 fn join_again(cx: &mut Cx<'_>, view: &View, own_digest: &Digest, joiner: &Address) {
     if own_digest.has_members(view.members()) {
         let rsp = JoinRsp { view: Some(view.clone()), digest: Some(own_digest.clone()), fail_reason: None };
@@ -330,7 +328,6 @@ fn join_again(cx: &mut Cx<'_>, view: &View, own_digest: &Digest, joiner: &Addres
     }
 }
 
-/// The view, and its members' seqnos before it.
 fn join_rsp(view: &View, own_digest: &Digest) -> bytes::Bytes {
     let mut digest = Digest::default();
     for member in view.members() {

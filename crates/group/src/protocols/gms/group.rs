@@ -23,7 +23,6 @@ impl Group {
         matches!(self.role, Role::Member | Role::Leaving(_))
     }
 
-    /// In a view, and not leaving.
     pub(super) const fn is_staying(&self) -> bool {
         matches!(self.role, Role::Member)
     }
@@ -44,12 +43,12 @@ impl Group {
         self.config.merge_timeout.saturating_mul(2)
     }
 
-    /// Without these leavers and suspects, the next coordinator first.
+    /// Returns the next coordinator first.
     pub(super) fn remaining(&self, view: &View, leavers: &[Address], suspects: &[Address]) -> Vec<Address> {
         remaining(&*self.policy, view, leavers, suspects)
     }
 
-    /// `None`: it refers to another view.
+    /// Returns `None` if the difference is from another view.
     pub(super) fn apply(&self, own: &View, delta: &DeltaView) -> Option<View> {
         if *own.id() != delta.reference {
             return None;

@@ -8,7 +8,7 @@ use crate::{Cx, View};
 pub(super) struct ViewHistory {
     pub(super) views: u64,
     pub(super) merge_views: u64,
-    /// As text, newest last.
+    /// The newest view is last.
     previous: VecDeque<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::{
 };
 
 pub(super) struct Join {
-    /// Failed discoveries.
+    /// The failed discoveries.
     attempts: u32,
     step: Step,
 }

@@ -6,7 +6,6 @@ use crate::{Address, Cx, Event};
 
 #[derive(Default)]
 pub(super) struct Leave {
-    /// The member requested to make the next view.
     asked: Option<Address>,
 }
 

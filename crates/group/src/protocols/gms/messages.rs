@@ -61,7 +61,7 @@ pub(super) fn send_cancel_merge<'m>(
     }
 }
 
-/// Of VIEW, MERGE_RSP and similar messages; counts invalid ones.
+/// Counts invalid payloads.
 pub(super) fn view_and_digest(
     cx: &mut Cx<'_>,
     message: &Message,

@@ -72,7 +72,7 @@ crate::properties! {
 
 /// Requests pending for the next view: more than any deployment starts at once. Joiners repeat theirs.
 const PENDING_MAX: usize = 4_096;
-/// While members join.
+/// The bound while members join.
 const STABLE_SUSPENDED_MAX: Duration = Duration::from_secs(30);
 
 const JOIN: TimerKey = TimerKey(1);
@@ -86,9 +86,7 @@ const MERGE_END: TimerKey = TimerKey(7);
 enum Role {
     Idle,
     Joining(Join),
-    /// Of a view.
     Member,
-    /// Of a view.
     Leaving(Leave),
 }
 
@@ -116,7 +114,6 @@ impl Gms {
         }
     }
 
-    /// Also takes the role that the view assigns.
     fn install(&mut self, cx: &mut Cx<'_>, view: View) {
         self.group.note_view_number(view.id().id);
         self.history.add(cx, &view, self.group.config.num_prev_views);

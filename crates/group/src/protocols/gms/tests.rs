@@ -230,7 +230,7 @@ fn a_delta_of_an_unknown_view_triggers_a_request_for_the_full_view() {
     assert_eq!(views(&mut harness), [view(8, &[2, 1, 3])]);
 }
 
-/// Windows set past a view have lost it.
+/// A window past the view's seqno never delivers it.
 #[test]
 fn after_a_state_transfer_the_coordinator_is_asked_for_a_newer_view() {
     let mut harness = joined(&[2, 1]);

@@ -17,7 +17,6 @@ impl NakAck {
         }
     }
 
-    /// For this member, of the send window.
     pub(super) fn digest_row(&self, member: &Address) -> Option<DigestEntry> {
         let (highest_delivered, highest_received) = if self.local.as_ref() == Some(member) {
             let seqno = self.sent.highest_sent();
@@ -62,7 +61,7 @@ impl NakAck {
         }
     }
 
-    /// 0 if it was no member.
+    /// Returns 0 if it was no member.
     fn delivered_before(&self, member: &Address) -> u64 {
         self.departed
             .iter()

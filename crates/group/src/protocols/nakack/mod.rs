@@ -105,9 +105,9 @@ pub struct NakAck {
     kind: NakAckKind,
     config: NakAckConfig,
     is_server: bool,
-    /// Arrived while joining.
+    /// Messages that arrived while this member joined.
     early: VecDeque<Message>,
-    /// Of the view, with this one.
+    /// The members of the view.
     order: Vec<Address>,
     local: Option<Address>,
     sent: SendWindow,
@@ -117,11 +117,10 @@ pub struct NakAck {
     /// Delivered seqnos of former members, newest last. A member that is added again continues its numbering, and its
     /// old messages must not be delivered twice.
     departed: VecDeque<(Address, u64)>,
-    /// NAKACK4: of the other members.
+    /// The other members' acknowledgements (NAKACK4).
     acks: BTreeMap<Address, u64>,
-    /// NAKACK4: the last own message looped back.
+    /// The last own message that is looped back (NAKACK4).
     last_looped: u64,
-    /// NAKACK4: for the send window.
     waiting: WaitingMessages,
     last_stable: Option<crate::Digest>,
     xmit: XmitCounts,
@@ -176,7 +175,7 @@ impl NakAck {
     }
 }
 
-/// Of a message sent for the first time.
+/// A retransmitted message has none.
 fn seqno_of(body: &HeaderBody) -> Option<u64> {
     match body {
         HeaderBody::NakAck2(NakAckHeader::Msg { seqno })

@@ -68,7 +68,6 @@ impl NakAck {
         passed
     }
 
-    /// As `pass_in_turn`, for own messages.
     fn pass_own(&mut self, cx: &Cx<'_>, batch: &mut MessageBatch) -> usize {
         let id = self.id();
         let mut passed = 0;
@@ -165,7 +164,6 @@ impl NakAck {
         cx.send(message);
     }
 
-    /// Of a round, or noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let windows = self.peers.iter_mut().map(|(sender, peer)| (sender, &mut peer.window));
         let wanted = gaps_of(windows, gaps, self.config.max_xmit_req_size);
@@ -186,14 +184,13 @@ impl NakAck {
         }
     }
 
-    /// For messages in a stability round that never arrived.
+    /// The stability round listed messages that never arrived.
     pub(super) fn request_last(&mut self, cx: &mut Cx<'_>, sender: &Address, seqno: u64) {
         let mut list = SeqnoList::new(seqno, 1);
         list.add(seqno);
         self.request(cx, sender, list);
     }
 
-    /// NAKACK4: acknowledges once there are enough.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let threshold = self.ack_threshold();
         let Some(peer) = self.peers.get_mut(src) else { return };

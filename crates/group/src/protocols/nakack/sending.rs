@@ -37,7 +37,6 @@ impl NakAck {
         batch.messages = messages;
     }
 
-    /// Purges acknowledged messages first.
     fn finds_room(&mut self, cx: &mut Cx<'_>) -> bool {
         if !self.has_room() {
             self.purge_acked(cx);
@@ -100,7 +99,7 @@ impl NakAck {
         }
     }
 
-    /// Otherwise the last message's loss would go unnoticed.
+    /// Otherwise the loss of the last message would go unnoticed.
     pub(super) fn announce_last(&mut self, cx: &mut Cx<'_>) {
         let seqno = self.sent.highest_sent();
         let has_sent = std::mem::take(&mut self.has_sent_since_tick);
@@ -123,7 +122,6 @@ impl NakAck {
         cx.send(message);
     }
 
-    /// NAKACK4: consumed up to `seqno`.
     pub(super) fn acked(&mut self, cx: &mut Cx<'_>, member: &Address, seqno: u64) {
         let Some(acked) = self.acks.get_mut(member) else { return };
         *acked = (*acked).max(seqno.min(self.sent.highest_sent()));

@@ -209,7 +209,7 @@ fn nakack4_waits_for_the_slowest_member_and_resumes_in_order() {
     assert_eq!(values(&harness.take_down()), [4, 5]);
 }
 
-/// S000-3 without flow control.
+/// S000-3: the stack has no flow control.
 #[test]
 fn nakack4_acknowledges_consumed_messages() {
     let config = NakAckConfig { capacity: 8, ..NakAckConfig::default() };

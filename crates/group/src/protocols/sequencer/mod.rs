@@ -53,7 +53,7 @@ const DEPARTED_SENDERS_MAX: usize = 100;
 #[derive(Default)]
 struct DeliveredSeqnos {
     seqnos: BTreeSet<u64>,
-    /// Up to here all count as delivered.
+    /// All seqnos up to here count as delivered.
     forgotten: u64,
 }
 
@@ -70,7 +70,6 @@ impl DeliveredSeqnos {
     }
 }
 
-/// Outside the view.
 struct DepartedSender {
     sender: Address,
     /// Otherwise it may be in the coordinator's view already, and this member will get it.
@@ -90,14 +89,13 @@ pub struct Sequencer {
     /// Delivered here. GMS may have a newer one, behind messages on their way up.
     view: Option<View>,
     next_seqno: u64,
-    /// Have not come back.
+    /// Own messages that have not come back.
     forwarded: BTreeMap<u64, ForwardedMessage>,
     /// Messages still to be sent one at a time; new ones wait.
     serial_left: u32,
-    /// Sent one at a time.
     in_flight: Option<u64>,
     delivered: BTreeMap<Address, DeliveredSeqnos>,
-    /// Newest last.
+    /// The newest is last.
     departed: VecDeque<DepartedSender>,
     /// Credit of forwarders whose message, broadcast here, has not come back, because it may wait for credits.
     /// Bounded by the credit granted.
@@ -177,7 +175,6 @@ impl Sequencer {
         cx.send(message);
     }
 
-    /// Unless one is on its way.
     fn send_next_serially(&mut self, cx: &mut Cx<'_>) {
         if self.in_flight.is_some() {
             return;
@@ -358,7 +355,7 @@ impl Sequencer {
         }
     }
 
-    /// Without total order it is the sender's own.
+    /// Its credit is the sender's own.
     fn note_sender_credit(&mut self, message: &Message) {
         if message.is_multicast()
             && let Some(src) = &message.src
@@ -379,7 +376,7 @@ impl Sequencer {
         }
     }
 
-    /// True once.
+    /// Returns true once per message.
     fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64) -> bool {
         let is_wanted = !cx.is_local(src) || self.note_returned(cx, seqno);
         let most = self.config.delivery_table_max_size.max(1);

@@ -181,7 +181,6 @@ fn a_broadcast_message_has_its_own_sender_and_is_delivered_once() {
     assert_eq!(harness.stack.shared().drops.total(DropReason::Duplicate), 1);
 }
 
-/// For the layers above.
 #[test]
 fn totally_ordered_messages_are_marked_and_share_no_batch_with_others() {
     let mut harness = harness(&[2, 1]);

@@ -74,7 +74,7 @@ pub(super) struct Packet {
     pub(super) to: Target,
     pub(super) priority: PacketPriority,
     pub(super) bytes: Bytes,
-    /// Follows `bytes`.
+    /// The tail follows `bytes`.
     pub(super) tail: Bytes,
     pub(super) messages: u32,
 }
@@ -96,7 +96,7 @@ struct Pending {
     /// The last payload, if uncopied. No message follows it.
     tail: Option<Bytes>,
     count: u32,
-    /// Encoded, as a list.
+    /// The encoded size as a list.
     size: usize,
     /// Of the last list here: the next is likely as large, and growing a buffer copies it.
     last_size: usize,
@@ -105,12 +105,12 @@ struct Pending {
 pub(super) struct Bundler {
     pub(super) kind: BundlerKind,
     pub(super) max_size: usize,
-    /// From here on payloads are uncopied.
+    /// Larger payloads are sent uncopied.
     tail_min: usize,
     /// The first `used` are of this sweep, so that a past burst does not slow later ones.
     pending: Vec<Pending>,
     used: usize,
-    /// Parallel to `pending`, kept so that memory is reused.
+    /// The buffers of `pending`, kept so that memory is reused.
     buffers: Vec<BytesMut>,
     total: usize,
 }
@@ -322,7 +322,6 @@ mod tests {
         assert_eq!(unpack(&out), [vec![0; 100], vec![1; 100], vec![2; 100]]);
     }
 
-    /// The bytes on the wire are the same.
     #[test]
     fn a_large_payload_is_sent_from_where_it_is() {
         let sizes = [100, 9_000, 100, 100, 9_000, 9_000, 100];

@@ -80,7 +80,7 @@ impl TransportLayerConfig {
 /// Recently requested members, so that a flood of unknown destinations cannot grow them.
 const WHO_HAS_MAX: usize = 1_000;
 
-/// Between discoveries of members that a multicast skipped.
+/// This is for members that a multicast skipped.
 const SKIPPED_WHO_HAS_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Default, Debug)]
@@ -101,7 +101,7 @@ pub struct Transport {
     ready: Vec<Packet>,
     asked: BTreeMap<Address, Time>,
     skipped_asked: Option<Time>,
-    /// For this view and change count of the book.
+    /// The addresses are valid for this view and change count of the book.
     fan_out: Option<(Option<ViewId>, u64, Arc<[PhysAddr]>)>,
     counters: Counters,
 }
@@ -177,7 +177,6 @@ impl Transport {
         }
     }
 
-    /// In the order of completion.
     fn transmit(&mut self, cx: &mut Cx<'_>) {
         if self.ready.is_empty() {
             return;

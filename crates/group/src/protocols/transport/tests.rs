@@ -2,10 +2,9 @@ use super::*;
 use crate::harness::{member, phys, view};
 use crate::{Stack, StackSetup, Version, View};
 
-/// Member number, port.
+/// A member number and a port.
 type Place = (u64, u16);
 
-/// Also learns the members' addresses.
 struct Viewer(Option<(View, Vec<Place>)>);
 
 impl Protocol for Viewer {
@@ -47,7 +46,6 @@ fn stack(n: u64, members: View, places: &[Place]) -> Stack {
     stack
 }
 
-/// From member 2, at member 1's address.
 fn receive_for(first: &mut Stack, dest: u64) {
     let mut second = stack(2, view(1, &[2, dest]), &[(dest, 1)]);
     second.handle_send(Time::ZERO, Message::bytes(Some(member(dest)), "hello"));

@@ -90,21 +90,19 @@ const CLOSED_CONNECTIONS_MAX: usize = 1_000;
 /// forgotten, because a message delivered twice is better than one never delivered.
 const CLOSED_CONNECTION_WORDS_MAX: usize = 1 << 17;
 
-/// They are not negative.
 const CONN_IDS: u64 = 1 << 15;
 
 #[derive(Debug)]
 struct SendConnection {
     conn_id: i16,
     window: SendWindow,
-    /// Of an acknowledgement or request.
+    /// Acknowledgements and requests have it.
     last_timestamp: Option<i32>,
-    /// Highest acknowledged and sent.
+    /// The highest acknowledged seqno and the highest sent one.
     at_last_tick: (u64, u64),
     last_used: Time,
     /// The member left the view, or the connection was idle.
     closing_since: Option<Time>,
-    /// UNICAST4: for the window.
     waiting: WaitingMessages,
 }
 
@@ -120,7 +118,6 @@ struct ReceiveConnection {
     may_go_back: bool,
 }
 
-/// Before the connection's start.
 #[derive(Debug, Default)]
 struct EarlyMessages {
     messages: VecDeque<(i16, u64, Message)>,
@@ -133,9 +130,9 @@ struct EarlyMessages {
 struct ClosedConnection {
     sender: Address,
     conn_id: i16,
-    /// All up to here.
+    /// All messages up to here were delivered.
     delivered: u64,
-    /// Out of band, ahead of their turn.
+    /// Out-of-band messages delivered ahead of their turn.
     ahead: SeqnoList,
 }
 
@@ -155,12 +152,12 @@ pub struct Unicast {
     kind: UnicastKind,
     config: UnicastConfig,
     next_conn_id: i16,
-    /// For all peers.
+    /// All peers' acknowledgements and requests share it.
     timestamp: i32,
     senders: BTreeMap<Address, SendConnection>,
     receivers: BTreeMap<Address, ReceiveConnection>,
     early: BTreeMap<Address, EarlyMessages>,
-    /// Newest last.
+    /// The newest is last.
     closed: VecDeque<ClosedConnection>,
     xmit: XmitCounts,
     acks_sent: u64,
@@ -265,7 +262,7 @@ impl Unicast {
         self.closed.iter().rev().find(|closed| closed.conn_id == conn_id && closed.sender == *sender)
     }
 
-    /// Up to the limits; the newest take precedence.
+    /// The newest take precedence.
     fn remember(&mut self, over: Vec<ClosedConnection>) {
         if over.is_empty() {
             return;

@@ -8,7 +8,6 @@ use crate::retransmission::{count_refused, gaps_of, request_soon, xmit_request};
 use crate::window::{Gaps, ReceiveWindow};
 use crate::{Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Protocol, UnicastHeader};
 
-/// Compared with the current one.
 enum ConnectionMatch {
     Current,
     Opens,
@@ -262,7 +261,6 @@ impl Unicast {
         }
     }
 
-    /// Of a round, or noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let windows = self.receivers.iter_mut().map(|(sender, one)| (sender, &mut one.window));
         for (sender, list) in gaps_of(windows, gaps, self.config.max_xmit_req_size) {
@@ -273,7 +271,6 @@ impl Unicast {
         }
     }
 
-    /// UNICAST4: acknowledges once there are enough.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let Some(connection) = self.receivers.get_mut(src) else { return };
         connection.acks.consume(credit);

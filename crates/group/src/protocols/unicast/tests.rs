@@ -8,7 +8,7 @@ use crate::{Object, Payload, SeqnoList};
 
 const TICK: Duration = Duration::from_millis(500);
 const ID: ProtocolId = ProtocolId::UNICAST3;
-/// The first connection's id, by the harness' seed.
+/// The harness' seed determines the id.
 const FIRST: i16 = 26_594;
 
 fn harness() -> Harness {
@@ -280,7 +280,6 @@ fn late_messages_of_a_closed_or_replaced_connection_are_delivered_once() {
     assert_eq!(values(&harness.take_up()), [1, 2]);
 }
 
-/// After a gap that was never filled.
 #[test]
 fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
     let mut harness = harness();
@@ -293,7 +292,6 @@ fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
     assert_eq!(values(&harness.take_up()), [2, 5]);
 }
 
-/// Every other message is out of band.
 #[test]
 fn a_forgotten_connection_loses_no_message_between_out_of_band_ones() {
     const LAST: u64 = 400;
@@ -332,7 +330,7 @@ fn messages_delivered_ahead_are_remembered_for_the_newest_connections() {
     assert_eq!(kept, [vec![(7, false)], vec![(7, true); fits]].concat());
 }
 
-/// It is not limited by old timestamps and ids.
+/// Old timestamps and ids do not limit it.
 #[test]
 fn messages_of_a_restarted_member_are_delivered() {
     let unicast4 = |header: UnicastHeader, value| {

@@ -30,13 +30,13 @@ use crate::warnings::RateLimitedWarnings;
 /// addresses.
 const LINKS_MAX: usize = 4096;
 
-/// For bytes under way in both directions.
+/// Bytes under way arrive meanwhile, in both directions.
 const DRAIN_TIME: Duration = Duration::from_millis(1000);
 
 /// When the table closes: a peer that hangs must not delay leaving.
 const CLOSE_TIME: Duration = Duration::from_millis(300);
 
-/// For the pause before the next attempt.
+/// The pause before the next attempt needs them.
 const FAILED_MAX: usize = 1024;
 
 #[derive(Clone)]
@@ -47,10 +47,10 @@ pub(crate) struct LinkSettings {
     pub(crate) setup_timeout: Duration,
     pub(crate) limits: QueueLimits,
     pub(crate) frame_len_max: usize,
-    /// Of an idle connection; zero: never.
+    /// Zero is never.
     pub(crate) expire_time: Duration,
     pub(crate) reaper_interval: Duration,
-    /// After a failed attempt.
+    /// The pause follows a failed attempt.
     pub(crate) reconnect_pause: Duration,
     pub(crate) tls: Option<Tls>,
 }
@@ -59,13 +59,13 @@ pub(crate) struct LinkSettings {
 pub(crate) enum LinkEvent {
     /// `is_current` is false while this member closes the connection.
     Frame { link: u64, peer: PhysAddr, frame: Bytes, is_current: bool },
-    /// Now the table's connection to the peer.
+    /// This is now the table's connection to the peer.
     Accepted { link: u64, peer: PhysAddr },
-    /// Opened by this member.
+    /// This member opened the connection.
     Connected { link: u64 },
     /// An attempt failed.
     Failed { link: u64, reason: String },
-    /// Not by the owner's request.
+    /// The owner did not request the end.
     Closed { link: u64, is_graceful: bool },
 }
 
@@ -73,9 +73,9 @@ pub(crate) type Sink<'a> = &'a mut dyn FnMut(LinkEvent);
 
 pub(crate) struct Links {
     settings: LinkSettings,
-    /// [`LINKS_MAX`] except in tests.
+    /// It is [`LINKS_MAX`] except in tests.
     links_max: usize,
-    /// As peers know it.
+    /// The listening address as peers know it.
     own: PhysAddr,
     slots: Slots,
     by_peer: HashMap<PhysAddr, u32>,
@@ -84,9 +84,9 @@ pub(crate) struct Links {
     /// Of the view; `None` while some addresses are unknown.
     members: Option<HashSet<PhysAddr>>,
     unfinished: Unfinished,
-    /// With bytes to write.
+    /// The slots with bytes to write.
     dirty: Vec<u32>,
-    /// Shared by reading connections.
+    /// Connections that read share this buffer.
     spare: BytesMut,
     pub(crate) warnings: RateLimitedWarnings,
     pub(crate) stats: EdgeStats,
@@ -130,7 +130,7 @@ impl Links {
         self.slots.add(State::Listening(listener), None);
     }
 
-    /// Connections stay.
+    /// Connections stay open.
     pub(crate) fn close_listeners(&mut self) {
         let is_listening =
             |(index, slot): (u32, &Slot)| matches!(slot.state, State::Listening(_)).then_some(index);
@@ -140,12 +140,12 @@ impl Links {
         }
     }
 
-    /// Established or being opened.
+    /// The connection is established or being opened.
     pub(crate) fn find(&self, peer: PhysAddr) -> Option<u32> {
         self.by_peer.get(&peer).copied()
     }
 
-    /// Established or being opened.
+    /// The connection is established or being opened.
     pub(crate) fn slot_of(&self, link: u64) -> Option<u32> {
         self.slots.iter().find_map(|(index, slot)| match slot.state {
             State::Open(_) | State::Connecting(_) if slot.link == link => Some(index),
@@ -184,7 +184,7 @@ impl Links {
         Stream::connect(peer.socket_addr(), self.settings.options, self.settings.tls.clone())
     }
 
-    /// False: dropped, because the queue is full.
+    /// Returns false if a full queue dropped the frame.
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -225,12 +225,12 @@ impl Links {
         waiting > self.queue_bytes() / 2
     }
 
-    /// For each peer.
+    /// The bound is per peer.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.settings.limits.data
     }
 
-    /// Also an attempt. No event follows.
+    /// Also ends an attempt. No event follows.
     pub(crate) fn close(&mut self, now: Time, index: u32, is_graceful: bool) {
         match self.slots.take(index) {
             Some(State::Open(connection)) if is_graceful => self.drain(now, index, connection, DRAIN_TIME),
@@ -259,7 +259,7 @@ impl Links {
         }
     }
 
-    /// Listeners and attempts at once, connections gracefully.
+    /// Listeners and attempts close at once, connections gracefully.
     pub(crate) fn begin_close(&mut self, now: Time) {
         for index in self.slots.iter().map(|(index, _)| index).collect::<Vec<_>>() {
             match self.slots.take(index) {
@@ -367,7 +367,6 @@ impl Links {
         }
     }
 
-    /// Gracefully.
     fn drain(&mut self, now: Time, index: u32, mut connection: Connection, within: Duration) {
         self.forget(connection.peer, index);
         connection.framed.end(true);
@@ -376,7 +375,6 @@ impl Links {
         self.slots.poll_again(index);
     }
 
-    /// If it is this connection.
     fn forget(&mut self, peer: PhysAddr, index: u32) {
         if self.by_peer.get(&peer) == Some(&index) {
             self.by_peer.remove(&peer);

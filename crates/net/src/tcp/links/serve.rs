@@ -19,7 +19,7 @@ use crate::tcp::setup;
 use crate::tcp::stream::{Opening, Stream};
 use crate::tcp::tls;
 
-/// Per cycle, so that timers are not delayed.
+/// The bound keeps timers from waiting.
 const ACCEPTS_PER_CYCLE: usize = 64;
 
 /// From a connection per cycle, so that a fast peer delays neither others nor timers. Responses leave after the read:
@@ -29,19 +29,16 @@ const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 /// Without set-up bytes. One more closes the longest silent one: silent clients must not lock members out.
 const UNIDENTIFIED_CONNECTIONS_MAX: usize = 256;
 
-/// For example without descriptors.
+/// Accepting fails for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(PartialEq, Eq)]
 enum Reading {
-    /// More may come.
     Open,
-    /// Ended, failed, or invalid.
     Ended,
 }
 
 impl Links {
-    /// Its waker named it.
     pub(crate) fn service(&mut self, now: Time, index: u32, sink: Sink<'_>) {
         match self.slots.take(index) {
             None | Some(State::Vacant) => {}
@@ -136,7 +133,7 @@ impl Links {
         }
     }
 
-    /// By the rule for simultaneous connections.
+    /// The rule for simultaneous connections decides.
     fn register(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
         if peer == self.own {
             self.warnings.count(now, "claims_own_address", || format!("connection from {peer} closed"));
@@ -167,7 +164,7 @@ impl Links {
         matches!(state, Some(State::Connecting(Attempt { opening: None, .. })))
     }
 
-    /// Returns its queue and event.
+    /// Returns the queue and the event.
     fn replace(&mut self, now: Time, old: u32) -> (SendQueue, Option<LinkEvent>) {
         let link = self.slots.link(old);
         match self.slots.take(old) {
@@ -259,7 +256,6 @@ impl Links {
         }
     }
 
-    /// Failed, or closed by the peer.
     pub(super) fn close_lost(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
@@ -277,7 +273,6 @@ impl Links {
         self.slots.put(index, State::Draining(connection));
     }
 
-    /// Within bounds.
     fn read(
         &mut self,
         now: Time,
@@ -361,7 +356,6 @@ mod tests {
     use crate::signals::{Owner, Signals};
     use crate::tcp::edge::link_settings;
 
-    /// Until it has an event.
     async fn next_events(links: &mut Links, index: u32) -> Vec<LinkEvent> {
         let mut events = Vec::new();
         while events.is_empty() {

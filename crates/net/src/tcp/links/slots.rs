@@ -13,18 +13,16 @@ use crate::tcp::framed::Framed;
 use crate::tcp::queue::SendQueue;
 use crate::tcp::stream::Opening;
 
-/// A slot's content.
 pub(super) enum State {
-    /// Or taken out for a step.
+    /// Also while a step has the content.
     Vacant,
     Listening(TcpListener),
-    /// Accepted, in the TLS handshake.
+    /// The accepted connection is in the TLS handshake.
     Handshaking(Opening),
-    /// Accepted, before set-up bytes.
+    /// The accepted connection has sent no set-up bytes.
     Unidentified(Box<Framed>),
-    /// By this member; frames are queued.
+    /// This member opens it; frames are queued.
     Connecting(Attempt),
-    /// The table's.
     Open(Connection),
     /// By this member: its queue is written, bytes under way are read.
     Draining(Connection),
@@ -32,7 +30,7 @@ pub(super) enum State {
 
 pub(super) struct Attempt {
     pub(super) peer: PhysAddr,
-    /// From its begin.
+    /// The time counts from the begin.
     pub(super) timeout: Duration,
     /// `None` in the pause after a failed attempt: the peer got nothing yet.
     pub(super) opening: Option<Opening>,
@@ -42,16 +40,16 @@ pub(super) struct Attempt {
 pub(super) struct Connection {
     pub(super) peer: PhysAddr,
     pub(super) framed: Box<Framed>,
-    /// When bytes last went.
+    /// The time when bytes last went.
     pub(super) used: Time,
 }
 
 pub(super) struct Slot {
-    /// Never reused, unlike the slot.
+    /// Unlike the slot, it is never reused.
     pub(super) link: u64,
     pub(super) waker: Waker,
     pub(super) deadline: Option<Time>,
-    /// It has bytes to write.
+    /// The slot has bytes to write.
     pub(super) is_dirty: bool,
     pub(super) state: State,
 }
@@ -63,7 +61,7 @@ pub(super) struct Slots {
     free: Vec<u32>,
     next_link: u64,
     deadlines: BTreeSet<(Time, u32)>,
-    /// To poll without wakers.
+    /// The slots to poll without their wakers.
     again: Vec<u32>,
 }
 
@@ -96,12 +94,10 @@ impl Slots {
         (0..).zip(&self.slots)
     }
 
-    /// Of an occupied slot.
     pub(super) fn waker(&self, index: u32) -> &Waker {
         &self.slots[index as usize].waker
     }
 
-    /// Of an occupied slot.
     pub(super) fn link(&self, index: u32) -> u64 {
         self.slots[index as usize].link
     }
@@ -150,7 +146,7 @@ impl Slots {
         self.free.push(index);
     }
 
-    /// In the next cycle, without its waker.
+    /// The next cycle polls the slot without its waker.
     pub(super) fn poll_again(&mut self, index: u32) {
         self.again.push(index);
     }
@@ -177,7 +173,6 @@ impl Slots {
         self.deadlines.first().copied()
     }
 
-    /// By deadline.
     pub(super) fn by_deadline(&self) -> impl Iterator<Item = u32> {
         self.deadlines.iter().map(|&(_, index)| index)
     }

@@ -16,7 +16,6 @@ use crate::tcp::framed::{Framed, READ_LEN_MAX};
 /// A table's buffers beyond an ordinary read per connection. One frame of the greatest length may exceed it.
 const UNFINISHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Of non-members.
 const NON_MEMBER_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Joining and merging members send less.
@@ -26,7 +25,7 @@ const NON_MEMBER_FRAME_LEN_MAX: usize = 1024 * 1024;
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 const FRAME_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// While any frame is incomplete.
+/// Searches run while a frame is incomplete.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Then a connection beyond the bound is tried again.
@@ -86,7 +85,6 @@ impl Unfinished {
         }
     }
 
-    /// Despite the bound.
     fn favour(&mut self, link: u64, more: u64, framed: &mut Framed) -> bool {
         if *self.favoured.get_or_insert(link) != link {
             return false;
@@ -96,7 +94,7 @@ impl Unfinished {
         true
     }
 
-    /// Another connection may be read despite the bound.
+    /// Another connection may now be read despite the bound.
     pub(super) fn note_finished(&mut self, link: u64) {
         if self.favoured == Some(link) {
             self.favoured = None;
@@ -109,7 +107,6 @@ fn frame_timeout(framed: &Framed) -> Duration {
 }
 
 impl Links {
-    /// At intervals.
     pub(super) fn end_slow_frames(&mut self, now: Time, sink: Sink<'_>) {
         if self.unfinished.next_poll.is_none_or(|at| at > now) {
             return;
@@ -193,7 +190,6 @@ mod tests {
             Self { links, peers, clients, outputs, frames: 0 }
         }
 
-        /// As after their wakers.
         fn serve(&mut self, now: Time) {
             let mut events = Vec::new();
             for index in 0..=self.peers.len() as u32 {
@@ -214,7 +210,6 @@ mod tests {
             self.connections().map(|framed| framed.input.capacity()).sum()
         }
 
-        /// Beyond an ordinary read's, to the byte.
         fn check_reservations(&self) {
             for framed in self.connections() {
                 let reserved = framed.held.as_ref().map_or(0, Reservation::bytes);
@@ -223,7 +218,6 @@ mod tests {
             }
         }
 
-        /// The beginning, at each peer.
         fn queue(&mut self, length: usize, bytes: usize) {
             for output in &mut self.outputs {
                 output.extend_from_slice(&(length as i32).to_be_bytes());

@@ -10,7 +10,7 @@ use crate::wire::{self, ViewForm};
 use crate::{Address, Cx, Digest, Flags, GmsHeader, GmsKind, MergeId, Message, Payload, View, ViewId};
 
 pub(super) struct LedMerge {
-    /// Of the requested coordinators. Inner `None`: refused.
+    /// The inner `None` is a refusal.
     answers: BTreeMap<Address, Option<(View, Digest)>>,
     asked: BTreeSet<Address>,
     subviews: Vec<View>,
@@ -113,7 +113,7 @@ impl Merging {
         self.combine(cx, group)
     }
 
-    /// Once all groups have responded or time is up.
+    /// Waits until all groups have responded or time is up.
     pub(in crate::protocols::gms) fn combine(&mut self, cx: &mut Cx<'_>, group: &Group) -> MergeStep {
         cx.disarm(MERGE_RESPONSES);
         let limit = group.merge_limit();

@@ -95,7 +95,6 @@ impl Merging {
         }
     }
 
-    /// Returns whether there was one.
     fn end(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(merge) = self.merge.take() else { return false };
         self.remember_done(merge.id);
@@ -127,7 +126,7 @@ impl Merging {
         send_cancel_merge(cx, released, &merge.id);
     }
 
-    /// Messages that need no more than this member's role.
+    /// Handles messages that need only this member's role.
     pub(super) fn receive(
         &mut self,
         cx: &mut Cx<'_>,
@@ -256,7 +255,7 @@ impl Merging {
         self.answer(cx, group)
     }
 
-    /// Once all have responded or time is up.
+    /// Waits until all have responded or time is up.
     pub(super) fn answer(&mut self, cx: &mut Cx<'_>, group: &Group) -> MergeStep {
         cx.disarm(MERGE_DIGESTS);
         let Some(view) = cx.view().cloned() else { return MergeStep::Wait };
