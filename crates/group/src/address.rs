@@ -323,8 +323,7 @@ impl fmt::Debug for Address {
 struct Entry {
     name: Option<Arc<str>>,
     phys: Option<PhysAddr>,
-    /// Set when the member left the view. After `EXPIRY` its physical address goes, and an entry without a name
-    /// whole.
+    /// Set when the member left. After `EXPIRY` its physical address is removed, or the entry if it has no name.
     removable_since: Option<Time>,
 }
 
@@ -396,7 +395,7 @@ impl AddressBook {
         of_name.min_by_key(|(_, entry)| entry.removable_since.is_some()).map(|(address, _)| address)
     }
 
-    /// Whether a current member, or a former one if this is one, has the same name.
+    /// Returns whether a current member has the same name, or any member if this one is a former one.
     pub(crate) fn shares_name(&self, member: &Address) -> bool {
         let Some((own, name)) = self.entries.get(member).and_then(|own| Some((own, own.name.as_ref()?)))
         else {

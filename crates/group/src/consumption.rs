@@ -7,7 +7,7 @@ use crate::{Address, Message};
 
 #[derive(Debug)]
 pub(crate) struct Consumption {
-    /// Per delivered message: the seqno up to which consumption is then complete, and its remaining credit.
+    /// The seqno up to which each message completes consumption, and its remaining credit.
     pending: VecDeque<(u64, u32)>,
     up_to: u64,
 }
@@ -59,7 +59,7 @@ impl Consumption {
 #[derive(Debug)]
 pub(crate) struct OwedAcks {
     pub(crate) consumption: Consumption,
-    /// Since the last acknowledgement: received or, in fixed windows, consumed.
+    /// Received (fixed windows: consumed) since the last acknowledgement.
     pub(crate) messages: usize,
     pub(crate) bytes: u64,
     pub(crate) is_due: bool,

@@ -159,7 +159,6 @@ impl Harness {
         Self::with_layers(1, vec![Box::new(protocol)])
     }
 
-    /// The layers come bottom first; the member is number `n`.
     pub(crate) fn with_layers(n: u64, layers: Vec<Box<dyn Protocol>>) -> Self {
         let seen = Arc::new(Mutex::new(BottomRecord::default()));
         let injected = Arc::new(Mutex::new(Vec::new()));
@@ -293,7 +292,7 @@ impl Harness {
         self
     }
 
-    /// Advances the time while the member is paused: its timers fire late.
+    /// The member is paused: its timers fire late.
     pub(crate) fn stop(&mut self, by: Duration) -> &mut Self {
         self.now = self.now + by;
         self.advance(Duration::ZERO)
@@ -340,7 +339,6 @@ impl Harness {
     }
 }
 
-/// Exchanges the messages of members 1 and 2; returns member 2's deliveries.
 pub(crate) fn exchange(one: &mut Harness, two: &mut Harness) -> Vec<Message> {
     let mut received = Vec::new();
     loop {

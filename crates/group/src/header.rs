@@ -509,7 +509,7 @@ pub struct DhHeader {
 mod tests {
     use super::*;
 
-    /// S000-79 and S000-65: headers of the data path are small in memory.
+    /// S000-79 and S000-65
     #[test]
     fn headers_of_the_data_path_are_small() {
         assert!(size_of::<UnicastHeader>() <= 16, "{}", size_of::<UnicastHeader>());

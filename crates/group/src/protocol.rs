@@ -258,8 +258,7 @@ impl Cx<'_> {
         self.queues.push_up(self.index + 1, batch);
     }
 
-    /// Refills an emptied upward batch. Messages of another kind or mode, as a window may release them, follow in
-    /// separate batches.
+    /// Messages of another kind or mode, as a window may release them, follow in separate batches.
     pub(crate) fn refill(
         &mut self,
         batch: &mut MessageBatch,

@@ -14,7 +14,7 @@ pub(crate) enum Item {
 const SPARE_MAX: usize = 32;
 const SPARE_ROOM_MAX: usize = 4_096;
 
-/// The total length spares an idle stack the look into each inbox.
+/// With the total length an idle stack does not look into each inbox.
 #[derive(Default, Debug)]
 pub(crate) struct Inboxes {
     all: Vec<VecDeque<Item>>,
@@ -76,8 +76,8 @@ pub(crate) struct Queues {
     pub(crate) effects: VecDeque<(Token, Effect)>,
     pub(crate) indications: VecDeque<Indication>,
     pub(crate) next_token: u64,
-    /// While a layer edits a batch: the inbox and its length before. Earlier items belong to the rest of the batch,
-    /// and emitted messages do not join them.
+    /// The inbox and its length before a layer edits a batch. Earlier items belong to the rest of the batch; emitted
+    /// messages do not join them.
     pub(crate) sealed_up: Option<(usize, usize)>,
     pub(crate) sealed_down: Option<(usize, usize)>,
     spare: Vec<Vec<Message>>,
@@ -111,7 +111,6 @@ impl Queues {
         }
     }
 
-    /// Joins the last batch of the same source, kind and mode.
     pub(crate) fn push_up_message(&mut self, to: usize, message: Message) {
         let inbox = self.up.len_of(to);
         let len = inbox.unwrap_or(self.indications.len());

@@ -14,11 +14,11 @@ pub(crate) const TICK: TimerKey = TimerKey(1);
 
 pub(crate) const FIRST_REQUEST: TimerKey = TimerKey(2);
 
-/// How far ahead a message may be in growing windows (NAKACK2, NAKACK3, UNICAST3). It bounds the memory that a faulty
-/// peer can take; flow control limits correct peers long before.
+/// The window of NAKACK2, NAKACK3 and UNICAST3 grows to this. It bounds the memory that a faulty peer can take; flow
+/// control limits correct peers long before.
 pub(crate) const WINDOW_MAX: usize = 1 << 18;
 
-/// Messages resent per request, so that a small request costs no more than a full window. The requester asks again.
+/// A small request must cost no more than a full window. The requester asks again.
 const RESEND_MAX: usize = 1024;
 
 #[inline]
@@ -31,7 +31,7 @@ pub(crate) fn fixed_ack_threshold(capacity: usize) -> usize {
     (capacity / 4).max(1)
 }
 
-/// Half a window, because the other half is enough to fill and acknowledge.
+/// The other half is enough to fill and acknowledge.
 pub(crate) fn withholdable(capacity: usize, piece: u64) -> Answer {
     Answer::Number(capacity as u64 / 2 * piece)
 }
@@ -115,7 +115,6 @@ pub(crate) fn request_soon(cx: &mut Cx<'_>, window: &mut ReceiveWindow, xmit_int
     }
 }
 
-/// Arms the next first request if a gap was not yet requested.
 pub(crate) fn request_rest_soon<'w>(
     cx: &mut Cx<'_>,
     windows: impl Iterator<Item = &'w mut ReceiveWindow>,

@@ -17,7 +17,7 @@ use crate::{
     Token, Transmit, Version,
 };
 
-/// Rounds after which layers are assumed to answer each other forever. The deepest known chain (a join through
+/// After these rounds layers are assumed to answer each other forever. The deepest known chain (a join through
 /// loopback) takes fewer than 20.
 const SWEEP_ROUNDS_MAX: usize = 100_000;
 
@@ -233,7 +233,7 @@ impl Stack {
         }
     }
 
-    /// Moves a batch up, past layers that do not want it, until an item waits before the next one.
+    /// It ends where an item waits before the next layer.
     fn climb(&mut self, mut index: usize, mut batch: MessageBatch) {
         let mut headers = HeaderIds::from_batch(&batch);
         while index < self.slots.len() {

@@ -11,7 +11,7 @@ use crate::{AddressBook, Event, Message, MessageBatch, ProtocolId, Shared};
 /// The target of traces.
 pub const TARGET: &str = "consort::trace";
 
-/// JGroups' values of `level`. Only `trace` has an effect; the subscriber filters warnings and errors.
+/// JGroups' levels. Only `trace` has an effect; the subscriber filters warnings and errors.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Level {
     Off,

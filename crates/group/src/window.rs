@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::{Message, SeqnoList, Transient};
 
 /// The highest seqno that a digest may set: half of JGroups' maximum (a Java `long`). A higher one is broken or
-/// hostile, and seqnos would run out.
+/// hostile.
 const SKIP_SEQNO_MAX: u64 = i64::MAX as u64 / 2;
 
-/// A merely late message has arrived by then. JGroups requests in its second round, after one or two `xmit_interval`,
-/// while the sender's credits run out.
+/// A late message has arrived by then. JGroups requests in its second round, after one or two `xmit_interval`, while
+/// the sender's credits run out.
 pub(crate) const FIRST_REQUEST_DELAY: Duration = Duration::from_millis(10);
 
 pub(crate) fn first_request_delay(xmit_interval: Duration) -> Duration {
@@ -34,9 +34,7 @@ enum Slot {
     Delivered,
 }
 
-/// One sender's messages at a receiver.
-///
-/// Invariant: exactly the seqnos up to `delivered` are delivered, besides OOB messages.
+/// The invariant: exactly the seqnos up to `delivered` are delivered, besides OOB messages.
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {
     delivered: u64,
@@ -46,9 +44,9 @@ pub(crate) struct ReceiveWindow {
     capacity: usize,
     /// Gaps up to here existed in an earlier round.
     requestable_up_to: u64,
-    /// Gaps up to here are requested soon if they stay.
+    /// These gaps are requested soon if they stay.
     noticed: u64,
-    /// Gaps up to here had the early request; rounds make later ones.
+    /// These gaps had the early request; rounds make later ones.
     requested_early: u64,
 }
 
@@ -76,7 +74,7 @@ impl ReceiveWindow {
         self.slots.len()
     }
 
-    /// Counts a message as delivered if it is the next and no other waits, so that it need not move.
+    /// A message that is next, with none waiting, need not move.
     #[inline]
     pub(crate) fn pass(&mut self, seqno: u64) -> bool {
         let is_next = self.slots.is_empty() && seqno == self.delivered + 1;
@@ -84,7 +82,7 @@ impl ReceiveWindow {
         is_next
     }
 
-    /// Appends all deliverable messages to `out` in order; an OOB message at once.
+    /// Appends all deliverable messages to `out`; an OOB message at once.
     #[inline]
     pub(crate) fn add(&mut self, seqno: u64, mut message: Message, out: &mut Vec<Message>) -> Insertion {
         let Some(at) = seqno.checked_sub(self.delivered + 1) else { return Insertion::Duplicate };
@@ -143,20 +141,20 @@ impl ReceiveWindow {
         self
     }
 
-    /// The gaps of the last round, at most `most`; remembers the present ones.
+    /// Returns the gaps of the last round, and remembers the present ones.
     pub(crate) fn gaps_to_request(&mut self, most: usize) -> Option<SeqnoList> {
         let received = self.highest_received();
         let known = std::mem::replace(&mut self.requestable_up_to, received);
         self.gaps(self.delivered, known, most)
     }
 
-    /// Whether a missing message was not yet requested; notices it.
+    /// Notices a missing message that was not yet requested.
     pub(crate) fn notice(&mut self) -> bool {
         self.noticed = self.highest_received();
         !self.slots.is_empty() && self.noticed > self.requested_early
     }
 
-    /// The noticed gaps that still exist, each once. Gaps beyond `most` stay noticed.
+    /// Returns each noticed gap once. Gaps beyond `most` stay noticed.
     pub(crate) fn noticed_gaps(&mut self, most: usize) -> Option<SeqnoList> {
         let list = self.gaps(self.requested_early, self.noticed, most);
         let last = list.as_ref().filter(|list| list.len() >= most).and_then(|list| list.iter().last());
@@ -209,8 +207,7 @@ impl SendWindow {
         self.messages.push_back(message);
     }
 
-    /// Continues after a higher `seqno` and forgets all messages. Returns whether it did; one above
-    /// [`SKIP_SEQNO_MAX`] is ignored.
+    /// Forgets all messages. Returns false for a lower `seqno`, or one above [`SKIP_SEQNO_MAX`].
     pub(crate) fn skip_to(&mut self, seqno: u64) -> bool {
         let is_above = seqno > self.highest_sent() && seqno <= SKIP_SEQNO_MAX;
         if is_above {
@@ -246,7 +243,7 @@ mod tests {
         out.iter().map(|message| if let Payload::Long(n) = message.payload { n } else { -1 }).collect()
     }
 
-    /// S000-82: the window belongs to one stack, so there is no lock.
+    /// S000-82: one stack owns the window, so there is no lock.
     #[test]
     fn any_order_of_arrival_is_delivered_in_order_once() {
         for seed in 0..200 {

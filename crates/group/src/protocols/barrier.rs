@@ -17,7 +17,7 @@ crate::properties! {
     }
 }
 
-/// A few round trips' worth of messages. Further ones are dropped and retransmitted.
+/// These are a few round trips' worth. Further messages are dropped and retransmitted.
 const HELD_MAX: usize = 10_000;
 
 const OPEN: TimerKey = TimerKey(1);

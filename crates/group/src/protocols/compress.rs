@@ -44,11 +44,11 @@ impl CompressConfig {
     }
 }
 
-/// zlib's largest ratio. A header that claims more is false, and no memory is allocated for it.
+/// The format's largest ratio. A header that claims more is false, and no memory is allocated for it.
 const RATIO_MAX: usize = 1_032;
 
-/// The most bytes that one batch may decompress to; messages beyond are discarded. A byte can become [`RATIO_MAX`]
-/// bytes, so a packet of 1 MiB with many streams could make 1 GiB. Larger payloads are sent uncompressed.
+/// The most bytes that a batch may decompress to; further messages are discarded. Without it, a packet of 1 MiB with
+/// many streams could make 1 GiB. Larger payloads are sent uncompressed.
 const INFLATED_MAX: usize = 256 << 20;
 
 /// A larger buffer is not kept.
@@ -94,7 +94,7 @@ impl Compress {
         stream
     }
 
-    /// Decompresses exactly as many bytes as the header says, and takes them from the batch's `capacity`.
+    /// The header's number of bytes must be exact; it is taken from the batch's `capacity`.
     fn inflate(
         &mut self,
         stream: &[u8],
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// JGroups does not copy flags to the outer message, so an inner OOB message leaves the regular batch.
+    /// JGroups does not copy flags to the outer message.
     #[test]
     fn a_message_that_regains_its_flags_is_delivered_in_a_batch_of_its_own() {
         let mut sender = layer();

@@ -12,7 +12,7 @@ crate::properties! {
     DeliveryTimeConfig {}
 }
 
-/// Messages timed at once per sender; further ones are not timed.
+/// Further messages of a sender are not timed.
 const TIMED_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Default)]
@@ -35,7 +35,7 @@ impl Summary {
 /// The DELIVERY_TIME layer.
 pub struct DeliveryTime {
     is_first_name: bool,
-    /// Per sender and kind: each message's remaining credit, and its time of passing.
+    /// Each message's remaining credit and time of passing.
     under_way: BTreeMap<(Address, bool), VecDeque<(u64, Time)>>,
     summary: Summary,
 }

@@ -115,7 +115,7 @@ impl HeartbeatConfig for FdAll2Config {
     }
 }
 
-/// Intervals until a member is reported as silent: one heartbeat can be late or lost.
+/// One heartbeat can be late or lost.
 const SILENT_INTERVALS: u32 = 2;
 
 const HEARTBEAT: TimerKey = TimerKey(1);
@@ -133,8 +133,7 @@ pub type FdAll2 = HeartbeatDetector<FdAll2Config>;
 /// A failure detection by heartbeats.
 pub struct HeartbeatDetector<C> {
     config: C,
-    /// Checks since the last heartbeat. JGroups keeps one bit per interval, all zero when this number reaches their
-    /// count.
+    /// Checks since the last heartbeat. JGroups keeps one bit per interval instead.
     members: BTreeMap<Address, u32>,
     suspects: BTreeSet<Address>,
     silent: BTreeSet<Address>,
@@ -260,7 +259,7 @@ fn checks_within(time: Duration, check_interval: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(check_interval.as_nanos())).unwrap_or(u32::MAX).max(1)
 }
 
-/// Whether this member is first in the view without `suspects`: only that member acts on a suspicion.
+/// Only the first member of the view without `suspects` acts on a suspicion.
 pub(super) fn would_lead(cx: &Cx<'_>, suspects: &BTreeSet<Address>) -> bool {
     cx.view().is_some_and(|view| {
         view.members().iter().find(|member| !suspects.contains(member)) == Some(cx.local())

@@ -16,7 +16,7 @@ impl InjectView {
         Self
     }
 
-    /// The view that a text such as `A=A/B/C;B=B/C;C=C` assigns to this member, coordinator first. `None`: none.
+    /// A text such as `A=A/B/C;B=B/C;C=C` has a view per member, coordinator first.
     fn parse(cx: &Cx<'_>, text: &str) -> Result<Option<View>, String> {
         let own = &*cx.shared().name;
         for assignment in text.split(';') {

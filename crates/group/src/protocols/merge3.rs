@@ -28,7 +28,7 @@ crate::properties! {
     }
 }
 
-/// So that a flood of invented members cannot grow the announced ids.
+/// Invented members cannot grow the announced ids.
 const ANNOUNCED_MAX: usize = 10_000;
 
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -187,7 +187,6 @@ impl Merge3 {
         cx.arm(COLLECT, self.check_interval() / 10);
     }
 
-    /// Waits until all views have arrived or time is up.
     fn conclude(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(COLLECT);
         self.asked.clear();
@@ -200,7 +199,7 @@ impl Merge3 {
     }
 }
 
-/// Unreliable and without flags, because the layer is below retransmission.
+/// The layer is below those that retransmit, so the message is unreliable and has no flags.
 fn message(cx: &Cx<'_>, dest: Option<Address>, header: Merge3Header, payload: Payload) -> Message {
     let mut message =
         Message::new(dest, payload).with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)));

@@ -10,7 +10,7 @@ use crate::{AddressBook, Cx, Event, Message, MessageBatch, Pass, ProbeOut, Proto
 /// The target of the lines.
 pub const TARGET: &str = "consort::messages";
 
-/// SNIFF logs as many bytes of a payload as JGroups.
+/// As in JGroups.
 const SNIFFED_MAX: usize = 50;
 
 crate::properties! {

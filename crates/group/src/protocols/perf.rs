@@ -151,7 +151,7 @@ mod tests {
         message
     }
 
-    /// As JGroups: the protocol's id 49, the magic id 84 and the time in 8 bytes.
+    /// The bytes are id 49, magic id 84 and the time in 8 bytes.
     #[test]
     fn the_header_has_jgroups_bytes() {
         let message =

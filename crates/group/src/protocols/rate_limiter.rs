@@ -39,8 +39,8 @@ impl RateLimiterConfig {
 
 const PERIOD: TimerKey = TimerKey(1);
 
-/// Bytes of waiting messages that a layer above repeats on request: other members cause them, so senders do not wait.
-/// Beyond it they are discarded, and requested again.
+/// Bytes of waiting messages that a layer above repeats: other members cause them, so senders do not wait. Further
+/// ones are discarded and requested again.
 const REPEATABLE_BYTES_MAX: u64 = 64 << 20;
 
 /// A waiting message counts these bytes beside its payload.
@@ -94,8 +94,8 @@ impl RateLimiter {
         }
     }
 
-    /// The first message after a period begins the next. (In JGroups the first that does not fit begins it, so that
-    /// twice the bytes may leave in one.)
+    /// The first message after a period begins the next. (JGroups begins it with the first that does not fit, so that
+    /// twice the bytes may leave.)
     fn try_spend(&mut self, now: Time, bytes: u64) -> bool {
         if bytes > self.config.max_bytes.0 {
             tracing::warn!(
@@ -190,7 +190,7 @@ impl Protocol for RateLimiter {
         false
     }
 
-    /// A leaving member sends waiting messages at once, because later there is no connection.
+    /// Later there is no connection for a leaving member's messages.
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect && !self.queue.is_empty() {
             self.release(cx, true);

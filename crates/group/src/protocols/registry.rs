@@ -86,7 +86,7 @@ impl LayerBuilder<'_, '_> {
         self.fail(position, format!("attribute {name}: {why}"))
     }
 
-    /// The error is at the named attribute, or at the protocol if it is not set.
+    /// The error is at the attribute, or at the protocol if it is not set.
     fn check(&self, result: Result<(), (&str, String)>) -> Result<(), ValueError> {
         result.map_err(|(name, why)| self.fail_of(name, why))
     }
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(error.position.line, 3);
     }
 
-    /// FD_SOCK2's address on a host with one interface that selectors match.
+    /// Selectors match the host's one interface.
     fn bound(attributes: &[(&str, &str)]) -> Result<String, ValueError> {
         struct Host;
         impl Resolver for Host {

@@ -47,7 +47,7 @@ struct PendingSend {
 #[derive(Default)]
 struct UnconsumedMessages {
     credit: u64,
-    /// The credit that must be consumed before an id is acknowledged.
+    /// The credit to consume before the acknowledgement.
     acks: VecDeque<(u64, i16)>,
 }
 
@@ -190,7 +190,7 @@ impl Protocol for Rsvp {
         ProtocolId::RSVP
     }
 
-    /// Also runs when the layer is removed from a running stack.
+    /// Also runs on removal from a running stack.
     fn stop(&mut self, cx: &mut Cx<'_>) {
         self.end_all_waits(cx);
     }

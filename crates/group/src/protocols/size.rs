@@ -9,7 +9,7 @@ crate::properties! {
     SizeConfig {}
 }
 
-/// Sizes per direction; further ones are counted together, so that a peer cannot grow the table.
+/// Further sizes are counted together, so that a peer cannot grow the table.
 pub(super) const SIZES_MAX: usize = 10_000;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl SizeCounts {
         self.by_size.values().sum::<u64>() + self.other
     }
 
-    /// As JGroups' operations: the size, a colon, the number of messages.
+    /// JGroups' lines have the size, a colon and the number of messages.
     fn dump(&self) -> String {
         let mut lines: Vec<String> =
             self.by_size.iter().map(|(size, count)| format!("{size}: {count}")).collect();

@@ -11,7 +11,7 @@ crate::properties! {
     StatsConfig {}
 }
 
-/// Counted peers outside of the view, so that invented senders cannot grow the table.
+/// Invented senders cannot grow the table.
 const NON_MEMBERS_MAX: usize = 100;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

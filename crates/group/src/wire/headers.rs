@@ -152,7 +152,7 @@ pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header> {
     Ok(Header { id, body })
 }
 
-/// Constructs frequent headers in place: to move a header stalls longer than to read it.
+/// To move a frequent header stalls longer than to read it.
 #[inline]
 pub(super) fn read_behind(headers: &mut Headers, reader: &mut Reader<'_>) -> Result<()> {
     let mut put = |id, body| headers.0.push(Header { id, body });

@@ -53,11 +53,11 @@ impl Message {
     }
 }
 
-/// A plain head, besides the headers and the transport's: 11 bytes of type, flags, count and length, and two plain
-/// addresses of 17 bytes each. It is reserved once, because a reservation per field costs more than the fields.
+/// The bytes are 11 of type, flags, count and length, and two plain addresses of 17. A reservation per field costs
+/// more than the fields.
 const PLAIN_MAX: usize = 11 + 2 * 17;
 
-/// With `list_src`, a list's body: no destination, and a source only if it differs. `tp` follows the headers, unless
+/// In a list (`list_src`) there is no destination, and a source only if it differs. `tp` follows the headers, unless
 /// the message has its own.
 #[inline]
 pub(super) fn put_body(
@@ -115,7 +115,7 @@ fn has_plain_head(message: &Message) -> bool {
         && message.headers.0.iter().all(|header| is_short(&header.body))
 }
 
-/// Up to the payload's own bytes, with the length of [`Payload::Bytes`].
+/// The length of [`Payload::Bytes`] is a part of the head.
 #[inline]
 fn put_head(
     out: &mut impl BufMut,
@@ -189,7 +189,7 @@ fn put_rest(out: &mut BytesMut, message: &Message) {
     }
 }
 
-/// `dest` and `src` are preset from a list. A header equal to `own_tp` is skipped.
+/// A list presets `dest` and `src`. A header equal to `own_tp` is skipped.
 pub(super) fn read_body(
     reader: &mut Reader<'_>,
     kind: i16,
@@ -202,7 +202,7 @@ pub(super) fn read_body(
     Ok(message)
 }
 
-/// In its final place, because to move a message costs as much as to read it.
+/// To move a message costs as much as to read it.
 #[inline]
 pub(super) fn read_body_into(
     message: &mut Message,
@@ -238,7 +238,7 @@ pub(super) fn read_body_into(
     Ok(())
 }
 
-/// The protocol id in the first bytes excludes almost all others.
+/// The protocol id excludes almost all others.
 #[inline]
 fn is_own_tp(bytes: &[u8], own_tp: &[u8]) -> bool {
     own_tp.first_chunk::<2>().is_some_and(|id| bytes.first_chunk() == Some(id)) && bytes.starts_with(own_tp)

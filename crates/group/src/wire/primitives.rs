@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Of items of at least `each` bytes; fails beyond the bytes left.
+    /// Fails if items of `each` bytes exceed the bytes left.
     pub(super) fn count(&mut self, what: &'static str, each: usize) -> Result<usize> {
         let count = self.length(what)?.unwrap_or(0);
         self.need(what, count.saturating_mul(each))?;
@@ -306,7 +306,7 @@ fn put_little_endian(out: &mut impl BufMut, value: u64) {
     put_low_bytes(out, value, count);
 }
 
-/// The lowest first, in pieces of fixed size, because copying a slice costs a call.
+/// The pieces have a fixed size, because copying a slice costs a call.
 #[inline]
 fn put_low_bytes(out: &mut impl BufMut, mut value: u64, count: u8) {
     if count == 8 {
@@ -350,7 +350,7 @@ pub(super) fn put_long_sequence(out: &mut impl BufMut, low: u64, high: u64) {
     put_low_bytes(out, delta, second);
 }
 
-/// Without presence byte. Beyond Java's 65535 bytes it is truncated at a character.
+/// A text beyond Java's 65535 bytes is truncated at a character.
 pub(super) fn put_utf(out: &mut impl BufMut, text: &str) {
     let length_of = |unit: u16| match unit {
         1..0x80 => 1,

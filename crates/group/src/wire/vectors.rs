@@ -42,7 +42,7 @@ fn every_file_is_read_by_the_tests_it_names() {
     }
 }
 
-/// All lines, or the file's name if it reads none.
+/// A source reads all lines, or the file's name.
 fn reads(source: &str, file: &str) -> bool {
     let goes_through = |what: &str| source.contains(&format!("in lines({what})"));
     if file.contains("session") {

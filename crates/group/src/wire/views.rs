@@ -50,7 +50,7 @@ pub(super) fn put_view(out: &mut impl BufMut, view: &View) {
     }
 }
 
-/// As its rank in the view if it has one.
+/// A member of the view is written as its rank.
 fn put_member(out: &mut impl BufMut, view: &View, member: &Address) {
     match view.rank(member) {
         Some(rank) => out.put_i16(rank as i16),
@@ -257,7 +257,7 @@ pub fn encode_join_rsp(rsp: &JoinRsp) -> Bytes {
     out.freeze()
 }
 
-/// Without presence byte; a merge view in its own form (flag 8).
+/// A merge view has its own form (flag 8).
 pub(super) fn put_join_rsp(out: &mut impl BufMut, rsp: &JoinRsp) {
     let view_flag = rsp.view.as_ref().map_or(0, |view| if view.is_merge() { 8 } else { 1 });
     let digest_flag = if rsp.digest.is_some() { 2 } else { 0 };

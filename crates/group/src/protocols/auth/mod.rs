@@ -57,7 +57,6 @@ impl Auth {
         Ok(Self { config, token_config, token, accepted: 0, refused: 0 })
     }
 
-    /// Returns the kind of a message that needs a token.
     fn authenticated_kind(&self, message: &Message) -> Option<GmsKind> {
         let Some(HeaderBody::Gms(header)) = message.headers.get(ProtocolId::GMS) else { return None };
         let is_needed = match header.kind {

@@ -11,7 +11,7 @@ use crate::{Address, AddressBook, AuthHeader, PhysAddr};
 const FIXED_MEMBERSHIP: &str = "org.jgroups.auth.FixedMembershipToken";
 const REGEX_MEMBERSHIP: &str = "org.jgroups.auth.RegexMembership";
 
-/// JGroups has no attribute for a fixed membership's text, and does not compare it.
+/// JGroups has no attribute for this text, and does not compare it.
 const EMPTY_TOKEN: &str = "emptyToken";
 
 const FIXED_MAX: usize = 10_000;
@@ -33,7 +33,7 @@ crate::properties! {
     }
 }
 
-/// Names in configurations, and fields. JGroups misspells a second name.
+/// JGroups misspells the second name.
 const NAMES: &[(&str, &str)] = &[
     ("auth_token.fixed_members_value", "fixed_members_value"),
     ("auth_token.fixed_members_separator", "fixed_members_separator"),
@@ -70,7 +70,6 @@ impl Properties for AuthTokenConfig {
     }
 }
 
-/// The proof that this member sends, and its check of others.
 #[derive(Debug)]
 pub(super) enum AuthToken {
     /// `None` admits each port.
@@ -213,7 +212,7 @@ impl AuthToken {
     }
 }
 
-/// As Java prints it, for patterns written for JGroups: IPv6 is not shortened.
+/// Patterns are written for Java's form, which does not shorten IPv6.
 pub(super) fn as_in_java(phys: PhysAddr) -> String {
     let mut text = match phys.ip {
         None => "<null>".to_owned(),

@@ -20,7 +20,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// Parses a Java transformation. The error is for the operator.
+    /// The error is for the operator.
     pub(super) fn parse(transformation: &str) -> Result<Self, String> {
         let upper = transformation.trim().to_ascii_uppercase();
         match upper.as_str() {
@@ -44,7 +44,7 @@ impl Mode {
     }
 }
 
-/// Wrong length, padding or initialization vector: the text of another key.
+/// The length, padding or initialization vector is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Undecipherable;
 
@@ -71,7 +71,7 @@ macro_rules! with_keys {
 }
 
 impl Cipher {
-    /// The error is for the operator: a key that is not of AES.
+    /// The error is for the operator.
     pub(super) fn new(key: &SecretKey, mode: Mode) -> Result<Self, String> {
         if !key.algorithm().eq_ignore_ascii_case("AES") {
             return Err(format!(
@@ -93,7 +93,7 @@ impl Cipher {
         self.mode
     }
 
-    /// The initialization vector has [`BLOCK`] bytes, or none in a mode without one.
+    /// The vector has [`BLOCK`] bytes, or none in a mode without one.
     pub(super) fn encrypt(&self, iv: &[u8], plain: &[u8]) -> Vec<u8> {
         let padding = match self.mode {
             Mode::Ctr => 0,
@@ -164,7 +164,7 @@ fn apply_counters<C: BlockEncrypt + BlockSizeUser<BlockSize = U16>>(cipher: &C, 
     }
 }
 
-/// The time does not depend on the text, so that an attacker cannot measure how much padding was right.
+/// The time does not depend on the text, so that an attacker cannot measure the padding.
 fn unpadded_length(plain: &[u8]) -> Option<usize> {
     let last = plain.last_chunk::<BLOCK>()?;
     let padding = last[BLOCK - 1];

@@ -78,7 +78,7 @@ impl SymEncryptConfig {
 /// The bytes requested at once; each is used once.
 const RANDOM_BYTES: usize = 64 * BLOCK;
 
-/// Initialization vectors. Random bytes come in larger pieces because a request is a system call.
+/// Random bytes come in larger pieces because a request is a system call.
 struct Vectors {
     source: Box<dyn RandomBytes>,
     bytes: Bytes,

@@ -79,7 +79,7 @@ fn object(text: &str) -> Payload {
     Payload::Object(Box::new(Object::Primitive(Primitive::String(text.to_owned()))))
 }
 
-/// Byte for byte (vectors 13), with the message that replaces an object's.
+/// The vectors are of file 13.
 #[test]
 fn encrypted_messages_equal_those_of_jgroups() {
     let bytes = Payload::Bytes(Some(Bytes::from_static(b"hello")));
@@ -144,7 +144,7 @@ fn cipher_texts_of_equal_messages_differ() {
     assert!(texts.iter().all(|text| text.len() == 16));
 }
 
-/// S000-89: a batch may mix plain, encrypted, out-of-band and foreign messages.
+/// S000-89
 #[test]
 fn a_mixed_batch_loses_only_its_plain_and_foreign_messages() {
     let text = |text: &'static str| Message::bytes(None, text);
@@ -177,8 +177,8 @@ fn a_mixed_batch_loses_only_its_plain_and_foreign_messages() {
     assert_eq!(harness.count(StackCount::RejectedMessages), 3);
 }
 
-/// S000-57. The format protects no other part of the message. A vector's bits flip those of the first block; in an
-/// object's envelope these are its type and flags, of which some have no effect.
+/// S000-57. The format protects no other part of the message. A vector's bits flip those of the first block, in an
+/// object's envelope its type and flags, of which some have no effect.
 #[test]
 fn a_flipped_bit_in_version_vector_or_cipher_text_never_delivers_the_payload() {
     let plain = Bytes::from_static(b"the payload of a message, in several blocks");
@@ -264,7 +264,7 @@ fn reliable(n: u64) -> Harness {
     harness
 }
 
-/// S000-57: in the same view, after the sender has left, and after it is back under its next address.
+/// S000-57: the views are the same, one without the sender, and one with its next address.
 #[test]
 fn replayed_messages_are_discarded_in_each_view() {
     let (mut one, mut two) = (reliable(1), reliable(2));

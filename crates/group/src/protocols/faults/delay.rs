@@ -31,7 +31,7 @@ const NEXT: TimerKey = TimerKey(1);
 /// The DELAY layer.
 pub struct Delay {
     config: DelayConfig,
-    /// Due time and a number for the order; the direction and the batch.
+    /// The number keeps the order; true is upwards.
     held: BTreeMap<(Time, u64), (bool, MessageBatch)>,
     next: u64,
 }

@@ -29,7 +29,7 @@ impl Duplicate {
         Self { config }
     }
 
-    /// Without credit and ticket, so that neither is returned twice.
+    /// The copy has no credit and ticket, so that neither is returned twice.
     fn copy(message: &Message) -> Message {
         Message { credit: 0, ticket: 0, ..message.clone() }
     }

@@ -80,11 +80,11 @@ const REPORT: TimerKey = TimerKey(2);
 const RETRY: TimerKey = TimerKey(3);
 const EXPIRE: TimerKey = TimerKey(4);
 
-/// Report intervals for which a received suspicion holds: two repetitions may be lost.
+/// A received suspicion holds for these report intervals: two repetitions may be lost.
 const RECEIVED_INTERVALS: u32 = 3;
 
 struct Conn {
-    /// The listener in its set-up bytes, or the address connected to.
+    /// The listener's address, or the address connected to.
     peer: PhysAddr,
     is_outgoing: bool,
     is_watched_by_peer: bool,
@@ -101,12 +101,12 @@ pub struct FdSock2 {
     conns: BTreeMap<ConnId, Conn>,
     neighbour: Option<Address>,
     link: Link,
-    /// Members of the view, not connected to before this time: they closed gracefully or were unreachable.
+    /// Members are not connected to before this time: they closed gracefully or were unreachable.
     pauses: BTreeMap<Address, Time>,
     suspects: BTreeSet<Address>,
     /// Each suspicion holds until this time.
     received: BTreeMap<Address, Time>,
-    /// Their connection to this member broke. Reported to the others until they are gone.
+    /// Their connection broke; they are reported until they are gone.
     detected: BTreeSet<Address>,
     suspicions: u64,
 }
@@ -137,7 +137,6 @@ impl FdSock2 {
         Self { bind, ..self }
     }
 
-    /// The ports that a member with this transport port may listen on.
     fn ports(&self, transport_port: u16) -> Vec<u16> {
         let FdSock2Config { offset, port_range, min_port, max_port, .. } = self.config;
         let first = u32::from(transport_port) + u32::from(offset);
@@ -180,7 +179,6 @@ impl FdSock2 {
         self.detected.clear();
     }
 
-    /// The frame is the body of an empty message with the header.
     fn write(&self, cx: &mut Cx<'_>, conn: ConnId, header: FdSock2Header) {
         let mut message =
             Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
@@ -286,7 +284,7 @@ impl FdSock2 {
         }
     }
 
-    /// Without repetition the reporter was wrong or is gone; a real crash is detected again.
+    /// The reporter was wrong or is gone; a real crash is detected again.
     fn expire_received(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let over: Vec<Address> =
@@ -295,7 +293,7 @@ impl FdSock2 {
         self.arm_forget(cx);
     }
 
-    /// The layers above may wait to act on them, and another member's verification does not reach them otherwise.
+    /// The layers above may wait for them, and only this layer reports another member's verification.
     fn withdraw(&mut self, cx: &mut Cx<'_>, mut members: Vec<Address>) {
         members.retain(|member| self.suspects.contains(member));
         if !members.is_empty() {

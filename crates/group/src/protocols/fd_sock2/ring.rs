@@ -17,7 +17,6 @@ pub(super) enum Link {
 }
 
 impl FdSock2 {
-    /// The next member of the view with no broken connection.
     fn next_in_ring(&self, cx: &Cx<'_>) -> Option<Address> {
         let view = cx.view()?;
         let rank = view.rank(cx.local())?;
@@ -69,7 +68,7 @@ impl FdSock2 {
         self.conns.iter().find(|(_, conn)| conn.peer == peer).map(|(&conn, _)| conn)
     }
 
-    /// A connection through which the peer monitors this member stays open.
+    /// The connection stays open if the peer monitors this member through it.
     fn stop_watching(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(ANSWER);
         if let Link::Asking { conn, .. } | Link::Watching { conn } =
@@ -156,7 +155,6 @@ impl FdSock2 {
         }
     }
 
-    /// It stays open if the peer monitors this member through it.
     fn abandon(&mut self, cx: &mut Cx<'_>, conn: ConnId) {
         if self.conns.get(&conn).is_some_and(|known| known.is_outgoing && !known.is_watched_by_peer) {
             self.conns.remove(&conn);

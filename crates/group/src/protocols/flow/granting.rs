@@ -10,12 +10,10 @@ use std::time::Duration;
 
 use crate::{Address, ProbeOut, Time, View};
 
-/// Counted senders outside the view, so that invented senders or leavers cannot grow the table. A forgotten one may
-/// once wait for `max_block_time`.
+/// Invented senders or leavers cannot grow the table. A forgotten sender may once wait for `max_block_time`.
 pub(super) const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 
-/// A second request within this time is for the same credits: requests repeated while the network was blocked arrive
-/// together.
+/// Requests that were repeated while the network was blocked arrive together, and are for the same credits.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 struct Sender {
@@ -23,12 +21,10 @@ struct Sender {
     left: u64,
     /// The bytes delivered and not yet consumed.
     outstanding: u64,
-    /// Its last request was granted in part, because it was unclear which messages were lost. The sender installed
-    /// the view first, or lost credits were just replaced.
+    /// The last request was granted in part, because it was unclear which messages were lost.
     is_owed: bool,
     replaced_at: Option<Time>,
-    /// Replacements since consumed bytes last returned. Messages taken for lost may still arrive through an earlier
-    /// merge.
+    /// Replacements since consumed bytes last returned. Messages taken for lost may still arrive through a merge.
     replacements: u64,
 }
 
@@ -56,8 +52,8 @@ impl CreditGrants {
         self.min
     }
 
-    /// Counts continue. Returns the senders that must request again because they did so before they were in this
-    /// view. Messages before a sender's digest never arrive here, so they return no credits.
+    /// Counts continue. Returns the senders that requested credits before they were in this view, and must again.
+    /// Messages before a sender's digest never arrive here, so they return no credits.
     pub(super) fn view(&mut self, view: &View) -> Vec<Address> {
         let mut owed = Vec::new();
         for non_member in self.non_members.iter().filter(|non_member| view.contains(non_member)) {
@@ -102,7 +98,7 @@ impl CreditGrants {
         self.sender(sender).outstanding += bytes;
     }
 
-    /// Returns the credits to send back, if enough have accumulated. A receiver that consumes nothing returns none.
+    /// Returns the credits to send back. A receiver that consumes nothing returns none.
     pub(super) fn consumed(&mut self, sender: &Address, bytes: u64) -> Option<u64> {
         let (max, min) = (self.max, self.min);
         let sender = self.sender(sender);
@@ -118,8 +114,8 @@ impl CreditGrants {
         Some(granted)
     }
 
-    /// Handles a sender's request after a long wait. JGroups grants it whole; here only for consumed bytes, so that
-    /// waiting does not bypass a slow receiver.
+    /// JGroups grants the whole request; this member only credits of consumed bytes, so that waiting does not bypass
+    /// a slow receiver.
     ///
     /// The rest is replaced if it may be lost, as around a join or a merge. If it may be in transit (certain with a
     /// gap), or was just replaced, the sender requests again later ([`Self::settled`]).
@@ -141,7 +137,7 @@ impl CreditGrants {
         (consumed + not_received).min(bytes).min(max)
     }
 
-    /// Whether a member with an unclear request may request again because its gap is gone; true once.
+    /// Returns true once, when a member with an unclear request has no gap any more.
     pub(super) fn settled(&mut self, sender: &Address, has_gap: impl FnOnce() -> bool) -> bool {
         let non_members = &self.non_members;
         let owed = self.senders.get_mut(sender).filter(|owed| owed.is_owed && !non_members.contains(sender));

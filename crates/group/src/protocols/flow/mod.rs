@@ -24,8 +24,8 @@ use crate::{
 };
 
 crate::properties! {
-    /// The properties of flow control, the same on all members. Defaults are those of JGroups' classes, so that
-    /// stacks that omit them agree.
+    /// Flow control's properties, the same on all members. The defaults are JGroups', so that stacks that omit them
+    /// agree.
     FlowConfig {
         /// The bytes that may be in transit to a receiver or unconsumed there.
         max_credits: crate::config::Bytes = crate::config::Bytes(5_000_000),
@@ -79,8 +79,8 @@ const BLOCKED: TimerKey = TimerKey(1);
 /// This bounds a short `max_block_time`.
 const REQUEST_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// The delay of a request to a member that may have lost count. Earlier messages arrive in it; the receiver would
-/// otherwise take them for lost and grant their credits twice.
+/// The delay of a request to a member that may have lost count. Earlier messages arrive meanwhile; the receiver would
+/// take them for lost and grant their credits twice.
 const CREDIT_RESYNC_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy)]
@@ -300,7 +300,7 @@ impl Protocol for FlowControl {
         }
     }
 
-    /// The variants interoperate with the plain kinds, JGroups' only ones.
+    /// The variants interoperate with the plain kinds.
     fn id(&self) -> ProtocolId {
         if self.kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC }
     }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::{CreditTimeout, SendDecision};
 use crate::{Address, Cx, Message, ProbeOut, Time, Transient, View};
 
-/// Credits are kept as the total bytes that may be sent to a member (`limit`), so that sending costs the same for any
-/// number of members.
+/// `limit` is the total bytes that may be sent to a member, so that sending costs the same for any number of members.
 pub(super) struct MulticastCredits {
     max: u64,
     sent: u64,
@@ -18,8 +17,8 @@ pub(super) struct MulticastCredits {
     queued: u64,
     /// The wait began with the first queued message or the last request.
     waiting_since: Time,
-    /// Members that may have counted too little: they joined or merged since the last request, and never get messages
-    /// before their digest.
+    /// They may have counted too little: they joined or merged since the last request, and never get messages before
+    /// their digest.
     doubtful: BTreeSet<Address>,
     asked_for_dropped: Option<Time>,
 }
@@ -156,7 +155,7 @@ impl MulticastCredits {
         Some(self.waiting_since + if is_doubtful { timeout.doubtful } else { timeout.all })
     }
 
-    /// The members, with missing credits, that have blocked the first message too long.
+    /// Returns the members that have blocked the first message too long.
     pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let Some(first) = self.queue.front() else { return Vec::new() };
         let waited = now.since(self.waiting_since);
@@ -171,7 +170,7 @@ impl MulticastCredits {
         lacking
     }
 
-    /// As `overdue`, for a dropped message, without a delay, because these senders do not wait.
+    /// There is no delay, because these senders do not wait.
     pub(super) fn dropped(&mut self, now: Time, wait: Duration, length: u64) -> Vec<(Address, u64)> {
         // Queued messages make their own requests.
         if !self.queue.is_empty() || self.asked_for_dropped.is_some_and(|at| now.since(at) < wait) {

@@ -11,7 +11,7 @@ struct Receiver {
     queued: u64,
     /// The wait began with the first queued message or the last request.
     waiting_since: Time,
-    /// It may have counted too little: it joined or merged since the last request.
+    /// It may have counted too little, because it joined or merged since the last request.
     is_doubtful: bool,
 }
 
@@ -21,7 +21,7 @@ impl Receiver {
     }
 }
 
-/// Destinations outside the view are not controlled, because no view change would release their queues.
+/// Destinations outside the view are not controlled: no view change would release their queues.
 pub(super) struct UnicastCredits {
     max: u64,
     receivers: BTreeMap<Address, Receiver>,
@@ -111,7 +111,6 @@ impl UnicastCredits {
         waiting.map(|receiver| receiver.due(timeout)).min()
     }
 
-    /// Returns the destinations blocked for too long, with missing credits.
     pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let max = self.max;
         let waiting = self.receivers.iter_mut().filter(|(_, receiver)| !receiver.queue.is_empty());

@@ -25,7 +25,7 @@ crate::properties! {
     }
 }
 
-/// The first id is random below this: far more than a receiver remembers, and at most 3 bytes per fragment.
+/// The first id is random below this, far more than a receiver remembers; ids take at most 3 bytes.
 const FIRST_IDS: u64 = 1 << 24;
 
 /// The protocol.

@@ -13,25 +13,25 @@ use super::Frag;
 use crate::wire;
 use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query, Time, TimerKey, View};
 
-/// Incomplete messages per sender: one regular message, and as many out-of-band ones as its application sends at
-/// once. Beyond it the oldest is abandoned.
+/// A sender has one incomplete regular message, and the out-of-band ones that its application sends at once. Beyond
+/// it the oldest is abandoned.
 pub(super) const INCOMPLETE_MAX: usize = 1_000;
 
-/// Their bytes per sender: the limit of a Java array. Beyond it the oldest is abandoned.
+/// The limit of a Java array. Beyond it the oldest message is abandoned.
 const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// Non-members with incomplete messages, so that invented senders cannot grow the table.
+/// Invented senders cannot grow the table.
 pub(super) const NON_MEMBER_SENDERS_MAX: usize = 100;
 
-/// How long multicasts of a departed sender wait for a member that broadcasts them and may lack credits.
+/// A departed sender's multicasts wait for the member that broadcasts them, which may lack credits.
 pub(super) const DEPARTED_SENDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) const ABANDON: TimerKey = TimerKey(1);
 
-/// As many as can be incomplete at once. Beyond it the oldest is forgotten.
+/// As many as can be incomplete. Beyond it the oldest is forgotten.
 const ABANDONED_MAX: usize = INCOMPLETE_MAX;
 
-/// Remembered while fragments may arrive: they never complete it, and would hold their sender's credit.
+/// Its fragments never complete it, and would hold their sender's credit.
 struct AbandonedMessage {
     src: Address,
     id: u64,
@@ -121,7 +121,7 @@ impl Reassembly {
         *self = Self::default();
     }
 
-    /// Another member may complete a departed member's multicasts, and has sent whole ones that come later.
+    /// Another member may complete a departed member's multicasts.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         let is_sent_by_other = is_sent_by_one(cx);
         let now = cx.now();

@@ -20,8 +20,8 @@ impl Pending {
         self.joiners.len() + self.leavers.len() + self.suspects.len()
     }
 
-    /// Drops settled changes. A member that does not lead drops joiners and suspects, too: the detectors repeat
-    /// suspicions that still hold, but never a withdrawal.
+    /// A member that does not lead drops joiners and suspects, too: the detectors repeat suspicions that still hold,
+    /// but never a withdrawal.
     pub(super) fn keep_members(&mut self, view: &View, leads: bool) {
         self.leavers.retain(|member| view.contains(member));
         self.suspects.retain(|member| leads && view.contains(member));
@@ -49,10 +49,9 @@ struct NextView {
     join_rsp: Option<bytes::Bytes>,
 }
 
-/// Of a coordinator, or a member that may become one.
 #[derive(Default)]
 pub(super) struct Coordinator {
-    /// As first member of the view, or in place of coordinators that leave or crash.
+    /// True for the first member, or in place of coordinators that leave or crash.
     pub(super) is_coordinating: bool,
     /// A difference can only follow a full view.
     has_sent_view: bool,
@@ -90,7 +89,7 @@ impl Coordinator {
         }
     }
 
-    /// Once all leavers and suspects are gone. A leaver never leads.
+    /// Leavers and suspects do not count. A leaver never leads.
     fn would_lead(&self, cx: &Cx<'_>, group: &Group) -> bool {
         !group.is_leaving()
             && cx.view().is_some_and(|view| {
@@ -99,8 +98,7 @@ impl Coordinator {
             })
     }
 
-    /// Makes a view of pending changes that the current view lacks. Responds to leavers, and to joiners that are
-    /// members.
+    /// Returns a view of the pending changes. Responds to leavers, and to joiners that are members.
     fn take_next_view(&mut self, cx: &mut Cx<'_>, group: &Group) -> Option<NextView> {
         let previous = cx.view().cloned()?;
         let own_digest = match cx.ask(&Query::Digest) {
@@ -273,7 +271,7 @@ impl Gms {
         self.acks_may_be_complete(cx);
     }
 
-    /// Installs and multicasts a view; `awaited`, except this member, acknowledge it.
+    /// The members of `awaited` but this one acknowledge the view.
     pub(super) fn announce(
         &mut self,
         cx: &mut Cx<'_>,

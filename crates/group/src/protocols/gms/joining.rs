@@ -19,7 +19,7 @@ pub(super) struct Join {
 enum Step {
     /// A discovery runs.
     Discovering,
-    /// No coordinator was found; the timer starts the next discovery.
+    /// The timer starts the next discovery.
     Waiting,
     /// `others`: the remaining coordinators.
     Asking { others: VecDeque<Address> },
@@ -192,8 +192,8 @@ impl Gms {
     }
 }
 
-/// Otherwise this member sent messages while alone, and all members would wait for messages that no member has. A
-/// merge unites the groups instead.
+/// Otherwise all members would wait for messages that this member sent while alone. A merge unites the groups
+/// instead.
 fn has_all_own_messages(cx: &Cx<'_>, local: &Address, digest: &Digest) -> bool {
     let sent = |digest: &Digest| digest.get(local).map_or(0, |row| row.highest_received);
     match cx.ask(&Query::DigestOf(local)) {

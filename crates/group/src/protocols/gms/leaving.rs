@@ -10,7 +10,7 @@ pub(super) struct Leave {
 }
 
 impl Leave {
-    /// Sends the leave requests of this member (once, except by a coordinator) and of other leavers.
+    /// The own request is sent once, except by a coordinator.
     fn request(&mut self, cx: &mut Cx<'_>, next: &Address, others: &[Address], is_coordinator: bool) {
         let local = cx.local().clone();
         let before = self.asked.replace(next.clone());
@@ -47,7 +47,7 @@ impl Gms {
         }
     }
 
-    /// Also requests for the other known leavers, because a leaving coordinator makes no views.
+    /// The request names other leavers, too, because a leaving coordinator makes no views.
     pub(super) fn ask_to_leave(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         let local = cx.local().clone();

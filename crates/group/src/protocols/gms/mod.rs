@@ -70,7 +70,7 @@ crate::properties! {
     }
 }
 
-/// Requests pending for the next view: more than any deployment starts at once. Joiners repeat theirs.
+/// More than any deployment starts at once. Joiners repeat their request.
 const PENDING_MAX: usize = 4_096;
 /// The bound while members join.
 const STABLE_SUSPENDED_MAX: Duration = Duration::from_secs(30);
@@ -269,8 +269,7 @@ impl Protocol for Gms {
         }
     }
 
-    /// After a state transfer above, the windows may be past a view that had not arrived, so the coordinator is asked
-    /// for a newer one.
+    /// After a state transfer the windows may be past a view, so the coordinator is asked for a newer one.
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if !matches!(control, Control::OverwriteDigest(_)) || !self.group.is_server() {
             return;

@@ -32,8 +32,7 @@ impl NakAck {
         Digest { entries: self.order.iter().filter_map(|member| self.digest_row(member)).collect() }
     }
 
-    /// Creates other members' windows at the digest's rows, if there are none or if `replaces(own, theirs)`. This
-    /// member's numbering continues after its row.
+    /// Existing windows stay unless `replaces(own, theirs)`. This member's numbering continues after its row.
     fn set_windows(&mut self, cx: &mut Cx<'_>, digest: &Digest, replaces: impl Fn(u64, u64) -> bool) {
         for entry in &digest.entries {
             if cx.is_local(&entry.member) {

@@ -114,8 +114,8 @@ pub struct NakAck {
     has_sent_since_tick: bool,
     announced: (u64, u32),
     peers: BTreeMap<Address, Peer>,
-    /// Delivered seqnos of former members, newest last. A member that is added again continues its numbering, and its
-    /// old messages must not be delivered twice.
+    /// The seqnos of former members. A member that is added again continues its numbering, and its old messages must
+    /// not be delivered twice.
     departed: VecDeque<(Address, u64)>,
     /// The other members' acknowledgements (NAKACK4).
     acks: BTreeMap<Address, u64>,

@@ -47,7 +47,7 @@ impl NakAck {
         cx.refill(batch, ready, is_multicast, is_oob);
     }
 
-    /// Removes headers of the batch's first messages while they are in turn, as most are, without moving them.
+    /// Most messages are in turn, and need not move.
     fn pass_in_turn(&mut self, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
         let src = batch.src().filter(|_| self.is_server);

@@ -7,9 +7,9 @@ use crate::{
     ProtocolId, Transient,
 };
 
-/// Replaces a purged message, so that the requester's window does not wait forever. The requester joined with a
-/// digest older than the last purge, or is of another group without a merge. A VIEW_ACK is the smallest message that
-/// every member accepts and no application sees.
+/// Replaces a purged message, for which the requester's window would wait forever. The requester joined with an older
+/// digest than the last purge, or is of another group without a merge. A VIEW_ACK is the smallest message that every
+/// member accepts and no application sees.
 fn filler(local: &Address) -> Message {
     let header = GmsHeader { kind: GmsKind::ViewAck, member: None, merge_id: None, merge_rejected: false };
     let mut message = Message::empty(None)
@@ -128,8 +128,7 @@ impl NakAck {
         self.purge_acked(cx);
     }
 
-    /// This member counts only while its application has messages to consume: those sent without loopback never reach
-    /// it.
+    /// This member counts only while its application has messages to consume: those without loopback never reach it.
     pub(super) fn purge_acked(&mut self, cx: &mut Cx<'_>) {
         let local = cx.local();
         let waits = self.acks.get(local).is_some_and(|own| *own < self.last_looped);

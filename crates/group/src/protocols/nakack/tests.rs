@@ -279,7 +279,7 @@ fn messages_of_a_removed_and_readded_member_are_not_delivered_twice() {
     assert_eq!(values(&harness.take_up()), [6]);
 }
 
-/// Otherwise its first messages, in a view with the previous process, would count as the old ones.
+/// Otherwise its first messages would count as the previous process' ones.
 #[test]
 fn a_restarted_member_continues_numbering_after_the_row_of_its_previous_process() {
     for kind in [NakAckKind::NakAck2, NakAckKind::NakAck3, NakAckKind::NakAck4] {

@@ -41,13 +41,12 @@ crate::properties! {
     }
 }
 
-/// Time for a message sent one at a time to come back before it is resent.
+/// Then a message sent one at a time is resent.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 const RETRY: TimerKey = TimerKey(1);
 
-/// Remembered senders outside the view, whose last messages may arrive twice. Members that return do so within
-/// minutes.
+/// Last messages of these senders may arrive twice. Members that return do so within minutes.
 const DEPARTED_SENDERS_MAX: usize = 100;
 
 #[derive(Default)]
@@ -58,7 +57,7 @@ struct DeliveredSeqnos {
 }
 
 impl DeliveredSeqnos {
-    /// Forgets old messages beyond `most`. Returns whether this one is new.
+    /// Returns whether the message is new.
     fn add(&mut self, seqno: u64, most: usize) -> bool {
         if seqno <= self.forgotten || !self.seqnos.insert(seqno) {
             return false;
@@ -72,13 +71,13 @@ impl DeliveredSeqnos {
 
 struct DepartedSender {
     sender: Address,
-    /// Otherwise it may be in the coordinator's view already, and this member will get it.
+    /// Otherwise this member will get a view with the sender.
     has_left: bool,
 }
 
 struct ForwardedMessage {
     wrapped: Bytes,
-    /// It is delivered here; it must come back in any case.
+    /// Unwanted messages must come back, too.
     is_wanted_back: bool,
 }
 
@@ -86,21 +85,21 @@ struct ForwardedMessage {
 pub struct Sequencer {
     config: SequencerConfig,
     coordinator: Option<Address>,
-    /// Delivered here. GMS may have a newer one, behind messages on their way up.
+    /// The last view delivered here. GMS may have a newer one, behind messages on their way up.
     view: Option<View>,
     next_seqno: u64,
     /// Own messages that have not come back.
     forwarded: BTreeMap<u64, ForwardedMessage>,
-    /// Messages still to be sent one at a time; new ones wait.
+    /// New messages wait while it is not 0.
     serial_left: u32,
     in_flight: Option<u64>,
     delivered: BTreeMap<Address, DeliveredSeqnos>,
     /// The newest is last.
     departed: VecDeque<DepartedSender>,
-    /// Credit of forwarders whose message, broadcast here, has not come back, because it may wait for credits.
-    /// Bounded by the credit granted.
+    /// Credit of forwarders whose broadcast message has not come back, because it may wait for credits. Bounded by
+    /// the credit granted.
     pledged: BTreeMap<(Address, u64), u64>,
-    /// Per sender of unconsumed messages: whose credit the application holds. Bounded likewise.
+    /// The members whose credit the application holds, by sender. Bounded likewise.
     owed: BTreeMap<Address, VecDeque<(Address, u64)>>,
     broadcasts: u64,
     forwards: u64,
@@ -267,7 +266,7 @@ impl Sequencer {
         }
     }
 
-    /// The injected bug: they come back to this member only.
+    /// This is the injected bug.
     #[cfg(feature = "injected-bugs")]
     fn loop_back_outstanding(&mut self, cx: &mut Cx<'_>) {
         for (seqno, wrapped) in self.outstanding() {

@@ -140,7 +140,7 @@ fn a_message_before_its_senders_first_view_is_delivered_once() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
-/// GMS installs views at once; they rise behind earlier messages.
+/// GMS installs views at once.
 #[test]
 fn a_message_before_the_view_with_its_sender_is_delivered_once() {
     let mut harness = harness(&[2, 1]);

@@ -98,7 +98,7 @@ struct Pending {
     count: u32,
     /// The encoded size as a list.
     size: usize,
-    /// Of the last list here: the next is likely as large, and growing a buffer copies it.
+    /// The next list is likely as large, and growing a buffer copies it.
     last_size: usize,
 }
 
@@ -115,27 +115,26 @@ pub(super) struct Bundler {
     total: usize,
 }
 
-/// A list's start: version, flags, two addresses, cluster name, count. An upper bound for plain members.
+/// Version, flags, two addresses, cluster name, count; an upper bound for plain members.
 const LIST_START_SIZE: usize = 3 + 17 + 17 + 2 + 4;
 
-/// From this size streams send a payload uncopied, at the end of a packet. Copying it takes longer than the extra
-/// packet.
+/// Copying such a payload takes longer than the extra packet of a stream.
 pub(super) const TAIL_MIN: usize = 8 * 1024;
 
-/// Initially. Grows to the largest packet, and stays up to [`BUFFER_KEPT_MAX`].
+/// The buffer grows to the largest packet, up to [`BUFFER_KEPT_MAX`].
 const BUFFER_SIZE: usize = 8 * 1024;
 
-/// The rest of a larger buffer is not reused, because it keeps the whole allocation alive. The stock stacks' largest
-/// packets have 64 KB.
+/// A larger buffer's rest is not reused, because it keeps the whole allocation. The stock stacks' largest packets
+/// have 64 KB.
 const BUFFER_KEPT_MAX: usize = 256 * 1024;
 
 impl Bundler {
-    /// `tail_min` is [`TAIL_MIN`], or huge for packets in one piece.
+    /// A huge `tail_min` keeps packets in one piece.
     pub(super) fn new(kind: BundlerKind, max_size: usize, tail_min: usize) -> Self {
         Self { kind, max_size, tail_min, pending: Vec::new(), used: 0, buffers: Vec::new(), total: 0 }
     }
 
-    /// The first message of a packet is kept, so owned is better. Appends full packets to `out`.
+    /// Owned messages are better, because the first of a packet is kept. Appends full packets to `out`.
     pub(super) fn add(
         &mut self,
         envelope: &Envelope,
@@ -271,7 +270,7 @@ impl Bundler {
     }
 }
 
-/// Membership, failure detection, acks and credits are control; application bytes are data.
+/// Application bytes are data; membership, failure detection, acks and credits are control.
 fn priority_of(message: &Message) -> PacketPriority {
     let has =
         |is_meant: fn(&HeaderBody) -> bool| message.headers.0.iter().any(|header| is_meant(&header.body));
@@ -364,7 +363,7 @@ mod tests {
         assert_eq!(count(b"demo"), 1 + 100);
     }
 
-    /// S003-9: second and later messages, with the headers of the stock stacks.
+    /// S003-9: the list has the stock stacks' headers.
     #[test]
     fn a_message_in_a_list_costs_few_bytes_besides_its_payload() {
         use crate::{NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};

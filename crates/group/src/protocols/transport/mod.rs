@@ -77,7 +77,7 @@ impl TransportLayerConfig {
     }
 }
 
-/// Recently requested members, so that a flood of unknown destinations cannot grow them.
+/// Unknown destinations cannot grow the requested members.
 const WHO_HAS_MAX: usize = 1_000;
 
 /// This is for members that a multicast skipped.
@@ -202,7 +202,7 @@ impl Transport {
         self.ready = ready;
     }
 
-    /// Before the first view, of all members in the book.
+    /// Before the first view these are all members in the book.
     fn other_addresses(&mut self, cx: &mut Cx<'_>) -> Arc<[PhysAddr]> {
         let shared = cx.shared();
         let (view_id, changes) = (shared.view.as_ref().map(|view| view.id().clone()), shared.book.changes());
@@ -268,7 +268,7 @@ impl Transport {
         self.lower(cx, answer);
     }
 
-    /// Regular and OOB messages go in separate batches, in the list's order.
+    /// Regular and OOB messages go in separate batches.
     fn accept_list(&mut self, cx: &mut Cx<'_>, messages: Vec<Message>) {
         if messages.iter().any(Message::is_oob) {
             let (oob, regular): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_oob);
@@ -279,8 +279,8 @@ impl Transport {
         }
     }
 
-    /// After a restart the packet is for the previous process here, which senders do not know to be gone. A packet
-    /// for a current member at another address was misaddressed.
+    /// After a restart senders do not know yet that the previous process here is gone. A packet for a current member
+    /// at another address was misaddressed.
     fn discard_misaddressed(cx: &mut Cx<'_>, what: &str, dest: Option<&Address>, from: PhysAddr) {
         let shared = cx.shared();
         let is_elsewhere = |member: &Address| {

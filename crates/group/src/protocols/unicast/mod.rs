@@ -74,20 +74,20 @@ crate::properties! {
     }
 }
 
-/// Received bytes per acknowledgement, about 100 messages of 1 KB, because the sender keeps unacknowledged messages.
+/// About 100 messages of 1 KB. The sender keeps unacknowledged messages.
 const ACK_BYTES: u64 = 128 * 1024;
 
-/// Messages kept per sender while a connection's start is missing, for a round trip.
+/// A connection's start is missing for a round trip at most.
 const EARLY_MAX: usize = 1024;
 
-/// Non-members (joiners, other partitions) with a window, so that invented senders cannot grow the table.
+/// Invented senders cannot grow the table. Joiners and members of other partitions are counted.
 const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 
 /// Senders that continue a closed connection do so within minutes.
 const CLOSED_CONNECTIONS_MAX: usize = 1_000;
 
-/// 64-seqno words of closed connections' delivered out-of-band messages: 1 MiB, 32 full windows. Beyond it they are
-/// forgotten, because a message delivered twice is better than one never delivered.
+/// 1 MiB, 32 full windows. Beyond it they are forgotten, because an out-of-band message delivered twice is better
+/// than one never delivered.
 const CLOSED_CONNECTION_WORDS_MAX: usize = 1 << 17;
 
 const CONN_IDS: u64 = 1 << 15;
@@ -113,8 +113,7 @@ struct ReceiveConnection {
     acks: OwedAcks,
     last_used: Time,
     closing_since: Option<Time>,
-    /// The sender was in no view at the opening, or left one since. A restarted process under its address may choose
-    /// a smaller id.
+    /// The sender was in no view at the opening, or left one. A restarted process may choose a smaller id.
     may_go_back: bool,
 }
 
@@ -124,8 +123,8 @@ struct EarlyMessages {
     last_request: Option<Time>,
 }
 
-/// The sender may continue it, and late messages may arrive after a newer one was opened; delivered messages must not
-/// be delivered again.
+/// The sender may continue it, and late messages may arrive after a newer one was opened; none may be delivered
+/// again.
 #[derive(Debug)]
 struct ClosedConnection {
     sender: Address,
@@ -203,7 +202,7 @@ impl Unicast {
         self.timestamp
     }
 
-    /// Starts to close departed members' connections, and resumes those of returned ones.
+    /// Returned members' connections resume.
     fn view(&mut self, now: Time, view: &View) {
         for (member, connection) in &mut self.senders {
             connection.closing_since =
@@ -221,7 +220,7 @@ impl Unicast {
         self.early.retain(|member, _| view.contains(member));
     }
 
-    /// Closes idle connections, with a Close to a current member, and forgets closed ones.
+    /// A current member gets a Close.
     fn expire(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let (expiry, close) = (self.config.conn_expiry_timeout, self.config.conn_close_timeout);
@@ -389,7 +388,7 @@ impl Protocol for Unicast {
     }
 }
 
-/// The transport loops unicasts to this member back in order and without loss.
+/// The transport loops unicasts to this member back.
 fn is_numbered(cx: &Cx<'_>, message: &Message) -> bool {
     match &message.dest {
         None | Some(Address::Ip(_)) => false,

@@ -48,7 +48,7 @@ impl Unicast {
         }
     }
 
-    /// Removes headers of the batch's first messages while they are in turn, as most are, without moving them.
+    /// Most messages are in turn, and need not move.
     fn pass_in_turn(&mut self, cx: &Cx<'_>, src: &Address, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
         let Some(connection) = self.receivers.get_mut(src) else { return 0 };

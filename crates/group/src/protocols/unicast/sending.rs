@@ -24,8 +24,8 @@ impl Unicast {
         batch.messages = messages;
     }
 
-    /// Opens it if needed, or reuses a closing one. One to a non-member closes unless a view adds the member, because
-    /// no view would report that it is gone.
+    /// A closing connection is reused. One to a non-member closes unless a view adds the member, because no view
+    /// would report its end.
     fn connection(&mut self, cx: &Cx<'_>, dest: &Address) -> &mut SendConnection {
         let now = cx.now();
         // An open connection is to a member: the view without the member closes it.
@@ -97,7 +97,7 @@ impl Unicast {
         }
     }
 
-    /// The receiver lacks the start: the oldest kept message becomes the first.
+    /// The oldest kept message becomes the connection's first.
     pub(super) fn send_first(&mut self, cx: &mut Cx<'_>, member: &Address, timestamp: i32) {
         let kind = self.kind;
         let Some(connection) = self.senders.get_mut(member) else { return };
@@ -124,7 +124,7 @@ impl Unicast {
         }
     }
 
-    /// Resends the last message without progress since the last tick, which provokes an acknowledgement or a request.
+    /// The last message provokes an acknowledgement or a request.
     pub(super) fn resend_stalled(&mut self, cx: &mut Cx<'_>) {
         for connection in self.senders.values_mut() {
             let state = (connection.window.low(), connection.window.highest_sent());

@@ -257,7 +257,7 @@ fn a_continued_forgotten_connection_delivers_no_message_twice() {
     assert_eq!(values(&harness.take_up()), [4]);
 }
 
-/// Delayed on their way, after the first ones of the next.
+/// They arrive after the first messages of the next connection.
 #[test]
 fn late_messages_of_a_forgotten_connection_replace_no_newer_one() {
     let mut harness = harness();
@@ -374,7 +374,7 @@ fn a_connection_to_a_non_member_closes() {
     assert_eq!(harness.take_down(), [], "no message is resent forever");
 }
 
-/// The missing message may never arrive: its sender has closed the connection.
+/// Its sender has closed the connection.
 #[test]
 fn a_connection_from_a_non_member_closes() {
     let mut harness = harness();

@@ -14,8 +14,8 @@ pub(super) struct LedMerge {
     answers: BTreeMap<Address, Option<(View, Digest)>>,
     asked: BTreeSet<Address>,
     subviews: Vec<View>,
-    /// Then the merge is needed even if no other group responds: a new view of the same number does not help a member
-    /// with a crashed coordinator's last view.
+    /// Then the merge is needed without another group: a new view of the same number does not help a member with a
+    /// crashed coordinator's last view.
     own_views_differ: bool,
 }
 
@@ -113,7 +113,6 @@ impl Merging {
         self.combine(cx, group)
     }
 
-    /// Waits until all groups have responded or time is up.
     pub(in crate::protocols::gms) fn combine(&mut self, cx: &mut Cx<'_>, group: &Group) -> MergeStep {
         cx.disarm(MERGE_RESPONSES);
         let limit = group.merge_limit();
@@ -185,14 +184,14 @@ impl Merging {
     }
 }
 
-/// The smallest member that leads its own view; otherwise the smallest creator.
+/// The smallest member that leads its own view comes before the smallest creator.
 fn leader(views: &BTreeMap<Address, View>) -> Option<Address> {
     let leads = |(member, view): &(&Address, &View)| view.coordinator() == Some(member);
     let actual = views.iter().filter(leads).map(|(member, _)| member).min();
     actual.or_else(|| views.values().map(|view| &view.id().creator).min()).cloned()
 }
 
-/// Without members whose own view lacks the view's owner: they would not respond.
+/// Members whose own view lacks the owner would not respond.
 fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
     views
         .iter()
@@ -210,8 +209,7 @@ fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
         .collect()
 }
 
-/// Each view's creator responds for its group. A member responds for itself if its creator is asked for others, or
-/// lacks it in its own view.
+/// Each view's creator responds for its group. Other members respond for themselves.
 fn groups_to_ask(views: &BTreeMap<Address, View>) -> BTreeMap<Address, Vec<Address>> {
     let mut groups: BTreeMap<Address, Vec<Address>> = BTreeMap::new();
     for view in views.values() {

@@ -40,9 +40,8 @@ struct Merge {
     collecting: Option<DigestCollection>,
     /// The leader, or this group's coordinator.
     requested_by: Address,
-    /// Members of this group that take part through this member.
     group: Vec<Address>,
-    /// Those in this member's response. They get the merge view from this member and acknowledge it here.
+    /// They get the merge view from this member and acknowledge it here.
     confirming: Vec<Address>,
 }
 
@@ -116,8 +115,7 @@ impl Merging {
         }
     }
 
-    /// Cancels the merge for members that get no merge view, because they refuse other merges while waiting. Members
-    /// that the leader requested itself are not cancelled here.
+    /// While waiting, members refuse other merges. Members that the leader requested itself are not cancelled here.
     fn release_group(&self, cx: &mut Cx<'_>, is_released: impl Fn(&Address) -> bool) {
         let Some(merge) = &self.merge else { return };
         let is_asked =
@@ -306,7 +304,7 @@ impl Gms {
         }
     }
 
-    /// A view in this member's name uses up its number: two views with one id would look equal and never be merged.
+    /// The view uses up a number of this member: two views with one id would never be merged.
     fn handle_abandoned_merge_view(&mut self, cx: &mut Cx<'_>, view: &View) {
         if !self.group.is_server() || view.id().creator != *cx.local() {
             return;
