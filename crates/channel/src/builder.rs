@@ -47,7 +47,7 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// For an unreadable configuration or unknown names.
+    /// If the configuration is unreadable or has unknown names.
     pub fn from_file(name: &str) -> Result<ChannelBuilder, ConfigError> {
         Self::from_file_with(name, &Variables::from_env())
     }

@@ -20,7 +20,7 @@ use crate::probe::Responder;
 use crate::shared::{IncomingState, Shared};
 use crate::up_handler::{SendCapacity, UpHandlers};
 
-/// For leaving. GMS gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
+/// The timeout of leaving. GMS gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The clones share it; the member ends on drop.
@@ -499,7 +499,7 @@ mod tests {
         channel.close().await;
     }
 
-    /// At each wake-up: is the lock of waiting callers free?
+    /// Records at each wake-up whether the lock of waiting callers is free.
     struct Looking {
         shared: Arc<Shared>,
         was_free: Mutex<Vec<bool>>,

@@ -216,7 +216,7 @@ mod tests {
         Stack::new(setup, vec![Box::new(Bottom)])
     }
 
-    /// Without flow control, before an edge that takes 100 bytes at once.
+    /// The stack has no flow control; the edge takes 100 bytes at once.
     struct Fixture {
         gate: Gate,
         stack: Stack,

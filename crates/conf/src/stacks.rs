@@ -72,7 +72,7 @@ pub struct Stack {
 ///
 /// # Errors
 ///
-/// For an unreadable file, no XML, or an unknown protocol or attribute.
+/// If the file is unreadable or no XML, or a protocol or attribute is unknown.
 pub fn load_stack(name: &str, variables: &Variables) -> Result<Stack, ConfigError> {
     let (text, directory) = file(name, None, None)?;
     finish(name, &text, directory.as_deref(), variables)

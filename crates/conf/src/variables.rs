@@ -63,7 +63,7 @@ impl Variables {
     ///
     /// # Errors
     ///
-    /// For the operator: an unset variable without default, an open brace, or too deep defaults.
+    /// If a variable is unset without default, a brace open, or defaults too deep. The text is for the operator.
     pub fn substitute(&self, text: &str) -> Result<String, String> {
         self.expand(text, 0, Unset::IsError)
     }
@@ -73,7 +73,7 @@ impl Variables {
     ///
     /// # Errors
     ///
-    /// For the operator: an open brace, or too deep defaults.
+    /// If a brace is open or defaults are too deep. The text is for the operator.
     pub fn substitute_attribute(&self, text: &str) -> Result<Option<String>, String> {
         let value = self.expand(text, 0, Unset::IsEmpty)?;
         Ok(Some(value).filter(|value| !value.is_empty() || !text.contains("${")))

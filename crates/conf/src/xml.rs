@@ -215,7 +215,7 @@ pub(crate) fn read(
     elements
 }
 
-/// Or until a problem after which the rest has no meaning.
+/// Stops at a problem after which the rest has no meaning.
 fn read_elements(
     source: &Source<'_>,
     limit: usize,

@@ -1,7 +1,5 @@
-//! The stack: its layers, and the sweep that moves batches through them.
-//!
-//! Inputs (`handle_*`) queue work. [`Stack::run`] sweeps up and down until all queues are empty, and flushes the
-//! transport. One sweep after several inputs fills packets better. Then drain the outputs (`poll_*`).
+//! The stack: its layers, and the sweep that moves batches through them. One sweep after several inputs fills packets
+//! better than one for each.
 
 use std::sync::Arc;
 
@@ -40,8 +38,8 @@ pub struct StackSetup {
 
 /// A member's protocol stack as a state machine.
 ///
-/// `handle_*` are inputs with the time, which must not go backwards. [`Stack::run`] does the work. `poll_*` are
-/// outputs, to be drained after it. All others read.
+/// `handle_*` queue inputs and take the time, which must not go backwards. [`Stack::run`] sweeps up and down until
+/// all queues are empty. `poll_*` are outputs, to be drained after it. All others read.
 pub struct Stack {
     slots: Vec<Slot>,
     queues: Queues,

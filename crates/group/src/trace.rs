@@ -68,7 +68,7 @@ impl Switch {
     ///
     /// # Errors
     ///
-    /// For an unknown level; nothing changes.
+    /// If the level is unknown; nothing changes.
     pub fn set(&mut self, level: &str) -> Result<(), String> {
         self.0 = Level::parse(level)?;
         Ok(())

@@ -115,7 +115,7 @@ impl TransportConfig {
     ///
     /// # Errors
     ///
-    /// For an invalid value.
+    /// If a value is invalid.
     pub fn from_protocol(protocol: &ProtocolConfig) -> Option<Result<Self, ValueError>> {
         let mut config = match protocol.short_name() {
             "TCP" | "TCP_NIO2" => Self::tcp(),

@@ -144,7 +144,7 @@ impl BindAddr {
     ///
     /// # Errors
     ///
-    /// Without a match or a list of addresses.
+    /// If no address matches, or they cannot be listed.
     pub fn choose_of_host(&self, version: IpVersion) -> Result<Interface, BindError> {
         let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
         let chosen = self.choose(&interfaces, version, &SystemNames);

@@ -32,7 +32,7 @@ impl BoundEdge {
     ///
     /// # Errors
     ///
-    /// Without a fitting address or if the system refuses; no socket is left open.
+    /// If no address fits or the system refuses; no socket is left open.
     pub fn bind(config: &TransportConfig, version: Version) -> Result<Self, BindError> {
         // No pause between attempts, because layers request each attempt and count them. FD_SOCK2's sockets have no
         // TLS. They are never reaped, because they are idle while all is well.

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpSocket, lookup_host};
 ///
 /// # Errors
 ///
-/// Without an address or a free port.
+/// If there is no address or no free port.
 pub async fn listen(host: &str, port: u16, waiting_max: u32) -> io::Result<TcpListener> {
     let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
     for address in lookup_host((host, port)).await? {

@@ -33,7 +33,7 @@ const MESSAGES_PER_CYCLE: usize = COMMANDS_PER_CYCLE;
 /// The stack runs again while an application or effect produces input.
 const ROUNDS_PER_CYCLE: usize = 8;
 
-/// For connections to end and files to be written.
+/// Connections end and files are written within this time.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A stack's user. The driver's task calls it, so it must not block.
@@ -168,7 +168,7 @@ impl Submitter {
     ///
     /// # Errors
     ///
-    /// For a closed driver; the command comes back.
+    /// If the driver is closed; the command comes back.
     pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
         self.signals.push(command)
     }
@@ -210,7 +210,7 @@ impl DriverHandle {
     ///
     /// # Errors
     ///
-    /// For a closed driver; the command comes back.
+    /// If the driver is closed; the command comes back.
     pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
         self.shared.signals.push(command)
     }
@@ -219,7 +219,7 @@ impl DriverHandle {
     ///
     /// # Errors
     ///
-    /// For a full queue or a closed driver; the command comes back.
+    /// If the queue is full or the driver closed; the command comes back.
     pub fn try_submit(&self, command: Command) -> Result<(), SubmitError> {
         self.shared.signals.try_push(command)
     }

@@ -24,7 +24,7 @@ pub(crate) trait Edge: Send {
     fn flush(&mut self, now: Time, inbound: Inbound<'_>);
     fn poll_timeout(&self) -> Option<Time>;
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
-    /// Of a new view; `None` while some are unknown.
+    /// `None` while some members' addresses are unknown.
     fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
     /// Closes connections to other peers.
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]);
@@ -36,7 +36,7 @@ pub(crate) trait Edge: Send {
     fn peers(&self) -> Vec<PhysAddr>;
     /// The caller should stop producing: more would soon be dropped. A source becomes ready when that ends.
     fn is_half_full(&self, peer: PhysAddr) -> bool;
-    /// Before data is dropped; per peer, or for all that share a queue.
+    /// The bound is per peer, or for all peers that share a queue.
     fn queue_bytes(&self) -> usize;
 }
 

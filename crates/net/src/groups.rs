@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct DefaultGroups {
     /// The configured default.
     pub v4: IpAddr,
-    /// For members with an IPv6 address.
+    /// The group of members with an IPv6 address.
     pub v6: IpAddr,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct BoundShared {
 }
 
 impl BoundShared {
-    /// Under the first free port from `bind_port` or 1.
+    /// Takes the first free port from `bind_port` or 1.
     pub(crate) fn bind(config: &TransportConfig) -> Self {
         let network = (config.mcast_addr, config.mcast_port);
         let inbox = Arc::new(Inbox::default());

@@ -87,7 +87,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// To wake after the lock is released, once per cycle.
+    /// Returns the waker once per cycle, to wake after the lock is released.
     fn notify(&mut self) -> Option<Waker> {
         if std::mem::replace(&mut self.is_notified, true) { None } else { self.driver.clone() }
     }
@@ -132,7 +132,7 @@ impl Signals {
         self.push(command)
     }
 
-    /// Under one lock. False: the driver is closed, and they stay.
+    /// Returns false if the driver is closed; the commands then stay.
     pub(crate) fn push_all(&self, commands: &mut Vec<Command>) -> bool {
         let mut inner = self.lock();
         if inner.is_closing || inner.is_gone {
@@ -208,7 +208,7 @@ impl Signals {
     }
 }
 
-/// Of one source, so that the driver polls only ready ones.
+/// With a waker per source the driver polls only ready ones.
 pub(crate) struct SourceWaker {
     signals: Arc<Signals>,
     key: Key,

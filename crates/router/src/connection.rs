@@ -22,7 +22,7 @@ const FRAME_LEN_MAX: usize = 1024 * 1024;
 /// A registration or a query; only members send longer ones.
 const FIRST_FRAME_LEN_MAX: usize = READ_LEN;
 
-/// Without a frame the connection belongs to no member.
+/// A connection without a frame belongs to no member.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 const READ_LEN: usize = 16 * 1024;

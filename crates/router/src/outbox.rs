@@ -9,13 +9,13 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// Above these bytes a client's senders are not read. It is more than the client reads until one resumes.
+/// A client with more bytes stops its senders. It is more than the client reads until one resumes.
 const WAITING_BYTES_WANTED: usize = 1024 * 1024;
 
-/// Above the limit for senders there is a frame of each concurrent one.
+/// There is room for a frame of each concurrent sender.
 const WAITING_BYTES_MAX: usize = 8 * WAITING_BYTES_WANTED;
 
-/// For all clients: those that do not read must not exhaust the host's memory.
+/// Clients that do not read must not exhaust the host's memory.
 pub(crate) const WAITING_ALL_MAX: usize = 512 * 1024 * 1024;
 
 /// A frame counts these bytes beside its own.
@@ -94,7 +94,7 @@ impl Drop for Outbox {
 pub(crate) struct CapacityWait(watch::Sender<Waiting>);
 
 impl CapacityWait {
-    /// Or the client closed, or did not read for `stall_timeout`.
+    /// Returns also when the client closed, or did not read for `stall_timeout`.
     pub(crate) async fn wait(self, stall_timeout: Duration) {
         let mut changes = self.0.subscribe();
         loop {

@@ -43,7 +43,7 @@ pub enum RouterQueryError {
 ///
 /// # Errors
 ///
-/// Without a router's response in time.
+/// If no router responds in time.
 pub async fn list_members(
     router: &str,
     within: Duration,

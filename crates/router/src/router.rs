@@ -20,7 +20,7 @@ const CONNECTING_MAX: u32 = 4_096;
 /// Usually no descriptor was free.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// For clients to read their queues at the close.
+/// Clients read their queues within this time at the close.
 const CLOSE_TIME: Duration = Duration::from_millis(500);
 
 /// A router's settings.
@@ -32,8 +32,8 @@ pub struct RouterConfig {
     pub port: u16,
     /// Whether members suspect one whose connection ends, as with JGroups' routers (TUNNEL).
     pub notify_ends: bool,
-    /// Without a read for this time, a client's frames that do not fit are dropped; before, its senders are slowed
-    /// down. Default 5 s: longer than a member's long pause, shorter than a failure detection timeout.
+    /// A client that has not read for this time loses frames that do not fit; before, its senders are slowed down.
+    /// The default of 5 s is longer than a member's long pause, and shorter than a failure detection timeout.
     pub stall_timeout: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// Without an address or a free port.
+    /// If there is no address or no free port.
     pub async fn start(config: &RouterConfig) -> io::Result<Self> {
         Self::start_within(config, Bounds::default()).await
     }

@@ -107,7 +107,7 @@ impl Routes {
     ///
     /// # Errors
     ///
-    /// For an invalid frame; nothing changes.
+    /// If the frame is invalid; nothing changes.
     pub fn handle_frame(
         &mut self,
         from: Client,

@@ -16,10 +16,10 @@ use crate::routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Ro
 /// A member has one connection; further ones are refused.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Of incomplete frames longer than a read. A connection waits for the capacity for all of a further one.
+/// The bound of incomplete frames longer than a read. A connection waits for the capacity for all of a further one.
 pub(crate) const UNFINISHED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// From a frame's first to last byte, with the wait for capacity.
+/// The time is from a frame's first to its last byte, with the wait for capacity.
 pub(crate) const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy)]

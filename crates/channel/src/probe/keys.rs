@@ -24,7 +24,7 @@ const KEYS: &[&str] = &[
     "drops",
 ];
 
-/// Of handlers that count calls (RPC) or messages (caches).
+/// Handlers that count calls (RPC) or messages (caches) have these keys.
 const CALL_KEYS: &[&str] = &[
     "rpcs",
     "rpcs-reset",

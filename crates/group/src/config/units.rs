@@ -40,7 +40,7 @@ impl std::fmt::Display for HostPort {
 ///
 /// # Errors
 ///
-/// For another form.
+/// If the text is invalid.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -64,7 +64,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 ///
-/// For another form.
+/// If the text is invalid.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let (factor, number) = [('k', 1e3), ('m', 1e6), ('g', 1e9)]

@@ -1,7 +1,7 @@
 //! TRACE, HDRS and SNIFF: log the messages at their place in the stack, without effect on the wire.
 //!
-//! JGroups prints to the standard output; here lines are `tracing` events at level INFO and target [`TARGET`]. Any
-//! layer can be traced without a change of the stack (see [`crate::trace`]).
+//! Lines are `tracing` events at level INFO and target [`TARGET`]. Any layer can be traced without a change of the
+//! stack (see [`crate::trace`]).
 
 use crate::config::Properties;
 use crate::trace::bounded;

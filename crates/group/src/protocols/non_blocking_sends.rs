@@ -1,8 +1,7 @@
 //! NON_BLOCKING_SENDS: keeps sends during a receiver's callback from blocking. It has no effect: no layer blocks, and
 //! the callback's sends return at once.
 //!
-//! JGroups drops such messages without credits, because it would block the thread that reads from the network. Here
-//! they wait in flow control.
+//! JGroups drops such messages without credits; here they wait in flow control.
 
 use crate::{Protocol, ProtocolId};
 

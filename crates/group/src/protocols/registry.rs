@@ -15,21 +15,21 @@ pub trait Resolver {
     ///
     /// # Errors
     ///
-    /// Without any.
+    /// If there are none.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
     /// Returns the own address that selectors match, for FD_SOCK2's `bind_addr`.
     ///
     /// # Errors
     ///
-    /// Without a match.
+    /// If no address matches.
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
 
     /// Reads the shared key of an encrypted cluster.
     ///
     /// # Errors
     ///
-    /// Without a readable key store with this key.
+    /// If no readable key store has the key.
     fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
         Err("key stores are not read here: set the protocol in the stack's file".to_owned())
     }
@@ -38,7 +38,7 @@ pub trait Resolver {
     ///
     /// # Errors
     ///
-    /// Without one; the stack's generator is predictable from its seed.
+    /// If there is none. The stack's generator is predictable from its seed.
     fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
         Err("no source of unpredictable bytes is set".to_owned())
     }
@@ -337,7 +337,7 @@ pub fn value_errors(config: &ProtocolConfig) -> Vec<ValueError> {
 ///
 /// # Errors
 ///
-/// For an invalid value.
+/// If a value is invalid.
 pub fn properties<P: Properties + Default>(config: &ProtocolConfig) -> Result<P, ValueError> {
     let mut no_hosts = |_: &str| Ok(Vec::new());
     LayerBuilder { config, resolver: &mut no_hosts }.properties()

@@ -190,7 +190,7 @@ impl Protocol for Rsvp {
         ProtocolId::RSVP
     }
 
-    /// Also runs on removal from a running stack.
+    /// A running stack may remove the layer.
     fn stop(&mut self, cx: &mut Cx<'_>) {
         self.end_all_waits(cx);
     }

@@ -54,7 +54,7 @@ const STATE_MAX: usize = i32::MAX as usize;
 /// A member sends one request.
 const REQUESTS_MAX: usize = 1_000;
 
-/// Then the next requester is served.
+/// The next requester is served after this time.
 const PROVIDE_MAX: Duration = Duration::from_secs(60);
 
 const WAIT: TimerKey = TimerKey(1);

@@ -22,7 +22,7 @@ pub fn encode_exception(text: &str) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_exception(bytes: &Bytes) -> Result<String> {
     let mut reader = Reader::new(bytes);
     let mut text = String::new();

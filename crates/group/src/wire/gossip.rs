@@ -107,7 +107,7 @@ pub fn encode_gossip(data: &GossipData) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes than one frame.
+/// If the bytes are not one frame.
 pub fn decode_gossip(bytes: &Bytes) -> Result<GossipData> {
     let mut reader = Reader::new(bytes);
     let kind = reader.u8("kind of gossip")?;

@@ -353,7 +353,7 @@ pub fn encode_body(message: &Message) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes than one message of this type.
+/// If the bytes are not one message of this type.
 pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
     let mut reader = Reader::new(bytes);
     let message = read_body(&mut reader, kind, None, None, &[])?;
@@ -372,7 +372,7 @@ pub fn encode_typed(message: &Message) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_typed(bytes: &Bytes) -> Result<Message> {
     let mut reader = Reader::new(bytes);
     let kind = reader.i16("message type")?;

@@ -114,7 +114,7 @@ pub fn encode_primitive(value: &Primitive) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_primitive(bytes: &Bytes) -> Result<Primitive> {
     read_primitive(&mut Reader::new(bytes), Form::Buffer)
 }

@@ -113,7 +113,7 @@ pub fn peek_version(packet: &[u8]) -> Option<Version> {
 ///
 /// # Errors
 ///
-/// For other bytes than one packet.
+/// If the bytes are not one packet.
 pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let mut reader = Reader::new(packet);
     let version = Version(reader.u16("version")?);
@@ -161,7 +161,7 @@ pub fn encode_setup(version: Version, listener: IpAddress) -> Bytes {
 ///
 /// # Errors
 ///
-/// For wrong magic bytes or address; close the connection then.
+/// If magic bytes or address are wrong; close the connection then.
 pub fn decode_setup(bytes: &[u8]) -> Result<Option<(Version, IpAddress, usize)>> {
     let known = bytes.len().min(COOKIE.len());
     if bytes[..known] != COOKIE[..known] {

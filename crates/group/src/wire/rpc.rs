@@ -72,7 +72,7 @@ pub fn encode_method_call(call: &MethodCall) -> Object {
 ///
 /// # Errors
 ///
-/// For another object, or an argument that is no primitive.
+/// If the object is no call, or an argument no primitive.
 pub fn decode_method_call(object: &Object) -> Result<MethodCall> {
     let Object::Serialized(Some(bytes)) = object else {
         return Err(WireError::BadValue { what: "method call", value: 0 });

@@ -212,7 +212,7 @@ pub fn encode_view_and_digest(view: Option<&ViewForm>, digest: Option<&Digest>) 
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_view_and_digest(bytes: &Bytes) -> Result<(Option<ViewForm>, Option<Digest>)> {
     let mut reader = Reader::new(bytes);
     let flags = reader.u16("view and digest flags")?;
@@ -289,7 +289,7 @@ pub(super) fn read_join_rsp(reader: &mut Reader<'_>) -> Result<JoinRsp> {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_join_rsp(bytes: &Bytes) -> Result<JoinRsp> {
     let mut reader = Reader::new(bytes);
     if !reader.bool("join response presence")? {
@@ -309,7 +309,7 @@ pub fn encode_address_list(addresses: &[Address]) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_address_list(bytes: &Bytes) -> Result<Vec<Address>> {
     Ok(read_addresses(&mut Reader::new(bytes))?.unwrap_or_default())
 }
@@ -325,7 +325,7 @@ pub fn encode_view_id_option(id: Option<&ViewId>) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_view_id_option(bytes: &Bytes) -> Result<Option<ViewId>> {
     read_view_id_option(&mut Reader::new(bytes))
 }
@@ -344,7 +344,7 @@ pub fn encode_view_option(view: Option<&View>) -> Bytes {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_view_option(bytes: &Bytes) -> Result<Option<View>> {
     let mut reader = Reader::new(bytes);
     if reader.bool("view presence")? { read_view(&mut reader, false).map(Some) } else { Ok(None) }
@@ -373,7 +373,7 @@ pub(super) fn put_ping_data(out: &mut impl BufMut, data: &PingData) {
 ///
 /// # Errors
 ///
-/// For other bytes.
+/// If the bytes are invalid.
 pub fn decode_ping_data(bytes: &Bytes) -> Result<Vec<PingData>> {
     let mut reader = Reader::new(bytes);
     let count = reader.count("number of members", 6)?;

@@ -18,7 +18,7 @@ use crate::warnings::RateLimitedWarnings;
 /// Discovery requests have a few hundred bytes.
 const DATAGRAM_LEN_MAX: usize = 64 * 1024;
 
-/// Per cycle, so that a flood does not starve the driver.
+/// A flood must not starve the driver.
 const DATAGRAMS_PER_CYCLE: usize = 16;
 
 pub(super) struct Group {

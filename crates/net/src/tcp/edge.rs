@@ -180,7 +180,7 @@ impl Edge for TcpEdge {
     }
 }
 
-/// Also of a connection that gives way to another.
+/// The connection may be giving way to another.
 fn pass(event: LinkEvent, inbound: Inbound<'_>) {
     if let LinkEvent::Frame { peer, frame, .. } = event {
         inbound(peer, frame);

@@ -16,8 +16,8 @@ use super::stream::Stream;
 /// The size of the stock files' largest bundle.
 const READ_LEN_MIN: usize = 64 * 1024;
 
-/// Of a busy connection; doubles from the minimum while reads fill it. With more, the data leaves the CPU's cache
-/// before the stack reads it; with less, frames are split more often, and their first parts are copied.
+/// The capacity doubles from the minimum while reads fill it. With more, the data leaves the CPU's cache before the
+/// stack reads it; with less, frames are split more often, and their first parts are copied.
 pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
 /// A frame of this size keeps the buffer, and following bytes are copied into a new one. Otherwise a buffer that grew
@@ -59,7 +59,7 @@ const fn hint(length: i32) -> &'static str {
 ///
 /// # Errors
 ///
-/// For an invalid length word.
+/// If the length word is invalid.
 pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, BadLength> {
     let Some(length) = frame_length(input) else { return Ok(None) };
     if length.to_be_bytes() == CLOSE_WORD {
@@ -216,7 +216,7 @@ impl Framed {
         self.is_blocked
     }
 
-    /// Gracefully: the close word follows the queue, because within a frame it would be read as a part.
+    /// The close word follows the queue, because within a frame it would be read as a part.
     pub(crate) fn end(&mut self, is_graceful: bool) {
         if self.ending == Ending::Open {
             let is_graceful = is_graceful && !self.queue.is_mid_frame();
@@ -224,7 +224,7 @@ impl Framed {
         }
     }
 
-    /// Gracefully; the queue is for the connection that replaces this one.
+    /// The queue is for the connection that replaces this one.
     pub(crate) fn end_without_queue(&mut self) -> SendQueue {
         self.end(true);
         let mut queue = std::mem::take(&mut self.queue);

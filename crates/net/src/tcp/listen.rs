@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// A large cluster may join at once.
 const BACKLOG: i32 = 1024;
 
-/// On the first free port. IPv6's wildcard accepts IPv4 too.
+/// Takes the first free port. IPv6's wildcard accepts IPv4 too.
 pub(crate) fn listen(
     ip: IpAddr,
     scope_id: u32,

@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use bytes::Bytes;
 use consort_group::PacketPriority;
 
-/// Per write. With length words and tails they are three times as many slices, well under any limit (1,024). Usual
-/// bundles are more bytes than a socket takes at once.
+/// With length words and tails they are three times as many slices, well under any limit (1,024). Usual bundles are
+/// more bytes than a socket takes at once.
 pub(crate) const FRAMES_PER_WRITE: usize = 64;
 
 /// The set-up bytes; and length, bytes and tail of each frame.

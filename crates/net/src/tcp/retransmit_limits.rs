@@ -15,7 +15,7 @@ const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 /// much faster.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(924);
 
-/// Before Linux 6.15 the first is missing; then neither is set.
+/// A kernel before Linux 6.15 lacks the first limit; then neither is set.
 pub(super) fn set_retransmit_limits(socket: &SockRef<'_>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if option::set_attempt_interval(socket, ATTEMPT_INTERVAL)? {

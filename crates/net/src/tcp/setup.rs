@@ -68,7 +68,7 @@ pub fn encode(version: Version, own: PhysAddr) -> Bytes {
 ///
 /// # Errors
 ///
-/// For invalid bytes.
+/// If the bytes are invalid.
 pub fn decode(
     bytes: &[u8],
     accepts: impl Fn(Version) -> bool,

@@ -14,7 +14,7 @@ const COPY_LEN_MAX: usize = 16 * 1024;
 
 pub(super) const BATCH_MAX: usize = system::BATCH_MAX;
 
-/// Per system call: few, so that large datagrams are in the CPU's cache when the stack reads them.
+/// The batch is small, so that large datagrams are in the CPU's cache when the stack reads them.
 const RECEIVE_MAX: usize = 8;
 
 pub(super) struct Receiver {

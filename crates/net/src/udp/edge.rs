@@ -27,10 +27,10 @@ use crate::stats::EdgeStats;
 use crate::tcp::listen::port_range;
 use crate::warnings::RateLimitedWarnings;
 
-/// Per cycle, so that a flood delays neither the other socket nor timers.
+/// A flood must delay neither the other socket nor timers.
 const DATAGRAMS_PER_CYCLE: usize = 256;
 
-/// Per socket and cycle, so that they are in the CPU's cache when the stack reads them.
+/// The bound keeps datagrams in the CPU's cache until the stack reads them.
 const BYTES_PER_CYCLE: usize = 256 * 1024;
 
 /// A datagram counts these bytes beside its own.

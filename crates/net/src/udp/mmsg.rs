@@ -18,8 +18,8 @@ use socket2::SockAddr;
 /// The kernel's arrays for 32 fit the stack and make the call's cost per datagram small.
 pub(super) const BATCH_MAX: usize = 32;
 
-/// Up to [`BATCH_MAX`], each into a buffer's spare capacity; sets the buffers' lengths. Returns the sources in order.
-/// A longer datagram is truncated.
+/// Each datagram goes into a buffer's spare capacity, at most [`BATCH_MAX`]; a longer one is truncated. Returns the
+/// sources in order.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     buffers: &mut [BytesMut],
@@ -64,7 +64,7 @@ pub(super) fn receive(
     Ok(received)
 }
 
-/// Up to [`BATCH_MAX`]. Returns how many the kernel took; an error concerns the first.
+/// Sends up to [`BATCH_MAX`]. Returns how many the kernel took; an error concerns the first.
 pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[(SockAddr, &[u8])]) -> io::Result<usize> {
     let count = datagrams.len().min(BATCH_MAX);
     // SAFETY: plain C data, for which all zeroes is a valid value.

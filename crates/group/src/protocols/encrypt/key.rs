@@ -39,6 +39,6 @@ pub trait RandomBytes: Send {
     ///
     /// # Errors
     ///
-    /// Without such bytes; then nothing is sent.
+    /// If there are none; then nothing is sent.
     fn fill(&mut self, out: &mut [u8]) -> Result<(), String>;
 }

@@ -1,8 +1,8 @@
 //! FRAG, FRAG2, FRAG3 and FRAG4: messages larger than `frag_size` travel in fragments.
 //!
-//! Byte arrays are split without copying. Other payloads are encoded whole: FRAG2 and FRAG3 send byte arrays, FRAG4
-//! fragments of the original type. FRAG encodes every message whole, and its `frag_size` counts headers, too. To the
-//! layers below, fragments are ordinary messages with seqnos and credits, so a message of any size gets through.
+//! Byte arrays are split without copying. Other payloads are encoded whole. FRAG does so with every message, and its
+//! `frag_size` counts headers, too. To the layers below, fragments are ordinary messages with seqnos and credits, so
+//! a message of any size gets through.
 
 mod fragmentation;
 mod reassembly;

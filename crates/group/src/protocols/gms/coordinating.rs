@@ -242,7 +242,7 @@ impl Gms {
         }
     }
 
-    /// Then the next view waits.
+    /// The next view waits meanwhile.
     fn is_changing(&self) -> bool {
         self.coordinator.acks.is_some() || self.merging.is_running()
     }

@@ -41,7 +41,7 @@ crate::properties! {
     }
 }
 
-/// Then a message sent one at a time is resent.
+/// A message sent one at a time is resent after this time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 const RETRY: TimerKey = TimerKey(1);

@@ -81,7 +81,7 @@ pub(crate) struct Links {
     by_peer: HashMap<PhysAddr, u32>,
     failed: HashMap<PhysAddr, Time>,
     next_reap: Option<Time>,
-    /// Of the view; `None` while some addresses are unknown.
+    /// `None` while some members' addresses are unknown.
     members: Option<HashSet<PhysAddr>>,
     unfinished: Unfinished,
     /// The slots with bytes to write.
@@ -248,7 +248,7 @@ impl Links {
         self.members = members.map(|members| members.iter().copied().collect());
     }
 
-    /// Gracefully. Attempts continue: their peers may be about to join.
+    /// Attempts continue: their peers may be about to join.
     pub(crate) fn retain(&mut self, now: Time, is_member: impl Fn(PhysAddr) -> bool) {
         let is_non_member = |(index, slot): (u32, &Slot)| match &slot.state {
             State::Open(connection) if !is_member(connection.peer) => Some(index),

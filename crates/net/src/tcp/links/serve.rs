@@ -22,11 +22,11 @@ use crate::tcp::tls;
 /// The bound keeps timers from waiting.
 const ACCEPTS_PER_CYCLE: usize = 64;
 
-/// From a connection per cycle, so that a fast peer delays neither others nor timers. Responses leave after the read:
-/// with 1 MB a rebalance takes a sixth longer, because the sender learns late of the next request.
+/// A fast peer delays neither others nor timers. Responses leave after the read: with 1 MB a rebalance takes a sixth
+/// longer, because the sender learns late of the next request.
 const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 
-/// Without set-up bytes. One more closes the longest silent one: silent clients must not lock members out.
+/// One more connection closes the longest silent one: silent clients must not lock members out.
 const UNIDENTIFIED_CONNECTIONS_MAX: usize = 256;
 
 /// Accepting fails for example without free descriptors.
@@ -338,7 +338,7 @@ impl Links {
     }
 }
 
-/// Of two, the connection opened by the member with the larger address survives.
+/// The connection opened by the member with the larger address survives.
 fn yields(own: PhysAddr, peer: PhysAddr) -> bool {
     own < peer
 }

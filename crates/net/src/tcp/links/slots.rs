@@ -14,7 +14,7 @@ use crate::tcp::queue::SendQueue;
 use crate::tcp::stream::Opening;
 
 pub(super) enum State {
-    /// Also while a step has the content.
+    /// A step may have the content.
     Vacant,
     Listening(TcpListener),
     /// The accepted connection is in the TLS handshake.
@@ -24,7 +24,7 @@ pub(super) enum State {
     /// This member opens it; frames are queued.
     Connecting(Attempt),
     Open(Connection),
-    /// By this member: its queue is written, bytes under way are read.
+    /// This member closes it: the queue is written, and bytes under way are read.
     Draining(Connection),
 }
 

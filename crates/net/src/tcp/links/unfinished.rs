@@ -28,7 +28,7 @@ const FRAME_BYTES_PER_SECOND: usize = 64 * 1024;
 /// Searches run while a frame is incomplete.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Then a connection beyond the bound is tried again.
+/// A connection beyond the bound is tried again after this time.
 pub(super) const CAPACITY_PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) struct Unfinished {
