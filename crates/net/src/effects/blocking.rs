@@ -19,7 +19,7 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 /// A layer has one or two.
 const JOBS_MAX: usize = 256;
 
-/// One per member of the largest cluster, and stale ones.
+/// There is one per member of the largest cluster, and there are stale ones.
 const FILES_MAX: usize = 4096;
 
 /// A file has a line per member.
