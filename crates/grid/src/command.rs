@@ -6,6 +6,7 @@ use bytes::Bytes;
 use consort_group::Address;
 use consort_memory::Shortage;
 
+use crate::encoded_entries::EncodedEntries;
 use crate::event::{EventKind, Previous};
 use crate::history::SegmentHistory;
 use crate::items::Items;
@@ -13,7 +14,6 @@ use crate::merge::SideId;
 use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::publication::{Projection, Transform};
 use crate::topology::Interest;
-use crate::wire::EncodedEntries;
 use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
 /// The identifier of a cache within a cluster: a hash of its name.

@@ -17,12 +17,14 @@
 
 mod ballot;
 mod catch_panic;
+mod codec;
 mod command;
 mod config;
 mod consistent_hash;
 mod container;
 mod coordinator;
 mod cx;
+mod encoded_entries;
 mod event;
 mod flags;
 mod grouping;
@@ -42,6 +44,7 @@ mod version;
 mod wire;
 
 pub use ballot::Ballot;
+pub use codec::FrameError;
 pub use command::CacheId;
 pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
@@ -76,4 +79,4 @@ pub use publication::{
 };
 pub use topology::{Availability, Interest, Listening, Membership, Phase, Topology};
 pub use version::Version;
-pub use wire::{FrameError, is_frame};
+pub use wire::is_frame;

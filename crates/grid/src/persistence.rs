@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use consort_group::Address;
 
+use crate::codec::{FrameError, Wire, wire_struct};
 use crate::operation::Stored;
-use crate::wire::{FrameError, Wire, wire_struct};
 use crate::{CacheConfig, Segment, Topology};
 
 /// The kind of persistence of a cache on this member.

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use crate::PREFETCH_MAX;
+use crate::codec::FrameError;
 use crate::command::Command;
 use crate::node::Node;
-use crate::wire::{FrameError, FrameReader};
+use crate::wire::FrameReader;
 
 impl Node {
     /// Handles a frame of another member.

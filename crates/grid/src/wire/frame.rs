@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::commands::BODY_TAGS;
-use super::primitives::need;
-use super::{FrameError, Result, Wire};
+use crate::codec::{FrameError, Result, Wire, need};
 use crate::command::{Body, CacheId, Command};
 
 /// The beginning of a frame: a magic byte, and the version of the wire protocol.
