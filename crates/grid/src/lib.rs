@@ -45,8 +45,7 @@ mod wire;
 
 pub use ballot::Ballot;
 pub use codec::FrameError;
-pub use command::CacheId;
-pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
+pub use config::{CacheConfig, CacheId, CacheMode, MergePolicy, OpenError, PartitionHandling};
 pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
     BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Expired,
@@ -64,7 +63,7 @@ pub use history::Lineage;
 pub use injected_bugs::InjectedBug;
 pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, CapacityFactor, Location, NamesMembers};
-pub use merge::{MergeFn, MergePolicy, PartitionSide, SplitPoint};
+pub use merge::{MergeFn, PartitionSide, SplitPoint};
 pub use node::{
     Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, Progress,
     ResponseLimits, ResponseLoad, SubmitOptions, TRANSFER_BUDGET, TakenEvents,

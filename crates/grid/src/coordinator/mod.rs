@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use consort_group::{Address, View};
 
-use crate::command::{Body, CacheId, ToCoordinator};
+use crate::command::{Body, ToCoordinator};
+use crate::config::CacheId;
 use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
 use crate::{Ballot, CacheMode, OpenError};

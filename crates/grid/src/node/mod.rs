@@ -21,7 +21,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time, View};
 
-use crate::command::{Body, CacheId, Call, Command, ToCoordinator};
+use crate::command::{Body, Call, Command, ToCoordinator};
+use crate::config::CacheId;
 use crate::coordinator::Coordinator;
 use crate::cx::Cx;
 use crate::cx::calls::{CALLS_MAX, InFlight};

@@ -3,7 +3,8 @@
 
 use consort_group::Address;
 
-use crate::command::{Body, CacheId, CacheStatus, Status, ToCoordinator};
+use crate::command::{Body, CacheStatus, Status, ToCoordinator};
+use crate::config::CacheId;
 use crate::injected_bugs::InjectedBug;
 use crate::node::Node;
 use crate::replica::CacheReplica;

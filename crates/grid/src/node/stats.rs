@@ -4,7 +4,7 @@ use consort_group::Address;
 use consort_memory::{ProcessMemory, Shortage};
 
 use crate::Topology;
-use crate::command::CacheId;
+use crate::config::CacheId;
 use crate::cx::Counters;
 use crate::node::Node;
 use crate::replica::SegmentState;

@@ -5,7 +5,8 @@
 use consort_group::Address;
 
 use crate::OpenError;
-use crate::command::{Body, CacheId};
+use crate::command::Body;
+use crate::config::CacheId;
 use crate::node::{Node, NodeEvent};
 use crate::replica::CacheReplica;
 use crate::wire::VERSION;

@@ -6,13 +6,13 @@ use consort_memory::Shortage;
 
 use crate::codec::{FrameError, Result, Wire, need, put_bytes, read_fields, wire_enum, wire_struct};
 use crate::command::{
-    Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
+    Ack, Applied, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
     HandedSegment, LastUse, Notify, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, ToCoordinator,
 };
 use crate::event::{EventKind, Previous};
 use crate::history::{Lineage, SegmentHistory};
 use crate::items::Items;
-use crate::merge::{MergePolicy, PartitionSide, SplitPoint};
+use crate::merge::{PartitionSide, SplitPoint};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
@@ -20,7 +20,7 @@ use crate::publication::{Projection, Transform};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, ConsistentHash, Flags, Grouper, Grouping,
-    Lifetime, Limit, Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
+    Lifetime, Limit, Location, MergePolicy, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
 impl Wire for Segment {

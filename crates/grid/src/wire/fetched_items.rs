@@ -5,7 +5,8 @@ use bytes::BufMut;
 use super::commands::{FETCHED, put_item};
 use super::frame::LongCommand;
 use crate::Version;
-use crate::command::{CacheId, Fetched};
+use crate::command::Fetched;
+use crate::config::CacheId;
 
 /// A command with the response to a fetch, while its items are written.
 pub(crate) struct FetchedItems {

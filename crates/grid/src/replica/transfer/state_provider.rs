@@ -189,7 +189,7 @@ mod tests {
     use consort_group::Rng;
 
     use super::*;
-    use crate::command::CacheId;
+    use crate::config::CacheId;
     use crate::encoded_entries::EncodedEntries;
     use crate::wire::FrameWriter;
     use crate::{Container, ContainerSettings, Entry, Lifetime, Segment, Version};
