@@ -8,7 +8,8 @@
 //! partition has seen the writes of both partitions.
 //!
 //! A version's topology id determines its lineage for an owner that has seen part of both lineages. Therefore
-//! lineages that begin in different partitions begin with ids that are far apart ([`Topology::first_id_of_lineage`](crate::Topology::first_id_of_lineage)).
+//! lineages that begin in different partitions begin with ids that are far apart: a topology computes the first id of
+//! the lineage that follows it.
 
 use std::collections::BTreeMap;
 
