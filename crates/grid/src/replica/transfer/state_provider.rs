@@ -8,13 +8,13 @@ use crate::command::{Body, Chunk, Pull};
 use crate::container::{ChunkLimits, Cursor};
 use crate::cx::CHUNK_BYTES;
 use crate::cx::Cx;
+use crate::encoded_entries::put_copy;
 use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;
 use crate::replica::Shared;
 use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::write::handover::give_records;
-use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};
 
 /// The limit of entries of a chunk, so that its iteration does not block other threads for longer.
@@ -189,8 +189,9 @@ mod tests {
     use consort_group::Rng;
 
     use super::*;
-    use crate::command::CacheId;
-    use crate::wire::{EncodedEntries, FrameWriter};
+    use crate::config::CacheId;
+    use crate::encoded_entries::EncodedEntries;
+    use crate::wire::FrameWriter;
     use crate::{Container, ContainerSettings, Entry, Lifetime, Segment, Version};
 
     const SEGMENT: Segment = Segment(0);
