@@ -209,7 +209,7 @@ impl Node {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
-        if let Some(end) = cache.shared.container.next_expiry() {
+        if let Some(end) = cache.shared.container.expiry().next_deadline() {
             self.cx.note_expiry(end);
         }
         self.caches.insert(id, cache);
@@ -458,7 +458,8 @@ impl Node {
 
     /// Returns when entries may have expired, including those that other members remove while they are primaries.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
-        let next = self.caches.values().filter_map(|cache| cache.shared.container.next_expiry()).min()?;
+        let next =
+            self.caches.values().filter_map(|cache| cache.shared.container.expiry().next_deadline()).min()?;
         Some(next.max(self.cx.now + EXPIRE_EVERY))
     }
 
