@@ -55,6 +55,6 @@ impl ExpirySchedule {
 
 /// Returns when entries may have expired, including those that other members remove while they are primaries.
 fn next_expiry(caches: &Caches, now: Time) -> Option<Time> {
-    let next = caches.values().filter_map(|cache| cache.shared.container.next_expiry()).min()?;
+    let next = caches.values().filter_map(|cache| cache.shared.container.expiry().next_deadline()).min()?;
     Some(next.max(now + EXPIRE_EVERY))
 }

@@ -204,7 +204,7 @@ impl Node {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
-        if let Some(end) = cache.shared.container.next_expiry() {
+        if let Some(end) = cache.shared.container.expiry().next_deadline() {
             self.cx.note_expiry(end);
         }
         self.caches.insert(id, cache);

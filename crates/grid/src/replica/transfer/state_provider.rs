@@ -64,7 +64,7 @@ pub(crate) fn send_chunk(
         return refuse(shared, cx, from, pull);
     }
     let start = cursor.map_or(Cursor::START, Cursor::from);
-    let entries_max = if shared.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
+    let entries_max = if shared.container.statistics().passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
     let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
     // The primary that removes an expired entry reports it, and the requesting member may become that primary.
     let tells_expired = side.is_none() && is_listened;
@@ -127,7 +127,7 @@ fn send_chunk_in_place(
     pull: &Pull,
     walk: GivenWalk,
 ) -> bool {
-    if *from == cx.local || shared.container.passive_len() > 0 {
+    if *from == cx.local || shared.container.statistics().passive_len() > 0 {
         return false;
     }
     let (segment, GivenWalk { start, limits, alive_at }) = (pull.segment, walk);
