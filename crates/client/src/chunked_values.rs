@@ -14,8 +14,9 @@ use consort_hotrod::{ProtocolVersion, Request, RequestBody, RequestHeader, Respo
 use crate::cache::RawCache;
 use crate::connection_handle::{Call, CallError, ConnectionHandle};
 use crate::error::{ClientError, ConnectionError};
-use crate::operation::{Answer, ServerConnection, units};
+use crate::operation::{Answer, units};
 use crate::pending_requests::Failure;
+use crate::server::ServerConnection;
 
 /// The outcome of a request for a chunk.
 pub(crate) type Answered = Result<Response, CallError>;

@@ -12,10 +12,11 @@ use consort_hotrod::ops::{counter, listener};
 use consort_hotrod::{Flags, MediaType, RequestBody, Status, Text};
 use tokio::sync::Notify;
 
-use crate::client::{CacheState, Inner};
+use crate::client_state::{CacheState, ClientState};
 use crate::error::ClientError;
 use crate::limits::TIMEOUT;
-use crate::operation::{RequestSpec, ServerConnection};
+use crate::operation::RequestSpec;
+use crate::server::ServerConnection;
 use crate::sinks::Sink;
 
 /// The target of a listener.
@@ -41,7 +42,7 @@ impl ListenTarget {
 /// The cache of a listener, with the media types of its events.
 #[derive(Clone)]
 pub(crate) struct ListenedCache {
-    pub(crate) client: Arc<Inner>,
+    pub(crate) client: Arc<ClientState>,
     pub(crate) cache: Arc<CacheState>,
     pub(crate) key_type: MediaType,
     pub(crate) value_type: MediaType,

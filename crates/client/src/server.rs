@@ -39,6 +39,13 @@ pub(crate) struct Server {
     security: Security,
 }
 
+/// A server and one of its connections.
+#[derive(Clone)]
+pub(crate) struct ServerConnection {
+    pub(crate) server: Arc<Server>,
+    pub(crate) handle: Arc<ConnectionHandle>,
+}
+
 impl std::fmt::Display for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.address.host, self.address.port)
