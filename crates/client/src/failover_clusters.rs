@@ -139,8 +139,10 @@ mod tests {
         let clusters = FailoverClusters::new(servers(2), vec![cluster("a", 1), cluster("b", 1)], 0).unwrap();
         assert_eq!((clusters.servers().len(), clusters.no_topology(), clusters.attempts), (2, -1, 1));
         assert!(clusters.others().eq([1, 2]));
-        clusters.current.store(1, Ordering::Release);
+        assert!(clusters.set_current(1));
+        assert!(!clusters.set_current(1), "it is the current one already");
         assert!(clusters.others().eq([2, 0]));
+        assert_eq!((clusters.current_name(), clusters.switches(), clusters.no_topology()), ("a", 1, -2));
         let alone = FailoverClusters::new(servers(1), Vec::new(), 3).unwrap();
         assert_eq!(alone.others().count(), 0);
     }
