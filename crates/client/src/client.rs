@@ -10,17 +10,17 @@ use tokio::runtime::Handle;
 
 use crate::cache::Cache;
 use crate::client_state::{ClientState, Settings};
-use crate::connection::Traffic;
+use crate::connection::credentials::Credentials;
+use crate::connection::legacy;
+use crate::connection::security::Security;
+use crate::connection::state_machine::Traffic;
+use crate::connection::stream::Tls;
 use crate::counter_listeners::CounterListenerTable;
-use crate::credentials::Credentials;
 use crate::error::{ClientError, ConnectError, ConnectionError};
 use crate::failover_clusters::{FailoverCluster, FailoverClusters};
-use crate::legacy;
 use crate::limits::SWITCH_AFTER;
 use crate::options::CacheOptions;
-use crate::security::Security;
 use crate::server::Server;
-use crate::stream::Tls;
 use crate::uri::{self, ParsedUri};
 
 /// The configuration of a client.

@@ -12,12 +12,12 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::clock::Clock;
-use crate::connection_handle::ConnectionHandle;
+use crate::connection::handle::ConnectionHandle;
+use crate::connection::security::Security;
 use crate::error::{ConnectError, ConnectionError};
 use crate::failover_clusters::FailoverClusters;
 use crate::near::NearCache;
 use crate::routing::{Routing, in_turn};
-use crate::security::Security;
 use crate::server::Server;
 
 /// Settings of all connections of a client.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use consort_hotrod::Text;
 use consort_hotrod::ops::event::CounterState;
 
-use crate::sinks::ServerEvent;
+use crate::connection::sinks::ServerEvent;
 use crate::subscription::{ByteSize, SharedListener, SubscriptionSpec};
 
 /// The value and state of a counter.

@@ -24,9 +24,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::clock::{Clock, Time};
+use crate::connection::sinks::{ServerEvent, Sink};
 use crate::error::ClientError;
 use crate::server::ServerConnection;
-use crate::sinks::{ServerEvent, Sink};
 use table::{Lookup, NearEntry, PendingRead, Table};
 
 /// The configuration of a near cache.

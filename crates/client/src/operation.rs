@@ -14,10 +14,10 @@ use tokio::time::timeout_at;
 
 use crate::client_state::{CacheState, ClientState};
 use crate::clock::Time;
-use crate::connection_handle::{CallError, ConnectionHandle};
+use crate::connection::handle::{CallError, ConnectionHandle};
+use crate::connection::pending_requests::Failure;
 use crate::error::{ClientError, ConnectionError};
 use crate::limits::ROOM_UNIT;
-use crate::pending_requests::Failure;
 use crate::routing::Routing;
 use crate::server::{Server, ServerConnection};
 

@@ -13,11 +13,11 @@ use consort_hotrod::{Flags, MediaType, RequestBody, Status, Text};
 use tokio::sync::Notify;
 
 use crate::client_state::{CacheState, ClientState};
+use crate::connection::sinks::Sink;
 use crate::error::ClientError;
 use crate::limits::TIMEOUT;
 use crate::operation::RequestSpec;
 use crate::server::ServerConnection;
-use crate::sinks::Sink;
 
 /// The target of a listener.
 #[derive(Clone)]

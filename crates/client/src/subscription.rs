@@ -17,10 +17,10 @@ use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::client_state::ClientState;
+use crate::connection::sinks::{ServerEvent, Sink};
 use crate::error::ClientError;
 use crate::limits::{PAUSE_MAX, STATE_TIME_MAX};
 use crate::registration::{ListenedCache, ListenerRegistration};
-use crate::sinks::{ServerEvent, Sink};
 use fan_out::FanOut;
 use queue::Queue;
 pub(crate) use queue::{ByteSize, Delivery};

@@ -4,11 +4,11 @@ use consort_hotrod::{Intelligence, ProtocolVersion, ServerAddress};
 use consort_sasl::Mechanism;
 use consort_tls::{Identity, Roots, TlsError};
 
-use crate::credentials::Credentials;
+use crate::connection::credentials::Credentials;
+use crate::connection::legacy;
+use crate::connection::stream::Tls;
 use crate::error::ConnectError;
 use crate::failover_clusters::FailoverCluster;
-use crate::legacy;
-use crate::stream::Tls;
 
 /// The default port of Hot Rod servers.
 pub const DEFAULT_PORT: u16 = 11222;
