@@ -10,13 +10,13 @@ use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::clock::Clock;
-use crate::connection::Connection;
-use crate::connection_handle::ConnectionHandle;
-use crate::driver::Driver;
+use crate::connection::driver::Driver;
+use crate::connection::handle::ConnectionHandle;
+use crate::connection::legacy;
+use crate::connection::security::Security;
+use crate::connection::state_machine::Connection;
 use crate::error::ConnectionError;
-use crate::legacy;
 use crate::limits::{CONNECT_TIME_MAX, PAUSE_MAX};
-use crate::security::Security;
 
 /// The state of the connection.
 enum State {
@@ -37,6 +37,13 @@ pub(crate) struct Server {
     clock: Clock,
     version: Option<ProtocolVersion>,
     security: Security,
+}
+
+/// A server and one of its connections.
+#[derive(Clone)]
+pub(crate) struct ServerConnection {
+    pub(crate) server: Arc<Server>,
+    pub(crate) handle: Arc<ConnectionHandle>,
 }
 
 impl std::fmt::Display for Server {

@@ -554,7 +554,7 @@ struct RecordingSink {
     lost: AtomicUsize,
 }
 
-impl crate::sinks::Sink for RecordingSink {
+impl crate::connection::sinks::Sink for RecordingSink {
     fn on_event(&self, event: ServerEvent) -> Option<Waker> {
         self.keys.lock().unwrap().push(match event {
             ServerEvent::Entry(event::Event { data: event::EventData::Key(key, _), .. }) => key,

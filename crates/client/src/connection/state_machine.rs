@@ -16,17 +16,17 @@ use consort_hotrod::{
 };
 use consort_sasl::scram::Keys;
 
+use super::credentials::KeyDerivation;
+use super::legacy;
+use super::login::{Login, LoginStep};
+use super::pending_requests::{Failure, PendingRequest, PendingRequests};
+use super::sinks::{ServerEvent, Sinks};
 use crate::clock::Time;
-use crate::credentials::KeyDerivation;
 use crate::error::ConnectionError;
-use crate::legacy;
 use crate::limits::{
     ANSWER_BYTES_MAX, ASK_AFTER, OTHER_REQUEST_RECENT, PING_AFTER, RESPONSE_TIMEOUT_MAX, SILENCE_MAX,
     SILENT_AFTER, TICK,
 };
-use crate::login::{Login, LoginStep};
-use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
-use crate::sinks::{ServerEvent, Sinks};
 
 /// Effects for the owner to carry out.
 #[derive(Default)]
