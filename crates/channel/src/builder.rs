@@ -266,6 +266,10 @@ impl Resolver for TransportResolver {
         resolve(name, self.own)
     }
 
+    fn hosts_file(&mut self, path: &str) -> Result<String, String> {
+        std::fs::read_to_string(path).map_err(|error| format!("`{path}`: {error}"))
+    }
+
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String> {
         let selectors: BindAddr = selectors.parse().map_err(|error: BindAddrError| error.to_string())?;
         let chosen = selectors.choose_of_host(self.ip_version).map_err(|error| error.to_string())?;

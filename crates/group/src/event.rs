@@ -282,7 +282,7 @@ pub enum Effect {
         /// The file's name.
         name: String,
     },
-    /// Resolve a DNS name (DNS_PING). Outcome: `Addresses` or `Failed`.
+    /// Resolve a host name, without delay for other effects. Outcome: `Addresses` or `Failed`.
     LookUp {
         /// The name.
         name: String,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
 
+use crate::node::phys;
+
 /// One end of a connection.
 #[derive(Clone, Copy)]
 struct End {
@@ -93,7 +95,8 @@ impl EffectRunner {
                 vec![here(Outcome::Local(all.map(|(_, data)| data.clone()).collect()))]
             }
             Effect::JoinGroup { .. } => vec![here(Outcome::Joined)],
-            Effect::LookUp { .. } => vec![here(Outcome::Addresses(Vec::new()))],
+            // As the resolver of a simulated host: each name is the first member's.
+            Effect::LookUp { .. } => vec![here(Outcome::Addresses(phys(0).ip.into_iter().collect()))],
             Effect::ReadFiles { .. } => vec![here(Outcome::Files(Vec::new()))],
             Effect::WriteFile { .. } | Effect::RemoveFile { .. } => vec![here(Outcome::Done)],
             Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),

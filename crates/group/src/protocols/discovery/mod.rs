@@ -5,6 +5,8 @@
 //! (TCPGOSSIP), to the addresses of DNS names (DNS_PING), through files (FILE_PING) or within the process
 //! (LOCAL_PING).
 
+mod hosts;
+mod lookups;
 mod names;
 mod routers;
 mod source;
@@ -13,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use hosts::{Hosts, TcpPingConfig};
 pub use names::{DnsPingConfig, Names, RecordType};
 pub use routers::{Routers, TcpGossipConfig};
 pub use source::{FilePingConfig, MpingConfig, Source, parse_file};

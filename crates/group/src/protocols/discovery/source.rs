@@ -1,7 +1,6 @@
 //! The ways in which a discovery request reaches other members.
 
-use super::{Names, Routers, TcpGossipConfig, cluster_of};
-use crate::config::HostPort;
+use super::{Hosts, Names, Routers, cluster_of};
 use crate::wire;
 use crate::{
     Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, Token, Uuid, View,
@@ -27,10 +26,6 @@ crate::properties! {
     }
 }
 
-/// The maximum number of addresses learned at run time that TCPPING and DNS_PING use (JGroups'
-/// max_dynamic_hosts).
-const DYNAMIC_HOSTS_MAX: usize = 2_000;
-
 pub(super) enum SourceResult {
     Message(Box<Message>),
     Data(PingData),
@@ -43,10 +38,7 @@ pub enum Source {
     /// By multicast through the transport.
     Ping,
     /// To a list of hosts, each with a range of ports.
-    TcpPing {
-        /// The resolved hosts with all their ports.
-        hosts: Vec<PhysAddr>,
-    },
+    TcpPing(Hosts),
     /// By datagrams to a separate group. Responses come through the transport.
     Mping {
         /// Group and time to live.
@@ -71,51 +63,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// Creates TCPPING with these hosts, resolved by `resolve`, each with `range` further ports.
-    ///
-    /// # Errors
-    ///
-    /// The error of `resolve` for a host.
-    pub fn tcpping(
-        hosts: &[HostPort],
-        range: u16,
-        mut resolve: impl FnMut(&str) -> Result<Vec<std::net::IpAddr>, String>,
-    ) -> Result<Self, String> {
-        let mut all = Vec::new();
-        for host in hosts {
-            for ip in resolve(&host.host)? {
-                let ports = host.port..=host.port.saturating_add(range);
-                all.extend(ports.map(|port| PhysAddr::new(ip, port)));
-            }
-        }
-        Ok(Self::TcpPing { hosts: all })
-    }
-
-    /// Creates TCPGOSSIP with these routers, resolved by `resolve` to the first address of each.
-    ///
-    /// # Errors
-    ///
-    /// The error of `resolve` for a host.
-    pub fn tcpgossip(
-        hosts: &[HostPort],
-        config: TcpGossipConfig,
-        mut resolve: impl FnMut(&str) -> Result<Vec<std::net::IpAddr>, String>,
-    ) -> Result<Self, String> {
-        let mut places = Vec::new();
-        for host in hosts {
-            let first = resolve(&host.host)?.into_iter().next();
-            let ip = first.ok_or_else(|| format!("host `{}` has no address", host.host))?;
-            places.push(PhysAddr::new(ip, host.port));
-        }
-        places.sort();
-        places.dedup();
-        Ok(Self::TcpGossip(Routers::new(places, config)))
-    }
-
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Ping => "PING",
-            Self::TcpPing { .. } => "TCPPING",
+            Self::TcpPing(_) => "TCPPING",
             Self::Mping { .. } => "MPING",
             Self::TcpGossip(_) => "TCPGOSSIP",
             Self::Dns(_) => "DNS_PING",
@@ -128,7 +79,7 @@ impl Source {
     pub(super) fn id(&self) -> ProtocolId {
         match self {
             Self::Ping => ProtocolId::PING,
-            Self::TcpPing { .. } => ProtocolId::TCPPING,
+            Self::TcpPing(_) => ProtocolId::TCPPING,
             Self::Mping { .. } => ProtocolId::MPING,
             Self::TcpGossip(_) => ProtocolId::TCPGOSSIP,
             Self::Dns(_) => ProtocolId::DNS_PING,
@@ -141,7 +92,7 @@ impl Source {
     /// Returns whether the coordinator must disseminate members' data. With multicast all members receive all
     /// requests.
     pub(super) fn needs_dissemination(&self) -> bool {
-        matches!(self, Self::TcpPing { .. } | Self::TcpGossip(_) | Self::Dns(_) | Self::FilePing { .. })
+        matches!(self, Self::TcpPing(_) | Self::TcpGossip(_) | Self::Dns(_) | Self::FilePing { .. })
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
@@ -173,6 +124,8 @@ impl Source {
             Self::Mping { .. } => {
                 cx.request(Effect::LeaveGroup);
             }
+            Self::TcpPing(hosts) => hosts.disconnect(),
+            Self::Dns(names) => names.disconnect(),
             Self::TcpGossip(routers) => routers.disconnect(cx),
             Self::Local { .. } => {
                 cx.request(Effect::RetractLocally);
@@ -188,15 +141,7 @@ impl Source {
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, message: Message) {
         match self {
             Self::Ping => cx.send(message),
-            Self::TcpPing { hosts } => {
-                let mut all = hosts.clone();
-                for phys in known(cx) {
-                    if !all.contains(&phys) {
-                        all.push(phys);
-                    }
-                }
-                send_to(cx, &message, all);
-            }
+            Self::TcpPing(hosts) => hosts.ask(cx, message),
             Self::Mping { .. } => {
                 cx.request(Effect::SendGroup { datagram: wire::encode_body(&message) });
             }
@@ -215,6 +160,7 @@ impl Source {
 
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         match self {
+            Self::TcpPing(hosts) => hosts.probe(out),
             Self::TcpGossip(routers) => routers.probe(out),
             Self::Dns(names) => names.probe(out),
             _ => {}
@@ -254,8 +200,12 @@ impl Source {
                 routers.done(cx, token, outcome, is_searching);
                 Vec::new()
             }
+            (Self::TcpPing(hosts), outcome) => {
+                hosts.done(cx, token, outcome);
+                Vec::new()
+            }
             (Self::Dns(names), outcome) => {
-                names.done(cx, outcome);
+                names.done(cx, token, outcome);
                 Vec::new()
             }
             (Self::Mping { .. }, Outcome::Datagram { datagram, .. }) => match wire::decode_body(0, &datagram)
@@ -303,9 +253,10 @@ impl Source {
     }
 }
 
-pub(super) fn known(cx: &Cx<'_>) -> impl Iterator<Item = PhysAddr> + use<> {
+/// Returns the physical addresses of known members, at most `count_max`.
+pub(super) fn known(cx: &Cx<'_>, count_max: usize) -> impl Iterator<Item = PhysAddr> + use<> {
     let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
-    book.take(DYNAMIC_HOSTS_MAX).collect::<Vec<_>>().into_iter()
+    book.take(count_max).collect::<Vec<_>>().into_iter()
 }
 
 /// Sends the request to these addresses, except to this member's own.

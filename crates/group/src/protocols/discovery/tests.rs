@@ -6,7 +6,9 @@ use crate::harness::{Harness, member, phys, view};
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn tcpping() -> Harness {
-    let source = Source::TcpPing { hosts: vec![phys(1), phys(2), phys(3)] };
+    let hosts = Hosts::parse("127.0.0.1[7801],127.0.0.1[7802],127.0.0.1[7803]", 7800).unwrap();
+    let config = TcpPingConfig { port_range: 0, ..TcpPingConfig::default() };
+    let source = Source::TcpPing(Hosts::new(config, hosts));
     let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
     harness.stack.handle_connect(harness.now, "demo");
     harness.stack.run(harness.now);
