@@ -272,6 +272,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "diag.port",
     "diag.port_range",
     "diag.ttl",
+    "enable_suspect_events",
     "external_addr",
     "external_port",
     "ip_mcast",

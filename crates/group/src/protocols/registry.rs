@@ -277,8 +277,14 @@ pub const TRANSPORTS: &[(&str, TransportKind)] = &[
 ];
 
 /// The attributes that the transport's layer reads. The edge or the channel reads the others.
-pub const TRANSPORT_ATTRIBUTES: &[&str] =
-    &["bundler_type", "bundler.max_size", "who_has_cache_timeout", "rtt.enabled", "version"];
+pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
+    "bundler_type",
+    "bundler.max_size",
+    "enable_suspect_events",
+    "who_has_cache_timeout",
+    "rtt.enabled",
+    "version",
+];
 
 /// Returns all names usable in configurations.
 pub fn names() -> BTreeSet<&'static str> {
@@ -377,6 +383,8 @@ pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version),
         layer.max_size = builder.value_or("bundler.max_size", layer.max_size)?;
         layer.who_has_cache_timeout =
             builder.value_or("who_has_cache_timeout", layer.who_has_cache_timeout)?;
+        layer.enable_suspect_events =
+            builder.value_or("enable_suspect_events", layer.enable_suspect_events)?;
         layer.rtt_enabled = builder.value_or("rtt.enabled", layer.rtt_enabled)?;
         let version = builder.value_or("version", Version::V5_5_7)?;
         Ok((Transport::new(layer.clone()), version))

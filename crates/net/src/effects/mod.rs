@@ -308,7 +308,7 @@ fn report_link_event(
         LinkEvent::Failed { link, reason } => {
             tokens.remove(&link).map(|token| (token, Outcome::Failed(reason)))
         }
-        LinkEvent::Closed { link, is_graceful } => {
+        LinkEvent::Closed { link, is_graceful, .. } => {
             tokens.remove(&link).map(|token| (token, Outcome::Closed { conn: ConnId(link), is_graceful }))
         }
     };
