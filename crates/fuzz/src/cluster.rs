@@ -448,6 +448,7 @@ impl Cluster {
             Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
             Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
+            | Effect::RemoveFiles { .. }
             | Effect::AnnounceLocally(_)
             | Effect::RetractLocally => self.at(now, here(Outcome::Done)),
         }
@@ -475,7 +476,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::LookUp { .. } => Outcome::Addresses(Vec::new()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
                     Effect::Connect { .. } => Outcome::Failed("no member listens".to_owned()),
-                    Effect::WriteFile { .. } | Effect::RemoveFile { .. } => {
+                    Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }
                     Effect::AnnounceLocally(_) | Effect::RetractLocally => Outcome::Done,

@@ -249,6 +249,8 @@ pub enum Effect {
     JoinGroup {
         /// The group.
         group: PhysAddr,
+        /// The address of the interface; the transport's if absent.
+        bind: Option<IpAddr>,
         /// The time to live of sent datagrams.
         ttl: u32,
     },
@@ -281,6 +283,15 @@ pub enum Effect {
         directory: String,
         /// The file's name.
         name: String,
+    },
+    /// Remove all files of a directory whose names have this suffix, except one. Outcome: `Done` or `Failed`.
+    RemoveFiles {
+        /// The directory.
+        directory: String,
+        /// The suffix, with its dot.
+        ending: &'static str,
+        /// The name of the file that stays.
+        except: String,
     },
     /// Resolve a host name, without delay for other effects. Outcome: `Addresses` or `Failed`.
     LookUp {

@@ -15,7 +15,7 @@ pub use stable::{Stable, StableConfig};
 pub mod discovery;
 
 pub use discovery::{
-    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Hosts, MpingConfig, Names, RecordType,
+    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Files, Hosts, MpingBindConfig, MpingConfig, Names, RecordType,
     Routers, Source, TcpGossipConfig, TcpPingConfig,
 };
 pub mod gms;

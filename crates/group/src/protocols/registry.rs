@@ -18,7 +18,7 @@ pub trait Resolver {
     /// If there are none.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
-    /// Returns this host's address that a list of selectors matches, for FD_SOCK2's `bind_addr`.
+    /// Returns this host's address that a list of selectors matches, for `bind_addr` of FD_SOCK2 and MPING.
     ///
     /// # Errors
     ///
@@ -207,9 +207,12 @@ crate::properties! {
 entries! {
     "PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Ping, c));
     "TCPPING": [DiscoveryConfig, TcpPingConfig] |m, c, config| Ok(Discovery::new(m.tcpping(config)?, c));
-    "MPING": [DiscoveryConfig, MpingConfig] |_, c, config| Ok(Discovery::new(Source::Mping { config }, c));
+    "MPING": [DiscoveryConfig, MpingConfig, MpingBindConfig] |m, c, config, _| {
+        let bind = m.own_address("bind_addr")?;
+        Ok(Discovery::new(Source::Mping { config, bind }, c))
+    };
     "FILE_PING": [DiscoveryConfig, FilePingConfig]
-        |_, c, config| Ok(Discovery::new(Source::FilePing { config, is_reading: false }, c));
+        |_, c, config| Ok(Discovery::new(Source::FilePing(Files::new(config)), c));
     "TCPGOSSIP": [DiscoveryConfig, TcpGossipConfig] |m, c, config| Ok(Discovery::new(m.tcpgossip(config)?, c));
     "DNS_PING": [DiscoveryConfig, DnsPingConfig] |m, c, config| {
         Ok(Discovery::new(Source::Dns(Names::new(config, m.resolver.ports())), c))
@@ -285,6 +288,26 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "rtt.enabled",
     "version",
 ];
+
+/// Returns [`TRANSPORT_ATTRIBUTES`] with their defaults and descriptions.
+pub fn transport_properties() -> Vec<PropertyInfo> {
+    let TransportLayerConfig { bundler, max_size, who_has_cache_timeout, rtt_enabled, enable_suspect_events, .. } =
+        TransportLayerConfig::new(TransportKind::Tcp);
+    let documented = [
+        (bundler.name().to_owned(), "How messages are packed into packets."),
+        (max_size.to_string(), "The maximum size of a packet in bytes."),
+        (
+            enable_suspect_events.show(),
+            "Whether a member is suspected as soon as the connection to it breaks (TCP, TCP_NIO2). With FD_SOCK2 \
+             there is no need for it.",
+        ),
+        (who_has_cache_timeout.show(), "The minimum time between two discoveries for an unknown member."),
+        (rtt_enabled.show(), "Whether round-trip probes of peers are answered."),
+        (Version::V5_5_7.show(), "The version of JGroups in packets, which all members need."),
+    ];
+    let named = TRANSPORT_ATTRIBUTES.iter().zip(documented);
+    named.map(|(&name, (default, doc))| PropertyInfo { name, default, doc: doc.to_owned() }).collect()
+}
 
 /// Returns all names usable in configurations.
 pub fn names() -> BTreeSet<&'static str> {

@@ -34,6 +34,7 @@ pub(super) enum Job {
     Read { directory: String, ending: &'static str },
     Write { directory: String, name: String, content: String },
     Remove { directory: String, name: String },
+    RemoveAll { directory: String, ending: &'static str, except: String },
     LookUp { name: String },
 }
 
@@ -126,6 +127,9 @@ impl Job {
                 write(Path::new(&directory), &name, &content).map(|()| Outcome::Done)
             }
             Self::Remove { directory, name } => remove(Path::new(&directory), &name).map(|()| Outcome::Done),
+            Self::RemoveAll { directory, ending, except } => {
+                remove_all(Path::new(&directory), ending, &except).map(|()| Outcome::Done)
+            }
             Self::LookUp { name } => look_up(&name).map(Outcome::Addresses),
         };
         result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
@@ -133,24 +137,14 @@ impl Job {
 }
 
 fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut files = Vec::new();
-    for entry in entries.take(FILES_MAX) {
-        let entry = entry?;
-        let Some(name) = entry.file_name().to_str().map(str::to_owned).filter(|name| name.ends_with(ending))
-        else {
-            continue;
-        };
+    for name in names(directory, ending)? {
         // A member may remove its file meanwhile.
-        let Ok(file) = fs::File::open(entry.path()) else { continue };
+        let Ok(file) = fs::File::open(directory.join(&name)) else { continue };
         let mut content = Vec::new();
         file.take(FILE_LEN_MAX).read_to_end(&mut content)?;
         files.push((name, String::from_utf8_lossy(&content).into_owned()));
     }
-    files.sort();
     Ok(files)
 }
 
@@ -168,6 +162,28 @@ fn remove(directory: &Path, name: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }
+}
+
+fn remove_all(directory: &Path, ending: &str, except: &str) -> io::Result<()> {
+    for name in names(directory, ending)?.iter().filter(|name| *name != except) {
+        remove(directory, name)?;
+    }
+    Ok(())
+}
+
+/// Returns the names of a directory's files with this suffix, none if there is no directory.
+fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries.take(FILES_MAX) {
+        let name = entry?.file_name().to_str().map(str::to_owned);
+        names.extend(name.filter(|name| name.ends_with(ending)));
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Returns all addresses of a name, sorted.
@@ -214,7 +230,12 @@ mod tests {
         remove(&directory, "a.list").unwrap();
         remove(&directory, "a.list").unwrap();
         assert_eq!(read_all(&directory, ".list").unwrap(), files[1..]);
-        fs::remove_dir_all(directory).unwrap();
+        write(&directory, "a.list", "1").unwrap();
+        remove_all(&directory, ".list", "a.list").unwrap();
+        assert_eq!(read_all(&directory, ".list").unwrap(), files[..1]);
+        assert_eq!(read_all(&directory, ".other").unwrap().len(), 1, "files with another suffix stay");
+        fs::remove_dir_all(&directory).unwrap();
+        remove_all(&directory, ".list", "a.list").unwrap();
     }
 
     #[test]
