@@ -51,14 +51,7 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
         return Ok(());
     }
     findings.good(checked, names.join(", "));
-    if let Some(missed) = IgnoredAttribute::line(&ignored, &stack, true) {
-        findings.warning(
-            "attributes without effect",
-            missed,
-            "remove them, or use the named alternative: they have no effect here",
-        );
-    }
-    if let Some(unused) = IgnoredAttribute::line(&ignored, &stack, false) {
+    if let Some(unused) = IgnoredAttribute::line(&ignored, &stack) {
         findings.good("attributes of JGroups' without use here", unused);
     }
     if transport.kind == EdgeKind::SharedLoopback {
