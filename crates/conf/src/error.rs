@@ -72,6 +72,20 @@ pub enum Fault {
         /// The most similar known name.
         nearest: Option<&'static str>,
     },
+    /// The attribute's effect is missing here, and the value asks for it.
+    #[error(
+        "attribute {attribute} of {protocol}: `{value}` is refused, because it would have no effect; {alternative}"
+    )]
+    RefusedAttribute {
+        /// The protocol.
+        protocol: String,
+        /// The attribute.
+        attribute: String,
+        /// The value as written.
+        value: String,
+        /// The alternative.
+        alternative: &'static str,
+    },
     /// The element is not allowed at this place.
     #[error("unknown element `{element}` in {parent}{}", suggestion(*.nearest))]
     UnknownElement {

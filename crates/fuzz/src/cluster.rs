@@ -143,6 +143,11 @@ pub(crate) fn stock(name: &str, changes: &[(&str, &str)]) -> StackConfig {
     config
 }
 
+/// Returns the addresses of each host name.
+fn all_addresses() -> Vec<IpAddr> {
+    (0..NODES_MAX).filter_map(|node| phys(node).ip).collect()
+}
+
 fn build(config: &StackConfig, node: usize, seed: u64) -> (Stack, Address) {
     let mut rng = Rng::new(seed + node as u64);
     let address = Address::random(&mut rng);
@@ -151,8 +156,7 @@ fn build(config: &StackConfig, node: usize, seed: u64) -> (Stack, Address) {
     };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
-        let mut resolve =
-            |_: &str| Ok((0..NODES_MAX).filter_map(|node| phys(node).ip).collect::<Vec<IpAddr>>());
+        let mut resolve = |_: &str| Ok(all_addresses());
         match registry::layer(protocol, &mut resolve) {
             Some(Ok(layer)) => layers.push(layer),
             _ => panic!("{} is not made", protocol.name),
@@ -440,10 +444,11 @@ impl Cluster {
             }
             Effect::LeaveGroup => drop(self.groups.remove(&node)),
             Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
-            Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(Vec::new()))),
+            Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(all_addresses()))),
             Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
             Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
+            | Effect::RemoveFiles { .. }
             | Effect::AnnounceLocally(_)
             | Effect::RetractLocally => self.at(now, here(Outcome::Done)),
         }
@@ -471,7 +476,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::LookUp { .. } => Outcome::Addresses(Vec::new()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
                     Effect::Connect { .. } => Outcome::Failed("no member listens".to_owned()),
-                    Effect::WriteFile { .. } | Effect::RemoveFile { .. } => {
+                    Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }
                     Effect::AnnounceLocally(_) | Effect::RetractLocally => Outcome::Done,

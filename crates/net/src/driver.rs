@@ -369,12 +369,14 @@ impl DriverTask {
         self.receive(now);
         let mut has_more = self.take_commands(now);
         self.fire_timers(now);
+        self.report_lost_peers(now);
         has_more |= self.work(now);
         if self.fire_timer_of_app(now) {
             has_more |= self.work(now);
         }
         self.pass_view_to_edge(now);
         has_more |= self.transmit(now);
+        has_more |= self.report_lost_peers(now);
         self.app.after_cycle(&self.stack, now, &EdgeState { edge: &*self.edge });
         has_more
     }
@@ -457,6 +459,16 @@ impl DriverTask {
             }
         }
         true
+    }
+
+    /// Reports peers whose connections have broken to the stack. Returns whether there are any.
+    fn report_lost_peers(&mut self, now: Time) -> bool {
+        let mut is_any = false;
+        while let Some(peer) = self.edge.poll_lost_peer() {
+            self.stack.handle_peer_lost(now, peer);
+            is_any = true;
+        }
+        is_any
     }
 
     /// Passes a new view to the edge, which then closes connections to peers that are not members.

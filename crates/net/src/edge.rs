@@ -29,6 +29,10 @@ pub(crate) trait Edge: Send {
     fn poll_timeout(&self) -> Option<Time>;
     /// Ends connections and attempts whose deadline has passed.
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
+    /// Takes a peer whose connection has ended although neither side closed it in order.
+    fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
+        None
+    }
     /// Sets the physical addresses of the members of a new view; `None` while some are unknown.
     fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
     /// Closes connections to peers other than these members of a new view.

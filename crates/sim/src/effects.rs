@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
 
+use crate::node::phys;
+
 /// One end of a connection.
 #[derive(Clone, Copy)]
 struct End {
@@ -28,6 +30,8 @@ pub(crate) struct EffectRunner {
     ends: BTreeMap<ConnId, End>,
     next: u64,
     announced: BTreeMap<usize, PingData>,
+    /// The files of the directory that all members share, by directory and name.
+    files: BTreeMap<(String, String), String>,
 }
 
 impl EffectRunner {
@@ -93,9 +97,28 @@ impl EffectRunner {
                 vec![here(Outcome::Local(all.map(|(_, data)| data.clone()).collect()))]
             }
             Effect::JoinGroup { .. } => vec![here(Outcome::Joined)],
-            Effect::LookUp { .. } => vec![here(Outcome::Addresses(Vec::new()))],
-            Effect::ReadFiles { .. } => vec![here(Outcome::Files(Vec::new()))],
-            Effect::WriteFile { .. } | Effect::RemoveFile { .. } => vec![here(Outcome::Done)],
+            // As the resolver of a simulated host: each name is the first member's.
+            Effect::LookUp { .. } => vec![here(Outcome::Addresses(phys(0).ip.into_iter().collect()))],
+            Effect::ReadFiles { directory, ending } => {
+                let all = self.files.iter().filter(|((path, name), _)| *path == directory && name.ends_with(ending));
+                let all = all.map(|((_, name), content)| (name.clone(), content.clone()));
+                vec![here(Outcome::Files(all.collect()))]
+            }
+            Effect::WriteFile { directory, name, content } => {
+                self.files.insert((directory, name), content);
+                vec![here(Outcome::Done)]
+            }
+            Effect::RemoveFile { directory, name } => {
+                self.files.remove(&(directory, name));
+                vec![here(Outcome::Done)]
+            }
+            Effect::RemoveFiles { directory, ending, except } => {
+                let is_kept = |(path, name): &(String, String)| {
+                    *path != directory || !name.ends_with(ending) || *name == except
+                };
+                self.files.retain(|file, _| is_kept(file));
+                vec![here(Outcome::Done)]
+            }
             Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use consort_conf::IgnoredAttribute;
 use consort_group::Version;
 use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
+use consort_group::protocols::Hosts;
 use consort_net::{EdgeKind, Interface, TransportConfig};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
@@ -50,14 +51,7 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
         return Ok(());
     }
     findings.good(checked, names.join(", "));
-    if let Some(missed) = IgnoredAttribute::line(&ignored, &stack, true) {
-        findings.warning(
-            "attributes without effect",
-            missed,
-            "remove them, or use the named alternative: they have no effect here",
-        );
-    }
-    if let Some(unused) = IgnoredAttribute::line(&ignored, &stack, false) {
+    if let Some(unused) = IgnoredAttribute::line(&ignored, &stack) {
         findings.good("attributes of JGroups' without use here", unused);
     }
     if transport.kind == EdgeKind::SharedLoopback {
@@ -156,7 +150,7 @@ async fn discover(
     let mut ways = 0;
     for protocol in &stack.protocols {
         match protocol.short_name() {
-            "TCPPING" => match asked_by_tcpping(protocol) {
+            "TCPPING" => match asked_by_tcpping(protocol, transport) {
                 Ok(asked) => hosts(&asked, interface, time_limit, &mut found, findings).await,
                 Err(why) => {
                     findings.bad(TCPPING, why, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
@@ -203,9 +197,13 @@ struct Asked {
 }
 
 /// The hosts that TCPPING asks.
-fn asked_by_tcpping(protocol: &ProtocolConfig) -> Result<Asked, String> {
-    let text = protocol.get("initial_hosts").unwrap_or("localhost[7800]").to_owned();
-    let named = <Vec<HostPort> as Property>::parse(&text)?;
+fn asked_by_tcpping(protocol: &ProtocolConfig, transport: &TransportConfig) -> Result<Asked, String> {
+    let text = match protocol.get("initial_hosts_file").map(str::trim).filter(|path| !path.is_empty()) {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("`{path}`: {error}"))?,
+        None => protocol.get("initial_hosts").unwrap_or("localhost[7800]").to_owned(),
+    };
+    let named = Hosts::parse(&text, transport.bind_port)?;
+    let text = named.show();
     if named.is_empty() {
         return Err("none".to_owned());
     }

@@ -68,7 +68,7 @@ pub(crate) enum LinkEvent {
     /// An attempt to open a connection failed.
     Failed { link: u64, reason: String },
     /// A connection of the table ended, not by the owner's request.
-    Closed { link: u64, is_graceful: bool },
+    Closed { link: u64, peer: PhysAddr, is_graceful: bool },
 }
 
 /// Takes events.
