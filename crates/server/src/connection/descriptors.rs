@@ -2,8 +2,8 @@
 
 use crate::limits::{CONNECTIONS_MAX, DESCRIPTORS_RESERVED};
 
-/// Returns the greatest number of connections: the configured limit, or less if the limit of descriptors requires it. A
-/// part of the descriptors stays for files and for members: at most a quarter of a small limit.
+/// The configured limit, or less because of the limit of descriptors. A part of these stays for files and members: at most
+/// a quarter of a small limit.
 pub(crate) fn connections_max() -> usize {
     match limit() {
         Some(limit) => connections_within(limit),

@@ -56,7 +56,7 @@ use crate::transport::socket::{Incoming, Outgoing};
 type ResponseFuture =
     Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<ResponseBytes>>)> + Send>>;
 
-/// The context of a request whose operation is not known yet.
+/// For a request whose operation is not known yet.
 const UNKNOWN: RequestContext = RequestContext {
     version: ProtocolVersion::NEWEST,
     opcode: Opcode::Ping,
@@ -72,11 +72,10 @@ struct CompletedRequest {
     response: Response,
     held: Option<Box<ResponseBytes>>,
     began: std::time::Instant,
-    /// Bytes of the request, if it was not a large one.
+    /// 0 for a large request.
     bytes: usize,
 }
 
-/// A connection after accept, with the state that serving it needs.
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) tally: Tally,
@@ -86,9 +85,8 @@ pub(crate) struct AcceptedConnection {
     pub(crate) gate: HandshakeGate,
 }
 
-/// Serves a connection until its client closes it or sends bytes that cannot be read, or the server ends. Until the
-/// connection has passed its handshake gate, its client is not authenticated. Before the server serves, Hot Rod requests
-/// wait, and HTTP requests get an error response.
+/// Serves a connection until its client closes it or sends bytes that cannot be read, or the server ends. Before the server
+/// serves, Hot Rod requests wait, and HTTP requests get an error response.
 pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Receiver<Stage>) {
     let AcceptedConnection { stream, tally, security, mut caches, gate } = accepted;
     let (peer, mut handshake_deadline) =
@@ -158,7 +156,7 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     }
 }
 
-/// Waits for a step before authentication. Ends with an error after the handshake timeout, or when the server ends.
+/// `None` after the handshake timeout, or when the server ends.
 async fn with_handshake_timeout<T>(
     deadline: Instant,
     ending: &mut watch::Receiver<Stage>,
@@ -170,7 +168,7 @@ async fn with_handshake_timeout<T>(
     }
 }
 
-/// Waits for the caches. Returns `None` if the server ends first.
+/// `None` if the server ends first.
 async fn wait_for_caches(
     caches: &mut watch::Receiver<Option<Arc<Caches>>>,
     ending: &mut watch::Receiver<Stage>,
@@ -181,7 +179,7 @@ async fn wait_for_caches(
     }
 }
 
-/// Waits for the first bytes and leaves them in the input. Returns the first one.
+/// Leaves the byte in the input.
 async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result<u8> {
     loop {
         if let Some(first) = input.first() {
@@ -193,8 +191,6 @@ async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result
     }
 }
 
-/// Whether a connection may start one more request. `waiting` of its requests, with `bytes` in all, have no response yet;
-/// each response is expected to have `expected` bytes. The client has not read `unwritten` bytes of the output.
 const fn has_room_for_one(waiting: usize, bytes: usize, expected: usize, unwritten: usize) -> bool {
     waiting < WAITING_MAX
         && unwritten < UNWRITTEN_MAX
@@ -208,28 +204,25 @@ struct Connection<'a> {
     pushes: mpsc::Receiver<Push>,
     from: Incoming<'a>,
     to: Outgoing<'a>,
-    /// The state of the authentication, until the client is authenticated.
     admission: Option<PreAuthSession>,
     requests: DecodedRequests,
     input: BytesMut,
     output: Output,
     /// Bytes that were written to the client in total.
     sent: u64,
-    /// These and the bytes in the output, responses and events, at the last count.
+    /// These and the bytes in the output, at the last count.
     encoded: u64,
     /// Bytes that are reserved for responses in the output, each with the value of `sent` from which on the response is
     /// written.
     held: VecDeque<(u64, Box<ResponseBytes>)>,
-    /// The bytes in the output that are not reserved.
     unwritten: CountedBytes,
-    /// The time that the client has to read the output.
     taking: Option<Transfer>,
     /// Requests that wait for other members.
     waiting: JoinSet<CompletedRequest>,
-    /// Bytes of these requests, without large ones.
+    /// Without large requests.
     waiting_bytes: usize,
     unanswered: CountedBytes,
-    /// Bytes that the response to each of them is expected to have.
+    /// Bytes that each waiting response is expected to have.
     expected: usize,
     receiving: IncompleteRequest,
     alarm: Alarm,
@@ -272,9 +265,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the first request or, if authentication is required, until the client is authenticated, and returns the
-    /// request that is still to be started. Returns `None` also if the first request is large and has not arrived
-    /// completely.
+    /// Waits for the first request or, if authentication is required, until the client is authenticated. Returns the
+    /// request that is still to be started; `None` also if the first request is large and incomplete.
     async fn first_request(&mut self) -> io::Result<Option<Request>> {
         loop {
             match self.requests.next_single(&mut self.input) {
@@ -313,8 +305,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Answers a request of a client that is not authenticated. Returns true if the client is authenticated or has failed
-    /// too often. Bytes that the client does not read are not kept for it.
+    /// Returns true if the client is authenticated or has failed too often. Bytes that the client does not read are not
+    /// kept for it.
     async fn authenticate(&mut self, request: Request) -> io::Result<bool> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
@@ -332,8 +324,7 @@ impl<'a> Connection<'a> {
         Ok(self.admission.is_none())
     }
 
-    /// Whether more requests may be started. If the budgets have no capacity for the bytes of this connection, it continues
-    /// with one request at a time.
+    /// Without capacity in the budgets, the connection continues with one request at a time.
     fn has_room(&self) -> bool {
         let (waiting, unwritten) = (self.waiting.len(), self.output.len());
         !self.is_failed
@@ -342,7 +333,7 @@ impl<'a> Connection<'a> {
             && (waiting == 0 || !self.unanswered.is_beyond())
     }
 
-    /// Counts the connection's bytes. Returns the deadline of its client for sending or reading, if there is one.
+    /// Counts the connection's bytes. Returns the client's deadline for sending or reading.
     fn count(&mut self, reads: bool) -> Option<Instant> {
         let unwritten = self.output.len();
         let held = self.held.iter().map(|(_, held)| held.bytes()).sum::<u64>();
@@ -456,7 +447,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Closes the connection because the server ends. All requests that were started have their responses.
+    /// Closes the connection at the server's end. All started requests have their responses.
     async fn close(&mut self, shutdown: &ConnectionEnding<'_>) -> io::Result<()> {
         shutdown.encode_notice(&mut self.output);
         let closing = async {
@@ -472,8 +463,8 @@ impl<'a> Connection<'a> {
         timeout(CLOSE_LINGER_MAX, closing).await.unwrap_or(Ok(()))
     }
 
-    /// Starts the requests that have arrived completely, as long as there is capacity for their responses and the
-    /// connection's turn lasts. Returns whether the turn ended first.
+    /// Starts the complete requests, as long as there is capacity for their responses and the connection's turn lasts.
+    /// Returns whether the turn ended first.
     async fn begin_all(&mut self, shutdown: &mut ConnectionEnding<'_>) -> bool {
         let (mut batch, mut has_begun_all, mut turn) = (None, false, Turn::default());
         while self.has_room() && !has_begun_all && !shutdown.reads_nothing() {
@@ -530,7 +521,6 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Refuses a request that is not started, because the server ends.
     fn refuse_at_end(&mut self, request: &Request, bytes: usize) {
         self.tally.request(request.body.opcode());
         if bytes >= LARGE_REQUEST_BYTES {
@@ -541,7 +531,7 @@ impl<'a> Connection<'a> {
         self.encode(request.context(), &refusal, None);
     }
 
-    /// Refuses an incomplete request for which the budget has no capacity. Its rest is dropped as it arrives.
+    /// The budget has no capacity for the incomplete request. Its rest is dropped as it arrives.
     fn refuse(&mut self, exceeded: &Exceeded) {
         let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
@@ -552,7 +542,7 @@ impl<'a> Connection<'a> {
         self.receiving.drop_held();
     }
 
-    /// Closes the connection if its client has exceeded a time limit.
+    /// Fails if the client has exceeded a time limit.
     fn check_deadlines(&mut self) -> io::Result<()> {
         if self.taking.is_some_and(|taking| taking.is_over()) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its responses"));
@@ -578,7 +568,7 @@ impl<'a> Connection<'a> {
         self.fail_with(asked, &Response::error(error.id, error.error.status(), text));
     }
 
-    /// Reads no more requests. The client gets this response before the connection closes.
+    /// The client gets this response before the connection closes.
     fn fail_with(&mut self, asked: RequestContext, why: &Response) {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);
@@ -588,7 +578,7 @@ impl<'a> Connection<'a> {
         self.receiving.clear();
     }
 
-    /// Starts a request. A request that completes at the first poll, above all a read of a local entry, is answered here.
+    /// Starts a request. If it completes at the first poll, above all a read of a local entry, it is answered here.
     async fn begin(&mut self, (request, bytes): (Request, usize), batch: &mut Batch) {
         let opcode = request.body.opcode();
         self.tally.request(opcode);

@@ -9,7 +9,6 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limits::TRANSFER_RATE_MIN;
 
-/// A transfer in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     until: Instant,
@@ -22,7 +21,7 @@ fn time_of(bytes: usize) -> Duration {
 }
 
 impl Transfer {
-    /// Begins now, with this many bytes and this fixed part of the time.
+    /// `time` is the fixed part.
     pub(crate) fn begin(bytes: usize, time: Duration) -> Self {
         Self::begin_at(Instant::now(), bytes, time)
     }
@@ -39,12 +38,11 @@ impl Transfer {
         }
     }
 
-    /// Adds bytes.
     pub(crate) fn extend(&mut self, bytes: usize) {
         self.reach(self.bytes + bytes);
     }
 
-    /// Notes whether the server reads. Returns the client's deadline if it does.
+    /// Returns the client's deadline if the server reads.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         if reads == self.stopped.is_some() {
             self.turn_at(Instant::now());
@@ -60,7 +58,6 @@ impl Transfer {
         }
     }
 
-    /// Whether the client has exceeded its time.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over_at(Instant::now())
     }

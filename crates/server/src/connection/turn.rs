@@ -1,18 +1,15 @@
-//! The time for which a connection starts requests before other connections run.
-//!
-//! A client may send thousands of requests at once. A thread that starts all of them first delays the clients of its other
-//! connections by the time of all of them.
+//! The time for which a connection starts requests before other connections run. A client may send thousands of requests at
+//! once; without turns they delay the other clients of the thread.
 
 use std::time::{Duration, Instant};
 
-/// CPU time of a turn. It is short compared with a network round trip, and long compared with a task switch, which costs
-/// about 1 us.
+/// CPU time of a turn: short compared with a network round trip, and long compared with a task switch, which costs about 1
+/// us.
 pub(crate) const TURN_TIME: Duration = Duration::from_micros(200);
 
-/// Requests between two looks at the clock, which cost about 25 ns each. The shortest requests take about 1 us.
+/// A look at the clock costs about 25 ns. The shortest requests take about 1 us.
 const REQUESTS_BETWEEN_LOOKS: u32 = 8;
 
-/// The turn of a connection.
 #[derive(Default)]
 pub(crate) struct Turn {
     requests: u32,

@@ -20,19 +20,19 @@ use crate::limits::{UNREAD_EVENT_TIMEOUT, UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX};
 
 /// A message for a connection's output that answers no request.
 pub(crate) enum Push {
-    /// An entry has changed. The event holds its bytes until it is written.
+    /// Holds its bytes until it is written.
     Entry(event::Event, ListenerFlag, BytePermit),
-    /// A counter has changed. The sender signals that the event is written.
+    /// The sender signals that the event is written.
     Counter(event::CounterEvent, ListenerFlag, watch::Sender<()>),
     /// A marker: all messages before it are written.
     Written(oneshot::Sender<()>),
 }
 
-/// Reserved bytes of an event on its way. Dropping it returns them.
+/// Reserved bytes of an event on its way.
 #[derive(Default)]
 pub(crate) struct BytePermit {
     _of_connection: Option<OwnedSemaphorePermit>,
-    /// The part of an event that exceeds the connection's own bytes.
+    /// The part that exceeds the connection's own bytes.
     _reserved: Option<Reservation>,
 }
 
@@ -64,13 +64,11 @@ impl Push {
     }
 }
 
-/// The sender of a connection's events.
 #[derive(Clone)]
 pub(crate) struct EventSender {
     to: mpsc::Sender<Push>,
     /// Bytes for keys and for the results of converters.
     bytes: Arc<Semaphore>,
-    /// The budget of large events.
     large: Budget,
     /// Notified when events may be missing, or the connection has to be closed.
     close: Arc<Notify>,
@@ -84,11 +82,7 @@ impl EventSender {
         (Self { to, bytes, large, close: Arc::new(Notify::new()) }, pushes)
     }
 
-    /// Sends an event when there is capacity for it.
-    ///
-    /// # Errors
-    ///
-    /// The event is larger than the budget of large ones.
+    /// Waits for capacity. Fails if the event is larger than the budget of large ones.
     async fn send(&self, mut push: Push) -> Result<(), consort_memory::Exceeded> {
         if let Push::Entry(event, _, permit) = &mut push {
             let (EventData::Custom(content) | EventData::Raw(content) | EventData::Key(content, _)) =
@@ -104,12 +98,10 @@ impl EventSender {
         Ok(())
     }
 
-    /// The handle that closes the connection when it is notified.
     pub(crate) fn close_handle(&self) -> Arc<Notify> {
         self.close.clone()
     }
 
-    /// Waits until events may be missing, or the connection has to be closed.
     pub(crate) async fn close_requested(&self) {
         self.close.notified().await;
     }
@@ -129,7 +121,6 @@ impl Drop for EventTask {
 }
 
 impl EventTask {
-    /// A listener whose events have not started.
     pub(crate) fn new() -> Self {
         Self { flag: ListenerFlag(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
     }
@@ -139,8 +130,8 @@ impl EventTask {
         Arc::ptr_eq(&self.flag.0, &flag.0)
     }
 
-    /// Sends these events, too, from now on as they occur; if `after` is set, only once its sender is dropped. `state` is
-    /// signalled when the initial state has been written.
+    /// Sends these events, too, from now on; if `after` is set, only once its sender is dropped. `state` is signalled when
+    /// the initial state has been written.
     pub(crate) fn begin(
         &mut self,
         events: Events<Bytes, Bytes>,

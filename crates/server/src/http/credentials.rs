@@ -1,18 +1,18 @@
-//! Authentication in HTTP. Credentials are translated into the message of a SASL mechanism and verified like those of Hot Rod
+//! Authentication in HTTP. Credentials become the message of a SASL mechanism and are verified like those of Hot Rod
 //! clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use consort_sasl::Mechanism;
 
-/// A client's credentials: the SASL mechanism, and the message that a Hot Rod client would send in it.
+/// The SASL mechanism, and the message that a Hot Rod client would send in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Credentials {
     pub(crate) mechanism: Mechanism,
     pub(crate) message: Vec<u8>,
 }
 
-/// Parses the Authorization field. `None` if it has neither a name with a password (RFC 7617) nor a token (RFC 6750).
+/// The Authorization field. `None` if it has neither a name with a password (RFC 7617) nor a token (RFC 6750).
 pub(crate) fn parse_authorization(authorization: &str) -> Option<Credentials> {
     let (scheme, rest) = authorization.split_once(' ')?;
     let rest = rest.trim();
@@ -30,7 +30,7 @@ pub(crate) fn parse_authorization(authorization: &str) -> Option<Credentials> {
     })
 }
 
-/// Returns the WWW-Authenticate field for the offered mechanisms. `None` if none of them can be used in HTTP.
+/// The WWW-Authenticate field; `None` if no offered mechanism can be used in HTTP.
 pub(crate) fn challenge(offered: &[Mechanism]) -> Option<String> {
     let scheme = |mechanism: &Mechanism| match mechanism {
         Mechanism::Plain => Some("Basic realm=\"consort\", charset=\"UTF-8\""),

@@ -17,7 +17,6 @@ use crate::security::Security;
 use crate::shutdown::Stage;
 use crate::transport::socket::Stream;
 
-/// The port and its connections.
 pub(crate) struct HealthPort {
     listener: TcpListener,
     connections: JoinSet<()>,
@@ -30,7 +29,7 @@ impl HealthPort {
         Self { listener, connections: JoinSet::new(), tasks: VecDeque::new() }
     }
 
-    /// Accepts the next connection. Without a port it waits for ever.
+    /// Without a port this waits for ever.
     pub(crate) async fn accept(port: Option<&Self>) -> io::Result<TcpStream> {
         match port {
             Some(port) => Ok(port.listener.accept().await?.0),
@@ -38,7 +37,7 @@ impl HealthPort {
         }
     }
 
-    /// Serves a connection. At the limit of connections, the oldest one is closed.
+    /// At the limit of connections, the oldest one is closed.
     pub(crate) fn serve(
         &mut self,
         stream: TcpStream,

@@ -12,7 +12,6 @@ use super::types::Types;
 use crate::limits::ENTITY_JSON_MAX;
 use crate::reply::{Answer, Refusal};
 
-/// A format of keys or values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
     /// `application/octet-stream`: UTF-8 where it is converted to text.
@@ -47,13 +46,11 @@ pub(crate) enum ConversionError {
 }
 
 impl Format {
-    /// Text in UTF-8.
     pub(crate) const TEXT: Self = Self::Text(Charset::Utf8);
 
-    /// JSON in UTF-8.
     pub(crate) const JSON: Self = Self::Json(Charset::Utf8);
 
-    /// Formats that can be converted to each other.
+    /// The formats that can be converted to each other.
     pub(crate) const ALL: [Self; 8] = [
         Self::Octets,
         Self::Text(Charset::Utf8),
@@ -65,7 +62,7 @@ impl Format {
         Self::Protostream,
     ];
 
-    /// Returns the format of a media type. `None` for media types that leave bytes unconverted.
+    /// `None` for media types that leave bytes unconverted.
     pub(crate) fn from_media_type(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
         let (id, params) = match media_type {
             MediaType::Unspecified => return Ok(None),
@@ -112,12 +109,11 @@ impl Format {
         Ok(())
     }
 
-    /// Returns whether a value may be an entity, which is converted by its schema.
+    /// Whether a value may be an entity, which is converted by its schema.
     pub(crate) const fn needs_types(&self, to: &Self) -> bool {
         matches!((self, to), (Self::Protostream, Self::Json(_)) | (Self::Json(_), Self::Protostream))
     }
 
-    /// Converts bytes to another format.
     pub(crate) fn convert(&self, bytes: Bytes, to: &Self, types: &Types) -> Result<Bytes, ConversionError> {
         self.check(to)?;
         if self == to {
@@ -153,7 +149,7 @@ impl Format {
     }
 }
 
-/// Converts JSON to a wrapped value.
+/// Wraps the value of a JSON text.
 fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     if text.is_empty() {
         return Ok(Bytes::new());
@@ -171,8 +167,8 @@ fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// Converts a wrapped number, text, byte array or entity. A client that asks for bytes gets the content of a byte array, and
-/// other values still wrapped.
+/// Unwraps a number, text, byte array or entity. A client that asks for bytes gets the content of a byte array, and other
+/// values still wrapped.
 fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     const UNKNOWN: &str = "it is not a number or a text";
     // An empty array is a wrapped null.
@@ -196,7 +192,7 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// Returns the charset in a media type's name, as in `text/plain; charset=UTF-8`.
+/// The charset of, for example, `text/plain; charset=UTF-8`.
 fn charset_in(media_type: &MediaType) -> Option<&str> {
     let MediaType::Named { name, .. } = media_type else { return None };
     name.as_str().split(';').skip(1).find_map(|param| {

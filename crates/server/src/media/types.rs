@@ -13,10 +13,9 @@ pub(crate) struct Types {
     ids: BTreeMap<String, u32>,
 }
 
-/// The annotation with a type's number in the comment before the type.
+/// The annotation in the comment before a type.
 const TYPE_ID: &str = "@TypeId";
 
-/// Returns the number in a type's comment.
 fn type_id(comment: &str) -> Option<u32> {
     let (_, rest) = comment.split_once(TYPE_ID)?;
     let (number, _) = rest.trim_start().strip_prefix('(')?.split_once(')')?;
@@ -24,7 +23,7 @@ fn type_id(comment: &str) -> Option<u32> {
 }
 
 impl Types {
-    /// Returns the types of compiled schemas. If two types have the same number, the number stands for one of them.
+    /// If two types have the same number, the number stands for one of them.
     pub(crate) fn new(pool: DescriptorPool) -> Self {
         let mut types = Self { pool: pool.clone(), ..Self::default() };
         for file in pool.files() {
@@ -61,12 +60,10 @@ impl Types {
         self.pool.get_enum_by_name(name)
     }
 
-    /// Returns the name of the type with this number.
     pub(crate) fn name_of(&self, id: u32) -> Option<&str> {
         self.names.get(&id).map(String::as_str)
     }
 
-    /// Returns the number of a type, if it has one.
     pub(crate) fn id_of(&self, name: &str) -> Option<u32> {
         self.ids.get(name).copied()
     }

@@ -2,8 +2,7 @@
 //!
 //! Reading the clock costs as much as a good part of a request. So a connection reads it when it starts the requests of one
 //! read, and when all of them are answered. Each of these requests counts with the time between. A request that waits for
-//! other members has a time of its own, from the same beginning. The time that a request spends in the system's buffers,
-//! before it is read and after it is answered, is unknown to the server.
+//! other members has a time of its own, from the same beginning. The time in the system's buffers is unknown to the server.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +10,16 @@ use consort_hotrod::Opcode;
 
 use crate::metrics::cache_stats::Count;
 
-/// The class of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     /// Reads one key.
     Read,
     /// May write one key.
     Write,
-    /// All others: many keys, iterations, streams, listeners, counters, administration.
+    /// Many keys, iterations, streams, listeners, counters, administration.
     Other,
 }
 
-/// The number of classes.
 const CLASSES: usize = Class::ALL.len();
 
 impl Class {
@@ -52,8 +49,8 @@ impl Class {
     }
 }
 
-/// The upper bounds of the buckets, in microseconds and as the metrics print them in seconds: from the duration of a read
-/// in memory to the timeouts of clients. One more bucket is for longer requests.
+/// Upper bounds in microseconds, and as the metrics print them in seconds: from a read in memory to the timeouts of
+/// clients. One more bucket is for longer requests.
 pub(crate) const BOUNDS: [(u64, &str); 12] = [
     (10, "0.00001"),
     (25, "0.000025"),
@@ -75,7 +72,6 @@ fn bucket(time: Duration) -> usize {
     BOUNDS.iter().position(|(bound, _)| time <= Duration::from_micros(*bound)).unwrap_or(BOUNDS.len())
 }
 
-/// Requests by their duration.
 #[derive(Default)]
 pub(crate) struct Times([OfClass; CLASSES]);
 
@@ -85,12 +81,10 @@ struct OfClass {
     nanoseconds: Count,
 }
 
-/// The figures of a class.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Histogram {
     /// Requests within each bound, and beyond the last.
     pub(crate) buckets: [i64; BUCKETS],
-    /// The sum of their durations.
     pub(crate) nanoseconds: i64,
 }
 
@@ -124,17 +118,16 @@ impl Batch {
         Self { began: Instant::now(), answered: [0; CLASSES] }
     }
 
-    /// The time at which all of its requests began.
+    /// When all of its requests began.
     pub(crate) const fn began(&self) -> Instant {
         self.began
     }
 
-    /// Counts one more answered request.
     pub(crate) const fn answered(&mut self, opcode: Opcode) {
         self.answered[Class::of(opcode) as usize] += 1;
     }
 
-    /// Ends the batch: all of its requests that do not wait are answered.
+    /// All requests of the batch that do not wait are answered.
     pub(crate) fn end(self, times: &Times) {
         if self.answered == [0; CLASSES] {
             return;

@@ -1,9 +1,7 @@
 //! Listeners of counters (facts section 2.14).
 //!
 //! A client has one listener for all its counters, on one connection. Changes that are faster than the connection may
-//! arrive as one event: from the value of the last event to the current one.
-//!
-//! On a connection there is an order:
+//! arrive as one event: from the value of the last event to the current one. On a connection there is an order:
 //!
 //! * The response to the addition of a listener precedes its events, because Java's clients know the listener only with the
 //!   response.
@@ -32,16 +30,13 @@ use crate::reply::{Answer, Refusal};
 /// The last event of a counter for a listener.
 #[derive(Default)]
 struct LastEvent {
-    /// The value in it.
     value: Option<Value>,
-    /// Signals that an event of the counter has been written, or was not needed.
+    /// Signals that an event has been written, or was not needed.
     event_written: watch::Sender<()>,
 }
 
-/// Counters by their names.
 type ListenedCounters = Arc<Mutex<BTreeMap<Bytes, LastEvent>>>;
 
-/// A registered listener.
 struct CounterRegistration {
     counters: ListenedCounters,
     task: EventTask,
@@ -50,7 +45,6 @@ struct CounterRegistration {
     unanswered: Option<(u64, watch::Sender<()>)>,
 }
 
-/// The listeners of a connection, by their ids.
 pub(crate) struct CounterListeners {
     all: Mutex<BTreeMap<Bytes, CounterRegistration>>,
     events_out: EventSender,
@@ -87,8 +81,8 @@ impl CounterListeners {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the events of a counter for a listener. The response says whether the listener is new on this connection. Its
-    /// events wait until [`CounterListeners::note_answered`] gets this request.
+    /// The response says whether the listener is new on this connection. Its events wait until
+    /// [`CounterListeners::note_answered`] gets this request.
     pub(crate) async fn add(
         &self,
         counters: &Counters,
@@ -152,7 +146,7 @@ impl CounterListeners {
         Ok(Answer::of(Status::Success))
     }
 
-    /// Notes that the response to this request is in the connection's output.
+    /// The response to this request is in the connection's output.
     pub(crate) fn note_answered(&self, request: u64) {
         for registration in self.all().values_mut() {
             registration.unanswered.take_if(|(id, _)| *id == request);
@@ -185,7 +179,7 @@ impl CounterListeners {
         Ok(answer)
     }
 
-    /// For each listener of a counter on this connection, the receiver that signals a written event.
+    /// For each listener of a counter on this connection.
     fn event_receivers(&self, name: &[u8]) -> Vec<watch::Receiver<()>> {
         let of = |registration: &CounterRegistration| {
             Some(locked(&registration.counters).get(name)?.event_written.subscribe())
@@ -193,8 +187,8 @@ impl CounterListeners {
         self.all().values().filter_map(of).collect()
     }
 
-    /// Ends the events of a counter for a listener, or of all its counters if the name is empty. The response says whether
-    /// it was the listener's last counter.
+    /// Ends the events of a counter, or of all counters if the name is empty. The response says whether it was the
+    /// listener's last counter.
     pub(crate) fn remove(&self, name: &Text, id: &Bytes) -> Answer {
         let mut all = self.all();
         let is_over = all.get(id).is_some_and(|registration| {

@@ -23,7 +23,6 @@ use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
 
-/// The operations of this server.
 const OPCODES: &[Opcode] = &[
     Opcode::Put,
     Opcode::Get,
@@ -113,7 +112,6 @@ pub(crate) fn try_dispatch_local(
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
 
-/// Returns the response to a request, with the bytes that are reserved for it.
 pub(crate) async fn answer(
     session: Arc<Session>,
     request: Request,
@@ -128,7 +126,7 @@ pub(crate) async fn answer(
     (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
 }
 
-/// Returns the result of a request, and the topology if its client has another one.
+/// The topology is `None` if the client has it.
 async fn answer_body(
     session: &Arc<Session>,
     header: &RequestHeader,
@@ -191,7 +189,7 @@ async fn answer_body(
     (answer, topology)
 }
 
-/// Converts the data of a request from its client's format to the cache's. Returns the conversion, too, for the response.
+/// Converts a request's data to the cache's format. Returns the conversion, too, for the response.
 async fn convert(
     caches: &Caches,
     conversion: Box<Conversion>,
@@ -206,7 +204,6 @@ async fn convert(
     Ok((Some(conversion), body))
 }
 
-/// Answers a request that is neither a ping nor an operation on one key.
 async fn answer_other(
     session: &Arc<Session>,
     served: Option<&Arc<ServedCache>>,
@@ -259,7 +256,6 @@ async fn answer_other(
     }
 }
 
-/// Answers a request of a listener.
 async fn answer_listener(
     session: &Arc<Session>,
     served: &Arc<ServedCache>,
@@ -279,7 +275,6 @@ async fn answer_listener(
     }
 }
 
-/// Answers a request of an iteration.
 async fn answer_iteration(
     session: &Session,
     served: &Arc<ServedCache>,
@@ -300,7 +295,6 @@ async fn answer_iteration(
     }
 }
 
-/// Answers a request of a counter.
 async fn answer_counter(session: &Session, request: counter::Request, header: &RequestHeader) -> Answer {
     let (heard, counters) = (&session.counter_listeners, &session.caches.counters);
     let answered = match request {
@@ -313,7 +307,6 @@ async fn answer_counter(session: &Session, request: counter::Request, header: &R
     answered.unwrap_or_else(Answer::from)
 }
 
-/// The reason for which a change of the schemas is refused, if there is one.
 async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<Refusal> {
     if let Some(refusal) = schemas::refusal(body) {
         return Some(refusal);
@@ -321,7 +314,7 @@ async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<R
     Box::pin(schemas::refusal_of_all(&served.cache, body)).await.unwrap_or_else(Some)
 }
 
-/// The cache of a request, if the operation needs one.
+/// `None` if the operation needs no cache.
 async fn served(
     caches: &Caches,
     header: &RequestHeader,
@@ -360,7 +353,7 @@ async fn served(
     }
 }
 
-/// Whether a request has keys or values of the client that may need conversion for the cache.
+/// The request has keys or values that may need conversion.
 const fn has_data(body: &RequestBody) -> bool {
     matches!(
         body,
@@ -373,8 +366,8 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
-/// Returns whether a request reads a whole cache in one go. Iterations do not: each of their requests reads one batch. CLEAR
-/// does not: it reads no entry.
+/// The request reads a whole cache in one go. Iterations do not: each of their requests reads one batch. CLEAR does not: it
+/// reads no entry.
 const fn is_scan(body: &RequestBody) -> bool {
     match body {
         RequestBody::Bulk(request) => {

@@ -20,7 +20,7 @@ pub(crate) mod value_streams;
 
 use consort_cache::CacheBuilder;
 
-/// Registers the functions that owners of entries run for the operations of clients.
+/// Functions that owners run for clients' operations.
 pub(crate) fn register_transforms(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     query::register(multimap::register_transform(filter::register_transform(cache)))
 }

@@ -1,4 +1,4 @@
-//! The state that a connection has begun and not ended. It ends with the connection.
+//! The state that a connection has begun and not ended.
 
 use std::sync::Arc;
 
@@ -25,13 +25,12 @@ pub(crate) struct Session {
     pub(crate) streams: Streams,
     pub(crate) responses: Responses,
     pub(crate) events_out: EventSender,
-    /// Permits for requests that read a whole cache. Without them, the tasks of one connection's pipelined requests fill the
-    /// queues of all threads, and requests of other connections wait behind them.
+    /// Permits for requests that read a whole cache. Without them, one connection's tasks fill the queues of all threads.
     pub(crate) scans: Semaphore,
 }
 
 impl Session {
-    /// Also returns the receiver of the events for the connection's output.
+    /// The receiver gets the events for the connection's output.
     pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
         let (events_out, pushes) = EventSender::new(caches.memory.events.clone());
         let session = Self {

@@ -1,8 +1,7 @@
 //! Large values in pieces: the form of 2.6, where one request or response has all pieces, and that of 4.1, where each piece
 //! is a request (facts section 2.11).
 //!
-//! A value is in the cache as a whole, and as large as others: no piece is visible before the last. A client reads one
-//! value throughout, whatever is written to the key meanwhile.
+//! No piece is visible before the last. A client reads one value throughout, whatever is written to the key meanwhile.
 
 use std::sync::Arc;
 
@@ -30,7 +29,6 @@ fn reply(response: Response) -> Answer {
     Answer::success(ResponseBody::Stream(response))
 }
 
-/// The write for a value in pieces.
 fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map::Request {
     let to = Assignment { key, expiration, value };
     match version {
@@ -40,7 +38,7 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
     }
 }
 
-/// Answers a request for a cache, or for one of the connection's streams.
+/// For a cache, or for one of the connection's streams.
 pub(crate) async fn answer(
     (streams, responses): (&Streams, &Responses),
     served: Option<&Arc<ServedCache>>,
@@ -96,7 +94,7 @@ pub(crate) async fn answer(
     })
 }
 
-/// Converts a value to other types, if the request asks for that.
+/// If the request asks for other types.
 fn converted(
     conversion: Option<&Conversion>,
     value: Bytes,
@@ -131,7 +129,7 @@ async fn found(
     Ok((Some((metadata, value)), reservation.into_held()))
 }
 
-/// Writes a value whose pieces were all in one request.
+/// All pieces were in one request.
 async fn put(
     responses: &Responses,
     served: &ServedCache,
@@ -149,7 +147,7 @@ async fn put(
     Ok(Answer { body, ..answer })
 }
 
-/// Writes a value whose last piece has arrived. Clients of 4.1 read no previous value, also if they request one.
+/// Clients of 4.1 read no previous value, even if they request one.
 async fn finish(responses: &Responses, mut written: CompletedWrite) -> Result<Answer, Refusal> {
     let value = written.value().await?;
     let OpenWrite { served, target, version, flags, conversion } = &written.writing;

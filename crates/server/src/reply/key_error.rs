@@ -2,15 +2,15 @@
 
 use std::fmt::{self, Write};
 
-/// Bytes of a key that are displayed at most: enough to recognize it, and short enough for a line of a log.
+/// Bytes of a displayed key at most: enough to recognize it, and short enough for a line of a log.
 const SHOWN_MAX: usize = 64;
 
-/// Adds a key of a request to a text, with its index from 0 on.
+/// The index counts from 0.
 pub(crate) fn describe_key(nth: usize, key: &[u8], error: impl fmt::Display) -> String {
     format!("key {nth} of the request, {}: {error}", DisplayKey(key))
 }
 
-/// Displays a key: as text in quotation marks, with `\x82` and so on for bytes that are no text.
+/// As text in quotation marks, with `\x82` and so on for bytes that are no text.
 pub(crate) struct DisplayKey<'k>(pub(crate) &'k [u8]);
 
 impl fmt::Display for DisplayKey<'_> {

@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::reply::key_error::describe_key;
 
-/// The reserved bytes of a response. Dropping it returns them.
+/// The reserved bytes of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseBytes {
     pub(crate) bytes: Reservation,
@@ -23,11 +23,9 @@ impl ResponseBytes {
     }
 }
 
-/// A status and the body of a response.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
-    /// The bytes that are reserved for it.
     pub(crate) held: Option<Box<ResponseBytes>>,
 }
 
@@ -36,12 +34,10 @@ impl Answer {
         Self { status, body, held: None }
     }
 
-    /// Adds the bytes that are reserved for it.
     pub(crate) fn holding(self, held: Box<ResponseBytes>) -> Self {
         Self { held: Some(held), ..self }
     }
 
-    /// Adds the bytes that are reserved for it, if there are any.
     pub(crate) fn holding_some(self, held: Option<Box<ResponseBytes>>) -> Self {
         Self { held, ..self }
     }
@@ -78,17 +74,15 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The request is refused because this server does not support it.
+    /// This server does not support the request.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { status: Status::ServerError, text: text.into() }
     }
 
-    /// The text of the error.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same error for this key of the request.
     pub(crate) fn for_key(self, nth: usize, key: &[u8]) -> Self {
         Self { text: describe_key(nth, key, self.text), ..self }
     }

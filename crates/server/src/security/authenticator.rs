@@ -2,8 +2,7 @@
 //!
 //! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong
 //! password. SCRAM costs a server a few hashes, PLAIN as many as the password's iterations. These hashes run off the
-//! runtime's threads, few at a time and in short slices. A password that was verified a short time ago is not hashed again
-//! ([`PasswordCache`]).
+//! runtime's threads, few at a time and in short slices.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -29,7 +28,6 @@ use crate::security::tokens::Tokens;
 use crate::security::users::{User, UserEntry, Users};
 use crate::security::{MechanismChoice, SecurityError};
 
-/// A failed authentication of a client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Rejection {
     /// The user does not exist, or its credentials are different. The client does not learn which.
@@ -44,13 +42,10 @@ pub(crate) enum Rejection {
     /// The message is not one of the mechanism.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Malformed(#[from] Malformed),
-    /// The exchange is not continued.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Scram(ScramError),
-    /// The token is invalid.
     #[error("ISPN006024: Invalid credentials: invalid token: {0}")]
     Token(String),
-    /// A failure of the system.
     #[error("ISPN006024: {0}")]
     System(&'static str),
 }
@@ -64,13 +59,12 @@ impl From<ScramError> for Rejection {
     }
 }
 
-/// An exchange in progress.
 pub(crate) struct Exchange {
     hash: Hash,
     waiting: scram::server::Last,
-    /// The user; `None` if there is no such user.
+    /// `None` if there is no such user.
     user: Option<User>,
-    /// The name as the client sends it, for the count of failures.
+    /// As the client sends it, for the count of failures.
     name: String,
 }
 
@@ -82,33 +76,29 @@ pub(crate) struct Origin<'a> {
     pub(crate) certificate: Option<&'a str>,
 }
 
-/// The next step of an exchange.
 pub(crate) enum Step {
     /// A challenge, to which the client responds.
     Challenge(Bytes),
-    /// The authenticated user, and the last message to the client, if there is one.
+    /// The last message to the client is optional.
     Authenticated(User, Option<Bytes>),
 }
 
-/// The time for which a password is hashed before the thread pauses for as long. Even a low-priority thread is not preempted
-/// at once, and authenticated clients send thousands of requests a second.
+/// Then the thread pauses for as long. Even a low-priority thread is not preempted at once, and authenticated clients send
+/// thousands of requests a second.
 const HASHED_AT_ONCE: Duration = Duration::from_micros(50);
 
-/// Iterations between two readings of the clock: about 10 us.
+/// Between two readings of the clock: about 10 us.
 const ITERATIONS_AT_ONCE: u32 = 32;
 
-/// The limit of a mechanism's name that is repeated to clients; no known name is longer.
+/// Characters of a mechanism's name that is repeated to clients; no known name is longer.
 const NAME_MAX: usize = 20;
 
-/// The users, and the mechanisms by which they authenticate.
 pub(crate) struct Authenticator {
     sessions: ActiveSessions,
-    /// The mechanisms that can be offered.
     choice: MechanismChoice,
-    /// The accepted tokens.
     tokens: Option<RwLock<Tokens>>,
     random: SystemRandom,
-    /// Permits for passwords that are hashed at the same time.
+    /// Passwords that are hashed at the same time have a permit each.
     hashing: Arc<Semaphore>,
     /// Passwords that need not be hashed again.
     verified: PasswordCache,
@@ -119,9 +109,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// # Errors
-    ///
-    /// If the users cannot authenticate with the configured mechanisms.
+    /// Fails if the users cannot authenticate with the configured mechanisms.
     pub(crate) fn new(
         users: Users,
         choice: MechanismChoice,
@@ -144,11 +132,7 @@ impl Authenticator {
         })
     }
 
-    /// Replaces the users. Returns how many connections end because of it.
-    ///
-    /// # Errors
-    ///
-    /// If the users cannot authenticate with the configured mechanisms; the previous users stay.
+    /// Returns how many connections end. After an error, as of [`Authenticator::new`], the previous users stay.
     pub(crate) fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         let mechanisms = self.choice.for_users(&users)?;
         let secret = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +145,7 @@ impl Authenticator {
         Ok(ended)
     }
 
-    /// Returns the secret from which decoys for unknown names follow.
+    /// Decoys for unknown names follow from it.
     pub(crate) fn secret(&self) -> Secret {
         self.sessions.settings().users.secret().clone()
     }
@@ -178,19 +162,18 @@ impl Authenticator {
         self.sessions.replace(AuthSettings { users, mechanisms });
     }
 
-    /// Returns whether tokens are accepted at all.
+    /// Whether tokens are accepted at all.
     pub(crate) const fn has_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Replaces the accepted tokens, if tokens are accepted at all.
+    /// Has no effect if tokens are not accepted at all.
     pub(crate) fn replace_tokens(&self, tokens: Tokens) {
         if let Some(known) = &self.tokens {
             *known.write().unwrap_or_else(PoisonError::into_inner) = tokens;
         }
     }
 
-    /// Registers the session of a client authenticated as this user, as in [`ActiveSessions::register`].
     pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
         self.sessions.register(name, end)
     }
@@ -203,12 +186,12 @@ impl Authenticator {
         }
     }
 
-    /// Returns the offered mechanisms, the strongest first.
+    /// The strongest first.
     pub(crate) fn mechanisms(&self) -> Vec<Mechanism> {
         self.sessions.settings().mechanisms.clone()
     }
 
-    /// Returns the names of the mechanisms that a client can use, with a certificate or without.
+    /// The mechanisms that a client can use, with a certificate or without.
     pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
         let can_be_used =
             |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
@@ -217,8 +200,8 @@ impl Authenticator {
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
-    /// Processes a message of a client. An error ends the exchange. After failures of the same name or address the response
-    /// is delayed, which blocks no thread.
+    /// Processes a client's message. An error ends the exchange. After failures of the same name or address the response is
+    /// delayed, which blocks no thread.
     pub(crate) async fn step(
         &self,
         exchange: &mut Option<Exchange>,
@@ -244,7 +227,7 @@ impl Authenticator {
         step
     }
 
-    /// Processes a message without delay. Sets the name that the client claims as soon as it is known.
+    /// Sets the name that the client claims as soon as it is known.
     async fn decide(
         &self,
         exchange: &mut Option<Exchange>,
@@ -282,7 +265,7 @@ impl Authenticator {
         }
     }
 
-    /// Returns the user of this name and its verifier; without one, no user and a decoy that no password matches.
+    /// Without such a user or verifier, a decoy that no password matches.
     fn user_and_verifier(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
         let name = &*prepared(name);
         // The decoy is made in any case, so that the time is the same.
@@ -295,7 +278,6 @@ impl Authenticator {
         })
     }
 
-    /// Returns the user of a name that a trusted party has verified.
     fn verified_user(&self, name: &str) -> Result<User, Rejection> {
         let prepared = prepare(name).map_err(|_| Rejection::Credentials)?;
         let settings = self.sessions.settings();
@@ -303,7 +285,6 @@ impl Authenticator {
         Ok(user(&prepared, known))
     }
 
-    /// Returns the user of a token.
     fn token(&self, message: &[u8]) -> Result<User, Rejection> {
         let Bearer { act_as, token } = Bearer::read(message)?;
         let tokens = self.tokens.as_ref().ok_or(Rejection::Credentials)?;
@@ -325,7 +306,6 @@ impl Authenticator {
         Ok((Exchange { hash, waiting, user, name }, challenge.into()))
     }
 
-    /// Returns the user with this name and password.
     async fn password(&self, message: &[u8], claimed: &mut Option<String>) -> Result<User, Rejection> {
         let Plain { act_as, name, password } = Plain::read(message)?;
         *claimed = Some(prepared(name));
@@ -356,7 +336,7 @@ impl Authenticator {
     }
 }
 
-/// Returns whether the password matches, with half of a thread's time.
+/// Takes half of a thread's time.
 fn matches_password(verifier: &Verifier, password: &str) -> bool {
     let mut derivation = verifier.derivation(password);
     let mut begun = Instant::now();
@@ -372,7 +352,7 @@ fn matches_password(verifier: &Verifier, password: &str) -> bool {
     }
 }
 
-/// Returns a name prepared for comparison, or unchanged if no user can have it.
+/// Prepared for comparison, or unchanged if no user can have the name.
 fn prepared(name: &str) -> String {
     prepare(name).map_or_else(|_| name.to_owned(), std::borrow::Cow::into_owned)
 }
@@ -394,8 +374,8 @@ mod tests {
     use super::*;
     use crate::limits::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
 
-    /// As many responses wait as an address has connections. With a lower limit a failing client would keep other clients of
-    /// its address from logging in.
+    /// As many responses wait as an address has connections. With a lower limit a failing client would keep other clients
+    /// of its address from logging in.
     #[tokio::test]
     async fn response_is_not_delayed_by_other_clients_of_its_address() {
         let users = Users::parse("users", "alice admin").unwrap();

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
 
-/// The state of a transaction in one cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
     /// The keys are being locked and validated.
@@ -22,7 +21,6 @@ pub(crate) enum State {
     RolledBack,
 }
 
-/// A value to put.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Value {
     pub(crate) bytes: Vec<u8>,
@@ -30,14 +28,13 @@ pub(crate) struct Value {
     pub(crate) max_idle: Option<Duration>,
 }
 
-/// The write of a key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Intent {
     pub(crate) key: Vec<u8>,
-    /// The key's version when it was locked; `None` if it had no entry. Only this version is replaced, so that the write has
-    /// the same effect if two servers make it.
+    /// The key's version when it was locked; `None` if it had no entry. Only this version is replaced, so that the write
+    /// has the same effect if two servers make it.
     pub(crate) had: Option<u64>,
-    /// The new value; `None` to remove the key.
+    /// `None` removes the key.
     pub(crate) value: Option<Value>,
 }
 
@@ -71,17 +68,15 @@ pub(crate) struct Branch {
     pub(crate) is_recoverable: bool,
     /// How long the branch waits for the decision.
     pub(crate) timeout: Duration,
-    /// The writes in the order of their keys. Empty once the branch is completed and its keys are unlocked.
+    /// In the order of their keys. Empty once the branch is completed and its keys are unlocked.
     pub(crate) intents: Vec<Intent>,
 }
 
-/// A transaction.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) branches: Vec<Branch>,
 }
 
-/// The action for a transaction without further requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimeoutAction {
     Nothing,
@@ -136,13 +131,13 @@ impl Record {
         self.branches.iter().all(|branch| matches!(branch.state, State::Committed | State::RolledBack))
     }
 
-    /// Returns whether the transaction waits for recovery, this long after its last change.
+    /// `age` is the time since the last change.
     pub(crate) fn is_in_doubt(&self, age: Duration) -> bool {
         let waits = |branch: &Branch| branch.state == State::Prepared && branch.is_recoverable;
         self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)
     }
 
-    /// Returns the action that is timeout_action this long after the last change, with these members.
+    /// The action this long after the last change, with these members.
     pub(crate) fn timeout_action(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> TimeoutAction {
         for branch in &self.branches {
             let is_abandoned = !is_member(&branch.server);
@@ -169,7 +164,6 @@ impl Record {
     }
 }
 
-/// Returns the record's key of a transaction's id.
 pub(crate) fn record_key(xid: &Xid) -> Vec<u8> {
     let mut key = Vec::with_capacity(4 + 1 + xid.global.len() + xid.branch.len());
     key.put_i32(xid.format);
@@ -179,7 +173,6 @@ pub(crate) fn record_key(xid: &Xid) -> Vec<u8> {
     key
 }
 
-/// Returns the transaction's id of a record's key.
 pub(crate) fn xid_from_key(mut key: &[u8]) -> Option<Xid> {
     let (format, global) = (key.try_get_i32().ok()?, key.try_get_u8().ok()?);
     let (global, branch) = key.split_at_checked(global.into())?;

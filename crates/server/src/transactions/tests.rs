@@ -7,7 +7,6 @@ use super::*;
 
 const MINUTE: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
-/// The only member of a cluster, with a cache.
 pub(crate) struct SingleMember {
     _manager: CacheManager,
     pub(crate) cache: RawCache,
@@ -34,7 +33,7 @@ fn put(key: &'static str, value: &'static str) -> Modification {
 }
 
 impl SingleMember {
-    /// Prepares a branch. Returns it with the key of its record.
+    /// Returns the branch with the key of its record.
     async fn prepared(&self, n: u8, modifications: Vec<Modification>) -> (Vec<u8>, Branch) {
         let id = Bytes::copy_from_slice(&[n]);
         let key = record_key(&Xid { format: 1, global: id.clone(), branch: id });

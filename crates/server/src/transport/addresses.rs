@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The origin of connections: an address of IPv4, or a network of IPv6 with a prefix of 64 bits, because one host can have
-/// all addresses of such a network.
+/// An address of IPv4, or a network of IPv6 with a prefix of 64 bits, because one host can have all addresses of such a
+/// network.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Origin(IpAddr);
 
 impl Origin {
-    /// The origin of an address.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) if !address.is_loopback() => {
@@ -21,7 +20,7 @@ impl Origin {
         }
     }
 
-    /// Whether it is this host: local proxies have connections for many clients.
+    /// Local proxies have connections for many clients.
     const fn is_local_host(self) -> bool {
         self.0.is_loopback()
     }
@@ -43,7 +42,7 @@ pub(crate) struct Addresses {
     counts: Arc<Mutex<BTreeMap<Origin, usize>>>,
 }
 
-/// A counted connection of an origin, until this is dropped.
+/// A counted connection of an origin.
 #[derive(Debug)]
 pub(crate) struct ConnectionCount {
     of: Addresses,
@@ -51,12 +50,11 @@ pub(crate) struct ConnectionCount {
 }
 
 impl Addresses {
-    /// Starts without connections. `max` of zero is no limit.
+    /// `max` of zero is no limit.
     pub(crate) fn new(max: usize) -> Self {
         Self { max, counts: Arc::default() }
     }
 
-    /// The limit.
     pub(crate) const fn max(&self) -> usize {
         self.max
     }
@@ -65,7 +63,7 @@ impl Addresses {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more connection of an origin; `None` if the origin has reached the limit.
+    /// `None` if the origin has reached the limit.
     pub(crate) fn add(&self, origin: Origin) -> Option<ConnectionCount> {
         let mut counts = self.counts();
         let count = counts.entry(origin).or_default();

@@ -1,4 +1,4 @@
-//! The element `partition-handling`: the behaviour of a cache during and after a network partition.
+//! The element `partition-handling`.
 
 use consort_cache::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 
@@ -6,21 +6,20 @@ use super::Result;
 use super::tree::{Element, refused};
 use super::values::one_of;
 
-/// The values of `when-split`.
+/// `when-split`.
 pub(super) const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("DENY_READ_WRITES", PartitionHandling::DenyReadWrites),
     ("ALLOW_READS", PartitionHandling::AllowReads),
     ("ALLOW_READ_WRITES", PartitionHandling::AllowReadWrites),
 ];
 
-/// The values of `merge-policy`, except `NONE`.
+/// `merge-policy`, except `NONE`.
 pub(super) const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("PREFERRED_ALWAYS", MergePolicy::PreferredAlways),
     ("PREFERRED_NON_NULL", MergePolicy::PreferredNonNull),
     ("REMOVE_ALL", MergePolicy::RemoveAll),
 ];
 
-/// Reads the element.
 pub(super) fn read(element: &Element, config: &mut CacheConfig) -> Result<()> {
     element.check_children(&[])?;
     if config.mode == CacheMode::Local {

@@ -17,8 +17,8 @@ use crate::limits::COUNTERS_MAX;
 use crate::metrics::latency::{BOUNDS, Class};
 use crate::security::Security;
 
-/// Returns all metrics in the format that a client with this `Accept` field wants, with the format's content type. The caller
-/// passes the number of counters of the cluster, because other servers have to be asked for it.
+/// Returns all metrics and their content type, in the format that a client with this `Accept` field wants. The caller
+/// passes the cluster's number of counters, because other servers have to be asked for it.
 pub(crate) fn render(
     caches: &Caches,
     security: &Security,
@@ -108,10 +108,10 @@ fn process_memory(out: &mut Exposition, caches: &Caches) {
     append_figures(out, &FIGURES, usage.iter().map(|usage| (None, usage)));
 }
 
-/// A figure: its kind, name and help, and how it is read.
+/// The kind, the name, the help, and how the figure is read.
 type Figure<T> = (Kind, &'static str, &'static str, fn(&T) -> u64);
 
-/// Appends a family for each figure, with a value for each source: its label, and the source of the value.
+/// Appends a family for each figure, with a value for each source and its label.
 fn append_figures<'a, T: 'a>(
     out: &mut Exposition,
     figures: &[Figure<T>],
@@ -173,7 +173,6 @@ fn clients(out: &mut Exposition, caches: &Caches) {
         .value(&[], telemetry.http_requests.get());
 }
 
-/// Appends the budgets of bytes ([`crate::memory`]).
 fn memory(out: &mut Exposition, budgets: &[Usage]) {
     const FIGURES: [Figure<Usage>; 4] = [
         (Kind::Gauge, "consort_memory_used_bytes", "Bytes of a budget that are in use.", |it| it.used),

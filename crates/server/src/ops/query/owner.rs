@@ -8,7 +8,6 @@ use super::plans::{ROWS, plan};
 /// The reduction of many rows to one.
 pub(super) const PARTS: &str = "query-parts";
 
-/// Registers the functions of queries on this member.
 pub(crate) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     let cache = super::iterations::register(cache).costly_transform(ROWS, |_, entry, plan_bytes| {
         plan(plan_bytes)?.row(&entry.value, entry.version.0).map(Bytes::from)
