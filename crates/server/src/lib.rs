@@ -20,8 +20,8 @@
 //! operation that the server lacks gets an error response, and PING does not list it.
 //!
 //! If a cache's definition names media types, the server converts between the clients' types and the cache's. Data that
-//! outlive all servers are in a directory ([`ServerBuilder::data`]). With users every client has to authenticate, and can
-//! do only what its roles permit ([`ServerBuilder::users`]). With a certificate the server accepts TLS only
+//! outlive all servers are in a directory ([`ServerBuilder::data`]). With users every client has to authenticate, and has
+//! only the permissions of its roles ([`ServerBuilder::users`]). With a certificate the server accepts TLS only
 //! ([`ServerBuilder::tls`]). The same port serves the health and the metrics in HTTP ([`ServerBuilder::public_metrics`]).
 //!
 //! Each connection is one task. It starts requests in the order of their arrival, and writes responses in the order of

@@ -44,7 +44,7 @@ pub enum ServerError {
         /// The reason.
         error: io::Error,
     },
-    /// No threads for unauthenticated clients.
+    /// Threads for unauthenticated clients cannot be started.
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
     /// The shared caches cannot be opened.
@@ -163,8 +163,8 @@ impl ServerBuilder {
         self
     }
 
-    /// The time for a request to arrive completely, or for responses to be read, besides the time for their bytes at 256
-    /// KiB/s. The default is 30 s. The server closes the connection of a slower client.
+    /// The time for a request to arrive, or for responses to be read, besides the time for their bytes at 256 KiB/s. The
+    /// default is 30 s.
     #[must_use]
     pub const fn transfer_time(mut self, time: Duration) -> Self {
         self.memory.transfer_time = time;
@@ -321,7 +321,6 @@ async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), Serv
     listening.map_err(|error| ServerError::Listen { address: format!("{host}:{port}"), error })
 }
 
-/// Opens the caches of the cluster, and the predefined ones.
 async fn open(
     manager: CacheManager,
     settings: CachesSettings<'_>,
@@ -369,7 +368,7 @@ impl Server {
         self.address
     }
 
-    /// Returns the address of the health port.
+    /// Returns the address of the port for health requests.
     pub const fn health_address(&self) -> Option<SocketAddr> {
         self.health_address
     }

@@ -41,11 +41,9 @@ pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
 pub(crate) struct ConnectionEnding<'a> {
     watched: &'a mut watch::Receiver<Stage>,
     stage: Stage,
-    /// The time at which the server entered this stage.
     since: Instant,
     /// The last input from the client since the server began to end.
     heard_at: Instant,
-    /// The client understands a close notice.
     takes_notice: bool,
 }
 
@@ -71,7 +69,7 @@ impl<'a> ConnectionEnding<'a> {
         self.stage == Stage::Closing
     }
 
-    /// Requests are not even read, because a notice tells the client that they were not started.
+    /// A notice tells the client that they were not started.
     pub(crate) fn reads_nothing(&self) -> bool {
         self.refuses() && self.takes_notice
     }
@@ -93,8 +91,8 @@ impl<'a> ConnectionEnding<'a> {
         }
     }
 
-    /// Waits for the server's next stage (false), or until the connection, all of whose requests are answered, can be
-    /// closed (true).
+    /// Returns false for the server's next stage; true if the connection, all of whose requests are answered, can be
+    /// closed.
     pub(crate) async fn next(&mut self, is_answered: bool) -> bool {
         let idle_at = self.idle_at().filter(|_| is_answered);
         let idle = async {
@@ -122,8 +120,7 @@ impl<'a> ConnectionEnding<'a> {
         }
     }
 
-    /// Writes the notice that requests without a response were not started, if the client understands that. No bytes may
-    /// follow.
+    /// Writes the close notice: requests without a response were not started. No bytes may follow.
     pub(crate) fn encode_notice(&self, output: &mut Output) {
         if self.takes_notice {
             let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);

@@ -21,7 +21,6 @@ pub(crate) async fn manager(cluster: &str) -> CacheManager {
     CacheManager::from_channel(Channel::from_config(stack.config)).connect(cluster).await.unwrap()
 }
 
-/// Without users.
 pub(crate) async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
     let settings = CachesSettings {
         endpoint: ServerAddress { host: "localhost".into(), port: 1 },

@@ -31,7 +31,6 @@ pub(crate) enum AdminError {
     NoCache(String),
     #[error("invalid alias '{0}': an alias has no spaces")]
     NoAlias(String),
-    /// Also for templates.
     #[error("ISPN000453: Attempt to define configuration for cache {0} which already exists")]
     TemplateExists(String),
     #[error("template '{0}' comes with the server")]

@@ -8,7 +8,7 @@ pub(crate) struct Aliases(RwLock<KnownAliases>);
 #[derive(Default)]
 struct KnownAliases {
     all: BTreeMap<String, String>,
-    /// Changes by clients of this server.
+    /// The number of changes by clients of this server.
     age: u64,
 }
 

@@ -46,7 +46,7 @@ use crate::transactions::Transactions;
 const DEFINITIONS: &str = "___consort_caches";
 const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
-/// By member address.
+/// The servers' addresses for clients, by member address.
 const SERVERS: &str = "___consort_servers";
 
 /// Every server opens these when it starts.
@@ -59,11 +59,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IfExists {
     Fail,
-    /// Whatever its definition.
+    /// The existing cache counts as created, whatever its definition.
     Accept,
-    /// If its definition is the same.
+    /// It counts as created if its definition is the same.
     AcceptIfSame,
-    /// As far as a definition can change.
+    /// It gets the new definition, as far as a definition can change.
     Change,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct CachesSettings<'d> {
     pub(crate) register_transforms: RegisterTransforms,
 }
 
-/// Functions that owners run for clients' operations.
+/// Registers functions that owners run for clients' operations.
 pub(crate) type RegisterTransforms = fn(CacheBuilder<'_>) -> CacheBuilder<'_>;
 
 /// Every server has all entries.
@@ -254,7 +254,7 @@ impl Caches {
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
-    /// Including internal caches.
+    /// Internal caches are included.
     pub(crate) fn with_stores(&self) -> Vec<String> {
         let own = OWN.iter().map(|name| (*name).to_owned());
         let others = self.all().into_iter().filter(|(_, served)| served.directory.is_some());

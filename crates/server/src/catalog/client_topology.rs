@@ -7,7 +7,7 @@ use consort_cache::{Segment, Topology};
 use consort_hotrod::hash::hash;
 use consort_hotrod::{CacheTopology, Intelligence, Owners, RequestHeader, ServerAddress};
 
-/// By the text of the members' addresses.
+/// Endpoints by the text of the members' addresses.
 pub(crate) type Endpoints = BTreeMap<String, Endpoint>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Endpoint {
 const LEAVING: &str = " leaving";
 
 impl Endpoint {
-    /// The form in which servers exchange it.
+    /// Returns the form in which servers exchange endpoints.
     pub(crate) fn to_text(&self) -> String {
         let ServerAddress { host, port } = &self.address;
         format!("{host} {port}{}", if self.is_leaving { LEAVING } else { "" })

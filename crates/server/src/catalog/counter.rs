@@ -13,7 +13,7 @@ pub(crate) type Value = (i64, CounterState);
 pub(crate) struct Counter {
     pub(crate) config: CounterConfig,
     pub(crate) now: Value,
-    /// For listeners.
+    /// The value before the last change, for listeners.
     pub(crate) before: Value,
     /// As in Infinispan a removed counter has its initial value and stays defined, until its name is needed for another
     /// one.
@@ -77,7 +77,7 @@ impl Counter {
         (self.with(now), answer)
     }
 
-    /// Compare-and-set. Returns the previous value.
+    /// Compares and sets. Returns the previous value.
     pub(crate) fn swapped(self, expected: i64, update: i64) -> Changed {
         if self.now.0 == expected { self.set(update) } else { (None, Ok(self.now.0)) }
     }

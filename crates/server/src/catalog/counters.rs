@@ -80,7 +80,7 @@ impl Counters {
         self.all.listen(events_max).await
     }
 
-    /// Returns, too, whether a counter has changed. Not for listeners.
+    /// Answers a request that is not about listeners. Also returns whether a counter has changed.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -220,7 +220,7 @@ impl Counters {
         timeout(COUNTERS_COUNT_TIMEOUT, self.all.size()).await.ok()?.ok()
     }
 
-    /// Returns, too, whether the counter has changed.
+    /// Also returns whether the counter has changed.
     async fn changed(
         &self,
         name: Bytes,
@@ -240,7 +240,7 @@ fn putting(counter: Counter) -> Change {
     Change::Put { value: counter.to_bytes(), lifetime: Lifetime::FOREVER }
 }
 
-/// Fails without compare-and-set.
+/// Fails if the counter has no compare-and-set.
 fn strong(counter: Counter) -> Result<Counter, Refusal> {
     let refused = || Refusal::new("the counter is weak: it supports only additions and resets");
     counter.is_strong().then_some(counter).ok_or_else(refused)
@@ -250,7 +250,7 @@ fn strong(counter: Counter) -> Result<Counter, Refusal> {
 mod tests {
     use super::*;
 
-    /// As `java.util.Arrays.hashCode`.
+    /// The hash is that of `java.util.Arrays.hashCode`.
     #[test]
     fn names_are_hashed_as_in_java() {
         assert_eq!(known_as(b""), 1);

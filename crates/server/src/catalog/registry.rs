@@ -45,7 +45,7 @@ impl Registry {
         self.cache_of(name).await?.get(name).await
     }
 
-    /// After all writes that have completed.
+    /// The value after all writes that have completed.
     pub(crate) async fn get_linearizable(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
         self.cache_of(name).await?.with_read_from(ReadFrom::Primary).get(name).await
     }

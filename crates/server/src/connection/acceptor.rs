@@ -1,9 +1,5 @@
 //! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for
-//! other servers of its cluster, readiness probes get 503 and Hot Rod requests wait.
-//!
-//! Each limit on connections keeps capacity for another use: descriptors for files and members
-//! ([`crate::connection::descriptors`]), connections for unauthenticated clients such as monitoring
-//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::transport::addresses`]).
+//! other servers, readiness probes get 503 and Hot Rod requests wait.
 
 use std::convert::Infallible;
 use std::io;
@@ -81,7 +77,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves clients from now on, first those that already wait.
+    /// Serves clients that already wait first.
     pub(crate) fn start_serving(&self, caches: Arc<Caches>) {
         self.caches.send_replace(Some(caches));
     }
@@ -119,8 +115,7 @@ impl Acceptor {
         }
     }
 
-    /// Until when no connection is accepted, because there is no capacity and all connections without an authenticated
-    /// client are new.
+    /// Until then there is no capacity, and all connections without an authenticated client are new.
     fn full_until(&self) -> Option<Instant> {
         let is_full = self.connections.len() + self.handshake_pool.len() >= self.connections_max;
         let until =
@@ -171,7 +166,7 @@ impl Acceptor {
         self.note_ended(ended);
     }
 
-    /// Connections that were closed to make place for others.
+    /// Counts and logs connections that were closed to make place for others.
     fn note_ended(&self, ended: impl IntoIterator<Item = Origin>) {
         for origin in ended {
             self.telemetry.turned_away.one();
@@ -203,8 +198,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts no more connections. If there are other servers, this server executes requests until its clients have moved
-    /// to them. Then it waits until all requests are answered, but not for clients that do not read their responses.
+    /// Accepts no more connections. If there are other servers, executes requests until the clients have moved to them.
+    /// Then waits until all requests are answered, but not for clients that do not read their responses.
     pub(crate) async fn drain(self, has_others: bool) {
         let Self { listener, health, mut handshake_pool, mut connections, stage, .. } = self;
         drop((listener, health));
@@ -234,7 +229,7 @@ fn set_options(stream: &TcpStream) {
     }
 }
 
-/// Waits until no authenticated connection is left.
+/// Ignores connections without an authenticated client.
 async fn wait_until_moved(handshake_pool: &mut HandshakePool, connections: &mut JoinSet<()>) {
     while !connections.is_empty() {
         tokio::select! {
@@ -303,7 +298,6 @@ mod tests {
         }
     }
 
-    /// A client's first request.
     fn ping() -> bytes::Bytes {
         let header = RequestHeader::new(7, ProtocolVersion::V4_0);
         let mut ping = Output::new();
@@ -379,7 +373,6 @@ mod tests {
         assert_eq!(acceptor.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
     }
 
-    /// Before the server serves, HTTP requests get responses, and Hot Rod requests wait.
     async fn early(name: &str, tls: Option<(TlsSettings, Roots)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();

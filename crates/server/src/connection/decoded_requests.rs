@@ -1,5 +1,5 @@
 //! Decoded requests of a connection. For requests that arrive together, the cache is looked up once, and the memory of
-//! their keys is prefetched before the first of them is answered.
+//! their keys is prefetched.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,6 @@ pub(crate) struct DecodedRequests {
     decoder: RequestDecoder,
     /// Each with its size in bytes.
     decoded: VecDeque<(Request, usize)>,
-    /// The bytes after the decoded requests cannot be read.
     error: Option<RequestError>,
     /// The cache of the first of them, until all of them have been taken: an idle connection must not keep a removed cache.
     recent: Option<CachedLookup>,
@@ -29,18 +28,17 @@ impl DecodedRequests {
         Self { decoder, decoded: VecDeque::new(), error: None, recent: None }
     }
 
-    /// From the next field on.
     pub(crate) const fn set_limits(&mut self, limits: Limits) {
         self.decoder.set_limits(limits);
     }
 
-    /// Returns the next request, if it has arrived completely, without reading beyond it. After an error no more bytes can
-    /// be read.
+    /// Returns the next request without reading beyond it; `None` if it is incomplete. After an error no more bytes can be
+    /// read.
     pub(crate) fn next_single(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
         self.decoder.decode(input)
     }
 
-    /// The least size in bytes of the incomplete request.
+    /// The least size of the incomplete request in bytes.
     pub(crate) fn bytes_needed(&self) -> usize {
         self.decoder.bytes_needed()
     }
@@ -50,7 +48,6 @@ impl DecodedRequests {
         self.decoder.partial_request()
     }
 
-    /// The rest of a request is being dropped.
     pub(crate) fn is_skipping(&self) -> bool {
         self.decoder.is_skipping()
     }
@@ -65,7 +62,7 @@ impl DecodedRequests {
         self.decoder.head(input)
     }
 
-    /// Returns the next request and its size in bytes, if it has arrived completely.
+    /// Returns the next request and its size in bytes; `None` if it is incomplete.
     pub(crate) fn next(
         &mut self,
         input: &mut BytesMut,
@@ -113,7 +110,7 @@ impl DecodedRequests {
         }));
     }
 
-    /// The cache of the last request of [`DecodedRequests::next`], if the cache is open here.
+    /// The cache of the last request, if it is open here.
     pub(crate) fn recent(&self, request: &Request) -> Option<&CachedLookup> {
         self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
     }

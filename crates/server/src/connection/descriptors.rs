@@ -2,8 +2,8 @@
 
 use crate::limits::{CONNECTIONS_MAX, DESCRIPTORS_RESERVED};
 
-/// The configured limit, or less because of the limit of descriptors. A part of these stays for files and members: at most
-/// a quarter of a small limit.
+/// The configured limit, or less: a part of the descriptors stays for files and members, at most a quarter of a small
+/// limit.
 pub(crate) fn connections_max() -> usize {
     match limit() {
         Some(limit) => connections_within(limit),
@@ -16,7 +16,7 @@ fn connections_within(limit: u64) -> usize {
     usize::try_from(limit - reserved).unwrap_or(usize::MAX).min(CONNECTIONS_MAX)
 }
 
-/// The soft limit of descriptors; `None` if there is none.
+/// The soft limit.
 fn limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

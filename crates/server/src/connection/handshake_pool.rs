@@ -1,8 +1,6 @@
-//! The threads for clients that are not authenticated yet.
-//!
-//! TLS handshakes and password hashes cost CPU, and thousands of clients may connect at once. A few low-priority threads
-//! run them, so that they do not delay authenticated clients. A connection moves to the other threads when its first
-//! request has arrived, or when its client is authenticated. Connections in HTTP stay.
+//! Low-priority threads for clients that are not authenticated yet: thousands may connect at once, and their TLS handshakes
+//! and password hashes must not delay authenticated clients. A connection moves to the other threads with its first request
+//! or its authentication. Connections in HTTP stay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,13 +22,12 @@ use crate::compute_pool::processors;
 use crate::limits::{HANDSHAKE_THREADS_SHARE, PREAUTH_AGE_MIN, PREAUTH_BYTES_MAX, PREAUTH_CONNECTIONS_MIN};
 use crate::transport::addresses::Origin;
 
-/// Serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Where all CPUs are busy, the threads get about a tenth of one, so that clients that reconnect all at once still get in.
 const NICENESS: i32 = 10;
 
-/// Marks the end of a connection's handshake: until then the handshake threads serve it.
+/// Until the handshake is complete, the handshake threads serve the connection.
 #[derive(Clone, Default)]
 pub(crate) struct HandshakeGate(Arc<AtomicBool>);
 
@@ -91,8 +88,7 @@ impl HandshakePool {
         self.all.len()
     }
 
-    /// The runtime in which the stream was made polls the stream's I/O. Returns the origins of the connections that were
-    /// closed to free capacity.
+    /// The runtime of the stream polls its I/O. Returns the origins of the connections that were closed to free capacity.
     pub(crate) fn spawn(
         &mut self,
         origin: Origin,
@@ -140,12 +136,12 @@ impl HandshakePool {
         if is_full && self.all.len() >= PREAUTH_CONNECTIONS_MIN { self.oldest_closable_at() } else { None }
     }
 
-    /// The earliest time at which a connection may be closed for another one; `None` without connections.
+    /// When a connection may be closed for another one; `None` without connections.
     pub(crate) fn oldest_closable_at(&self) -> Option<Instant> {
         Some(self.all.get(&self.oldest()?)?.since + self.age_min)
     }
 
-    /// Closes the oldest connection of the origin that has the most of them.
+    /// The origin that has the most connections loses its oldest one.
     pub(crate) fn close_oldest(&mut self) -> Option<Origin> {
         let number = self.oldest()?;
         let ended = self.forget(number)?;
@@ -165,8 +161,7 @@ impl HandshakePool {
         Some(connection)
     }
 
-    /// Returns a connection whose handshake is complete, or `Some(None)` if one has ended. Returns `None` at once without
-    /// connections.
+    /// `Some(None)` if a connection has ended. Returns `None` at once without connections.
     pub(crate) async fn join_next(&mut self) -> Option<Option<Serving>> {
         let (task, serving) = match self.connections.join_next_with_id().await? {
             Ok(handshake) => handshake,
@@ -220,7 +215,6 @@ mod tests {
         Origin::of(std::net::Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Thousands of silent connections hold no more than the budget, and do not exclude others.
     #[tokio::test]
     async fn connection_beyond_the_budget_closes_the_oldest_of_the_origin_with_most() {
         let mut pool = pool();

@@ -56,14 +56,13 @@ use crate::transport::socket::{Incoming, Outgoing};
 type ResponseFuture =
     Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<ResponseBytes>>)> + Send>>;
 
-/// For a request whose operation is not known yet.
 const UNKNOWN: RequestContext = RequestContext {
     version: ProtocolVersion::NEWEST,
     opcode: Opcode::Ping,
     intelligence: Intelligence::Basic,
 };
 
-/// Bytes that each key or value of a request with many adds to the request's own.
+/// Bytes of each key or value of a request, beside the request's own.
 const BYTES_OF_ITEM: usize = 64;
 
 /// The response to a request that had to wait.
@@ -72,7 +71,6 @@ struct CompletedRequest {
     response: Response,
     held: Option<Box<ResponseBytes>>,
     began: std::time::Instant,
-    /// 0 for a large request.
     bytes: usize,
 }
 
@@ -85,8 +83,7 @@ pub(crate) struct AcceptedConnection {
     pub(crate) gate: HandshakeGate,
 }
 
-/// Serves a connection until its client closes it or sends bytes that cannot be read, or the server ends. Before the server
-/// serves, Hot Rod requests wait, and HTTP requests get an error response.
+/// Before the server serves, Hot Rod requests wait, and HTTP requests get an error response.
 pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Receiver<Stage>) {
     let AcceptedConnection { stream, tally, security, mut caches, gate } = accepted;
     let (peer, mut handshake_deadline) =
@@ -179,7 +176,6 @@ async fn wait_for_caches(
     }
 }
 
-/// Leaves the byte in the input.
 async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result<u8> {
     loop {
         if let Some(first) = input.first() {
@@ -219,10 +215,9 @@ struct Connection<'a> {
     taking: Option<Transfer>,
     /// Requests that wait for other members.
     waiting: JoinSet<CompletedRequest>,
-    /// Without large requests.
     waiting_bytes: usize,
     unanswered: CountedBytes,
-    /// Bytes that each waiting response is expected to have.
+    /// The expected bytes of each waiting response.
     expected: usize,
     receiving: IncompleteRequest,
     alarm: Alarm,
@@ -265,8 +260,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the first request or, if authentication is required, until the client is authenticated. Returns the
-    /// request that is still to be started; `None` also if the first request is large and incomplete.
+    /// Returns the request that is still to be started; `None` also if the first request is large and incomplete. With
+    /// users, waits until the client is authenticated.
     async fn first_request(&mut self) -> io::Result<Option<Request>> {
         loop {
             match self.requests.next_single(&mut self.input) {
@@ -305,8 +300,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Returns true if the client is authenticated or has failed too often. Bytes that the client does not read are not
-    /// kept for it.
+    /// True if the client is authenticated or has failed too often. Bytes that the client does not read are not kept for
+    /// it.
     async fn authenticate(&mut self, request: Request) -> io::Result<bool> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
@@ -333,7 +328,7 @@ impl<'a> Connection<'a> {
             && (waiting == 0 || !self.unanswered.is_beyond())
     }
 
-    /// Counts the connection's bytes. Returns the client's deadline for sending or reading.
+    /// The client's deadline for sending or reading.
     fn count(&mut self, reads: bool) -> Option<Instant> {
         let unwritten = self.output.len();
         let held = self.held.iter().map(|(_, held)| held.bytes()).sum::<u64>();
@@ -432,7 +427,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Reads the bytes that have arrived, without waiting. Returns whether there were any.
+    /// Does not wait. Returns whether bytes have arrived.
     async fn has_more(&mut self) -> io::Result<bool> {
         let before = self.input.len();
         let taken = {
@@ -447,7 +442,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Closes the connection at the server's end. All started requests have their responses.
+    /// All started requests have their responses.
     async fn close(&mut self, shutdown: &ConnectionEnding<'_>) -> io::Result<()> {
         shutdown.encode_notice(&mut self.output);
         let closing = async {
@@ -463,8 +458,8 @@ impl<'a> Connection<'a> {
         timeout(CLOSE_LINGER_MAX, closing).await.unwrap_or(Ok(()))
     }
 
-    /// Starts the complete requests, as long as there is capacity for their responses and the connection's turn lasts.
-    /// Returns whether the turn ended first.
+    /// Starts complete requests while there is capacity for their responses and the turn lasts. Returns whether the turn
+    /// ended first.
     async fn begin_all(&mut self, shutdown: &mut ConnectionEnding<'_>) -> bool {
         let (mut batch, mut has_begun_all, mut turn) = (None, false, Turn::default());
         while self.has_room() && !has_begun_all && !shutdown.reads_nothing() {
@@ -494,8 +489,8 @@ impl<'a> Connection<'a> {
         turn.has_ended
     }
 
-    /// Checks the part of an incomplete request that has arrived: whether the request is permitted, and whether the budget
-    /// has capacity for it. It may be another request than at the last call.
+    /// Checks whether an incomplete request is permitted, and has capacity. It may be another request than at the last
+    /// call.
     fn check_incomplete(&mut self, is_new: bool) {
         match self.requests.head(&self.input) {
             Ok(Some(head)) => {
@@ -531,7 +526,7 @@ impl<'a> Connection<'a> {
         self.encode(request.context(), &refusal, None);
     }
 
-    /// The budget has no capacity for the incomplete request. Its rest is dropped as it arrives.
+    /// Refuses an incomplete request for lack of capacity. Its rest is dropped as it arrives.
     fn refuse(&mut self, exceeded: &Exceeded) {
         let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
@@ -542,7 +537,6 @@ impl<'a> Connection<'a> {
         self.receiving.drop_held();
     }
 
-    /// Fails if the client has exceeded a time limit.
     fn check_deadlines(&mut self) -> io::Result<()> {
         if self.taking.is_some_and(|taking| taking.is_over()) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its responses"));
@@ -578,7 +572,7 @@ impl<'a> Connection<'a> {
         self.receiving.clear();
     }
 
-    /// Starts a request. If it completes at the first poll, above all a read of a local entry, it is answered here.
+    /// A request that completes at the first poll, above all a read of a local entry, is answered here.
     async fn begin(&mut self, (request, bytes): (Request, usize), batch: &mut Batch) {
         let opcode = request.body.opcode();
         self.tally.request(opcode);

@@ -25,7 +25,6 @@ pub(crate) enum AuthStep {
 pub(crate) struct PreAuthSession {
     authenticator: Arc<Authenticator>,
     peer: Option<SocketAddr>,
-    /// The name in the client's certificate.
     certificate: Option<Arc<str>>,
     exchange: Option<Exchange>,
     failures: usize,

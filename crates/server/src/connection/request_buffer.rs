@@ -17,10 +17,10 @@ use crate::memory::{Memory, reserve};
 
 type Reserving = Pin<Box<dyn Future<Output = Result<Reservation, Exceeded>> + Send>>;
 
-/// Every connection may have these without being counted.
+/// Every connection may have these bytes without being counted.
 const UNCOUNTED: usize = 16 * 1024;
 
-/// The step in which bytes are counted, so that not each request changes the budget.
+/// Bytes are counted in steps, so that not each request changes the budget.
 const STEP: usize = 64 * 1024;
 
 pub(crate) struct IncompleteRequest {
@@ -57,8 +57,8 @@ impl IncompleteRequest {
         }
     }
 
-    /// Notes a part of an incomplete request of at least `length` bytes, of which `kept` are to be in memory at the same
-    /// time. It may be another request than before. Fails if the budget can never have the capacity.
+    /// Notes a part of an incomplete request of at least `length` bytes, of which `kept` are in memory at the same time. It
+    /// may be another request than before. Fails if the budget can never have the capacity.
     pub(crate) fn receive(&mut self, length: usize, kept: usize, is_new: bool) -> Result<(), Exceeded> {
         match &mut self.transfer {
             Some(transfer) if !is_new => transfer.reach(length),
@@ -92,7 +92,7 @@ impl IncompleteRequest {
         self.reserving.is_none()
     }
 
-    /// Waits for capacity, at most for the reservation time.
+    /// Fails after the reservation time.
     pub(crate) async fn wait(&mut self) -> Result<(), Exceeded> {
         let Some(reserving) = &mut self.reserving else { return Ok(()) };
         let reserved = poll_fn(|cx| reserving.as_mut().poll(cx)).await;
@@ -106,12 +106,11 @@ impl IncompleteRequest {
         self.reserving = None;
     }
 
-    /// Takes the reservations of a large request that has arrived completely.
     pub(crate) fn take(&mut self) -> Vec<Reservation> {
         std::mem::take(&mut self.held)
     }
 
-    /// The deadline by which the client has to send the rest, if a part of a request is here and the server reads.
+    /// The client's deadline, if a part of a request is here and the server reads.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         self.transfer.as_mut()?.run(reads)
     }

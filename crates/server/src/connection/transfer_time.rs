@@ -1,5 +1,5 @@
-//! The time limit for a client to send a complete request, or to read its responses: a fixed part, and a part for the bytes
-//! at the least rate. The time does not run while the server itself does not read.
+//! The time limit for a client to send a request, or to read its responses: a fixed part, and a part for the bytes at the
+//! least rate. The time does not run while the server does not read.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -42,7 +42,7 @@ impl Transfer {
         self.reach(self.bytes + bytes);
     }
 
-    /// Returns the client's deadline if the server reads.
+    /// The client's deadline, if the server reads.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         if reads == self.stopped.is_some() {
             self.turn_at(Instant::now());
@@ -50,7 +50,6 @@ impl Transfer {
         reads.then_some(self.until)
     }
 
-    /// The server stops or resumes reading.
     fn turn_at(&mut self, now: Instant) {
         match self.stopped.take() {
             None => self.stopped = Some(now),
@@ -67,7 +66,7 @@ impl Transfer {
     }
 }
 
-/// A timer that is rarely reset, because transfers of a busy connection begin and end all the time.
+/// Rarely reset, because transfers of a busy connection begin and end all the time.
 #[derive(Default)]
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 

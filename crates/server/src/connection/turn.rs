@@ -1,5 +1,4 @@
-//! The time for which a connection starts requests before other connections run. A client may send thousands of requests at
-//! once; without turns they delay the other clients of the thread.
+//! The time for which a connection starts requests before other connections run.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,6 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether a turn that began at this time is over before the next request.
     pub(crate) fn is_over(&mut self, began: Instant) -> bool {
         self.requests += 1;
         self.has_ended = self.requests.is_multiple_of(REQUESTS_BETWEEN_LOOKS) && began.elapsed() >= TURN_TIME;

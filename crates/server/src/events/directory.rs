@@ -1,4 +1,4 @@
-//! The directory of the listeners of a server's clients.
+//! The listeners of a server's clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,7 +12,7 @@ use crate::events::push::EventTask;
 
 pub(crate) type OfConnection = BTreeMap<Bytes, ListenerRegistration>;
 
-/// The connection of each listener: clients with several connections remove a listener on any of them.
+/// Clients with several connections remove a listener on any of them.
 #[derive(Clone, Default)]
 pub(crate) struct ListenerDirectory(Arc<Mutex<BTreeMap<Bytes, Weak<Mutex<OfConnection>>>>>);
 
@@ -21,7 +21,7 @@ impl ListenerDirectory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of listeners, and of near caches among them, by the cache names that the clients sent.
+    /// Listeners, and near caches among them, by the cache names that the clients sent.
     pub(crate) fn count(&self) -> BTreeMap<Text, (usize, usize)> {
         // The lock of a connection is not taken while the lock of the directory is held: connections take them in the other
         // order.
@@ -39,7 +39,7 @@ impl ListenerDirectory {
         counts
     }
 
-    /// Removes a listener, whichever connection has added it. Returns whether it existed.
+    /// Whichever connection has added it. Returns whether it existed.
     pub(crate) fn remove(&self, cache: &Text, id: &Bytes) -> bool {
         let Some(listeners) = self.all().get(id).and_then(Weak::upgrade) else { return false };
         let is_removed = {
@@ -65,7 +65,6 @@ pub(crate) struct ListenerRegistration {
     /// With or without a bloom filter.
     pub(crate) is_near: bool,
     pub(crate) near: Option<Arc<Mutex<BloomFilter>>>,
-    /// The bytes of the filter.
     pub(crate) _bytes: Option<Reservation>,
     pub(crate) task: EventTask,
 }

@@ -18,25 +18,24 @@ use tokio::time::timeout;
 
 use crate::limits::{UNREAD_EVENT_TIMEOUT, UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX};
 
-/// A message for a connection's output that answers no request.
+/// An unsolicited message.
 pub(crate) enum Push {
-    /// Holds its bytes until it is written.
+    /// The event holds its bytes until it is written.
     Entry(event::Event, ListenerFlag, BytePermit),
     /// The sender signals that the event is written.
     Counter(event::CounterEvent, ListenerFlag, watch::Sender<()>),
-    /// A marker: all messages before it are written.
+    /// All messages before it are written.
     Written(oneshot::Sender<()>),
 }
 
-/// Reserved bytes of an event on its way.
 #[derive(Default)]
 pub(crate) struct BytePermit {
     _of_connection: Option<OwnedSemaphorePermit>,
-    /// The part that exceeds the connection's own bytes.
+    /// The part beyond the connection's own bytes.
     _reserved: Option<Reservation>,
 }
 
-/// Whether a listener's events are still wanted: none may follow the response to its removal.
+/// No event may follow the response to a listener's removal.
 #[derive(Clone)]
 pub(crate) struct ListenerFlag(Arc<AtomicBool>);
 
@@ -47,7 +46,7 @@ impl ListenerFlag {
 }
 
 impl Push {
-    /// Encodes it, if it is still wanted.
+    /// Encodes the message if it is still wanted.
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
             Self::Entry(event, flag, _) if flag.holds() => event.encode(output),
@@ -67,10 +66,10 @@ impl Push {
 #[derive(Clone)]
 pub(crate) struct EventSender {
     to: mpsc::Sender<Push>,
-    /// Bytes for keys and for the results of converters.
+    /// Bytes for keys, and for results of converters.
     bytes: Arc<Semaphore>,
     large: Budget,
-    /// Notified when events may be missing, or the connection has to be closed.
+    /// Events may be missing, or the connection has to be closed.
     close: Arc<Notify>,
 }
 
@@ -107,7 +106,7 @@ impl EventSender {
     }
 }
 
-/// The task that sends a listener's events. Dropping it ends them.
+/// Sends a listener's events until it is dropped.
 pub(crate) struct EventTask {
     pub(crate) flag: ListenerFlag,
     tasks: Vec<JoinHandle<()>>,
@@ -125,7 +124,6 @@ impl EventTask {
         Self { flag: ListenerFlag(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
     }
 
-    /// Whether it belongs to the same listener.
     pub(crate) fn is(&self, flag: &ListenerFlag) -> bool {
         Arc::ptr_eq(&self.flag.0, &flag.0)
     }
@@ -193,7 +191,6 @@ mod tests {
 
     use super::*;
 
-    /// An event whose converter result has this many bytes.
     fn event(bytes: usize) -> Push {
         let data = EventData::Custom(vec![7; bytes].into());
         let event = event::Event {

@@ -7,14 +7,12 @@ pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Only grows while the process runs. The format adds `_total` to the family's name.
+    /// The format adds `_total` to the family's name.
     Counter,
     Gauge,
-    /// Counts of observations up to each bound, cumulative.
     Histogram,
 }
 
-/// In their order.
 pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 pub(crate) struct Exposition {
@@ -25,7 +23,7 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
-    /// In the format that a client with this `Accept` field wants.
+    /// The `Accept` field determines the format.
     pub(crate) fn for_client(accept: &str) -> Self {
         let is_open_metrics = accept.contains("application/openmetrics-text");
         Self { text: String::new(), is_open_metrics, kind: Kind::Gauge, family: "" }
@@ -35,7 +33,7 @@ impl Exposition {
         if self.is_open_metrics { OPEN_METRICS } else { PROMETHEUS }
     }
 
-    /// Begins a family; the values that follow belong to it. Each family begins once.
+    /// The values that follow belong to the family. Each family begins once.
     pub(crate) fn family(&mut self, kind: Kind, name: &'static str, help: &str) -> &mut Self {
         (self.kind, self.family) = (kind, name);
         let kind = match kind {
@@ -61,8 +59,7 @@ impl Exposition {
         self.value_of(self.suffix(), labels, value)
     }
 
-    /// Takes the count within each bound (not cumulative), the count beyond the last bound, and the sum of all
-    /// observations.
+    /// The counts are not cumulative; one is for observations beyond the last bound.
     pub(crate) fn histogram<'a>(
         &mut self,
         label: (&'static str, &str),

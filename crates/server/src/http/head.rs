@@ -8,7 +8,6 @@ use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_HEADERS_MAX};
 pub(crate) enum Method {
     Get,
     Head,
-    /// No resource supports it.
     Other,
 }
 
@@ -16,14 +15,12 @@ pub(crate) enum Method {
 pub(crate) enum HeadError {
     #[error("malformed request: {0}")]
     Malformed(Error),
-    /// More than any client needs.
     #[error(
         "the request's head is larger than {CREDENTIALS_BYTES_MAX} bytes or has more than {HTTP_HEADERS_MAX} fields"
     )]
     TooLarge,
     #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
-    /// HTTP/1.1 requires the Host field.
     #[error("the request has no Host field")]
     NoHost,
     /// A proxy may parse the request differently than this server.
@@ -34,7 +31,7 @@ pub(crate) enum HeadError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) method: Method,
-    /// Without the query.
+    /// The path without the query.
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) accept: String,
@@ -83,8 +80,8 @@ impl Head {
     }
 }
 
-/// The reason why a proxy may parse the request differently (RFC 9112, sections 2.2, 3.2 and 6.3). Such a request may be an
-/// attempt at request smuggling.
+/// Why a proxy may parse the request differently (RFC 9112, sections 2.2, 3.2 and 6.3). Such a request may be an attempt at
+/// request smuggling.
 fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     let of = |name: &'static str| headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     let is_bare = |at: usize| head[at] == b'\n' && (at == 0 || head[at - 1] != b'\r');
@@ -110,7 +107,6 @@ fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     None
 }
 
-/// Without values that are not valid UTF-8.
 fn all<'a>(headers: &'a [Header<'_>], name: &'static str) -> impl Iterator<Item = &'a str> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     named.filter_map(|header| std::str::from_utf8(header.value).ok()).map(str::trim)

@@ -8,18 +8,17 @@ use serde_json::json;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 
-/// From best to worst.
+/// The order is from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Health {
     Healthy,
-    /// All entries are available, and move to new owners.
+    /// Entries move to new owners.
     Rebalancing,
-    /// The state is not known yet.
     Initializing,
-    /// Data are unavailable because too many owners are unreachable, or a defined cache could not be opened here; or writes
-    /// are refused because memory is short.
+    /// Too many owners are unreachable, a defined cache could not be opened here, or writes are refused because memory is
+    /// short.
     Degraded,
-    /// The cache could not be opened here. Only caches have this state; the server is degraded then.
+    /// Only caches have this state; the server is degraded then.
     Failed,
 }
 
@@ -72,8 +71,7 @@ fn is_memory_short(caches: &Caches) -> bool {
     manager.process_memory().is_some_and(ProcessMemory::is_short) || !manager.short_members().is_empty()
 }
 
-/// The used share of this server's memory, and whether writes are refused. Readable without authentication, so without
-/// sizes.
+/// Readable without authentication, so without sizes.
 pub(crate) fn memory_summary(caches: &Caches) -> Option<String> {
     let usage = caches.manager().process_memory()?.usage();
     let percent = usage.used as f64 / usage.limit.bytes as f64 * 100.0;
@@ -103,7 +101,7 @@ fn memory_detail(caches: &Caches) -> serde_json::Value {
     json!({"server": own, "short_members": short})
 }
 
-/// In Infinispan's JSON.
+/// The JSON is Infinispan's.
 pub(crate) fn detail(caches: &Caches) -> String {
     let manager = caches.manager();
     let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A port for monitoring that client connections cannot exhaust. It serves the health in HTTP without TLS.
+//! A port for monitoring that client connections cannot exhaust: health in HTTP without TLS.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,6 @@ use crate::transport::socket::Stream;
 pub(crate) struct HealthPort {
     listener: TcpListener,
     connections: JoinSet<()>,
-    /// In the order of their arrival.
     tasks: VecDeque<AbortHandle>,
 }
 

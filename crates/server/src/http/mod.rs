@@ -38,12 +38,12 @@ use crate::security::{Permission, Security};
 use crate::shutdown::{Stage, closing};
 use crate::transport::socket::{Incoming, Outgoing};
 
-/// Methods of HTTP are words in capitals; Hot Rod requests begin with 0xA0.
+/// Methods are words in capitals; Hot Rod requests begin with 0xA0.
 pub(crate) const fn begins_with(byte: u8) -> bool {
     byte.is_ascii_uppercase()
 }
 
-/// A parsed request as a text, and the length of its head; for fuzz targets.
+/// The text is for fuzz targets.
 pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     let Some((head, length)) = Head::read(bytes).map_err(|head_error| head_error.to_string())? else {
         return Ok(None);
@@ -94,7 +94,7 @@ fn readiness(health: Health, failed: usize) -> Reply {
     }
 }
 
-/// Bytes that are reserved for metrics or health in detail: without caches, and then for each cache.
+/// Bytes that are reserved for a long reply: without caches, and for each cache.
 const REPLY_BYTES: usize = 48 * 1024;
 const REPLY_BYTES_OF_CACHE: usize = 16 * 1024;
 
@@ -112,11 +112,9 @@ pub(crate) struct HttpConnection<'a> {
     pub(crate) caches: Option<&'a Caches>,
     pub(crate) security: &'a Security,
     pub(crate) peer: Option<SocketAddr>,
-    /// The name in the client's certificate.
     pub(crate) certificate: Option<Arc<str>>,
     pub(crate) from: Incoming<'a>,
     pub(crate) to: Outgoing<'a>,
-    /// Received bytes that are not parsed yet.
     pub(crate) input: BytesMut,
     pub(crate) is_authenticated: bool,
     /// The health port has no authentication.
@@ -158,8 +156,7 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// The response to the next request, the bytes that are reserved for it, and whether the connection closes after it.
-    /// `None` if no request comes.
+    /// `None` if no request comes. The flag says whether the connection closes after the response.
     async fn next_request(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<ResponseBytes>>, bool)>> {
         let head = loop {
             match Head::read(&self.input) {
@@ -290,7 +287,6 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// Discards the client's remaining input.
     async fn discard_input(&mut self) -> io::Result<()> {
         while self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await? {
             self.input.clear();
@@ -301,22 +297,19 @@ impl HttpConnection<'_> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resource {
-    /// The process responds. Nothing is checked.
+    /// Nothing is checked.
     Live,
     /// The server serves clients.
     Started,
     /// Clients can be served.
     Ready,
-    /// The health of the cluster in one word.
     Status,
-    /// The health with members and caches.
     Detail,
     Metrics,
 }
 
 impl Resource {
-    /// Paths are this server's, or Infinispan 16's, where all caches are in a container. Before 16 the container had a
-    /// name.
+    /// Paths of this server, or of Infinispan 16, where all caches are in a container. Before 16 the container had a name.
     fn at(path: &str) -> Option<Self> {
         let container = path.strip_prefix("/rest/v2/container");
         let in_container = container.or_else(|| {

@@ -1,4 +1,4 @@
-//! Resource use of this process from Linux' /proc, with the metric names of Prometheus' client libraries.
+//! Resource use of this process from Linux' /proc, with the names of Prometheus' client libraries.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,7 +33,6 @@ pub(crate) fn append(out: &mut Exposition) {
         .value(&[], started().as_secs_f64());
 }
 
-/// The first number after a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

@@ -51,7 +51,6 @@ impl Reply {
         Self { code, content_type, fields: Vec::new(), content: content.into() }
     }
 
-    /// A response with a line of text.
     pub(crate) fn text(code: Code, text: impl std::fmt::Display) -> Self {
         Self::new(code, TEXT, format!("{text}\n"))
     }
@@ -61,7 +60,7 @@ impl Reply {
         self
     }
 
-    /// Without the content for HEAD, and with `Connection: close` if the connection closes.
+    /// HEAD gets no content.
     pub(crate) fn into_bytes(self, with_content: bool, is_last: bool) -> Bytes {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n",

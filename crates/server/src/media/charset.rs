@@ -1,5 +1,5 @@
-//! The charsets that every Java runtime supports. As in Java, invalid bytes decode to the replacement character, and
-//! characters that the charset lacks encode as `?`.
+//! The charsets of every Java runtime. As in Java, invalid bytes decode to the replacement character, and characters that
+//! the charset lacks encode as `?`.
 
 use std::borrow::Cow;
 
@@ -75,7 +75,6 @@ impl Charset {
         }
     }
 
-    /// Returns the bytes unchanged if the charsets are the same.
     pub(crate) fn recode(self, bytes: Bytes, to: Self) -> Bytes {
         if self == to { bytes } else { to.encode(&self.decode(&bytes)) }
     }

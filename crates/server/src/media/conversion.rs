@@ -14,7 +14,6 @@ use crate::limits::COMPUTE_INLINE_BYTES_MAX;
 use crate::reply::Answer;
 use crate::reply::key_error::{DisplayKey, describe_key};
 
-/// The bytes that a request has to convert.
 fn request_len(body: &RequestBody) -> usize {
     match body {
         RequestBody::Map(
@@ -35,7 +34,6 @@ fn request_len(body: &RequestBody) -> usize {
     }
 }
 
-/// The bytes that a response has to convert.
 fn answer_len(answer: &Answer) -> usize {
     let of_previous = |previous: &Option<Previous>| previous.as_ref().map_or(0, |one| one.value.len());
     match &answer.body {
@@ -119,7 +117,7 @@ impl Conversion {
         out_of_cache(&self.value, value, &self.types)
     }
 
-    /// Another thread converts a large value. The same is true of the other functions with this suffix.
+    /// Another thread converts a large value.
     pub(crate) async fn value_out_offloaded(&self, value: Bytes) -> Result<Bytes> {
         if self.value.is_none() || value.len() <= COMPUTE_INLINE_BYTES_MAX {
             return self.value_out(value);

@@ -31,7 +31,6 @@ use crate::limits::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
 
 const MALFORMED: &str = "it is not a protobuf message";
 
-/// Fails with the reason why the entity cannot be converted.
 pub(crate) fn to_json(mut wrapped: &[u8], types: &Types) -> Result<String, String> {
     if wrapped.len() > ENTITY_BYTES_MAX {
         return Err(format!("an entity of more than {ENTITY_BYTES_MAX} bytes cannot be converted to JSON"));
@@ -179,7 +178,7 @@ fn write_map_json(
     Ok(())
 }
 
-/// The default of a key or value that a map's entry does not have.
+/// For a map's entry without a key or value.
 fn default_of(kind: &Kind) -> Raw<'static> {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Raw::Eight(0),
@@ -235,7 +234,7 @@ fn json_number(java: String) -> String {
     if java.ends_with(|last: char| last.is_ascii_digit()) { java } else { format!("\"{java}\"") }
 }
 
-/// The name, or the number if the schema has no name for it.
+/// Or the number, if the schema has no name for it.
 fn write_enum_json(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
     let _ = match descriptor.get_value(number) {
         Some(value) => write!(out, "{}", json_string(value.name())),
@@ -243,7 +242,6 @@ fn write_enum_json(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
     };
 }
 
-/// Fails with the reason why the JSON cannot be converted.
 pub(crate) fn from_json(object: &Map<String, Value>, name: &str, types: &Types) -> Result<Bytes, String> {
     let mut out = BytesMut::new();
     match types.id_of(name) {

@@ -16,11 +16,8 @@ use crate::reply::{Answer, Refusal};
 pub(crate) enum Format {
     /// `application/octet-stream`: UTF-8 where it is converted to text.
     Octets,
-    /// `text/plain`.
     Text(Charset),
-    /// `application/json`.
     Json(Charset),
-    /// `application/x-protostream`.
     Protostream,
     /// A media type without conversions.
     Other(Box<str>),
@@ -50,7 +47,6 @@ impl Format {
 
     pub(crate) const JSON: Self = Self::Json(Charset::Utf8);
 
-    /// The formats that can be converted to each other.
     pub(crate) const ALL: [Self; 8] = [
         Self::Octets,
         Self::Text(Charset::Utf8),
@@ -62,7 +58,7 @@ impl Format {
         Self::Protostream,
     ];
 
-    /// `None` for media types that leave bytes unconverted.
+    /// `None` leaves bytes unconverted.
     pub(crate) fn from_media_type(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
         let (id, params) = match media_type {
             MediaType::Unspecified => return Ok(None),
@@ -97,7 +93,6 @@ impl Format {
         }
     }
 
-    /// Checks that this format can be converted to another.
     pub(crate) fn check(&self, to: &Self) -> Result<(), ConversionError> {
         let is_other = matches!(self, Self::Other(_)) || matches!(to, Self::Other(_));
         if is_other && self != to {
@@ -109,7 +104,7 @@ impl Format {
         Ok(())
     }
 
-    /// Whether a value may be an entity, which is converted by its schema.
+    /// Entities are converted by their schemas.
     pub(crate) const fn needs_types(&self, to: &Self) -> bool {
         matches!((self, to), (Self::Protostream, Self::Json(_)) | (Self::Json(_), Self::Protostream))
     }
@@ -149,7 +144,6 @@ impl Format {
     }
 }
 
-/// Wraps the value of a JSON text.
 fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     if text.is_empty() {
         return Ok(Bytes::new());
@@ -167,8 +161,7 @@ fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// Unwraps a number, text, byte array or entity. A client that asks for bytes gets the content of a byte array, and other
-/// values still wrapped.
+/// A client that asks for bytes gets the content of a byte array, and other values still wrapped.
 fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     const UNKNOWN: &str = "it is not a number or a text";
     // An empty array is a wrapped null.
@@ -192,7 +185,7 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// The charset of, for example, `text/plain; charset=UTF-8`.
+/// The parameter of, for example, `text/plain; charset=UTF-8`.
 fn charset_in(media_type: &MediaType) -> Option<&str> {
     let MediaType::Named { name, .. } = media_type else { return None };
     name.as_str().split(';').skip(1).find_map(|param| {

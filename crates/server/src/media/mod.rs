@@ -22,7 +22,6 @@ struct StoredType {
     format: Format,
 }
 
-/// The media types of stored keys and values, if the definition has them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Encoding {
     key: Option<StoredType>,
@@ -44,7 +43,6 @@ fn stored_type(media_type: &MediaType) -> Result<Option<StoredType>, ConversionE
     Ok(format.map(|format| StoredType { media_type, format }))
 }
 
-/// Whether the formats have to be compared.
 fn may_differ(stored: Option<&StoredType>, client: &MediaType) -> bool {
     stored.is_some_and(|stored| stored.media_type != *client)
 }
@@ -68,12 +66,10 @@ impl Encoding {
         Self { key: Some(text.clone()), value: Some(text), old_clients: Some(Format::Protostream) }
     }
 
-    /// Whether queries can read the values.
     pub(crate) fn is_queried(&self) -> bool {
         self.value.as_ref().is_none_or(|stored| stored.format == Format::Protostream)
     }
 
-    /// The types that clients are sent.
     pub(crate) fn client_media_types(&self) -> (MediaType, MediaType) {
         let media_type = |stored: &Option<StoredType>| match stored {
             None => MediaType::Unspecified,
@@ -84,7 +80,7 @@ impl Encoding {
         (media_type(&self.key), media_type(&self.value))
     }
 
-    /// The types of the definition: of keys, and of values.
+    /// The type of keys, and the type of values.
     pub(crate) fn media_types(&self) -> [Option<&MediaType>; 2] {
         [&self.key, &self.value].map(|stored| stored.as_ref().map(|stored| &stored.media_type))
     }

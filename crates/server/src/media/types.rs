@@ -1,11 +1,11 @@
-//! The types of schemas, by which entities are converted to JSON and back.
+//! The types of schemas, for conversions of entities.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use protox::prost_reflect::{DescriptorPool, EnumDescriptor, MessageDescriptor};
 
-/// Messages and enums by their names, and the numbers (TypeIds) that stand for them in wrapped entities.
+/// Types by names, and by the numbers (TypeIds) that stand for them in wrapped entities.
 #[derive(Default)]
 pub(crate) struct Types {
     pool: DescriptorPool,

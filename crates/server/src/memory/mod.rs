@@ -1,6 +1,6 @@
-//! The bytes that all clients of a server together make it hold. Each kind has a budget within one total, which can be part
-//! of a budget of the process ([`crate::ServerBuilder::memory`]). A limit per connection or request does not bound memory,
-//! because clients choose how many of them there are.
+//! The bytes that all clients of a server make it hold: a budget for each kind, within one total
+//! ([`crate::ServerBuilder::memory`]). A limit per connection or request does not bound memory, because clients choose how
+//! many of them there are.
 
 pub(crate) mod remote_values;
 pub(crate) mod responses;
@@ -15,12 +15,11 @@ use crate::limits::{
     CLIENTS_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, TRANSFER_TIME_MIN,
 };
 
-/// A response takes its bytes from the budget of its size class, so that large responses leave capacity for small ones. A
-/// response that turns out to be larger waits for capacity in the next class, and meanwhile holds at most the bytes of the
-/// smaller one. No response of the largest class waits for another one: they cannot wait for each other in a circle.
+/// Responses of each size class have their own budget, so that large ones leave capacity for small ones. A response that
+/// turns out to be larger waits for capacity in the next class, while it holds at most the bytes of the smaller one. No
+/// response of the largest class waits for another one: they cannot wait for each other in a circle.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseSize {
-    /// Bytes of such a response.
     pub(crate) bytes: u64,
     pub(crate) budget: Budget,
 }
@@ -32,7 +31,7 @@ impl ResponseSize {
     }
 }
 
-/// With how many sixths of the bytes of all responses each class has.
+/// Each class has this many sixths of the bytes of all responses.
 const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
     ("responses_to_64_kib", 64 * 1024, 1),
     ("responses_to_1_mib", 1024 * 1024, 1),
@@ -42,7 +41,7 @@ const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
 
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
-    /// The budget that the clients' budget is part of.
+    /// The parent of the clients' budget.
     pub(crate) process: Option<Budget>,
     /// The parent of all budgets that follow.
     pub(crate) clients: Budget,
@@ -52,7 +51,7 @@ pub(crate) struct Memory {
     pub(crate) large_requests: Budget,
     pub(crate) responses: Budget,
     pub(crate) response_sizes: [ResponseSize; 4],
-    /// Entries of bulk reads, queries and iterations that other members may have sent before they are part of a response.
+    /// Entries from other members that are not in a response yet.
     pub(crate) in_transit: Budget,
     /// The same for GET_ALL, which does not wait for requests that iterate.
     pub(crate) get_all: Budget,
@@ -60,14 +59,13 @@ pub(crate) struct Memory {
     pub(crate) iterations: Budget,
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
-    /// Connections whose client is not authenticated.
+    /// Connections without an authenticated client.
     pub(crate) handshakes: Budget,
     /// Values that clients read in pieces. They are kept even if the cache has another value by then.
     pub(crate) read_streams: Budget,
     pub(crate) filters: Budget,
-    /// Events that exceed the bytes of their connection.
+    /// Events beyond the bytes of their connection.
     pub(crate) events: Budget,
-    /// Definitions while they are read.
     pub(crate) definitions: Budget,
     pub(crate) reserve_time: Duration,
     pub(crate) transfer_time: Duration,
@@ -79,7 +77,7 @@ impl Default for Memory {
     }
 }
 
-/// Three quarters: a kind of bytes that uses all of its budget leaves capacity for the others.
+/// A kind of bytes that uses all of its budget leaves capacity for the others.
 const fn most_of(bytes: u64) -> u64 {
     bytes / 4 * 3
 }
@@ -139,7 +137,7 @@ impl Memory {
     }
 }
 
-/// Fails after this time, and names the exceeded limit.
+/// After this time the error names the exceeded limit.
 pub(crate) async fn reserve(budget: &Budget, bytes: u64, time: Duration) -> Result<Reservation, Exceeded> {
     match timeout(time, budget.reserve(bytes)).await {
         Ok(reserved) => reserved,

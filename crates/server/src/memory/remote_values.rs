@@ -1,6 +1,5 @@
 //! Capacity for large values of other servers. For a request for one key, the bytes of such a value are reserved before it
-//! is transferred: the other server first sends its size. Smaller values are bounded by the limits of a connection's
-//! requests and unread bytes.
+//! is transferred: the other server first sends its size. Other limits of a connection bound smaller values.
 
 use consort_cache::{CacheError, CacheOptions, OperationError, RawCache};
 
@@ -9,10 +8,8 @@ use crate::memory::responses::Responses;
 use crate::reply::Refusal;
 use crate::reply::ResponseBytes;
 
-/// Chooses the handle for a read until there is capacity for the key's value.
 pub(crate) struct ValueReservation<'c> {
     cache: &'c RawCache,
-    /// The handle with capacity for the value.
     reserved: Option<RawCache>,
     held: Option<Box<ResponseBytes>>,
     /// Bytes of the response besides the value.
@@ -43,17 +40,15 @@ impl<'c> ValueReservation<'c> {
         Self { cache, reserved: None, held: None, overhead: 0 }
     }
 
-    /// The most bytes that the response has besides a large value.
     pub(crate) fn with_overhead(self, overhead: usize) -> Self {
         Self { overhead, ..self }
     }
 
-    /// The handle with capacity for the value, as far as its size is known.
     pub(crate) fn cache(&self) -> &RawCache {
         self.reserved.as_ref().unwrap_or(self.cache)
     }
 
-    /// If an operation failed for lack of capacity, waits for more. Then the operation is to be repeated.
+    /// After this the operation is to be repeated.
     pub(crate) async fn grow(&mut self, responses: &Responses, error: CacheError) -> Result<(), Refusal> {
         let Some(bytes) = size_of_large(&error) else { return Err(error.into()) };
         // Doubling ends the repetition also where others write larger and larger values meanwhile.

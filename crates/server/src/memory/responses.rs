@@ -1,8 +1,7 @@
-//! Capacity for responses with many entries, while they are assembled and until clients have read them.
+//! Capacity for responses with many entries, until clients have read them.
 //!
-//! The size of such a response is known only at its end. So it first reserves the most that its size class may need. It
-//! waits for a place among its connection's responses, whose number is limited, then for the server's budget
-//! ([`crate::memory`]).
+//! The size of such a response is known only at its end. So it first reserves the most that its size class may need: a
+//! place among its connection's responses, then bytes of the server's budget ([`crate::memory`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +31,7 @@ pub(crate) struct Responses {
 pub(crate) struct ResponseReservation {
     of: Responses,
     size: usize,
-    /// The largest size class that it may have.
     size_max: usize,
-    /// The bytes that it has.
     bytes: u64,
     held: ResponseBytes,
 }
@@ -70,7 +67,7 @@ impl Responses {
         self.begin_within(self.sizes.len() - 1).await
     }
 
-    /// A response of at most 8 MiB: [`ResponseReservation::try_add`] says where it ends.
+    /// Begins a response of at most 8 MiB: [`ResponseReservation::try_add`] says where it ends.
     pub(crate) async fn begin_batch(&self) -> Result<ResponseReservation, Refusal> {
         self.begin_within(self.sizes.len() - 2).await
     }
@@ -83,7 +80,7 @@ impl Responses {
         Ok(ResponseReservation { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
-    /// Reserves bytes for entries that owners may send before they are part of a response. A request with this reservation
+    /// Reserves bytes for entries that owners send before they are part of a response. A request with this reservation
     /// waits for other members but for no client. If it needs more capacity, it returns the reservation, waits, and
     /// iterates again.
     pub(crate) async fn begin_iteration(&self) -> Result<Reservation, Refusal> {
@@ -91,7 +88,7 @@ impl Responses {
         Ok(reserve(&self.in_transit, bytes, self.reserve_time).await?)
     }
 
-    /// Reserves the bytes that an iteration may hold until its client's next request, before it reads anything.
+    /// Reserves the bytes that an iteration may hold between two requests, before it reads anything.
     pub(crate) async fn hold_iteration(&self, held: &mut Option<Reservation>) -> Result<(), Refusal> {
         let bytes = self.iteration_share((LANES_MAX * FETCH_BYTES) as u64);
         let has = held.as_ref().map_or(0, Reservation::bytes);
@@ -106,18 +103,16 @@ impl Responses {
         Ok(())
     }
 
-    /// At most half of the limit: an iteration over large entries continues in a small process, too, and beside two of them
-    /// others wait.
+    /// At most half of the limit, so that an iteration over large entries continues in a small process, too.
     pub(crate) fn iteration_share(&self, bytes: u64) -> u64 {
         bytes.min(self.iterations.limit() / 2)
     }
 
-    /// Bytes that members may send for one GET_ALL before they are reserved for its response.
+    /// Bytes of one GET_ALL that are not reserved for its response yet.
     pub(crate) fn get_all_bytes(&self) -> usize {
         GET_ALL_UNRESERVED_MAX.min(self.get_all.limit() as usize / 2)
     }
 
-    /// Reserves this many of [`Responses::get_all_bytes`].
     pub(crate) async fn begin_get_all(&self, bytes: usize) -> Result<Reservation, Refusal> {
         Ok(reserve(&self.get_all, bytes as u64, self.reserve_time).await?)
     }
@@ -130,7 +125,6 @@ impl Responses {
 }
 
 impl ResponseReservation {
-    /// The next size class with capacity for this many bytes, and its reservation.
     fn next(&self, bytes: u64) -> Option<(usize, u64)> {
         let sizes = (self.size + 1..=self.size_max).map(|size| (size, self.of.sizes[size].reserved()));
         sizes.into_iter().find(|(_, reserved)| *reserved >= bytes)
@@ -165,7 +159,7 @@ impl ResponseReservation {
         Ok(())
     }
 
-    /// Adds bytes if there is capacity at once. Returns whether it has.
+    /// Returns false without capacity.
     pub(crate) fn try_take(&mut self, more: usize) -> bool {
         let bytes = self.bytes + more as u64;
         if bytes > self.held.bytes.bytes() && !self.grows_to(bytes) {
@@ -186,7 +180,7 @@ impl ResponseReservation {
         true
     }
 
-    /// Raises the total to this many bytes. Without capacity at once it adds none, and returns the number of missing bytes.
+    /// The number of missing bytes if there is no capacity; then it adds none.
     pub(crate) fn missing_room(&mut self, bytes: usize) -> Option<usize> {
         let more = self.missing(bytes);
         (!self.try_take(more)).then_some(more)
@@ -196,17 +190,17 @@ impl ResponseReservation {
         (bytes as u64).saturating_sub(self.bytes) as usize
     }
 
-    /// Drops the entries, which are read again from the first one.
+    /// The entries are read again from the first one.
     pub(crate) fn restart(&mut self) {
         self.bytes = 0;
     }
 
-    /// Raises the total to this many bytes. Waits for capacity.
+    /// Raises the total. Waits for capacity.
     pub(crate) async fn reach(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.add(self.missing(bytes)).await
     }
 
-    /// Adds bytes that are already taken. Without capacity for others, returns false: the response has to end.
+    /// Adds bytes that are already taken. False if the response has to end.
     pub(crate) fn try_add(&mut self, more: usize) -> bool {
         let has_room = self.try_take(more);
         if !has_room {
@@ -311,7 +305,6 @@ mod tests {
         assert!(memory.responses.usage().peak <= memory.responses.limit());
     }
 
-    /// Also an iteration that held nothing between two batches: it may soon hold as much as any other.
     #[tokio::test]
     async fn iteration_reserves_bytes_before_it_reads_or_is_refused() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };

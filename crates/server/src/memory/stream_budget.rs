@@ -9,11 +9,9 @@ use consort_memory::Budget;
 use crate::limits::FULL_CAPACITY_VALUES_MAX;
 use crate::memory::Memory;
 
-/// The budget of values that clients write.
 #[derive(Clone)]
 pub(crate) struct StreamBudget {
     pub(crate) bytes: Budget,
-    /// Values that clients read from streams.
     pub(crate) read: Budget,
     pub(crate) reserve_time: Duration,
     /// Values with capacity for the largest one.
@@ -26,7 +24,7 @@ impl StreamBudget {
         Self { bytes, read, reserve_time: memory.reserve_time, rooms: Arc::default() }
     }
 
-    /// Takes a place for a value with capacity for the largest one. Returns whether one was free.
+    /// False if there is none.
     pub(crate) fn take_room(&self) -> bool {
         let within = |rooms: usize| (rooms < FULL_CAPACITY_VALUES_MAX).then_some(rooms + 1);
         self.rooms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()

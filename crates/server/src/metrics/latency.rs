@@ -1,8 +1,8 @@
 //! A histogram of the duration of clients' requests.
 //!
 //! Reading the clock costs as much as a good part of a request. So a connection reads it when it starts the requests of one
-//! read, and when all of them are answered. Each of these requests counts with the time between. A request that waits for
-//! other members has a time of its own, from the same beginning. The time in the system's buffers is unknown to the server.
+//! read, and when all of them are answered. A request that waits for other members has a time of its own, from the same
+//! beginning. The time in the system's buffers is unknown.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(crate) enum Class {
     Read,
     /// May write one key.
     Write,
-    /// Many keys, iterations, streams, listeners, counters, administration.
+    /// All others.
     Other,
 }
 
@@ -49,8 +49,8 @@ impl Class {
     }
 }
 
-/// Upper bounds in microseconds, and as the metrics print them in seconds: from a read in memory to the timeouts of
-/// clients. One more bucket is for longer requests.
+/// The upper bounds of the buckets, in microseconds and as the metrics print them in seconds. One more bucket is for longer
+/// requests.
 pub(crate) const BOUNDS: [(u64, &str); 12] = [
     (10, "0.00001"),
     (25, "0.000025"),
@@ -89,7 +89,6 @@ pub(crate) struct Histogram {
 }
 
 impl Times {
-    /// Adds this many requests of a class with this duration.
     pub(crate) fn add(&self, class: Class, count: u32, time: Duration) {
         let of = &self.0[class as usize];
         of.buckets[bucket(time)].add(count as usize);
@@ -113,12 +112,10 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Begins an empty batch now.
     pub(crate) fn begin() -> Self {
         Self { began: Instant::now(), answered: [0; CLASSES] }
     }
 
-    /// When all of its requests began.
     pub(crate) const fn began(&self) -> Instant {
         self.began
     }

@@ -1,7 +1,5 @@
-//! The counts of all connections of a server together.
-//!
-//! Connections count into one of several shards, each with cache lines of its own, so that threads that serve different
-//! clients seldom write the same line. A read adds the shards up.
+//! The counts of all connections of a server. They are in several shards, each with cache lines of its own, so that threads
+//! seldom write the same line.
 
 use std::sync::Arc;
 
@@ -50,7 +48,7 @@ pub(crate) struct Telemetry {
     pub(crate) turned_away: Count,
     pub(crate) rejections: Count,
     pub(crate) http_requests: Count,
-    /// Of requests that name no client cache that is open here.
+    /// Errors of requests that name no client cache that is open here.
     pub(crate) errors_without_cache: Errors,
 }
 
@@ -88,7 +86,6 @@ impl Telemetry {
         begun - ended
     }
 
-    /// Open connections.
     pub(crate) fn connections(&self) -> i64 {
         // In this order, so that no connection counts as ended before it counts as accepted.
         let ended = self.ended.get();
@@ -100,17 +97,15 @@ const fn place(opcode: Opcode) -> usize {
     opcode.request() as usize
 }
 
-/// The shard of a connection. Dropping it counts the connection's end.
+/// Dropping it counts the connection's end.
 pub(crate) struct Tally {
     telemetry: Arc<Telemetry>,
     shard: usize,
-    /// Requests that have begun to wait, and those that have ended.
     waits_begun: Count,
     waits_ended: Count,
 }
 
 impl Tally {
-    /// The shard of the next accepted connection.
     pub(crate) fn of_next(telemetry: &Arc<Telemetry>) -> Self {
         let shard = telemetry.accepted.get().unsigned_abs() as usize % SHARDS;
         telemetry.accepted.one();

@@ -17,8 +17,7 @@ use crate::reply::{Answer, Refusal};
 /// Makes one degraded cache available, or all. Infinispan has this in HTTP only.
 const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
 
-/// Reports the losses that this would have. It is a task of its own, because a server that does not know such a parameter
-/// would make the caches available.
+/// A task of its own, because a server that does not know such a parameter would make the caches available.
 const LOSSES: &str = "@@cache@losses";
 
 struct Params(Vec<(Text, Bytes)>);
@@ -139,7 +138,7 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfExists) -> Res
     Ok(String::new())
 }
 
-/// A long definition needs time and memory, so that this waits for capacity.
+/// Waits for capacity for a long definition.
 async fn read(caches: &Caches, name: &str, text: String) -> Result<Definition, AdminError> {
     if text.len() <= DEFINITION_INLINE_MAX {
         return Ok(definition::from_text(name, &text)?);
@@ -157,7 +156,6 @@ fn no_flag(flag: &str) -> AdminError {
     DefinitionError::Unsupported(format!("flag {flag}")).into()
 }
 
-/// The alias may be new.
 async fn assign(caches: &Caches, params: &Params) -> Result<String, AdminError> {
     match params.flags().trim() {
         "" => {}

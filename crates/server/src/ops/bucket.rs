@@ -1,20 +1,19 @@
-//! The stored form of a multimap's values: all values of a key are one value of the cache, under the key itself.
+//! The stored form of a multimap's values, which are one value of the cache under their key.
 //!
 //! The encoding is specific to this project: four bytes `f5 4d 4d 01`, of which the last is the encoding's version, and
-//! with which no text in UTF-8 begins; the number of values in four bytes; then for each value its length in four bytes,
-//! and the value. Numbers are big-endian. Values are in the order of their insertion.
+//! with which no text in UTF-8 begins; the number of values in four bytes; then for each value, in the order of insertion,
+//! its length in four bytes, and its bytes. Numbers are big-endian.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 const MARK: [u8; 4] = [0xf5, b'M', b'M', 1];
 
-/// The mark and the count.
 const HEAD: usize = 8;
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Bucket(Vec<Bytes>);
 
-/// The number of values; `None` if the bytes are no bucket.
+/// `None` if the bytes are no bucket.
 pub(crate) fn count(bytes: &[u8]) -> Option<u32> {
     bytes.strip_prefix(&MARK)?.try_get_u32().ok()
 }
@@ -47,7 +46,6 @@ impl Bucket {
         bytes.freeze()
     }
 
-    /// With the lengths of the values.
     pub(crate) fn bytes(&self) -> usize {
         self.0.iter().map(|value| 4 + value.len()).sum()
     }
@@ -78,8 +76,7 @@ impl Bucket {
         is_new
     }
 
-    /// Removes this value, with all its duplicates if these are allowed, as Infinispan does. Returns whether it was
-    /// present.
+    /// With all duplicates if these are allowed, as in Infinispan. Returns whether it was present.
     pub(crate) fn remove(&mut self, value: &[u8], allows_duplicates: bool) -> bool {
         let before = self.0.len();
         if allows_duplicates {

@@ -13,7 +13,7 @@ use crate::memory::responses::{ResponseReservation, Responses};
 use crate::ops::map::{kept, lifetime};
 use crate::reply::{Answer, Refusal};
 
-/// An error about many keys names the key.
+/// An error names the key.
 pub(crate) async fn answer(
     responses: &Responses,
     served: &ServedCache,
@@ -78,10 +78,9 @@ pub(crate) async fn answer(
     Ok(Answer::success(ResponseBody::Bulk(response)).holding(reservation.finish()))
 }
 
-/// Lengths and marks in a response.
 const AROUND_ENTRY: usize = 8;
 
-/// The least and the greatest number of keys that are read at once.
+/// The least and the greatest number.
 const KEYS_AT_ONCE: (usize, usize) = (16, 4_096);
 
 async fn entry_for_client(
@@ -102,11 +101,11 @@ fn keys_at_once(cache: &RawCache) -> usize {
     at_once.clamp(KEYS_AT_ONCE.0, KEYS_AT_ONCE.1)
 }
 
-/// Keys with values of [`UNRESERVED_BYTES_MAX`] that a request may have here without a reservation.
+/// Values of [`UNRESERVED_BYTES_MAX`] may be here without a reservation.
 const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as usize;
 
-/// If the budget has no capacity for the next entry, the request drops the iteration and its entries, waits for capacity,
-/// and iterates again: a request that waits holds no entries.
+/// Without capacity for the next entry, the request drops the iteration and its entries, waits, and iterates again: a
+/// request that waits holds no entries.
 async fn list<T>(
     responses: &Responses,
     conversion: Option<&Conversion>,
@@ -149,7 +148,7 @@ async fn list<T>(
     }
 }
 
-/// The value of a key. The bytes of a large value of another server are reserved before that server sends it.
+/// Bytes of a large value are reserved before its server sends it.
 async fn value_alone(
     cache: &RawCache,
     reservation: &mut ResponseReservation,
@@ -185,8 +184,8 @@ async fn values_together(
     }
 }
 
-/// Each key once, because clients count the entries of a response. Small values of other servers are read together. The
-/// server reads larger values one after the other, and reserves the bytes of each before the other server sends it.
+/// Each key once, because clients count the entries of a response. Small values of other servers are read together. Larger
+/// ones are read one after the other, each after a reservation.
 async fn get_all(
     responses: &Responses,
     served: &ServedCache,

@@ -6,7 +6,6 @@ use consort_hotrod::{CacheTopology, Text};
 
 use crate::catalog::served_cache::ServedCache;
 
-/// As of the arrival of a request for the cache.
 pub(crate) struct CachedLookup {
     pub(crate) name: Text,
     pub(crate) served: Arc<ServedCache>,

@@ -1,4 +1,4 @@
-//! The converters that clients can name in listeners (facts section 2.7). Converters of an application cannot run here.
+//! Converters of listeners (facts section 2.7). Converters of an application cannot run here.
 
 use bytes::Bytes;
 use consort_cache::EntryEvent;
@@ -10,7 +10,6 @@ use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_NAME, put_bytes, put_tag};
 
 use crate::media::Format;
 
-/// Adds the previous value to an event.
 pub(crate) const WITH_PREVIOUS: &str = "key-value-with-previous-converter-factory";
 
 /// The event's type in Java's clients.
@@ -34,7 +33,6 @@ enum Form {
     Previous(ObjectFormat),
 }
 
-/// The formats in which several values can be one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ObjectFormat {
     Message,
@@ -42,7 +40,6 @@ enum ObjectFormat {
     Text,
 }
 
-/// There is no such converter, or not for this client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ConverterError {
     #[error("unknown converter '{name}'; this server has {KEY_VALUE_VERSION} and {WITH_PREVIOUS}")]
@@ -77,7 +74,7 @@ impl Converter {
         matches!(self.form, Form::Version { with_removed: true } | Form::Previous(_))
     }
 
-    /// There is no value if the key has none after the change, or if it was overwritten before the event was sent.
+    /// The data has no value if the key has none, or if the value was overwritten before the event was sent.
     pub(crate) fn convert(self, event: &EntryEvent<Bytes, Bytes>) -> EventData {
         let bytes = match self.form {
             Form::Version { with_removed } => with_version(event, with_removed),
@@ -110,7 +107,7 @@ fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: ObjectFormat) -> Byt
     }
 }
 
-/// Each part is a message of its own; a missing part has no field.
+/// A missing part has no field.
 fn message(parts: [Option<&Bytes>; 3]) -> Bytes {
     let mut message = Vec::new();
     for (field, part) in (1..).zip(parts) {

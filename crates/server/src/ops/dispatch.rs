@@ -90,8 +90,8 @@ const OPCODES: &[Opcode] = &[
     Opcode::FetchTxRecovery,
 ];
 
-/// Answers a read of a local entry in a cache without conversion, or a write that involves no other member. Most requests
-/// are of this kind. Returns `None` for all others, which [`answer`] answers.
+/// Answers most requests: reads of local entries without conversion, and writes that involve no other member. `None` for
+/// others, which [`answer`] answers.
 pub(crate) fn try_dispatch_local(
     session: &Session,
     recent: &CachedLookup,
@@ -189,7 +189,7 @@ async fn answer_body(
     (answer, topology)
 }
 
-/// Converts a request's data to the cache's format. Returns the conversion, too, for the response.
+/// The conversion is returned for the response.
 async fn convert(
     caches: &Caches,
     conversion: Box<Conversion>,
@@ -353,7 +353,7 @@ async fn served(
     }
 }
 
-/// The request has keys or values that may need conversion.
+/// Data that may need conversion.
 const fn has_data(body: &RequestBody) -> bool {
     matches!(
         body,
@@ -366,8 +366,7 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
-/// The request reads a whole cache in one go. Iterations do not: each of their requests reads one batch. CLEAR does not: it
-/// reads no entry.
+/// Iterations do not: each of their requests reads one batch. CLEAR does not: it reads no entry.
 const fn is_scan(body: &RequestBody) -> bool {
     match body {
         RequestBody::Bulk(request) => {

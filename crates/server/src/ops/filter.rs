@@ -1,5 +1,5 @@
-//! The filters that clients can name in iterations and listeners, and the transform by which owners apply them. Filters of
-//! an application cannot run here.
+//! Filters of iterations and listeners, and the transform by which owners apply them. Filters of an application cannot run
+//! here.
 
 use bytes::{Buf, BufMut, Bytes};
 use consort_cache::{CacheBuilder, EntryEvent, EntryStream, EventKind, Stored};
@@ -19,7 +19,7 @@ pub(crate) const CONTINUOUS_QUERY: &str = "continuous-query-filter-converter-fac
 /// The factory of iterations with a query.
 pub(crate) const ITERATION_QUERY: &str = "iteration-filter-converter-factory";
 
-/// By this transform owners filter entries and add metadata to their values.
+/// The transform filters entries and adds metadata to their values.
 const TRANSFORM: &str = "hot-rod";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,12 +53,13 @@ impl Filter {
         }
     }
 
-    /// Whether it needs values, including previous ones.
+    /// Previous values are included.
     pub(crate) const fn needs_values(&self) -> bool {
         matches!(self, Self::ValuePrefix(_))
     }
 
-    /// The filter passes the entry before or after the change. If the previous value is unknown, it may have passed.
+    /// Whether the filter passes the entry before or after the change. If the previous value is unknown, it may have
+    /// passed.
     pub(crate) fn passes_change(&self, event: &EntryEvent<Bytes, Bytes>) -> bool {
         use EventKind::{Created, Existing, Expired, Removed};
         let Self::ValuePrefix(prefix) = self else { return self.passes(&event.key, &[]) };
@@ -77,7 +78,7 @@ impl Filter {
     }
 }
 
-/// Java's clients wrap texts and bytes, with their length before them (facts section 6.1); then the wrapped bytes count.
+/// Java's clients wrap texts and bytes (facts section 6.1); then the wrapped bytes count.
 fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     match (wrapped(bytes), wrapped(prefix)) {
         (Some((kind, bytes)), Some((other, prefix))) if kind == other => bytes.starts_with(prefix),
@@ -85,7 +86,7 @@ fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     }
 }
 
-/// The kind and the content of a wrapped text or of wrapped bytes, if nothing follows them.
+/// The kind and the content, if nothing follows.
 fn wrapped(bytes: &[u8]) -> Option<(u8, &[u8])> {
     const TEXT: u8 = 0x4a;
     const BYTES: u8 = 0x52;
@@ -108,7 +109,6 @@ fn wrapped(bytes: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// The entries and their parts that a client requests.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct EntrySelection {
     pub(crate) filter: Option<Filter>,
@@ -122,7 +122,6 @@ const BY_KEY: u8 = 4;
 const BY_VALUE: u8 = 8;
 
 impl EntrySelection {
-    /// From an iteration's factory.
     pub(crate) fn of(factory: Option<&Factory>, with_metadata: bool) -> Result<Self, FactoryError> {
         let without_values = factory.is_some_and(|factory| factory.name.as_str() == TO_EMPTY_BYTES);
         let filter = factory.filter(|_| !without_values).map(Filter::of).transpose()?;
@@ -180,7 +179,6 @@ impl EntrySelection {
 
 const METADATA_MAX: usize = 8 + 2 * (1 + 8 + 4);
 
-/// The metadata, and behind it the transformed value.
 pub(crate) fn with_metadata(entry: Stored, value: &[u8]) -> Option<Bytes> {
     let metadata = of_stored(entry).metadata?;
     let mut made = Vec::with_capacity(METADATA_MAX + value.len());

@@ -1,8 +1,8 @@
 //! Iterations of clients over a cache's entries, batch by batch (facts section 2.10).
 //!
-//! An entry that exists throughout is returned once, whatever members join or leave, as long as the connection exists.
-//! After the loss of a connection, a client iterates again over the unfinished segments. So an iteration goes over a few
-//! segments at a time, and reports them as finished after each of these groups.
+//! An entry that exists throughout is returned once, whatever members join or leave. After the loss of a connection, a
+//! client iterates again over the unfinished segments. So an iteration goes over a group of segments at a time, and reports
+//! each group as finished.
 //!
 //! Clients compute a key's segment from the bytes that they get. Where these are not the cache's ([`crate::media`]), an
 //! iteration goes over all segments, returns the keys that are in the client's segments by the client's bytes, and reports
@@ -32,7 +32,7 @@ pub(crate) struct Iterations {
 }
 
 struct IterationTable {
-    /// Ids are unique in the process: a client whose connection was lost must not find another iteration under an old id.
+    /// Unique in the process: a client whose connection was lost must not find another iteration under an old id.
     last: u64,
     walking: BTreeMap<u64, Arc<OpenIteration>>,
 }
@@ -87,12 +87,12 @@ struct Progress {
     conversion: Option<Conversion>,
     wanted: Projection,
     batch: usize,
-    /// The requested segments, if their keys may be in any segment of the cache.
+    /// Set if the keys of these segments may be in any segment of the cache.
     scattered: Option<BitSet>,
     /// Segments that are not started.
     ahead: Vec<Segment>,
     now: Option<(Vec<Segment>, Entries)>,
-    /// For entries that owners have sent and that are in no batch yet, between two requests of the client.
+    /// The reservation for entries that are in no batch yet, between two requests of the client.
     held: Option<Reservation>,
 }
 
@@ -208,11 +208,9 @@ impl Iterations {
     }
 }
 
-/// The reason for which there is no batch.
 enum BatchError {
     /// The iteration keeps its position.
     NoRoom(Refusal),
-    /// The iteration cannot continue.
     Failed(Refusal),
 }
 
@@ -245,7 +243,7 @@ impl Progress {
         fetched.min(LANES_MAX * largest.max(FETCH_BYTES)) as u64
     }
 
-    /// Empty at the end.
+    /// The batch is empty at the end.
     async fn next_batch(&mut self, gathering: &mut ResponseReservation) -> Result<Batch, Refusal> {
         let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
         while entries.len() < self.batch && bytes < BATCH_BYTES_MAX && has_room {
@@ -381,7 +379,6 @@ mod tests {
         );
     }
 
-    /// On a server with little memory, too.
     #[tokio::test]
     async fn iteration_over_large_values_continues_without_other_reservations() {
         const MIB: usize = 1024 * 1024;

@@ -19,12 +19,12 @@ use crate::metrics::cache_stats::Stats;
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
 
-/// Since 1970.
+/// The time since 1970.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The client's, or the cache's default where the client sends none.
+/// The cache's default where the client sends none.
 pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, default: Lifetime) -> Lifetime {
     let span = |span: Span, default| span.duration(version, default, unix_time);
     Lifetime {
@@ -33,7 +33,6 @@ pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, defaul
     }
 }
 
-/// Copies few bytes into memory of their own.
 pub(crate) fn kept(bytes: Bytes) -> Bytes {
     if bytes.len() < COPIED_BELOW { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
@@ -69,9 +68,7 @@ pub(crate) fn of_stored(stored: Stored) -> Previous {
     Previous { metadata: Some(metadata(version, lifetime, age, idle)), value }
 }
 
-/// The form of the response to a write.
 struct ReplyForm {
-    /// If the operation requires an entry.
     absent: Status,
     wants_previous: bool,
     is_removal: bool,
@@ -109,7 +106,7 @@ struct WriteRequest<'a> {
 }
 
 impl<'a> WriteRequest<'a> {
-    /// `None` if the request is no write. Values are as the client sent them.
+    /// `None` for other requests. Values are as the client sent them.
     fn from_request(
         served: &ServedCache,
         request: &'a Request,
@@ -194,8 +191,7 @@ async fn write_with_room(
     }
 }
 
-/// Answers a request that completes at once: a read of a local key, or a write without a response of another member.
-/// Returns `None` for all others.
+/// `None` unless the request completes at once: a read of a local key, or a write without a response of another member.
 pub(crate) fn try_answer_local(
     served: &ServedCache,
     request: &Request,
@@ -265,7 +261,6 @@ async fn read_by(cache: &RawCache, request: &Request) -> Result<Option<Response>
     })
 }
 
-/// After a read that failed because it had no reservation.
 async fn read_with_room(
     responses: &Responses,
     cache: &RawCache,

@@ -1,4 +1,4 @@
-//! The operations of clients: the dispatcher, and a module for each family of requests.
+//! The operations of clients.
 
 pub(crate) mod admin;
 pub(crate) mod bucket;

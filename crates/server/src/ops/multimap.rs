@@ -1,7 +1,5 @@
-//! Multimaps: a key has any number of values (facts section 2.15).
-//!
-//! The values of a key are one value of the cache ([`crate::ops::bucket`]), changed by conditional writes, so that changes
-//! are atomic across servers. They have the cache's default lifetime: a lifetime in a client's request is ignored, as in
+//! Multimaps (facts section 2.15). The values of a key are one value of the cache ([`crate::ops::bucket`]), changed by
+//! conditional writes. They have the cache's default lifetime: a lifetime in a client's request is ignored, as in
 //! Infinispan.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,7 +18,7 @@ use crate::ops::map::{kept, of_entry};
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
 
-/// By this transform owners return the number of a key's values, or whether the key has one of them.
+/// The transform returns the number of a key's values, or whether the key has one of them.
 const TRANSFORM: &str = "hot-rod-multimap";
 
 const HOW_MANY: u8 = b'n';
@@ -108,7 +106,6 @@ pub(crate) async fn answer(
     })
 }
 
-/// The bytes are reserved if the value is large and another server had it.
 async fn found(
     responses: &Responses,
     served: &ServedCache,
@@ -130,8 +127,8 @@ async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refus
     offload_if_large(bytes, into_values).await.ok_or_else(another_kind)
 }
 
-/// Reserves the bytes of a response with all values of a key. Each is a slice of the cache's value, and is copied unless it
-/// is large. For a large value of another server they were reserved before its transfer.
+/// Each value is a slice of the cache's value, and is copied unless it is large. Bytes of a large value of another server
+/// were reserved before its transfer.
 async fn held(
     responses: &Responses,
     value: &Bytes,
@@ -196,7 +193,6 @@ async fn remove(served: &ServedCache, from: Assignment, allows_duplicates: bool)
     served.key_locks.compute(&served.cache, &key, make).await
 }
 
-/// The number of all values of all keys.
 async fn size(cache: &RawCache) -> Result<u64, Refusal> {
     let mut counts = cache.entries().transform(TRANSFORM, Bytes::from_static(&[HOW_MANY]));
     let mut size = 0;

@@ -15,7 +15,6 @@ use crate::ops::listeners::Listeners;
 use crate::ops::value_streams::Streams;
 use crate::security::access::Authorization;
 
-/// A client's connection, as its requests see it.
 pub(crate) struct Session {
     pub(crate) caches: Arc<Caches>,
     pub(crate) access: Authorization,
@@ -25,12 +24,11 @@ pub(crate) struct Session {
     pub(crate) streams: Streams,
     pub(crate) responses: Responses,
     pub(crate) events_out: EventSender,
-    /// Permits for requests that read a whole cache. Without them, one connection's tasks fill the queues of all threads.
+    /// Permits for requests that read a whole cache.
     pub(crate) scans: Semaphore,
 }
 
 impl Session {
-    /// The receiver gets the events for the connection's output.
     pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
         let (events_out, pushes) = EventSender::new(caches.memory.events.clone());
         let session = Self {

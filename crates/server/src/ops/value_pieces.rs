@@ -1,7 +1,5 @@
-//! Large values in pieces: the form of 2.6, where one request or response has all pieces, and that of 4.1, where each piece
-//! is a request (facts section 2.11).
-//!
-//! No piece is visible before the last. A client reads one value throughout, whatever is written to the key meanwhile.
+//! Values in pieces: the form of 2.6, where one request or response has all pieces, and that of 4.1, where each piece is a
+//! request (facts section 2.11). A client reads one value throughout, whatever is written to the key meanwhile.
 
 use std::sync::Arc;
 
@@ -38,7 +36,6 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
     }
 }
 
-/// For a cache, or for one of the connection's streams.
 pub(crate) async fn answer(
     (streams, responses): (&Streams, &Responses),
     served: Option<&Arc<ServedCache>>,
@@ -94,7 +91,6 @@ pub(crate) async fn answer(
     })
 }
 
-/// If the request asks for other types.
 fn converted(
     conversion: Option<&Conversion>,
     value: Bytes,
@@ -106,7 +102,6 @@ fn converted(
     }
 }
 
-/// The stored value of a key, and the bytes that are reserved for it.
 type Found = (Option<(consort_hotrod::Metadata, Bytes)>, Option<Box<ResponseBytes>>);
 
 async fn found(
@@ -129,7 +124,6 @@ async fn found(
     Ok((Some((metadata, value)), reservation.into_held()))
 }
 
-/// All pieces were in one request.
 async fn put(
     responses: &Responses,
     served: &ServedCache,

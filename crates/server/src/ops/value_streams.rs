@@ -1,8 +1,8 @@
-//! The streams of a connection: values that its client reads or writes in pieces, and has not closed.
+//! The open streams of a connection: values that its client reads or writes in pieces.
 //!
-//! A stream reads slices of the value that the cache had at its start. Java's client may read beyond the announced length.
-//! So a stream that was read to its end stays open and returns empty pieces, until its client closes it or another stream
-//! needs its place. A written value is collected here, and enters the cache with its last piece.
+//! A stream reads the value that the cache had at its start. Java's client may read beyond the announced length. So a
+//! stream that was read to its end stays open and returns empty pieces, until its client closes it or another stream needs
+//! its place. A written value enters the cache with its last piece.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -39,7 +39,7 @@ pub(crate) enum StreamError {
     Ending,
 }
 
-/// Written bytes. They count in the budget until this is dropped.
+/// Bytes that count in the budget.
 struct ValueBuffer {
     value: Vec<u8>,
     of: StreamBudget,
@@ -76,7 +76,7 @@ impl ValueBuffer {
         Ok(())
     }
 
-    /// Without excess capacity.
+    /// The value has no excess capacity.
     async fn finish(&mut self) -> Result<Bytes, StreamError> {
         let value = std::mem::take(&mut self.value);
         // Excess capacity is released in place, unless it is more than a half.
@@ -98,21 +98,19 @@ impl Drop for ValueBuffer {
 pub(crate) struct OpenWrite {
     pub(crate) served: Arc<ServedCache>,
     pub(crate) target: Target,
-    /// The version of the request that opened the stream defines how its lifespans are read.
+    /// The version of the request that opened the stream defines how lifespans are read.
     pub(crate) version: ProtocolVersion,
-    /// Of the request that opened the stream.
     pub(crate) flags: Flags,
     pub(crate) conversion: Option<Conversion>,
 }
 
-/// A complete value, until it is in the cache.
 pub(crate) struct CompletedWrite {
     pub(crate) writing: OpenWrite,
     gathered: ValueBuffer,
 }
 
 impl CompletedWrite {
-    /// Takes the value; call it once.
+    /// Call it once.
     pub(crate) async fn value(&mut self) -> Result<Bytes, StreamError> {
         self.gathered.finish().await
     }
@@ -130,7 +128,7 @@ enum Open {
 
 #[derive(Default)]
 struct StreamTable {
-    /// Ids are unique in the process: a client whose connection was lost must not find another stream under an old id.
+    /// Unique in the process: a client whose connection was lost must not find another stream under an old id.
     last: i32,
     open: BTreeMap<i32, (Instant, Open)>,
     sweeper: Option<AbortHandle>,
@@ -145,7 +143,6 @@ fn lock(table: &Mutex<StreamTable>) -> MutexGuard<'_, StreamTable> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops idle streams, until there are none.
 async fn sweep(table: Weak<Mutex<StreamTable>>) {
     loop {
         let Some(next) = table.upgrade().and_then(|table| lock(&table).drop_idle(Instant::now())) else {
@@ -156,7 +153,7 @@ async fn sweep(table: Weak<Mutex<StreamTable>>) {
 }
 
 impl StreamTable {
-    /// Returns the time at which the next stream expires; `None` if there is none, and the task ends.
+    /// When the next stream expires; `None` ends the task.
     fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
         self.open.retain(|_, (used, _)| *used + STREAM_IDLE_MAX > now);
         let next = self.open.values().map(|(used, _)| *used + STREAM_IDLE_MAX).min();
@@ -195,8 +192,7 @@ impl Streams {
         Ok(id)
     }
 
-    /// Opens a stream with pieces of this size. Returns the first piece, and the stream if there are more. Waits for
-    /// capacity for the value.
+    /// Returns the first piece, and the stream if there are more. Waits for capacity for the value.
     pub(crate) async fn read(
         &self,
         mut value: Bytes,
@@ -213,7 +209,7 @@ impl Streams {
         Ok((Some(id), first))
     }
 
-    /// Returns the next piece, and whether it is the last. Later pieces are empty.
+    /// The flag marks the last piece. Later pieces are empty.
     pub(crate) fn next(&self, id: i32) -> Result<(Bytes, bool), StreamError> {
         let mut table = lock(&self.table);
         let Some((used, Open::Read { rest, piece, .. })) = table.open.get_mut(&id) else {
@@ -231,7 +227,7 @@ impl Streams {
         })))
     }
 
-    /// Appends a piece. Returns the value if the piece was the last. An error closes the stream.
+    /// Returns the value after the last piece. An error closes the stream.
     pub(crate) fn take(
         &self,
         id: i32,

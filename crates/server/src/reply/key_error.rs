@@ -1,11 +1,10 @@
-//! Error texts about one key of a request, because clients that send thousands of keys get one text.
+//! Error texts about one key of a request with many.
 
 use std::fmt::{self, Write};
 
-/// Bytes of a displayed key at most: enough to recognize it, and short enough for a line of a log.
+/// Enough to recognize a key, and short enough for a line of a log.
 const SHOWN_MAX: usize = 64;
 
-/// The index counts from 0.
 pub(crate) fn describe_key(nth: usize, key: &[u8], error: impl fmt::Display) -> String {
     format!("key {nth} of the request, {}: {error}", DisplayKey(key))
 }

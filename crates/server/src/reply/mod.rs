@@ -1,4 +1,4 @@
-//! Results of requests, and the conversion of errors to status and text.
+//! Results of requests, and the status and text of errors.
 
 pub(crate) mod key_error;
 
@@ -9,7 +9,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::reply::key_error::describe_key;
 
-/// The reserved bytes of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseBytes {
     pub(crate) bytes: Reservation,
@@ -66,7 +65,6 @@ impl Answer {
     }
 }
 
-/// The reason for which a request fails.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: Status,
@@ -74,7 +72,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// This server does not support the request.
+    /// The server does not support the request.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { status: Status::ServerError, text: text.into() }
     }
@@ -89,7 +87,7 @@ impl Refusal {
 }
 
 impl From<CacheError> for Refusal {
-    /// An error that another server may not have is reported as such, so that clients try another server.
+    /// Errors that another server may not have make clients try another server.
     fn from(error: CacheError) -> Self {
         let status = match &error {
             CacheError::Operation(OperationError::TimedOut(_)) => Status::TimedOut,

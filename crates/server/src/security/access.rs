@@ -1,4 +1,4 @@
-//! Authorization: the permission that each request needs, and the check that its user has it.
+//! Authorization: the permissions that requests need.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use crate::security::role::Permission;
 use crate::security::sessions::AuthenticatedSession;
 use crate::security::users::User;
 
-/// Characters in a refusal; names of the server's own tasks are shorter.
+/// In a refusal; names of the server's own tasks are shorter.
 const TASK_NAME_SHOWN_MAX: usize = 64;
 
 pub(crate) struct Authorization {
@@ -92,7 +92,7 @@ impl Authorization {
         Some(Answer::error(Status::ServerError, text))
     }
 
-    /// The response to an authentication without an authenticator, or of an authenticated client.
+    /// Without an authenticator, or if the client is authenticated.
     pub(crate) fn answer(&self, request: &auth::Request) -> Answer {
         let refused = |why: &str| {
             Answer::error(
@@ -120,7 +120,6 @@ pub(crate) fn not_authenticated(operation: &str) -> Answer {
     Answer::error(Status::ServerError, text)
 }
 
-/// `None` if the request needs no permission.
 fn needed(opcode: Opcode, task: Option<&str>) -> Option<Permission> {
     if let Some(name) = task {
         return Some(needed_by_task(name));

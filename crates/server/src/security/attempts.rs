@@ -1,13 +1,13 @@
 //! The delay of login responses after failures.
 //!
 //! Failures are counted for the user's name, for the client's address, and for the pair of both if that pair has logged in
-//! before. After a few failures the response is delayed. Each further failure doubles the delay, up to a limit. The
-//! response to a correct password is delayed, too; otherwise a client that guesses passwords could stop waiting for delayed
-//! responses. No login is refused because of earlier failures. A user that has logged in from an address before is only
-//! delayed by failures of that pair, so that an attack from another address does not slow the user.
+//! before. After a few failures each one doubles the delay, up to a limit. The response to a correct password is delayed,
+//! too; otherwise a client that guesses passwords need not wait for delayed responses. No login is refused because of
+//! earlier failures. A user that has logged in from an address before is only delayed by failures of that pair, so that an
+//! attack from another address does not slow the user.
 //!
-//! The tables have a fixed size. A new key replaces the one with the fewest failures among the eight slots of its hash. So
-//! many names with one failure each do not displace the one under attack.
+//! A new key replaces the one with the fewest failures among the eight slots of its hash. So many names with one failure
+//! each do not displace the one under attack.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::limits::{
 };
 use crate::transport::addresses::Origin;
 
-/// The slots in which a key can be.
+/// The slots of a key.
 const WAYS: usize = 8;
 
 /// Of a name, an address, or a pair of both.
@@ -33,7 +33,7 @@ struct Count {
 }
 
 impl Count {
-    /// Halved with the time that has passed.
+    /// The failures, halved with the time that has passed.
     fn now(&self, now: Instant) -> u32 {
         let halvings =
             now.saturating_duration_since(self.at).as_secs() / LOGIN_FAILURES_HALVED_AFTER.as_secs();
@@ -58,7 +58,7 @@ impl Table {
         self.slots(key).iter().flatten().find(|count| count.key == key).map(|count| count.now(now))
     }
 
-    /// A new key takes a free slot, or replaces the key with the fewest failures.
+    /// Takes a free slot, or that of the key with the fewest failures.
     fn set(&mut self, key: u64, failures: u32, now: Instant) {
         let slots = self.slots(key);
         let of_key = slots.iter().position(|slot| slot.is_some_and(|count| count.key == key));
@@ -99,7 +99,7 @@ impl Attempts {
         Self { tables: Mutex::new(tables), hasher: RandomState::new(), delay_max }
     }
 
-    /// Counts a completed login. Returns the delay of its response.
+    /// Returns the delay of the response.
     pub(crate) fn count(
         &self,
         name: Option<&str>,

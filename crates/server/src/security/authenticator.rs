@@ -1,8 +1,7 @@
 //! Authentication of clients by SASL mechanisms (facts section 5.1).
 //!
 //! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong
-//! password. SCRAM costs a server a few hashes, PLAIN as many as the password's iterations. These hashes run off the
-//! runtime's threads, few at a time and in short slices.
+//! password. Hashes run off the runtime's threads, few at a time and in short slices.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -33,13 +32,10 @@ pub(crate) enum Rejection {
     /// The user does not exist, or its credentials are different. The client does not learn which.
     #[error("ISPN006024: Invalid credentials")]
     Credentials,
-    /// The mechanism is not offered.
     #[error("ISPN006025: Invalid mech '{0}'")]
     Mechanism(String),
-    /// The client wants to act as another user.
     #[error("ISPN006024: Invalid credentials: acting as another user is not supported")]
     ActAs,
-    /// The message is not one of the mechanism.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Malformed(#[from] Malformed),
     #[error("ISPN006024: Invalid credentials: {0}")]
@@ -62,28 +58,24 @@ impl From<ScramError> for Rejection {
 pub(crate) struct Exchange {
     hash: Hash,
     waiting: scram::server::Last,
-    /// `None` if there is no such user.
     user: Option<User>,
-    /// As the client sends it, for the count of failures.
+    /// The name as it counts for failures.
     name: String,
 }
 
-/// The address of a client and the properties of its connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin<'a> {
     pub(crate) peer: Option<SocketAddr>,
-    /// The name in the client's certificate.
     pub(crate) certificate: Option<&'a str>,
 }
 
 pub(crate) enum Step {
-    /// A challenge, to which the client responds.
     Challenge(Bytes),
     /// The last message to the client is optional.
     Authenticated(User, Option<Bytes>),
 }
 
-/// Then the thread pauses for as long. Even a low-priority thread is not preempted at once, and authenticated clients send
+/// Then the thread pauses for as long: even a low-priority thread is not preempted at once, and authenticated clients send
 /// thousands of requests a second.
 const HASHED_AT_ONCE: Duration = Duration::from_micros(50);
 
@@ -98,13 +90,12 @@ pub(crate) struct Authenticator {
     choice: MechanismChoice,
     tokens: Option<RwLock<Tokens>>,
     random: SystemRandom,
-    /// Passwords that are hashed at the same time have a permit each.
+    /// A permit for each password that is hashed.
     hashing: Arc<Semaphore>,
-    /// Passwords that need not be hashed again.
     verified: PasswordCache,
     attempts: Attempts,
     failed: FailedLogins,
-    /// The secret that the servers share, once it is known. Locked while the users change.
+    /// Known once the servers share it. Locked while the users change.
     secret: Mutex<Option<Secret>>,
 }
 
@@ -145,12 +136,11 @@ impl Authenticator {
         Ok(ended)
     }
 
-    /// Decoys for unknown names follow from it.
     pub(crate) fn secret(&self) -> Secret {
         self.sessions.settings().users.secret().clone()
     }
 
-    /// Replaces the secret by the one that all servers share.
+    /// Sets the secret that all servers share.
     pub(crate) fn set_secret(&self, secret: &Secret) {
         let mut known = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref() == Some(secret) {
@@ -162,12 +152,10 @@ impl Authenticator {
         self.sessions.replace(AuthSettings { users, mechanisms });
     }
 
-    /// Whether tokens are accepted at all.
     pub(crate) const fn has_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Has no effect if tokens are not accepted at all.
     pub(crate) fn replace_tokens(&self, tokens: Tokens) {
         if let Some(known) = &self.tokens {
             *known.write().unwrap_or_else(PoisonError::into_inner) = tokens;
@@ -178,7 +166,7 @@ impl Authenticator {
         self.sessions.register(name, end)
     }
 
-    /// Logs a failed authentication, at once or together with the next ones.
+    /// At once or together with the next ones.
     pub(crate) fn note(&self, rejection: &Rejection, peer: Option<SocketAddr>) {
         if let Some(failed) = self.failed.count(peer, Instant::now()) {
             let (attempts, from) = (failed.attempts, failed.addresses());
@@ -186,12 +174,12 @@ impl Authenticator {
         }
     }
 
-    /// The strongest first.
+    /// Returns the strongest mechanism first.
     pub(crate) fn mechanisms(&self) -> Vec<Mechanism> {
         self.sessions.settings().mechanisms.clone()
     }
 
-    /// The mechanisms that a client can use, with a certificate or without.
+    /// A certificate allows further mechanisms.
     pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
         let can_be_used =
             |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
@@ -200,8 +188,8 @@ impl Authenticator {
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
-    /// Processes a client's message. An error ends the exchange. After failures of the same name or address the response is
-    /// delayed, which blocks no thread.
+    /// An error ends the exchange. After failures of the same name or address the response is delayed, which blocks no
+    /// thread.
     pub(crate) async fn step(
         &self,
         exchange: &mut Option<Exchange>,
@@ -227,7 +215,7 @@ impl Authenticator {
         step
     }
 
-    /// Sets the name that the client claims as soon as it is known.
+    /// Sets the claimed name as soon as it is known.
     async fn decide(
         &self,
         exchange: &mut Option<Exchange>,
@@ -265,7 +253,7 @@ impl Authenticator {
         }
     }
 
-    /// Without such a user or verifier, a decoy that no password matches.
+    /// A decoy, which no password matches, stands for a missing user or verifier.
     fn user_and_verifier(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
         let name = &*prepared(name);
         // The decoy is made in any case, so that the time is the same.
@@ -336,7 +324,7 @@ impl Authenticator {
     }
 }
 
-/// Takes half of a thread's time.
+/// The computation takes half of a thread's time.
 fn matches_password(verifier: &Verifier, password: &str) -> bool {
     let mut derivation = verifier.derivation(password);
     let mut begun = Instant::now();
@@ -374,8 +362,7 @@ mod tests {
     use super::*;
     use crate::limits::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
 
-    /// As many responses wait as an address has connections. With a lower limit a failing client would keep other clients
-    /// of its address from logging in.
+    /// With a lower limit a failing client would keep other clients of its address from logging in.
     #[tokio::test]
     async fn response_is_not_delayed_by_other_clients_of_its_address() {
         let users = Users::parse("users", "alice admin").unwrap();

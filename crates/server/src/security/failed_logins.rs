@@ -1,11 +1,11 @@
-//! Rate-limited logging of failed logins: one line for many, with the addresses of the clients.
+//! Rate-limited logging of failed logins.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use crate::security::rate_limited_log::RateLimitedLog;
 
-/// In one line.
+/// Addresses in one line at most.
 const ADDRESSES_MAX: usize = 8;
 
 #[derive(Default)]

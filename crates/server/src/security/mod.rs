@@ -1,8 +1,8 @@
 //! Authentication and authorization of clients.
 //!
 //! Without users every client may do everything. With users the server answers only PING and authentication at first
-//! ([`pre_auth`]). The [`authenticator`] authenticates clients by the file of [`users`]. From then on every request is
-//! checked against the permissions of the user's [`role`]s ([`access`]), as long as the user exists ([`sessions`]).
+//! ([`pre_auth`]). The [`authenticator`] authenticates by the file of [`users`]. From then on every request needs a
+//! permission of the user's [`role`]s ([`access`]), as long as the user exists ([`sessions`]).
 
 pub(crate) mod access;
 mod attempts;
@@ -73,16 +73,13 @@ pub(crate) struct SecuritySettings {
     pub(crate) tokens: Option<Tokens>,
     /// By default all that are possible without risk.
     pub(crate) mechanisms: Option<Vec<Mechanism>>,
-    /// Accepts passwords and tokens without TLS.
     pub(crate) allow_cleartext: bool,
     pub(crate) public_metrics: bool,
-    /// Serves every client even if other servers of the cluster have users.
     pub(crate) allows_weaker: bool,
-    /// For clients to authenticate.
     pub(crate) handshake_timeout: Option<Duration>,
 }
 
-/// Absent if every client may do everything.
+/// `None` if every client may do everything.
 pub(crate) struct Security {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
@@ -124,13 +121,12 @@ impl Security {
         Ok(Self { tls, authenticator, requirement, public_metrics, handshake_timeout })
     }
 
-    /// In seconds since 1970; `None` without a certificate.
     pub(crate) fn certificate_expiry(&self) -> Option<i64> {
         self.tls.as_ref().map(|tls| tls.expiry())
     }
 
-    /// Returns a client's stream, and the name in the client's certificate. On a port with TLS a client without TLS, whose
-    /// first byte has a `response_without_tls`, gets that response.
+    /// On a port with TLS, a client without TLS, whose first byte has a `response_without_tls`, gets that response. Returns
+    /// the name in the client's certificate, too.
     pub(crate) async fn open(
         &self,
         stream: TcpStream,
@@ -143,18 +139,16 @@ impl Security {
     }
 }
 
-/// Independent of the users.
 pub(crate) struct MechanismChoice {
-    /// By default all that are possible without risk.
     configured: Option<Vec<Mechanism>>,
     has_certificates: bool,
     has_tokens: bool,
-    /// The connection is encrypted, or secrets in cleartext are allowed.
+    /// The connection is encrypted, or cleartext is allowed.
     is_confidential: bool,
 }
 
 impl MechanismChoice {
-    /// The strongest first.
+    /// Returns the strongest mechanism first.
     pub(crate) fn for_users(&self, users: &Users) -> Result<Vec<Mechanism>, SecurityError> {
         let missing = |mechanism| missing(users, self.has_certificates, self.has_tokens, mechanism);
         let is_cleartext = |mechanism: Mechanism| mechanism.tells_secret() && !self.is_confidential;
@@ -255,7 +249,6 @@ impl TlsHandle {
     }
 }
 
-/// The missing requirement of a mechanism.
 fn missing(
     users: &Users,
     has_certificates: bool,

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A client that causes many events, such as failed logins, does not fill the log.
+/// A client that causes many events does not fill the log.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// `T` sums up the events since the last line: their number, if the line says no more.
+/// `T` sums up the events since the last line.
 #[derive(Default)]
 pub(crate) struct RateLimitedLog<T = u64>(Mutex<State<T>>);
 
@@ -17,7 +17,6 @@ struct State<T> {
 }
 
 impl RateLimitedLog {
-    /// Returns the number of events since the last line if a line is due now.
     pub(crate) fn count(&self, now: Instant) -> Option<u64> {
         self.add(now, |events| *events += 1)
     }

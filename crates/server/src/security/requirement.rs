@@ -1,9 +1,9 @@
-//! The authentication that servers of a cluster require of their clients: of every client, or none.
+//! Whether servers of a cluster require authentication.
 //!
 //! A server without users would serve the caches of its cluster to every client, although other servers protect them. So a
-//! server with users publishes its requirement in the cache of servers, under its own key, which servers of earlier
-//! versions skip. A server that requires less than another one does not start, or refuses its clients while the other one
-//! is a member, unless it is configured to allow the difference.
+//! server with users publishes its requirement in the cache of servers, under a key that earlier versions skip. A server
+//! that requires less does not start, or refuses its clients while the other one is a member, unless it is configured to
+//! allow the difference.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,19 +13,16 @@ use tokio::sync::Notify;
 
 use crate::reply::Answer;
 
-/// The number of connections from which closed ones are swept out.
+/// Closed connections are swept out from this number on.
 const SWEEP_MIN: usize = 64;
 
 pub(crate) struct Requirement {
     pub(crate) requires_users: bool,
-    /// The server may require less than other servers.
     is_weaker_allowed: bool,
-    /// Other servers require more.
     is_weaker: AtomicBool,
     connections: Mutex<OpenConnections>,
 }
 
-/// With the signal that ends each.
 struct OpenConnections {
     all: Vec<Weak<Notify>>,
     sweep_at: usize,
@@ -37,12 +34,11 @@ impl Requirement {
         Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connections }
     }
 
-    /// Clients are refused because other servers require authentication.
+    /// Other servers require authentication.
     pub(crate) fn refuses(&self) -> bool {
         !self.is_weaker_allowed && self.is_weaker.load(Ordering::Relaxed)
     }
 
-    /// The response to every request while clients are refused.
     pub(crate) fn refusal(&self) -> Option<Answer> {
         self.refuses().then(|| {
             let text = format!("java.lang.SecurityException: ISPN006017: {}", Self::REFUSAL);
@@ -53,7 +49,7 @@ impl Requirement {
     pub(crate) const REFUSAL: &str =
         "this server has no users, and other servers of its cluster require authentication";
 
-    /// The connection ends when clients are refused.
+    /// It ends when clients are refused.
     pub(crate) fn register_connection(&self, end: &Arc<Notify>) {
         if self.requires_users || self.is_weaker_allowed {
             return;
@@ -66,7 +62,7 @@ impl Requirement {
         connections.all.push(Arc::downgrade(end));
     }
 
-    /// These other servers have users.
+    /// The other servers have users.
     pub(crate) fn compare(&self, others: &[String]) {
         if self.requires_users {
             return;

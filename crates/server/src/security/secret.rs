@@ -2,9 +2,8 @@
 //!
 //! All servers of a cluster have the same secret, so that a client cannot find existing names by comparing servers. It is
 //! stored among the definitions of caches, which clients cannot read. A server with a data directory begins with a random
-//! secret, which is stored there. Without a directory, the first server derives it from its users' file, so that a restart
-//! of all servers with the same file keeps it. A change of the file does not change the secret while one server runs. The
-//! secret is known before the first client is served.
+//! secret. Without a directory, the first server derives it from its users' file, so that a restart of all servers keeps
+//! it. A change of the file does not change it while one server runs. It is known before the first client is served.
 
 use ring::{digest, hmac};
 

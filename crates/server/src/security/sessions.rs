@@ -1,7 +1,5 @@
-//! The current users, and the sessions of authenticated clients.
-//!
-//! Users can change at runtime. New roles apply at once. The connections of a removed user end, because a listener would
-//! otherwise keep receiving events. A new password applies to later logins only.
+//! The current users, and the sessions of authenticated clients. New roles apply at once. The connections of a removed user
+//! end, because a listener would otherwise keep receiving events. A new password applies to later logins only.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -14,7 +12,7 @@ use crate::security::users::Users;
 
 pub(crate) struct AuthSettings {
     pub(crate) users: Users,
-    /// The strongest first.
+    /// The strongest comes first.
     pub(crate) mechanisms: Vec<Mechanism>,
 }
 
@@ -36,14 +34,14 @@ impl AuthenticatedSession {
     }
 }
 
-/// Closed sessions are swept out when there are twice as many as after the last sweep. So there are never more than twice
-/// the server's connections, and [`SWEEP_MIN`].
+/// Swept when there are twice as many as after the last sweep. So there are never more than twice the server's connections,
+/// and [`SWEEP_MIN`].
 struct SessionList {
     all: Vec<Weak<AuthenticatedSession>>,
     sweep_at: usize,
 }
 
-/// The number of sessions from which closed ones are swept out.
+/// Closed sessions are swept out from this number on.
 const SWEEP_MIN: usize = 64;
 
 pub(crate) struct ActiveSessions {
@@ -65,7 +63,7 @@ impl ActiveSessions {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// `None` if the user was removed meanwhile. `end` is notified when the user is removed later.
+    /// `None` if the user was removed meanwhile. `end` is notified when the user is removed.
     pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
         // The lock is held until the end, so that the users do not change in between.
         let mut open = self.open_sessions();

@@ -13,7 +13,6 @@ use x509_parser::parse_x509_certificate;
 
 use crate::transport::socket::Stream;
 
-/// The server's certificate and key, and the roots of client certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsSettings {
     pub(crate) identity: Identity,
@@ -55,8 +54,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the TLS stream, and the name in the client's certificate. A client without TLS, whose first byte has a
-    /// `response_without_tls`, gets that response.
+    /// A client without TLS, whose first byte has a `response_without_tls`, gets that response. Returns the name in the
+    /// client's certificate, too.
     pub(crate) async fn accept(
         &self,
         mut stream: TcpStream,
@@ -76,7 +75,6 @@ impl Tls {
     }
 }
 
-/// Sends a response that a client without TLS understands, and closes the connection.
 async fn refuse(stream: &mut TcpStream, answer: &[u8]) -> io::Error {
     let _ = stream.write_all(answer).await;
     let _ = stream.shutdown().await;

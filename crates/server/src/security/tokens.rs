@@ -32,8 +32,7 @@ pub struct TokenKeyError {
     pub reason: String,
 }
 
-/// Each key may have to be tried on a token of an unauthenticated client. An issuer has one key, and two while it rotates
-/// keys.
+/// Each key may have to be tried on a token of an unauthenticated client. An issuer has one key, two while it rotates keys.
 const KEYS_MAX: usize = 8;
 
 /// The accepted tokens: the keys, the audience and the issuer.
@@ -49,7 +48,7 @@ struct Key {
     algorithms: Vec<Algorithm>,
 }
 
-/// The claims that are read here; the library checks the others.
+/// The library checks the others.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -145,7 +144,7 @@ impl Key {
     }
 }
 
-/// Fields that the library does not check. The header's signature is not verified yet, so it can only cause a refusal.
+/// The library does not check these fields. The signature is not verified yet, so the header can only cause a refusal.
 #[derive(Deserialize)]
 struct TokenHeader {
     /// RFC 7519, section 5.1; RFC 9068, section 2.1.
@@ -154,10 +153,9 @@ struct TokenHeader {
     crit: Option<serde_json::Value>,
 }
 
-/// Others of the same issuer, such as logout tokens, do not authenticate a user.
+/// Others, such as logout tokens, do not authenticate a user.
 const TYPES: [&str; 2] = ["jwt", "at+jwt"];
 
-/// Refuses critical extensions and other types.
 fn check_header(token: &str) -> Result<(), String> {
     let malformed = || "it is not a valid token".to_owned();
     let header = token.split('.').next().unwrap_or_default();
@@ -172,7 +170,7 @@ fn check_header(token: &str) -> Result<(), String> {
     if TYPES.contains(&kind) { Ok(()) } else { Err("it is a token of another type (typ)".to_owned()) }
 }
 
-/// Without contents of the token.
+/// The reason has no contents of the token.
 fn refusal(wrong: &ErrorKind) -> String {
     let text = match wrong {
         ErrorKind::ExpiredSignature => "it has expired",
@@ -188,7 +186,7 @@ fn refusal(wrong: &ErrorKind) -> String {
     text.to_owned()
 }
 
-/// Only verifies, and uses the keys unchanged.
+/// The provider only verifies.
 static CRYPTO: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(ErrorKind::UnsupportedAlgorithm.into()),
     verifier_factory: |algorithm, key| {
@@ -243,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// Of RFC 7515, appendix A.3, in DER.
+    /// The key of RFC 7515, appendix A.3, in DER.
     fn key_of_the_rfc() -> Vec<u8> {
         let mut der =
             b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\
@@ -317,7 +315,6 @@ mod tests {
         }
     }
 
-    /// An issuer with its own key.
     struct Issuer {
         key: EcdsaKeyPair,
         random: SystemRandom,
@@ -331,7 +328,6 @@ mod tests {
             Self { key, random }
         }
 
-        /// Accepts the issuer's key.
         fn tokens(&self) -> Tokens {
             let (mut der, public) = (key_of_the_rfc(), self.key.public_key().as_ref());
             let begin = der.len() - public.len();

@@ -26,7 +26,7 @@ pub const VERIFIER_ITERATIONS: u32 = 16_384;
 /// all of them when it starts.
 const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
 
-/// In bytes.
+/// The bytes of a salt.
 const SALT_LEN: usize = 16;
 
 /// A file of users that cannot be used. Nothing was started.
@@ -106,12 +106,12 @@ pub(crate) struct UserEntry {
     pub(crate) permissions: Permissions,
     /// Indexed by hash.
     verifiers: [Option<Verifier>; Hash::ALL.len()],
-    /// The prepared password, if the file has it in cleartext.
+    /// Prepared; set if the file has it in cleartext.
     password: Option<String>,
 }
 
 impl UserEntry {
-    /// `None` is any hash.
+    /// `None` stands for any hash.
     pub(crate) fn verifier(&self, hash: Option<Hash>) -> Option<&Verifier> {
         match hash {
             Some(hash) => self.verifiers[index_of(Some(hash))].as_ref(),
@@ -133,14 +133,13 @@ impl UserEntry {
 #[derive(Clone)]
 pub struct Users {
     entries: BTreeMap<String, UserEntry>,
-    /// Decoys for names that do not exist follow from it, and the salts of passwords in cleartext. It follows from the file
-    /// until the cluster has one secret for all servers.
+    /// Decoys and the salts of passwords in cleartext follow from it. It follows from the file until all servers share one.
     secret: Secret,
-    /// For each mechanism, and for the verifiers against which PLAIN passwords are checked.
+    /// The kinds for each mechanism, and for PLAIN.
     verifier_kinds: [BTreeSet<VerifierKind>; Hash::ALL.len() + 1],
 }
 
-/// A client sees a verifier's mechanism, its salt's length and its iterations.
+/// The mechanism, the length of the salt, and the iterations, which clients see.
 type VerifierKind = (Hash, usize, u32);
 
 const fn index_of(hash: Option<Hash>) -> usize {
@@ -240,7 +239,7 @@ impl Users {
         &self.secret
     }
 
-    /// With passwords in cleartext this takes time, because they are hashed again.
+    /// Slow with passwords in cleartext, which are hashed again.
     pub(crate) fn with_secret(mut self, secret: &Secret) -> Self {
         if self.secret != *secret {
             self.secret = secret.clone();
@@ -253,7 +252,7 @@ impl Users {
         self.entries.get(name)
     }
 
-    /// `None` is any hash.
+    /// `None` stands for any hash.
     pub(crate) fn have_verifier(&self, hash: Option<Hash>) -> bool {
         !self.verifier_kinds[index_of(hash)].is_empty()
     }
@@ -304,7 +303,6 @@ fn words(line: &str) -> Result<Vec<String>, LineError> {
     Ok(words)
 }
 
-/// Quotes a word for a line, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
         && !word.starts_with('#')
@@ -427,7 +425,7 @@ mod tests {
         assert!(nobody.decoy(None, "nobody").is_none());
     }
 
-    /// The salt and the iterations that a client gets before its login, by each mechanism.
+    /// The salt and the iterations that a client gets, by mechanism.
     fn challenge_parameters(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
         let of = |hash: Hash| {
             let known = users.get(name).and_then(|known| known.verifier(Some(hash)).cloned());

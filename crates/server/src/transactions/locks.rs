@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::limits::LOCK_TIME_MAX;
 
-/// The pause doubles each time, up to [`PAUSE_MAX`].
+/// It doubles each time, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 
 const PAUSE_MAX: Duration = Duration::from_millis(32);
@@ -30,7 +30,7 @@ impl Locks {
         Self { cache }
     }
 
-    /// The holder may hold the lock already. Returns false if another holder keeps it for [`LOCK_TIME_MAX`].
+    /// The holder may have the lock already. False if another holder keeps it for [`LOCK_TIME_MAX`].
     pub(crate) async fn acquire(
         &self,
         cache: &str,
@@ -55,7 +55,6 @@ impl Locks {
         }
     }
 
-    /// Releases the lock if this holder has it.
     pub(crate) async fn release(&self, cache: &str, key: &[u8], holder: &Bytes) -> Result<(), CacheError> {
         let condition = Condition::Value(holder.clone());
         let write = Write { condition, change: Change::Remove, wants_previous: false };

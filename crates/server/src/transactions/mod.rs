@@ -1,10 +1,10 @@
 //! Transactions of clients (facts section 2.13).
 //!
-//! A client buffers its reads and writes until it prepares. Then it sends its writes with the versions that it has read.
-//! The server writes a record of the transaction ([`record`]) and locks its keys ([`locks`]) in their order. It checks that
-//! the versions are unchanged, and notes them. From then on any server can complete the transaction. A commit is decided in
-//! the record, writes each key on condition that the key still has the noted version, and unlocks the keys. In caches with
-//! transactions every write of a single key locks the key, too, so that the keys of a prepared transaction do not change.
+//! A client sends its writes with the versions that it has read. The server writes a record of the transaction ([`record`])
+//! and locks its keys ([`locks`]) in their order. It checks that the versions are unchanged, and notes them. From then on
+//! any server can complete the transaction. A commit is decided in the record, writes each key on condition that the key
+//! still has the noted version, and unlocks the keys. In caches with transactions a write of a single key locks it, too, so
+//! that the keys of a prepared transaction do not change.
 //!
 //! Guarantees: no lost update of keys that the transaction reads and writes, and atomicity. A client reads committed
 //! values. Keys that a client reads and does not write are not validated. A client that reads several keys during a commit
@@ -15,8 +15,7 @@
 //!
 //! Records and locks are in two replicated caches, in memory. If a server crashes during prepare, its record is rolled
 //! back. If it crashes between prepare and commit, the next server that gets the client's request commits or rolls back.
-//! Another server makes decided writes of a crashed server after a while; the keys stay locked until then. A crash of all
-//! servers loses records and locks as it loses the caches.
+//! Another server makes decided writes of a crashed server after a while; the keys stay locked until then.
 
 mod locks;
 mod reaper;
@@ -52,18 +51,15 @@ const LOCKS: &str = "___consort_locks";
 
 pub(crate) const CACHES: [&str; 2] = [RECORDS, LOCKS];
 
-/// The server delays its response to a client whose transaction is still being prepared, before the client repeats its
-/// request.
+/// A client repeats its request while its transaction is being prepared.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// After these attempts to write a decided transaction, the server leaves it to the reaper.
+/// Then the server leaves a decided transaction to the reaper.
 const ATTEMPTS: usize = 3;
 
-/// As this server executes them.
 pub(crate) struct Transactions {
     records: Cache<Vec<u8>, Record>,
     locks: Locks,
-    /// This member.
     server: String,
     pub(crate) counts: Counts,
     limits: Limits,
@@ -75,7 +71,6 @@ struct Limits {
     bytes: u64,
 }
 
-/// Outcomes of transactions for clients of this server.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) prepared: Count,
@@ -84,7 +79,6 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The outcome of a request whose response has this code.
     pub(crate) fn note(&self, requested: &Count, code: i32) {
         match code {
             xa::OK => requested.one(),
@@ -102,16 +96,15 @@ impl Counts {
     }
 }
 
-/// Finds the caches of a transaction's branches.
 pub(crate) trait FindCache: Sync {
-    /// `None` if the cache was removed.
+    /// `None` if it was removed.
     fn find_cache(&self, name: &str) -> impl Future<Output = Result<Option<RawCache>, Refusal>> + Send;
 }
 
-/// `None` for a cache that was removed.
+/// `None` if it was removed.
 pub(crate) type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
-/// Runs work to its end even if the client disconnects, because the server that begins a step also ends it.
+/// The server that begins a step also ends it, even if the client disconnects.
 pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,
@@ -123,7 +116,7 @@ pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T
     }
 }
 
-/// The branch, and the versions that the client has read, both in the order of the keys.
+/// Both results are in the order of the keys.
 fn new_branch(
     cache: &str,
     server: &str,
@@ -159,7 +152,6 @@ fn new_branch(
     Ok((branch, seen))
 }
 
-/// The holder of a transaction's locks.
 fn lock_holder(key: &[u8]) -> Bytes {
     [&b"x"[..], key].concat().into()
 }
@@ -226,7 +218,7 @@ impl Transactions {
         Ok(involved)
     }
 
-    /// Prepares a transaction in a cache, and commits it if it has one phase. `None` if another request is executing it.
+    /// With one phase it also commits. `None` if another request is executing the transaction.
     pub(crate) async fn prepare(
         &self,
         cache: &RawCache,
@@ -273,7 +265,7 @@ impl Transactions {
         Ok(Some(xa::ROLLBACK))
     }
 
-    /// Records that a branch is being prepared. Returns the branch's state if the record has one already.
+    /// The branch's state if the record has one already.
     async fn begin(&self, key: &[u8], branch: &Branch) -> Result<Option<State>, Refusal> {
         let Limits { transactions, bytes } = self.limits;
         if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
@@ -323,8 +315,7 @@ impl Transactions {
         Ok(true)
     }
 
-    /// Records that a branch is prepared and, with one phase, committed. Returns false if the transaction was decided
-    /// otherwise meanwhile.
+    /// Committed with one phase. False if the transaction was decided otherwise meanwhile.
     async fn set_prepared(
         &self,
         key: &[u8],
@@ -348,7 +339,7 @@ impl Transactions {
         Ok(is_prepared)
     }
 
-    /// Rolls back a prepared branch; other branches belong to their own requests. Returns false if the commit is decided.
+    /// Other branches belong to their own requests. False if the commit is decided.
     async fn roll_back_branch(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
         let mut is_rolled_back = true;
         let rolled_back = |record: Option<&Record>| {
@@ -402,7 +393,7 @@ impl Transactions {
         Ok(decided)
     }
 
-    /// Completes a decided transaction. Returns the code of the response.
+    /// Returns the code of the response.
     async fn finish_with_retries(&self, key: &[u8], involved: &InvolvedCaches) -> Result<i32, Refusal> {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {
@@ -444,7 +435,6 @@ impl Transactions {
         self.release_completed(key).await
     }
 
-    /// Unlocks the keys of all completed branches.
     async fn release_completed(&self, key: &[u8]) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let is_over = |branch: &&Branch| matches!(branch.state, State::Committed | State::RolledBack);
@@ -462,7 +452,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Reduces the record of a completed transaction to its outcome.
+    /// Only the outcome stays.
     async fn note_released(&self, key: &[u8]) -> Result<(), CacheError> {
         let released = |record: Option<&Record>| {
             let mut record = record?.clone();
@@ -476,7 +466,7 @@ impl Transactions {
         self.records.compute(key, released).await.map(drop)
     }
 
-    /// No further request for the record follows. The record of a transaction that is not completed stays.
+    /// A record that is not completed stays.
     pub(crate) async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
         let kept = |record: Option<&Record>| {
             record.filter(|record| record.branches.iter().any(|branch| !branch.intents.is_empty())).cloned()

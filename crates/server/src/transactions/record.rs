@@ -1,4 +1,4 @@
-//! The record of a transaction: an entry of a cache on all servers, under the transaction's id.
+//! The record of a transaction, which all servers have, under the transaction's id.
 
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
-    /// The keys are being locked and validated.
     Preparing,
     /// The transaction can commit, and waits for the decision.
     Prepared,
@@ -111,7 +110,7 @@ impl Record {
         xa::OK
     }
 
-    /// Decides the rollback of all branches where it is still possible. Returns the response's code.
+    /// Decides the rollback where it is still possible. Returns the response's code.
     pub(crate) fn roll_back(&mut self) -> i32 {
         self.roll_back_open();
         let is_committed = self.any(State::Committing) || self.any(State::Committed);
@@ -137,7 +136,6 @@ impl Record {
         self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)
     }
 
-    /// The action this long after the last change, with these members.
     pub(crate) fn timeout_action(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> TimeoutAction {
         for branch in &self.branches {
             let is_abandoned = !is_member(&branch.server);

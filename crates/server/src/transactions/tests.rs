@@ -33,7 +33,6 @@ fn put(key: &'static str, value: &'static str) -> Modification {
 }
 
 impl SingleMember {
-    /// Returns the branch with the key of its record.
     async fn prepared(&self, n: u8, modifications: Vec<Modification>) -> (Vec<u8>, Branch) {
         let id = Bytes::copy_from_slice(&[n]);
         let key = record_key(&Xid { format: 1, global: id.clone(), branch: id });

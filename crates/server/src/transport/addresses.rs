@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// An address of IPv4, or a network of IPv6 with a prefix of 64 bits, because one host can have all addresses of such a
-/// network.
+/// An IPv4 address, or an IPv6 network with a prefix of 64 bits, because one host can have all its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Origin(IpAddr);
 
@@ -35,14 +34,13 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// Counts connections by origin, up to a limit for each that is not this host.
+/// This host has no limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     max: usize,
     counts: Arc<Mutex<BTreeMap<Origin, usize>>>,
 }
 
-/// A counted connection of an origin.
 #[derive(Debug)]
 pub(crate) struct ConnectionCount {
     of: Addresses,

@@ -1,5 +1,4 @@
-//! A client's byte stream, with or without TLS. A silent client costs no buffer in either direction: the server waits for
-//! bytes without one.
+//! A client's byte stream. A silent client costs no buffer in either direction: the server waits for bytes without one.
 
 use std::future::poll_fn;
 use std::io;
@@ -86,7 +85,6 @@ impl Incoming<'_> {
 }
 
 impl Outgoing<'_> {
-    /// There are bytes to write or to flush.
     pub(crate) fn has_to_write(&self, output: &impl Buf) -> bool {
         output.has_remaining() || matches!(self, Self::Tls(_, true))
     }
@@ -104,7 +102,6 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Shuts down the sending direction.
     pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.shutdown().await,

@@ -6,14 +6,14 @@ use super::Result;
 use super::tree::{Element, refused};
 use super::values::one_of;
 
-/// `when-split`.
+/// The values of `when-split`.
 pub(super) const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("DENY_READ_WRITES", PartitionHandling::DenyReadWrites),
     ("ALLOW_READS", PartitionHandling::AllowReads),
     ("ALLOW_READ_WRITES", PartitionHandling::AllowReadWrites),
 ];
 
-/// `merge-policy`, except `NONE`.
+/// The values of `merge-policy`, except `NONE`.
 pub(super) const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("PREFERRED_ALWAYS", MergePolicy::PreferredAlways),
     ("PREFERRED_NON_NULL", MergePolicy::PreferredNonNull),

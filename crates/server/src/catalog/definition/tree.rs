@@ -14,7 +14,7 @@ const NESTING_MAX: usize = 32;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Element {
-    /// In XML's form.
+    /// The name in XML's form.
     pub(super) name: String,
     pub(super) written: String,
     pub(super) attributes: Vec<(String, String)>,

@@ -68,7 +68,7 @@ pub(super) fn duration(element: &Element, attribute: &str, value: &str) -> Resul
     Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 
-/// More than 0.
+/// Fails for 0.
 pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u64> {
     amount_of_bytes(value).ok_or_else(|| element.invalid(attribute, value))
 }

@@ -11,7 +11,7 @@ use protox::{Compiler, Error};
 use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MAX, SCHEMAS_PUNCTUATION_MAX};
 use crate::media::Types;
 
-/// By file name.
+/// Schemas by file name.
 pub(crate) type Sources = BTreeMap<String, Bytes>;
 
 /// Infinispan servers have these files built in. Their definitions are not known here.

@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 1_000;
 pub(crate) struct Schemas {
     /// Serializes writes, so that they do not make each other repeat the update of errors.
     writing: Mutex<()>,
-    /// Possible changes.
+    /// The number of possible changes.
     changes: AtomicU64,
     compiled: Mutex<CompiledSchemas>,
 }

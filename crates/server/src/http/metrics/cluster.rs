@@ -5,10 +5,8 @@ use consort_cache::StackCount;
 use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 
-/// A layer, the kind of count, and the value.
 pub(crate) type StackMetric = (&'static str, StackCount, u64);
 
-/// The type, the name and the help.
 const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
     match count {
         StackCount::Suspicions => {
@@ -63,7 +61,7 @@ const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
     }
 }
 
-/// The layers of a stack are few and do not change. There are no values if the stack did not respond.
+/// The layers of a stack do not change. There are no values if the stack did not respond.
 pub(super) fn append_stack(out: &mut Exposition, counts: &[StackMetric]) {
     for wanted in StackCount::ALL {
         let (kind, name, help) = family(wanted);

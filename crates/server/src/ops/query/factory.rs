@@ -1,4 +1,4 @@
-//! Queries as filter factories of listeners and iterations, with the query's text and parameters as the factory's.
+//! Queries as filter factories of listeners and iterations.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::catalog::served_cache::ServedCache;
 use crate::media::Types;
 use crate::reply::Refusal;
 
-/// The query is evaluated entity by entity.
 pub(super) async fn compiled(
     caches: &Caches,
     served: &ServedCache,
@@ -22,8 +21,8 @@ pub(super) async fn compiled(
     compile(factory, &*caches.types().await)
 }
 
-/// Compiles the query in a factory's parameters: the text, then names and values in turn. Fails for a query that deletes
-/// entries, or that cannot be evaluated entity by entity.
+/// The parameters are the text, then names and values in turn. Fails for a query that deletes entries, or that cannot be
+/// evaluated entity by entity.
 pub(crate) fn compile(factory: &Factory, types: &Types) -> Result<Compiled, Refusal> {
     let wrapped = |bytes: &Bytes| Wrapped::read(Bytes::copy_from_slice(bytes));
     let text = |bytes: &Bytes| match wrapped(bytes) {

@@ -1,5 +1,4 @@
-//! Iterations with a query as their filter: over whole entries, or over the fields that the query selects (facts section
-//! 2.7).
+//! Iterations with a query as their filter: over whole entries, or over selected fields (facts section 2.7).
 
 use bytes::Bytes;
 use consort_cache::{CacheBuilder, EntryStream};
@@ -13,7 +12,7 @@ use crate::catalog::served_cache::ServedCache;
 use crate::ops::filter::{ITERATION_QUERY, take_metadata, with_metadata};
 use crate::reply::Refusal;
 
-/// The transforms from an entity to its row: alone, or after the entry's metadata.
+/// The transforms from an entity to its row: without the entry's metadata, and with it.
 const ROWS: &str = plans::ROWS;
 const ROWS_WITH_METADATA: &str = "query-rows-with-metadata";
 
@@ -47,8 +46,7 @@ impl IterationQuery {
         self.compiled.names.len().max(1)
     }
 
-    /// `None` if another version of this program sent the bytes. [`Exceeded`] if an owner could not examine the entry
-    /// within its limit.
+    /// `None` if another version of this program sent the bytes.
     pub(crate) fn read(&self, mut made: Bytes) -> Result<Option<(Option<Metadata>, Values)>, Exceeded> {
         let metadata = match self.with_metadata.then(|| take_metadata(&mut made)) {
             Some(None) => return Ok(None),

@@ -1,5 +1,4 @@
-//! Listeners with a query as their filter: they receive the entries that match, or continuous-query events when entries
-//! join and leave the result (facts section 2.7).
+//! Listeners with a query as their filter, and continuous queries (facts section 2.7).
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::reply::Refusal;
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerQuery {
     compiled: Arc<Compiled>,
-    /// A continuous query needs the previous values of entries.
+    /// It needs the previous values of entries.
     pub(crate) is_continuous: bool,
 }
 
@@ -39,7 +38,7 @@ impl ListenerQuery {
         Ok(Some(Self { compiled: Arc::new(compiled), is_continuous }))
     }
 
-    /// `None` if the event does not change the result. [`Exceeded`] if a value cannot be examined within the limit.
+    /// `None` if the event does not change the result.
     pub(crate) fn event_content(&self, event: &EntryEvent<Bytes, Bytes>) -> Result<Option<Bytes>, Exceeded> {
         let version = event.version.0;
         let found = event.value.as_ref();

@@ -1,6 +1,5 @@
-//! Queries of clients (facts section 2.9): parsed, sent to the owners of the entries, and answered in the client's format.
-//! `consort_query` has the language and the evaluation. A query is compiled with the schemas that are registered here now.
-//! Owners get a plan with numbers of fields, and need no schemas ([`owner`]).
+//! Queries of clients (facts section 2.9). A query is compiled with the schemas that are registered here now. Owners get a
+//! plan with numbers of fields, and need no schemas ([`owner`]).
 
 mod factory;
 mod iterations;
@@ -32,10 +31,10 @@ pub(crate) use iterations::IterationQuery;
 pub(crate) use listeners::ListenerQuery;
 pub(crate) use owner::register;
 
-/// Of a query without a limit.
+/// The rows of a query without a limit.
 const ROWS_DEFAULT: usize = 100;
 
-/// Infinispan's exception for an invalid query.
+/// The exception is Infinispan's.
 const EXCEPTION: &str = "org.infinispan.query.objectfilter.ParsingException";
 
 impl From<QueryError> for Refusal {
@@ -80,7 +79,6 @@ impl QueryFormat {
     }
 }
 
-/// The permissions of the client, and the capacity for responses.
 pub(crate) type Context<'s> = (&'s Caches, &'s Authorization, &'s Responses);
 
 pub(crate) async fn answer(
@@ -108,7 +106,6 @@ pub(crate) async fn answer(
     })
 }
 
-/// Executes a query that has its permit.
 async fn find(
     (caches, access, responses): Context<'_>,
     served: &Arc<ServedCache>,
@@ -159,7 +156,6 @@ fn check(served: &ServedCache) -> Result<(), Refusal> {
     )))
 }
 
-/// The offset and the limit.
 fn page(request: &QueryRequest) -> Result<(usize, usize), Refusal> {
     let offset =
         usize::try_from(request.offset.unwrap_or(0)).map_err(|_| Refusal::new("startOffset is negative"))?;

@@ -1,11 +1,10 @@
-//! The part of queries that owners of entries run: they turn entities into rows by a plan, which comes with every request.
+//! Owners turn entities into rows by a plan, which comes with every request.
 
 use bytes::Bytes;
 use consort_cache::CacheBuilder;
 
 use super::plans::{ROWS, plan};
 
-/// The reduction of many rows to one.
 pub(super) const PARTS: &str = "query-parts";
 
 pub(crate) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {

@@ -1,18 +1,17 @@
-//! The plans that owners of entries get with a request, and the name of the transform that applies one.
+//! The plans that owners of entries get with a request.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use consort_query::Plan;
 
-/// The transform from an entity to its row.
 pub(super) const ROWS: &str = "query-rows";
 
-/// `None` if another version of this program has written the bytes.
+/// The bytes of a plan, and the result of [`plan`].
 type CachedPlan = (Box<[u8]>, Option<Rc<Plan>>);
 
 thread_local! {
-    /// The last plan of this thread: the same bytes come with each entity.
+    /// The same bytes come with each entity.
     static LAST: RefCell<Option<CachedPlan>> = const { RefCell::new(None) };
 }
 

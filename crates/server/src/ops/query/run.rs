@@ -1,4 +1,4 @@
-//! Execution of a query: each entry is evaluated once, by one of its owners, and the rows are collected here.
+//! Execution of a query: each entry is evaluated once, by one of its owners.
 
 use std::sync::Arc;
 
@@ -81,11 +81,10 @@ pub(super) async fn select(
 
 enum Collected {
     All,
-    /// The response needs this many bytes more.
     NeedsMemory(usize),
 }
 
-/// Evaluates all entries, while there is memory for the rows.
+/// Ends early without memory for the rows.
 async fn collect(
     caches: &Caches,
     served: &ServedCache,
@@ -128,7 +127,7 @@ async fn finish(merger: ResultMerger) -> Result<QueryResult, Refusal> {
     Ok(offload_if_large(merger.held_bytes(), move || merger.finish()).await?)
 }
 
-/// Removes the entries that a query finds, and returns their number. An entry that changed since its evaluation stays.
+/// An entry that changed since its evaluation stays.
 pub(super) async fn delete(
     caches: &Caches,
     served: &Arc<ServedCache>,
