@@ -10,7 +10,6 @@ use crate::limits::{COMPUTE_INLINE_BYTES_MAX, COMPUTE_THREADS, CONCURRENT_QUERIE
 
 static COMPUTING: Semaphore = Semaphore::const_new(COMPUTE_THREADS);
 
-/// Each query of this process holds a permit.
 pub(crate) static QUERIES: Semaphore = Semaphore::const_new(CONCURRENT_QUERIES);
 
 /// 1 if the number is unknown.

@@ -32,7 +32,6 @@ pub(crate) enum Stage {
 
 const ENDS: &str = "this server is ending; the request was not started";
 
-/// Waits until no more requests are started.
 pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
     // Without a sender there is no server.
     let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
@@ -59,12 +58,10 @@ impl<'a> ConnectionEnding<'a> {
         }
     }
 
-    /// Notes the client's parameters.
     pub(crate) fn note(&mut self, header: &RequestHeader) {
         self.takes_notice |= header.params.iter().any(|(name, _)| name.as_str() == CLOSE_NOTICE_PARAM);
     }
 
-    /// Requests that are read from now on are refused.
     pub(crate) fn refuses(&self) -> bool {
         self.stage == Stage::Closing
     }

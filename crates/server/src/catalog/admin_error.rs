@@ -22,7 +22,6 @@ pub(crate) enum AdminError {
     LongName(usize),
     #[error("the limit of {CACHES_MAX} caches, aliases and templates is reached")]
     TooMany,
-    /// An alias is the name of a cache.
     #[error("ISPN000438: Cache with name '{0}' is defined more than once!")]
     Twice(String),
     #[error("ISPN000702: The alias '{alias}' is already being used by cache '{cache}'")]

@@ -8,7 +8,6 @@ pub(crate) struct Aliases(RwLock<KnownAliases>);
 #[derive(Default)]
 struct KnownAliases {
     all: BTreeMap<String, String>,
-    /// The number of changes by clients of this server.
     age: u64,
 }
 

@@ -32,7 +32,6 @@ impl Caches {
         }
     }
 
-    /// Even if another server has just made the alias.
     pub(crate) async fn alias(&self, alias: &str) -> Result<Option<String>, CacheError> {
         Ok(self.definitions.get(&key(alias)).await?.map(|cache| text(&cache)))
     }

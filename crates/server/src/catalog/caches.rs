@@ -46,7 +46,6 @@ use crate::transactions::Transactions;
 const DEFINITIONS: &str = "___consort_caches";
 const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
-/// The servers' addresses for clients, by member address.
 const SERVERS: &str = "___consort_servers";
 
 /// Every server opens these when it starts.
@@ -59,7 +58,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IfExists {
     Fail,
-    /// The existing cache counts as created, whatever its definition.
     Accept,
     /// It counts as created if its definition is the same.
     AcceptIfSame,
@@ -88,7 +86,6 @@ pub(crate) struct Caches {
     /// Opens with the first transactional cache.
     transactions: OnceCell<Arc<Transactions>>,
     open: RwLock<BTreeMap<String, Arc<ServedCache>>>,
-    /// Defined caches that this server could not open.
     pub(crate) failed: FailedCaches,
     /// The number of changes so far, and the addresses for clients.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
@@ -104,7 +101,6 @@ pub(crate) struct CachesSettings<'d> {
     pub(crate) register_transforms: RegisterTransforms,
 }
 
-/// Registers functions that owners run for clients' operations.
 pub(crate) type RegisterTransforms = fn(CacheBuilder<'_>) -> CacheBuilder<'_>;
 
 /// Every server has all entries.
@@ -254,14 +250,12 @@ impl Caches {
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
-    /// Internal caches are included.
     pub(crate) fn with_stores(&self) -> Vec<String> {
         let own = OWN.iter().map(|name| (*name).to_owned());
         let others = self.all().into_iter().filter(|(_, served)| served.directory.is_some());
         own.chain(others.map(|(name, _)| name)).collect()
     }
 
-    /// Caches whose store cannot write here, with the reasons.
     pub(crate) fn failing_stores(&self) -> BTreeMap<String, String> {
         let failing = |name: String| Some((name.clone(), self.manager.store_failure(&name)?));
         self.with_stores().into_iter().filter_map(failing).collect()
@@ -364,7 +358,6 @@ impl Caches {
         self.transactions.get_or_try_init(open).await
     }
 
-    /// `None` before this server has opened it.
     pub(crate) fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
         self.transactions.get()
     }
@@ -375,7 +368,6 @@ impl Caches {
         served.with_topology(|topology| topology.read_owners().segments_of(own).collect())
     }
 
-    /// `None` unless this member is the first.
     pub(crate) fn members_if_first(&self) -> Option<Vec<String>> {
         let view = self.manager.view()?;
         let is_first = view.coordinator() == Some(self.manager.address());
@@ -450,7 +442,6 @@ impl Caches {
         Ok(true)
     }
 
-    /// Here at once and on the other servers soon.
     pub(crate) async fn change(
         &self,
         name: &str,
@@ -539,7 +530,6 @@ impl Caches {
         names.filter(|name| !is_internal(name)).collect()
     }
 
-    /// `None` if the client has the topology.
     pub(crate) fn topology_for(
         &self,
         served: &ServedCache,
@@ -681,7 +671,6 @@ impl Caches {
         Ok(())
     }
 
-    /// Only on the first member.
     async fn remove_departed_endpoints(&self, endpoints: &Endpoints) -> Result<(), CacheError> {
         let Some(members) = self.members_if_first() else { return Ok(()) };
         for member in endpoints.keys().filter(|member| !members.contains(member)) {

@@ -13,7 +13,6 @@ pub(crate) type Endpoints = BTreeMap<String, Endpoint>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) address: ServerAddress,
-    /// Clients are to continue with other servers.
     pub(crate) is_leaving: bool,
 }
 
@@ -21,7 +20,6 @@ pub(crate) struct Endpoint {
 const LEAVING: &str = " leaving";
 
 impl Endpoint {
-    /// Returns the form in which servers exchange endpoints.
     pub(crate) fn to_text(&self) -> String {
         let ServerAddress { host, port } = &self.address;
         format!("{host} {port}{}", if self.is_leaving { LEAVING } else { "" })

@@ -23,7 +23,6 @@ pub(crate) struct Counter {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OutOfBounds;
 
-/// `None` if the counter has not changed.
 pub(crate) type Changed = (Option<Counter>, Result<i64, OutOfBounds>);
 
 impl Counter {
@@ -36,7 +35,6 @@ impl Counter {
         ((lower..=upper).contains(&config.initial) && is_weak_enough).then_some(counter)
     }
 
-    /// Whether it supports compare-and-set.
     pub(crate) const fn is_strong(&self) -> bool {
         !matches!(self.config.kind, CounterKind::Weak { .. })
     }

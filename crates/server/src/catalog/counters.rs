@@ -34,7 +34,6 @@ pub(crate) struct Counters {
     /// Its owners determine the server that clients choose.
     pub(crate) served: Arc<ServedCache>,
     all: Registry,
-    /// Whether this server has a directory for persistent counters.
     can_keep: bool,
     key_locks: KeyLocks,
     /// The number of defined counters when one was last created here.
@@ -215,12 +214,10 @@ impl Counters {
         }
     }
 
-    /// `None` if other servers do not respond in time.
     pub(crate) async fn defined(&self) -> Option<u64> {
         timeout(COUNTERS_COUNT_TIMEOUT, self.all.size()).await.ok()?.ok()
     }
 
-    /// Also returns whether the counter has changed.
     async fn changed(
         &self,
         name: Bytes,
@@ -240,7 +237,6 @@ fn putting(counter: Counter) -> Change {
     Change::Put { value: counter.to_bytes(), lifetime: Lifetime::FOREVER }
 }
 
-/// Fails if the counter has no compare-and-set.
 fn strong(counter: Counter) -> Result<Counter, Refusal> {
     let refused = || Refusal::new("the counter is weak: it supports only additions and resets");
     counter.is_strong().then_some(counter).ok_or_else(refused)

@@ -24,7 +24,6 @@ pub(crate) struct Data {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the data {place}: {error}")]
 pub struct DataError {
-    /// A directory, or the cluster.
     place: String,
     error: String,
 }
@@ -54,7 +53,6 @@ impl Data {
     }
 }
 
-/// Servers with a directory store the cache.
 pub(crate) async fn open(
     manager: &CacheManager,
     name: &str,

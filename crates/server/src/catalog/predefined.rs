@@ -41,7 +41,6 @@ pub enum PredefinedError {
     },
 }
 
-/// Creates those that do not exist. Returns their names.
 pub(crate) async fn make(
     caches: &Caches,
     definitions: &CacheDefinitions,

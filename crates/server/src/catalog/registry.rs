@@ -78,7 +78,6 @@ impl Registry {
         Ok(is_alone)
     }
 
-    /// Returns whether the value was the expected one.
     pub(crate) async fn replace(&self, name: &[u8], value: &[u8], by: &[u8]) -> Result<bool, CacheError> {
         self.cache_of(name).await?.replace_if_value(name, value, by).await
     }

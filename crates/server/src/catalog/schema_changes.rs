@@ -61,7 +61,6 @@ pub(crate) async fn create_or_update(
     })
 }
 
-/// Returns `1` if the schema existed, else `0`.
 pub(crate) async fn delete(served: &ServedCache, name: &Text) -> Result<String, Refusal> {
     let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous: false };
     let key = Bytes::copy_from_slice(name.as_bytes());

@@ -98,7 +98,6 @@ impl ServedCache {
         self.topology.is_none()
     }
 
-    /// `None` without an installed topology.
     pub(crate) fn with_topology<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
         self.topology.as_ref()?.borrow().as_ref().map(look)
     }

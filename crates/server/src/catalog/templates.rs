@@ -44,7 +44,6 @@ impl Caches {
         if is_new { Ok(()) } else { Err(AdminError::TemplateExists(name.to_owned())) }
     }
 
-    /// Caches stay unchanged.
     pub(crate) async fn remove_template(&self, name: &str) -> Result<(), AdminError> {
         if definition::is_template(name) {
             return Err(AdminError::OwnTemplate(name.to_owned()));

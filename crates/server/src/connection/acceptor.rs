@@ -216,7 +216,6 @@ impl Acceptor {
     }
 }
 
-/// Keeps the connection if the system refuses an option.
 fn set_options(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)

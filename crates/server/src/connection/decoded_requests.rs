@@ -38,7 +38,6 @@ impl DecodedRequests {
         self.decoder.decode(input)
     }
 
-    /// The least size of the incomplete request in bytes.
     pub(crate) fn bytes_needed(&self) -> usize {
         self.decoder.bytes_needed()
     }

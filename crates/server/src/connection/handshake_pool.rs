@@ -202,7 +202,6 @@ mod tests {
     use crate::limits::PREAUTH_TOTAL_BYTES_MAX;
     use crate::memory::Memory;
 
-    /// The name of the thread that polls it.
     fn thread() -> String {
         std::thread::current().name().unwrap_or_default().to_owned()
     }

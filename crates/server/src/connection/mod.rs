@@ -65,7 +65,6 @@ const UNKNOWN: RequestContext = RequestContext {
 /// Bytes of each key or value of a request, beside the request's own.
 const BYTES_OF_ITEM: usize = 64;
 
-/// The response to a request that had to wait.
 struct CompletedRequest {
     asked: RequestContext,
     response: Response,
@@ -165,7 +164,6 @@ async fn with_handshake_timeout<T>(
     }
 }
 
-/// `None` if the server ends first.
 async fn wait_for_caches(
     caches: &mut watch::Receiver<Option<Arc<Caches>>>,
     ending: &mut watch::Receiver<Stage>,
@@ -213,7 +211,6 @@ struct Connection<'a> {
     held: VecDeque<(u64, Box<ResponseBytes>)>,
     unwritten: CountedBytes,
     taking: Option<Transfer>,
-    /// Requests that wait for other members.
     waiting: JoinSet<CompletedRequest>,
     waiting_bytes: usize,
     unanswered: CountedBytes,
@@ -427,7 +424,6 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Does not wait. Returns whether bytes have arrived.
     async fn has_more(&mut self) -> io::Result<bool> {
         let before = self.input.len();
         let taken = {

@@ -18,7 +18,6 @@ use crate::security::authenticator::{Authenticator, Exchange, Origin, Step};
 pub(crate) enum AuthStep {
     Unauthenticated,
     Authenticated,
-    /// The client has used up its attempts.
     Rejected,
 }
 

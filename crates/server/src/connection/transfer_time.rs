@@ -30,7 +30,6 @@ impl Transfer {
         Self { until: now + time + time_of(bytes), bytes, stopped: None }
     }
 
-    /// Sets the total to at least this many bytes.
     pub(crate) fn reach(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.until += time_of(bytes - self.bytes);

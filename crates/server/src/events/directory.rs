@@ -39,7 +39,6 @@ impl ListenerDirectory {
         counts
     }
 
-    /// Whichever connection has added it. Returns whether it existed.
     pub(crate) fn remove(&self, cache: &Text, id: &Bytes) -> bool {
         let Some(listeners) = self.all().get(id).and_then(Weak::upgrade) else { return false };
         let is_removed = {

@@ -46,7 +46,6 @@ impl ListenerFlag {
 }
 
 impl Push {
-    /// Encodes the message if it is still wanted.
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
             Self::Entry(event, flag, _) if flag.holds() => event.encode(output),
@@ -66,7 +65,6 @@ impl Push {
 #[derive(Clone)]
 pub(crate) struct EventSender {
     to: mpsc::Sender<Push>,
-    /// Bytes for keys, and for results of converters.
     bytes: Arc<Semaphore>,
     large: Budget,
     /// Events may be missing, or the connection has to be closed.
@@ -106,7 +104,6 @@ impl EventSender {
     }
 }
 
-/// Sends a listener's events until it is dropped.
 pub(crate) struct EventTask {
     pub(crate) flag: ListenerFlag,
     tasks: Vec<JoinHandle<()>>,

@@ -31,7 +31,6 @@ pub(crate) enum HeadError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) method: Method,
-    /// The path without the query.
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
     pub(crate) accept: String,
@@ -116,7 +115,6 @@ fn value<'a>(headers: &'a [Header<'_>], name: &'static str) -> Option<&'a str> {
     all(headers, name).next()
 }
 
-/// The target may also have the host.
 fn path(target: &str) -> &str {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     match target.split_once("://") {

@@ -8,7 +8,6 @@ use serde_json::json;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 
-/// The order is from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Health {
     Healthy,
@@ -101,7 +100,6 @@ fn memory_detail(caches: &Caches) -> serde_json::Value {
     json!({"server": own, "short_members": short})
 }
 
-/// The JSON is Infinispan's.
 pub(crate) fn detail(caches: &Caches) -> String {
     let manager = caches.manager();
     let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();

@@ -43,7 +43,6 @@ pub(crate) const fn begins_with(byte: u8) -> bool {
     byte.is_ascii_uppercase()
 }
 
-/// The text is for fuzz targets.
 pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     let Some((head, length)) = Head::read(bytes).map_err(|head_error| head_error.to_string())? else {
         return Ok(None);
@@ -101,14 +100,12 @@ const REPLY_BYTES_OF_CACHE: usize = 16 * 1024;
 /// The metrics of a stack that is busy for longer are left out.
 const STACK_ASKED_WITHIN: Duration = Duration::from_secs(1);
 
-/// None if the stack does not respond in time.
 async fn stack_counts(caches: &Caches) -> Vec<metrics::StackMetric> {
     let counts = timeout(STACK_ASKED_WITHIN, caches.manager().stack_counts()).await;
     counts.ok().flatten().unwrap_or_default()
 }
 
 pub(crate) struct HttpConnection<'a> {
-    /// `None` before the server serves.
     pub(crate) caches: Option<&'a Caches>,
     pub(crate) security: &'a Security,
     pub(crate) peer: Option<SocketAddr>,
@@ -299,9 +296,7 @@ impl HttpConnection<'_> {
 enum Resource {
     /// Nothing is checked.
     Live,
-    /// The server serves clients.
     Started,
-    /// Clients can be served.
     Ready,
     Status,
     Detail,

@@ -41,7 +41,6 @@ impl Code {
 pub(crate) struct Reply {
     pub(crate) code: Code,
     content_type: &'static str,
-    /// Fields besides those of every response.
     fields: Vec<(&'static str, String)>,
     pub(crate) content: String,
 }
@@ -60,7 +59,6 @@ impl Reply {
         self
     }
 
-    /// HEAD gets no content.
     pub(crate) fn into_bytes(self, with_content: bool, is_last: bool) -> Bytes {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n",

@@ -33,7 +33,6 @@ const NAMES: &[(&str, Charset)] = &[
 const MARK: char = '\u{feff}';
 
 impl Charset {
-    /// The name is in any case.
     pub(crate) fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, charset)| *charset)
     }

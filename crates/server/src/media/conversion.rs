@@ -117,7 +117,6 @@ impl Conversion {
         out_of_cache(&self.value, value, &self.types)
     }
 
-    /// Another thread converts a large value.
     pub(crate) async fn value_out_offloaded(&self, value: Bytes) -> Result<Bytes> {
         if self.value.is_none() || value.len() <= COMPUTE_INLINE_BYTES_MAX {
             return self.value_out(value);

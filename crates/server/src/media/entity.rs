@@ -178,7 +178,6 @@ fn write_map_json(
     Ok(())
 }
 
-/// For a map's entry without a key or value.
 fn default_of(kind: &Kind) -> Raw<'static> {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Raw::Eight(0),

@@ -19,7 +19,6 @@ pub(crate) enum Format {
     Text(Charset),
     Json(Charset),
     Protostream,
-    /// A media type without conversions.
     Other(Box<str>),
 }
 
@@ -104,7 +103,6 @@ impl Format {
         Ok(())
     }
 
-    /// Entities are converted by their schemas.
     pub(crate) const fn needs_types(&self, to: &Self) -> bool {
         matches!((self, to), (Self::Protostream, Self::Json(_)) | (Self::Json(_), Self::Protostream))
     }
@@ -185,7 +183,6 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// The parameter of, for example, `text/plain; charset=UTF-8`.
 fn charset_in(media_type: &MediaType) -> Option<&str> {
     let MediaType::Named { name, .. } = media_type else { return None };
     name.as_str().split(';').skip(1).find_map(|param| {

@@ -54,7 +54,6 @@ impl Encoding {
         Ok(())
     }
 
-    /// Like [`Encoding::set_key_type`].
     pub(crate) fn set_value_type(&mut self, media_type: &MediaType) -> Result<(), ConversionError> {
         self.value = stored_type(media_type)?;
         Ok(())
@@ -80,7 +79,6 @@ impl Encoding {
         (media_type(&self.key), media_type(&self.value))
     }
 
-    /// The type of keys, and the type of values.
     pub(crate) fn media_types(&self) -> [Option<&MediaType>; 2] {
         [&self.key, &self.value].map(|stored| stored.as_ref().map(|stored| &stored.media_type))
     }

@@ -13,7 +13,6 @@ pub(crate) struct Types {
     ids: BTreeMap<String, u32>,
 }
 
-/// The annotation in the comment before a type.
 const TYPE_ID: &str = "@TypeId";
 
 fn type_id(comment: &str) -> Option<u32> {
@@ -89,7 +88,6 @@ impl fmt::Debug for Types {
     }
 }
 
-/// Types are compared by identity.
 impl PartialEq for Types {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

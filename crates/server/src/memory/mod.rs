@@ -43,9 +43,7 @@ const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
 pub(crate) struct Memory {
     /// The parent of the clients' budget.
     pub(crate) process: Option<Budget>,
-    /// The parent of all budgets that follow.
     pub(crate) clients: Budget,
-    /// Incomplete and unanswered requests.
     pub(crate) requests: Budget,
     /// Requests that are larger than one read.
     pub(crate) large_requests: Budget,
@@ -59,7 +57,6 @@ pub(crate) struct Memory {
     pub(crate) iterations: Budget,
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
-    /// Connections without an authenticated client.
     pub(crate) handshakes: Budget,
     /// Values that clients read in pieces. They are kept even if the cache has another value by then.
     pub(crate) read_streams: Budget,
@@ -118,7 +115,6 @@ impl Memory {
         }
     }
 
-    /// The totals first.
     pub(crate) fn usages(&self) -> Vec<Usage> {
         let own = [&self.clients, &self.requests, &self.large_requests, &self.responses];
         let sizes = self.response_sizes.iter().map(|size| &size.budget);

@@ -62,7 +62,6 @@ impl Responses {
         }
     }
 
-    /// Begins a response of any size.
     pub(crate) async fn begin(&self) -> Result<ResponseReservation, Refusal> {
         self.begin_within(self.sizes.len() - 1).await
     }
@@ -159,7 +158,6 @@ impl ResponseReservation {
         Ok(())
     }
 
-    /// Returns false without capacity.
     pub(crate) fn try_take(&mut self, more: usize) -> bool {
         let bytes = self.bytes + more as u64;
         if bytes > self.held.bytes.bytes() && !self.grows_to(bytes) {

@@ -24,7 +24,6 @@ impl StreamBudget {
         Self { bytes, read, reserve_time: memory.reserve_time, rooms: Arc::default() }
     }
 
-    /// False if there is none.
     pub(crate) fn take_room(&self) -> bool {
         let within = |rooms: usize| (rooms < FULL_CAPACITY_VALUES_MAX).then_some(rooms + 1);
         self.rooms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()

@@ -28,7 +28,6 @@ const FIRST_ERROR: u8 = 0x80;
 /// All error statuses that exist are within the first of them.
 const ERRORS: usize = 16;
 
-/// Errors by status.
 #[derive(Default)]
 pub(crate) struct Errors([Count; ERRORS]);
 
@@ -78,7 +77,6 @@ impl Stats {
         if is_hit { self.remove_hits.one() } else { self.remove_misses.one() }
     }
 
-    /// The statistics in the form for clients.
     pub(crate) fn for_clients(&self, cache: &RawCache) -> Vec<(Text, Text)> {
         let entries = i64::try_from(cache.local_len()).unwrap_or(i64::MAX);
         let (hits, misses) = (self.hits.get(), self.misses.get());

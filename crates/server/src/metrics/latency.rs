@@ -12,11 +12,8 @@ use crate::metrics::cache_stats::Count;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// Reads one key.
     Read,
-    /// May write one key.
     Write,
-    /// All others.
     Other,
 }
 
@@ -105,7 +102,6 @@ impl Times {
     }
 }
 
-/// Requests that are answered together.
 pub(crate) struct Batch {
     began: Instant,
     answered: [u32; CLASSES],

@@ -78,7 +78,6 @@ impl Telemetry {
         sums
     }
 
-    /// Requests that wait for other members, locks or stores.
     pub(crate) fn waits(&self) -> i64 {
         // In this order, so that no request counts as ended before it counts as begun.
         let ended: i64 = self.shards.iter().map(|shard| shard.waits_ended.get()).sum();

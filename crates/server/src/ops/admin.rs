@@ -138,7 +138,6 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfExists) -> Res
     Ok(String::new())
 }
 
-/// Waits for capacity for a long definition.
 async fn read(caches: &Caches, name: &str, text: String) -> Result<Definition, AdminError> {
     if text.len() <= DEFINITION_INLINE_MAX {
         return Ok(definition::from_text(name, &text)?);

@@ -13,7 +13,6 @@ const HEAD: usize = 8;
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Bucket(Vec<Bytes>);
 
-/// `None` if the bytes are no bucket.
 pub(crate) fn count(bytes: &[u8]) -> Option<u32> {
     bytes.strip_prefix(&MARK)?.try_get_u32().ok()
 }

@@ -80,7 +80,6 @@ pub(crate) async fn answer(
 
 const AROUND_ENTRY: usize = 8;
 
-/// The least and the greatest number.
 const KEYS_AT_ONCE: (usize, usize) = (16, 4_096);
 
 async fn entry_for_client(

@@ -126,7 +126,6 @@ pub(crate) async fn answer(
     (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
 }
 
-/// The topology is `None` if the client has it.
 async fn answer_body(
     session: &Arc<Session>,
     header: &RequestHeader,
@@ -189,7 +188,6 @@ async fn answer_body(
     (answer, topology)
 }
 
-/// The conversion is returned for the response.
 async fn convert(
     caches: &Caches,
     conversion: Box<Conversion>,
@@ -314,7 +312,6 @@ async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<R
     Box::pin(schemas::refusal_of_all(&served.cache, body)).await.unwrap_or_else(Some)
 }
 
-/// `None` if the operation needs no cache.
 async fn served(
     caches: &Caches,
     header: &RequestHeader,
@@ -353,7 +350,6 @@ async fn served(
     }
 }
 
-/// Data that may need conversion.
 const fn has_data(body: &RequestBody) -> bool {
     matches!(
         body,

@@ -53,7 +53,6 @@ impl Filter {
         }
     }
 
-    /// Previous values are included.
     pub(crate) const fn needs_values(&self) -> bool {
         matches!(self, Self::ValuePrefix(_))
     }
@@ -156,7 +155,6 @@ impl EntrySelection {
         Some(Self { filter, with_metadata, without_values })
     }
 
-    /// `None` if the filter drops the entry.
     fn apply(&self, key: &[u8], entry: Stored) -> Option<Bytes> {
         if !self.filter.as_ref().is_none_or(|filter| filter.passes(key, &entry.value)) {
             return None;

@@ -89,7 +89,6 @@ struct Progress {
     batch: usize,
     /// Set if the keys of these segments may be in any segment of the cache.
     scattered: Option<BitSet>,
-    /// Segments that are not started.
     ahead: Vec<Segment>,
     now: Option<(Vec<Segment>, Entries)>,
     /// The reservation for entries that are in no batch yet, between two requests of the client.
@@ -243,7 +242,6 @@ impl Progress {
         fetched.min(LANES_MAX * largest.max(FETCH_BYTES)) as u64
     }
 
-    /// The batch is empty at the end.
     async fn next_batch(&mut self, gathering: &mut ResponseReservation) -> Result<Batch, Refusal> {
         let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
         while entries.len() < self.batch && bytes < BATCH_BYTES_MAX && has_room {

@@ -142,7 +142,6 @@ impl ListenRequest {
         })
     }
 
-    /// Restricts the events to those that the listener needs.
     fn restrict(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
         let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
         let tells_gone = self.converter.is_some_and(Converter::needs_previous);

@@ -72,12 +72,10 @@ struct ReplyForm {
     absent: Status,
     wants_previous: bool,
     is_removal: bool,
-    /// The operation only adds a new entry.
     is_new: bool,
 }
 
 impl ReplyForm {
-    /// Also counts the write.
     fn reply(&self, stats: &Stats, written: Written) -> Answer {
         if self.is_removal {
             stats.note_removal(written.is_done);

@@ -20,7 +20,6 @@ pub(crate) mod value_streams;
 
 use consort_cache::CacheBuilder;
 
-/// Functions that owners run for clients' operations.
 pub(crate) fn register_transforms(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     query::register(multimap::register_transform(filter::register_transform(cache)))
 }

@@ -28,7 +28,6 @@ pub(crate) fn register_transform(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.costly_transform(TRANSFORM, |_, entry, wanted| transform(&entry.value, wanted))
 }
 
-/// `None` if the value is no bucket.
 fn transform(value: &Bytes, wanted: &[u8]) -> Option<Bytes> {
     match wanted.split_first()? {
         (&HOW_MANY, []) => bucket::count(value).map(|count| Bytes::copy_from_slice(&count.to_be_bytes())),

@@ -76,7 +76,6 @@ impl ValueBuffer {
         Ok(())
     }
 
-    /// The value has no excess capacity.
     async fn finish(&mut self) -> Result<Bytes, StreamError> {
         let value = std::mem::take(&mut self.value);
         // Excess capacity is released in place, unless it is more than a half.

@@ -72,7 +72,6 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The server does not support the request.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { status: Status::ServerError, text: text.into() }
     }

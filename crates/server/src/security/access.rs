@@ -92,7 +92,6 @@ impl Authorization {
         Some(Answer::error(Status::ServerError, text))
     }
 
-    /// Without an authenticator, or if the client is authenticated.
     pub(crate) fn answer(&self, request: &auth::Request) -> Answer {
         let refused = |why: &str| {
             Answer::error(

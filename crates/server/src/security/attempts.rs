@@ -21,7 +21,6 @@ use crate::limits::{
 };
 use crate::transport::addresses::Origin;
 
-/// The slots of a key.
 const WAYS: usize = 8;
 
 /// Of a name, an address, or a pair of both.
@@ -41,7 +40,6 @@ impl Count {
     }
 }
 
-/// Counts by hashes of keys.
 struct Table(Vec<[Option<Count>; WAYS]>);
 
 impl Table {
@@ -99,7 +97,6 @@ impl Attempts {
         Self { tables: Mutex::new(tables), hasher: RandomState::new(), delay_max }
     }
 
-    /// Returns the delay of the response.
     pub(crate) fn count(
         &self,
         name: Option<&str>,

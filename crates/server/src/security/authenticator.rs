@@ -90,7 +90,6 @@ pub(crate) struct Authenticator {
     choice: MechanismChoice,
     tokens: Option<RwLock<Tokens>>,
     random: SystemRandom,
-    /// A permit for each password that is hashed.
     hashing: Arc<Semaphore>,
     verified: PasswordCache,
     attempts: Attempts,
@@ -174,7 +173,6 @@ impl Authenticator {
         }
     }
 
-    /// Returns the strongest mechanism first.
     pub(crate) fn mechanisms(&self) -> Vec<Mechanism> {
         self.sessions.settings().mechanisms.clone()
     }

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use crate::security::rate_limited_log::RateLimitedLog;
 
-/// Addresses in one line at most.
 const ADDRESSES_MAX: usize = 8;
 
 #[derive(Default)]

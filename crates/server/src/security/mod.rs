@@ -79,7 +79,6 @@ pub(crate) struct SecuritySettings {
     pub(crate) handshake_timeout: Option<Duration>,
 }
 
-/// `None` if every client may do everything.
 pub(crate) struct Security {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
@@ -148,7 +147,6 @@ pub(crate) struct MechanismChoice {
 }
 
 impl MechanismChoice {
-    /// Returns the strongest mechanism first.
     pub(crate) fn for_users(&self, users: &Users) -> Result<Vec<Mechanism>, SecurityError> {
         let missing = |mechanism| missing(users, self.has_certificates, self.has_tokens, mechanism);
         let is_cleartext = |mechanism: Mechanism| mechanism.tells_secret() && !self.is_confidential;

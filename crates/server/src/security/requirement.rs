@@ -34,7 +34,6 @@ impl Requirement {
         Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connections }
     }
 
-    /// Other servers require authentication.
     pub(crate) fn refuses(&self) -> bool {
         !self.is_weaker_allowed && self.is_weaker.load(Ordering::Relaxed)
     }
@@ -62,7 +61,6 @@ impl Requirement {
         connections.all.push(Arc::downgrade(end));
     }
 
-    /// The other servers have users.
     pub(crate) fn compare(&self, others: &[String]) {
         if self.requires_users {
             return;

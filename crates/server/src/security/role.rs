@@ -60,7 +60,6 @@ impl Permissions {
         self.0
     }
 
-    /// Restores a set from its [`Permissions::bits`].
     pub(crate) const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }

@@ -12,7 +12,6 @@ use crate::security::users::Users;
 
 pub(crate) struct AuthSettings {
     pub(crate) users: Users,
-    /// The strongest comes first.
     pub(crate) mechanisms: Vec<Mechanism>,
 }
 
@@ -20,7 +19,6 @@ pub(crate) struct AuthenticatedSession {
     pub(crate) name: Arc<str>,
     permissions: AtomicU16,
     is_removed: AtomicBool,
-    /// Notified when the connection has to end.
     end: Arc<Notify>,
 }
 
@@ -82,7 +80,6 @@ impl ActiveSessions {
         Some(session)
     }
 
-    /// Returns how many connections end.
     pub(crate) fn replace(&self, settings: AuthSettings) -> usize {
         let open = self.open_sessions();
         let settings = Arc::new(settings);

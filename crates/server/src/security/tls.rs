@@ -21,7 +21,6 @@ pub(crate) struct TlsSettings {
 
 pub(crate) struct Tls {
     acceptor: RwLock<TlsAcceptor>,
-    /// Clients may present certificates.
     pub(crate) requests_certificates: bool,
     /// In seconds since 1970.
     expiry: AtomicI64,

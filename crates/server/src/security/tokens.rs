@@ -69,7 +69,6 @@ impl Tokens {
         }
     }
 
-    /// Errors contain this file name.
     pub(crate) fn from_pem(file: String, pem: &[u8], audience: &str) -> Result<Self, TokenKeyError> {
         let wrong = |reason: String| TokenKeyError { file: file.clone(), reason };
         let unread = |error: pem::Error| wrong(error.to_string());
@@ -186,7 +185,6 @@ fn refusal(wrong: &ErrorKind) -> String {
     text.to_owned()
 }
 
-/// The provider only verifies.
 static CRYPTO: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(ErrorKind::UnsupportedAlgorithm.into()),
     verifier_factory: |algorithm, key| {

@@ -26,7 +26,6 @@ pub const VERIFIER_ITERATIONS: u32 = 16_384;
 /// all of them when it starts.
 const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
 
-/// The bytes of a salt.
 const SALT_LEN: usize = 16;
 
 /// A file of users that cannot be used. Nothing was started.

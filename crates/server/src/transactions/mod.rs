@@ -97,11 +97,9 @@ impl Counts {
 }
 
 pub(crate) trait FindCache: Sync {
-    /// `None` if it was removed.
     fn find_cache(&self, name: &str) -> impl Future<Output = Result<Option<RawCache>, Refusal>> + Send;
 }
 
-/// `None` if it was removed.
 pub(crate) type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
 /// The server that begins a step also ends it, even if the client disconnects.
@@ -265,7 +263,6 @@ impl Transactions {
         Ok(Some(xa::ROLLBACK))
     }
 
-    /// The branch's state if the record has one already.
     async fn begin(&self, key: &[u8], branch: &Branch) -> Result<Option<State>, Refusal> {
         let Limits { transactions, bytes } = self.limits;
         if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
@@ -286,7 +283,6 @@ impl Transactions {
         Ok(known)
     }
 
-    /// Returns whether the branch can commit.
     async fn lock_and_validate(
         &self,
         cache: &RawCache,
@@ -393,7 +389,6 @@ impl Transactions {
         Ok(decided)
     }
 
-    /// Returns the code of the response.
     async fn finish_with_retries(&self, key: &[u8], involved: &InvolvedCaches) -> Result<i32, Refusal> {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {

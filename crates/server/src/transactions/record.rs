@@ -12,9 +12,7 @@ use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
     Preparing,
-    /// The transaction can commit, and waits for the decision.
     Prepared,
-    /// The commit is decided and cannot be undone.
     Committing,
     Committed,
     RolledBack,
@@ -56,7 +54,6 @@ impl Intent {
     }
 }
 
-/// A transaction in one cache.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Branch {
     pub(crate) cache: String,
@@ -130,7 +127,6 @@ impl Record {
         self.branches.iter().all(|branch| matches!(branch.state, State::Committed | State::RolledBack))
     }
 
-    /// `age` is the time since the last change.
     pub(crate) fn is_in_doubt(&self, age: Duration) -> bool {
         let waits = |branch: &Branch| branch.state == State::Prepared && branch.is_recoverable;
         self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)

@@ -34,7 +34,6 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// This host has no limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     max: usize,
@@ -61,7 +60,6 @@ impl Addresses {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` if the origin has reached the limit.
     pub(crate) fn add(&self, origin: Origin) -> Option<ConnectionCount> {
         let mut counts = self.counts();
         let count = counts.entry(origin).or_default();

@@ -55,7 +55,6 @@ fn differs_in_amount_only(before: MemoryBound, after: MemoryBound) -> bool {
         && std::mem::discriminant(&before.limit) == std::mem::discriminant(&after.limit)
 }
 
-/// Skips attributes that can change.
 fn difference(before: &Value, after: &Value) -> Option<String> {
     let (Value::Object(before), Value::Object(after)) = (before, after) else {
         return (before != after).then(String::new);

@@ -92,7 +92,6 @@ const KINDS: &[(&str, CacheMode)] = &[
     ("invalidation-cache", CacheMode::Invalidation),
 ];
 
-/// The flag says whether writes wait for all owners.
 const TEMPLATES: &[(&str, CacheMode, bool)] = &[
     ("org.infinispan.LOCAL", CacheMode::Local, true),
     ("org.infinispan.REPL_SYNC", CacheMode::Replicated, true),
@@ -115,7 +114,6 @@ fn mode_of(kind: &str) -> Option<CacheMode> {
     KINDS.iter().find(|(name, _)| *name == kind).map(|(_, mode)| *mode)
 }
 
-/// Without a name, the default definition.
 pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Definition> {
     let Some(template) = template else { return Ok(with_mode(cache, CacheMode::default())) };
     let Some((_, mode, is_synchronous)) = TEMPLATES.iter().find(|(name, ..)| *name == template) else {

@@ -6,7 +6,6 @@ use super::Result;
 use super::tree::{Element, refused};
 use super::values::one_of;
 
-/// The values of `when-split`.
 pub(super) const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("DENY_READ_WRITES", PartitionHandling::DenyReadWrites),
     ("ALLOW_READS", PartitionHandling::AllowReads),

@@ -9,7 +9,6 @@ use super::tree::Element;
 const WITHOUT_EFFECT: &[&str] =
     &["locking", "auto-commit", "stop-timeout", "complete-timeout", "reaper-interval", "notifications"];
 
-/// Returns whether the cache has transactions.
 pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
     element.check_children(&[])?;
     let mut is_transactional = false;

@@ -14,7 +14,6 @@ const NESTING_MAX: usize = 32;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Element {
-    /// The name in XML's form.
     pub(super) name: String,
     pub(super) written: String,
     pub(super) attributes: Vec<(String, String)>,
@@ -114,7 +113,6 @@ fn syntax_error(error: &dyn std::fmt::Display) -> DefinitionError {
     DefinitionError::Unreadable(error.to_string())
 }
 
-/// `distributedCache` becomes `distributed-cache`.
 fn hyphenated(name: &str) -> String {
     let mut hyphenated = String::with_capacity(name.len() + 2);
     for character in name.chars() {

@@ -27,7 +27,6 @@ pub(super) fn one_of<V: Clone>(
     found.map(|(_, value)| value.clone()).ok_or_else(|| element.invalid(attribute, value))
 }
 
-/// The unit may be empty.
 fn split_unit(value: &str) -> (&str, &str) {
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(digits);

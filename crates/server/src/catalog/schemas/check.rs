@@ -11,7 +11,6 @@ use protox::{Compiler, Error};
 use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MAX, SCHEMAS_PUNCTUATION_MAX};
 use crate::media::Types;
 
-/// Schemas by file name.
 pub(crate) type Sources = BTreeMap<String, Bytes>;
 
 /// Infinispan servers have these files built in. Their definitions are not known here.
@@ -64,7 +63,6 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// The limit that the schemas together exceed.
 pub(crate) fn too_large(sources: &Sources) -> Option<String> {
     let is_mark = |byte: &&u8| matches!(byte, b';' | b'{' | b',' | b':');
     let bytes: usize = sources.values().map(Bytes::len).sum();
@@ -87,7 +85,6 @@ pub(crate) fn types(sources: Arc<Sources>) -> Types {
     Types::new(compiled(sources).0.descriptor_pool())
 }
 
-/// The first error of each file.
 pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
     compiled(sources).1
 }

@@ -110,7 +110,6 @@ pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
 }
 
 impl Schemas {
-    /// Also updates the errors.
     pub(crate) async fn write(
         &self,
         cache: &RawCache,

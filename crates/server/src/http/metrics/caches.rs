@@ -11,7 +11,6 @@ use crate::catalog::served_cache::ServedCache;
 use crate::http::exposition::{Exposition, Kind};
 use crate::metrics::cache_stats::Stats;
 
-/// The type, the name and the help.
 type CacheMetric = (Kind, &'static str, &'static str, fn(&Caches, &ServedCache) -> Option<u64>);
 
 const CACHE_METRICS: &[CacheMetric] = &[

@@ -109,7 +109,6 @@ fn process_memory(out: &mut Exposition, caches: &Caches) {
 
 type Figure<T> = (Kind, &'static str, &'static str, fn(&T) -> u64);
 
-/// Each value is of a source, with its label.
 fn append_figures<'a, T: 'a>(
     out: &mut Exposition,
     figures: &[Figure<T>],

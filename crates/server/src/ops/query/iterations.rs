@@ -23,7 +23,6 @@ pub(crate) struct IterationQuery {
 }
 
 impl IterationQuery {
-    /// `None` if the filter is no query.
     pub(crate) async fn from_start(
         caches: &Caches,
         served: &ServedCache,

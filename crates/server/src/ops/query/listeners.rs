@@ -21,7 +21,6 @@ pub(crate) struct ListenerQuery {
 }
 
 impl ListenerQuery {
-    /// `None` if the filter is no query.
     pub(crate) async fn from_listener(
         caches: &Caches,
         served: &ServedCache,

@@ -31,10 +31,8 @@ pub(crate) use iterations::IterationQuery;
 pub(crate) use listeners::ListenerQuery;
 pub(crate) use owner::register;
 
-/// The rows of a query without a limit.
 const ROWS_DEFAULT: usize = 100;
 
-/// The exception is Infinispan's.
 const EXCEPTION: &str = "org.infinispan.query.objectfilter.ParsingException";
 
 impl From<QueryError> for Refusal {

@@ -33,7 +33,6 @@ const COPIES: usize = 2;
 
 struct QueryScope {
     plan: Bytes,
-    /// `None` for all segments.
     segments: Option<Arc<[Segment]>>,
 }
 
