@@ -46,10 +46,6 @@ impl QueryRequest {
     }
 
     /// Decodes a message.
-    ///
-    /// # Errors
-    ///
-    /// [`RequestError`].
     pub fn read(mut from: &[u8]) -> Result<Self, RequestError> {
         let broken = || RequestError("no protobuf message".to_owned());
         let mut request = Self::default();
@@ -106,10 +102,6 @@ impl QueryRequest {
     }
 
     /// Decodes JSON.
-    ///
-    /// # Errors
-    ///
-    /// [`RequestError`].
     pub fn from_json(text: &str) -> Result<Self, RequestError> {
         let wrong = |what: &str| RequestError(format!("{what} is invalid"));
         let read: Json = serde_json::from_str(text).map_err(|error| RequestError(error.to_string()))?;

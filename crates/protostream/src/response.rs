@@ -57,10 +57,6 @@ impl QueryResponse {
     }
 
     /// Decodes it. Entities are as in the cache.
-    ///
-    /// # Errors
-    ///
-    /// [`ResponseError`].
     pub fn read(bytes: &Bytes) -> Result<Self, ResponseError> {
         let (mut rest, mut response, mut results) = (&bytes[..], Self::default(), Vec::new());
         while !rest.is_empty() {

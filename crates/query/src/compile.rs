@@ -430,7 +430,6 @@ struct Groups {
 }
 
 impl Groups {
-    /// The name of the term, and its index in a group.
     fn place(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<(String, usize)> {
         match term {
             Term::Aggregate(aggregate) => self.aggregate(compiler, aggregate),

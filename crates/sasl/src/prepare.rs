@@ -8,10 +8,6 @@ use std::borrow::Cow;
 pub struct SaslprepError;
 
 /// Normalises a name or password, for comparison and hashing.
-///
-/// # Errors
-///
-/// [`SaslprepError`].
 pub fn prepare(text: &str) -> Result<Cow<'_, str>, SaslprepError> {
     let prepared = stringprep::saslprep(text).map_err(|_| SaslprepError)?;
     if prepared.is_empty() { Err(SaslprepError) } else { Ok(prepared) }

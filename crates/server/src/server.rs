@@ -245,10 +245,6 @@ impl ServerBuilder {
     }
 
     /// Starts to listen. The server owns the manager from now on.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError`].
     pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
         let security = match Security::new(self.security) {
             Ok(security) => Arc::new(security),

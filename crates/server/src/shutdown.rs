@@ -41,7 +41,6 @@ pub(crate) struct ConnectionEnding<'a> {
     watched: &'a mut watch::Receiver<Stage>,
     stage: Stage,
     since: Instant,
-    /// The last input from the client since the server began to end.
     heard_at: Instant,
     takes_notice: bool,
 }

@@ -59,9 +59,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) enum IfExists {
     Fail,
     Accept,
-    /// It counts as created if its definition is the same.
+    /// The existing cache counts as created if its definition is the same.
     AcceptIfSame,
-    /// It gets the new definition, as far as a definition can change.
+    /// The existing cache gets the new definition, as far as a definition can change.
     Change,
 }
 
@@ -83,7 +83,6 @@ pub(crate) struct Caches {
     pub(crate) memory: Memory,
     pub(crate) stream_budget: StreamBudget,
     pub(crate) listeners: ListenerDirectory,
-    /// Opens with the first transactional cache.
     transactions: OnceCell<Arc<Transactions>>,
     open: RwLock<BTreeMap<String, Arc<ServedCache>>>,
     pub(crate) failed: FailedCaches,

@@ -53,7 +53,6 @@ struct CacheHistory {
 #[derive(Default)]
 struct PendingLines {
     caches: BTreeMap<String, CacheHistory>,
-    /// The caches of each change, and the longest duration among them.
     unlogged: BTreeMap<Change, (BTreeSet<String>, Duration)>,
 }
 
@@ -117,7 +116,6 @@ fn line(change: &Change, caches: &BTreeSet<String>, took: Duration) -> (bool, St
     }
 }
 
-/// Internal caches come last, without their names.
 fn cache_names(caches: &BTreeSet<String>) -> String {
     let (ours, theirs): (Vec<&String>, Vec<&String>) = caches.iter().partition(|cache| is_internal(cache));
     let mut parts: Vec<String> = theirs.iter().take(NAMES_MAX).map(|cache| cache.to_string()).collect();

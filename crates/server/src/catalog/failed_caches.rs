@@ -12,7 +12,6 @@ use bytes::Bytes;
 use crate::limits::{REOPEN_INTERVAL, REOPEN_LOG_INTERVAL};
 
 struct FailedCache {
-    /// The definition of the last attempt.
     definition: Bytes,
     error: String,
     tried_at: Instant,

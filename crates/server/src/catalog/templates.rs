@@ -57,7 +57,6 @@ impl Caches {
         Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
     }
 
-    /// Includes the built-in templates.
     pub(crate) fn templates_among(names: &[Bytes]) -> Vec<String> {
         let made = names
             .iter()

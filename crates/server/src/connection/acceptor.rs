@@ -166,7 +166,6 @@ impl Acceptor {
         self.note_ended(ended);
     }
 
-    /// Counts and logs connections that were closed to make place for others.
     fn note_ended(&self, ended: impl IntoIterator<Item = Origin>) {
         for origin in ended {
             self.telemetry.turned_away.one();
@@ -273,7 +272,6 @@ mod tests {
     trait Both: AsyncRead + AsyncWrite + Unpin {}
     impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
 
-    /// The clients of a server use TLS if the server has it.
     struct Visitors {
         at: SocketAddr,
         roots: Option<Roots>,
@@ -304,7 +302,6 @@ mod tests {
         ping.into_bytes()
     }
 
-    /// The clients are those of the port for requests, and those of the health port.
     async fn limited_acceptor(connections_max: usize) -> (Acceptor, [Visitors; 2]) {
         let [clients, health] =
             [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];

@@ -109,7 +109,6 @@ impl DecodedRequests {
         }));
     }
 
-    /// The cache of the last request, if it is open here.
     pub(crate) fn recent(&self, request: &Request) -> Option<&CachedLookup> {
         self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
     }

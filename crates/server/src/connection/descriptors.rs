@@ -16,7 +16,6 @@ fn connections_within(limit: u64) -> usize {
     usize::try_from(limit - reserved).unwrap_or(usize::MAX).min(CONNECTIONS_MAX)
 }
 
-/// The soft limit.
 fn limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

@@ -47,7 +47,6 @@ pub(crate) struct HandshakePool {
     runtime: Option<Runtime>,
     connections: JoinSet<Option<Serving>>,
     budget: Budget,
-    /// By the order of their arrival.
     all: BTreeMap<u64, PendingConnection>,
     by_task: HashMap<Id, u64>,
     by_origin: BTreeMap<Origin, BTreeSet<u64>>,

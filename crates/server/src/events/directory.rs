@@ -61,7 +61,6 @@ impl ListenerDirectory {
 
 pub(crate) struct ListenerRegistration {
     pub(crate) cache: Text,
-    /// With or without a bloom filter.
     pub(crate) is_near: bool,
     pub(crate) near: Option<Arc<Mutex<BloomFilter>>>,
     pub(crate) _bytes: Option<Reservation>,

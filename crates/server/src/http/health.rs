@@ -11,7 +11,6 @@ use crate::catalog::served_cache::ServedCache;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Health {
     Healthy,
-    /// Entries move to new owners.
     Rebalancing,
     Initializing,
     /// Too many owners are unreachable, a defined cache could not be opened here, or writes are refused because memory is

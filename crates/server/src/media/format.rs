@@ -36,7 +36,6 @@ pub(crate) enum ConversionError {
     Content { from: String, to: String, why: String },
     #[error("org.infinispan.commons.dataconversion.EncodingException: unknown charset '{0}'")]
     Charset(String),
-    /// The key of a request with several keys that could not be converted.
     #[error("{0}")]
     Key(String),
 }
@@ -236,7 +235,6 @@ mod tests {
         );
     }
 
-    /// The source format, the bytes, the target format and the converted bytes.
     #[test]
     fn equivalent_values_are_converted() {
         let latin = Format::Text(Charset::Latin1);

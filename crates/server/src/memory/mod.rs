@@ -43,6 +43,7 @@ const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
 pub(crate) struct Memory {
     /// The parent of the clients' budget.
     pub(crate) process: Option<Budget>,
+    /// The parent of all budgets that follow.
     pub(crate) clients: Budget,
     pub(crate) requests: Budget,
     /// Requests that are larger than one read.

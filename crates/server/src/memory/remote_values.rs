@@ -12,7 +12,6 @@ pub(crate) struct ValueReservation<'c> {
     cache: &'c RawCache,
     reserved: Option<RawCache>,
     held: Option<Box<ResponseBytes>>,
-    /// Bytes of the response besides the value.
     overhead: usize,
 }
 

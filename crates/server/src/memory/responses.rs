@@ -134,7 +134,6 @@ impl ResponseReservation {
         self.held.bytes = bytes;
     }
 
-    /// Waits for capacity.
     pub(crate) async fn add(&mut self, more: usize) -> Result<(), Refusal> {
         self.make_room(more).await?;
         self.bytes += more as u64;

@@ -14,7 +14,6 @@ pub(crate) struct StreamBudget {
     pub(crate) bytes: Budget,
     pub(crate) read: Budget,
     pub(crate) reserve_time: Duration,
-    /// Values with capacity for the largest one.
     pub(crate) rooms: Arc<AtomicUsize>,
 }
 

@@ -81,7 +81,6 @@ impl EventFilter {
         Ok(watch.event_content(&event)?.map(|told| (kind, EventData::Raw(told))))
     }
 
-    /// The kind and the data of an event without a query.
     fn event_data(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
         let event = self.to_client_types(event)?;
         let kind = self.kind(&event)?;

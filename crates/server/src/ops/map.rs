@@ -19,7 +19,6 @@ use crate::metrics::cache_stats::Stats;
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
 
-/// The time since 1970.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -12,7 +12,6 @@ use crate::reply::key_error::describe_key;
 #[derive(Debug)]
 pub(crate) struct ResponseBytes {
     pub(crate) bytes: Reservation,
-    /// The response's places among those of its connection.
     pub(crate) places: Vec<OwnedSemaphorePermit>,
 }
 

@@ -59,7 +59,6 @@ pub(crate) struct Exchange {
     hash: Hash,
     waiting: scram::server::Last,
     user: Option<User>,
-    /// The name as it counts for failures.
     name: String,
 }
 
@@ -139,7 +138,6 @@ impl Authenticator {
         self.sessions.settings().users.secret().clone()
     }
 
-    /// Sets the secret that all servers share.
     pub(crate) fn set_secret(&self, secret: &Secret) {
         let mut known = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref() == Some(secret) {

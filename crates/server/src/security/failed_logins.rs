@@ -13,7 +13,6 @@ pub(crate) struct FailedLogins(RateLimitedLog<FailureSummary>);
 #[derive(Default)]
 pub(crate) struct FailureSummary {
     pub(crate) attempts: u64,
-    /// The first addresses, with the failures of each.
     from: Vec<(IpAddr, u64)>,
 }
 
@@ -40,7 +39,6 @@ impl FailureSummary {
 }
 
 impl FailedLogins {
-    /// Returns the failures since the last line if a line is due now.
     pub(crate) fn count(&self, peer: Option<SocketAddr>, now: Instant) -> Option<FailureSummary> {
         self.0.add(now, |failures| failures.add(peer))
     }

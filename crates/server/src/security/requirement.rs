@@ -48,7 +48,7 @@ impl Requirement {
     pub(crate) const REFUSAL: &str =
         "this server has no users, and other servers of its cluster require authentication";
 
-    /// It ends when clients are refused.
+    /// The connection ends when clients are refused.
     pub(crate) fn register_connection(&self, end: &Arc<Notify>) {
         if self.requires_users || self.is_weaker_allowed {
             return;

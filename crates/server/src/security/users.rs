@@ -103,7 +103,6 @@ pub(crate) struct User {
 #[derive(Clone)]
 pub(crate) struct UserEntry {
     pub(crate) permissions: Permissions,
-    /// Indexed by hash.
     verifiers: [Option<Verifier>; Hash::ALL.len()],
     /// Prepared; set if the file has it in cleartext.
     password: Option<String>,
@@ -424,7 +423,6 @@ mod tests {
         assert!(nobody.decoy(None, "nobody").is_none());
     }
 
-    /// The salt and the iterations that a client gets, by mechanism.
     fn challenge_parameters(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
         let of = |hash: Hash| {
             let known = users.get(name).and_then(|known| known.verifier(Some(hash)).cloned());

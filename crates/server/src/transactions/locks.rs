@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::limits::LOCK_TIME_MAX;
 
-/// It doubles each time, up to [`PAUSE_MAX`].
+/// The pause doubles each time, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 
 const PAUSE_MAX: Duration = Duration::from_millis(32);

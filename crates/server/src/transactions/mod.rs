@@ -65,7 +65,6 @@ pub(crate) struct Transactions {
     limits: Limits,
 }
 
-/// The most recorded transactions, and the most bytes of their writes.
 struct Limits {
     transactions: u64,
     bytes: u64,
@@ -402,7 +401,6 @@ impl Transactions {
         Ok(xa::SERVER_ERROR)
     }
 
-    /// Makes the writes of a decided transaction, and unlocks the keys.
     async fn finish(&self, key: &[u8], involved: &InvolvedCaches) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let mut written = Vec::new();

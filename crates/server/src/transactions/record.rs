@@ -13,6 +13,7 @@ use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE
 pub(crate) enum State {
     Preparing,
     Prepared,
+    /// The commit is decided and cannot be undone.
     Committing,
     Committed,
     RolledBack,
@@ -62,7 +63,6 @@ pub(crate) struct Branch {
     pub(crate) server: String,
     /// The branch waits for its client's recovery instead of being rolled back.
     pub(crate) is_recoverable: bool,
-    /// How long the branch waits for the decision.
     pub(crate) timeout: Duration,
     /// In the order of their keys. Empty once the branch is completed and its keys are unlocked.
     pub(crate) intents: Vec<Intent>,

@@ -22,7 +22,6 @@ pub(crate) async fn single_member(cluster: &str) -> SingleMember {
     SingleMember { _manager: manager, cache, transactions, involved }
 }
 
-/// As the server reads it, with the lifetimes of a cache without defaults.
 fn lifetime(expiration: &Expiration) -> Lifetime {
     crate::ops::map::lifetime(expiration, ProtocolVersion::NEWEST, Lifetime::FOREVER)
 }

@@ -46,10 +46,6 @@ pub struct CacheDefinitions {
 
 impl CacheDefinitions {
     /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// [`CacheDefinitionsError`].
     pub fn read(path: impl AsRef<Path>) -> Result<Self, CacheDefinitionsError> {
         let file = path.as_ref().display().to_string();
         match std::fs::read_to_string(path.as_ref()) {
@@ -59,10 +55,6 @@ impl CacheDefinitions {
     }
 
     /// Parses the text of a file of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`CacheDefinitionsError`].
     pub fn parse(file: &str, text: &str) -> Result<Self, CacheDefinitionsError> {
         let file = file.to_owned();
         match document::read_all(text) {

@@ -33,12 +33,10 @@ const ATTEMPTS: u32 = 1_000;
 pub(crate) struct Schemas {
     /// Serializes writes, so that they do not make each other repeat the update of errors.
     writing: Mutex<()>,
-    /// The number of possible changes.
     changes: AtomicU64,
     compiled: Mutex<CompiledSchemas>,
 }
 
-/// The types, and the state of the cache that they belong to.
 #[derive(Default)]
 struct CompiledSchemas {
     fingerprint: Option<Fingerprint>,
