@@ -1,4 +1,4 @@
-//! The builder of a channel: configuration, name and receiver, then connect.
+//! A channel's builder.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
@@ -24,7 +24,7 @@ use crate::shared::Shared;
 use crate::up_handler::{UpHandler, UpHandlers};
 use crate::weak_channel::WeakChannel;
 
-/// A builder of a channel. [`ChannelBuilder::connect`] opens it.
+/// A channel's builder.
 pub struct ChannelBuilder {
     config: StackConfig,
     name: Option<String>,
@@ -36,24 +36,23 @@ pub struct ChannelBuilder {
     guard: Option<DiagnosticsGuard>,
 }
 
-/// Settings of [`ChannelBuilder::guarded_diagnostics`].
 struct DiagnosticsGuard {
     is_enabled: bool,
     passcode: Option<String>,
 }
 
 impl Channel {
-    /// Begins a channel from a configuration file, or from a stock stack by its name (`tcp.xml`, `udp.xml`, …).
-    /// Variables are looked up in the environment.
+    /// Begins a channel from a file, or a stock stack's name (`tcp.xml`, `udp.xml`, …), with the environment's
+    /// variables.
     ///
     /// # Errors
     ///
-    /// If the configuration cannot be read, or contains unknown names.
+    /// If the configuration is unreadable or has unknown names.
     pub fn from_file(name: &str) -> Result<ChannelBuilder, ConfigError> {
         Self::from_file_with(name, &Variables::from_env())
     }
 
-    /// Begins a channel as [`Channel::from_file`], with these variables.
+    /// Begins a channel with these variables.
     ///
     /// # Errors
     ///
@@ -66,7 +65,7 @@ impl Channel {
         Ok(Self::from_config(stack.config))
     }
 
-    /// Begins a channel from a description that is already parsed and checked.
+    /// Begins a channel from a checked description.
     pub fn from_config(config: StackConfig) -> ChannelBuilder {
         ChannelBuilder {
             config,
@@ -82,56 +81,54 @@ impl Channel {
 }
 
 impl ChannelBuilder {
-    /// Sets the logical name. Default: the host's name and a random number.
+    /// Sets the logical name. Default: host name and a random number.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Sets the member's address. Default: a random one for each start. A member that restarts needs a new one,
-    /// because others take messages from an address that was in their view for those of the same incarnation.
+    /// Sets the address, by default random for each start. A restart needs a new one, because others take messages of
+    /// an address in their view for the same incarnation's.
     #[must_use]
     pub fn address(mut self, address: Address) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// Sets the receiver of messages and views.
+    /// Sets the receiver.
     #[must_use]
     pub fn receiver(mut self, receiver: impl Receiver) -> Self {
         self.receiver = Arc::new(receiver);
         self
     }
 
-    /// Adds an up handler, which gets messages before the receiver and responds on the driver's task. It must not
-    /// block, and its panic ends the member ([`UpHandler`]). A message goes to the first handler that takes it;
-    /// messages to send are taken from the first handler first.
+    /// Adds an up handler, which gets messages first, on the driver's task. It must not block; its panic ends the
+    /// member ([`UpHandler`]). The first handler that takes a message gets it; sends are taken from the first handler
+    /// first.
     #[must_use]
     pub fn up_handler(mut self, handler: Arc<dyn UpHandler>) -> Self {
         self.handlers.push(handler);
         self
     }
 
-    /// Adds a layer above the named one, as [`Stack::insert_above`] does in a running stack.
+    /// Adds a layer above the named one, as [`Stack::insert_above`].
     #[must_use]
     pub fn insert_above(mut self, layer: impl Into<String>, protocol: Box<dyn Protocol>) -> Self {
         self.inserted.push((layer.into(), protocol));
         self
     }
 
-    /// Sets the policy that decides membership and order of new views; the first member is the coordinator. Default:
-    /// [`crate::DefaultPolicy`], as in JGroups. All members of a cluster must have the same policy, JGroups' members
-    /// too (`membership_change_policy`).
+    /// Sets the policy for members and order of new views (default [`crate::DefaultPolicy`], JGroups'). All members
+    /// need the same, JGroups' members too (`membership_change_policy`).
     #[must_use]
     pub fn membership_policy(mut self, policy: impl MembershipPolicy + 'static) -> Self {
         self.policy = Some(Arc::new(policy));
         self
     }
 
-    /// Restricts diagnostics. The member listens for probe on the transport's address unless `diag.bind_addr` is set,
-    /// and refuses changes without a passcode, which is this one or else `diag.passcode`. Probe is on if `is_enabled`
-    /// or the transport's `diag.enabled` is true.
+    /// Restricts diagnostics: probe listens on the transport's address unless `diag.bind_addr` is set, and changes
+    /// need the passcode (this one, else `diag.passcode`). Probe is on if `is_enabled` or `diag.enabled`.
     #[must_use]
     pub fn guarded_diagnostics(mut self, is_enabled: bool, passcode: Option<String>) -> Self {
         self.guard = Some(DiagnosticsGuard { is_enabled, passcode });
@@ -142,7 +139,7 @@ impl ChannelBuilder {
         std::mem::replace(&mut self.receiver, Arc::new(IgnoringReceiver))
     }
 
-    /// Opens the sockets and joins the cluster. Returns when this member is in a view.
+    /// Opens the sockets and joins; returns once in a view.
     ///
     /// # Errors
     ///
@@ -211,7 +208,6 @@ impl ChannelBuilder {
     }
 }
 
-/// The parts that a configuration describes.
 struct StackParts {
     edge: BoundEdge,
     version: Version,
@@ -249,12 +245,9 @@ fn make(
     Ok(StackParts { edge, version, diag, layers, policy })
 }
 
-/// The resolver of host names and keys in layers' properties, with the transport's settings.
 struct TransportResolver {
-    /// The transport's own address.
     own: Option<IpAddr>,
     ip_version: IpVersion,
-    /// The ports that the transport may bind.
     ports: RangeInclusive<u16>,
 }
 
@@ -286,9 +279,8 @@ impl Resolver for TransportResolver {
     }
 }
 
-/// Resolves a host. If any of its addresses is of the own address's family, only those are returned. `localhost`
-/// includes the own address, whatever the host's tables say. Thus a stock stack finds other members on a host that
-/// has IPv6 only, or an interface that the stack prefers to the loopback.
+/// Prefers addresses of the own address's family. `localhost` includes the own address, whatever the host's tables
+/// say. So a stock stack works on an IPv6-only host, or with an interface preferred to the loopback.
 fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     let found = (host, 0).to_socket_addrs().map_err(|error| format!("host `{host}`: {error}"))?;
     let mut all: Vec<IpAddr> = found.map(|address| address.ip()).collect();
@@ -302,7 +294,7 @@ fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     Ok(all)
 }
 
-/// Returns a seed from the system's randomness, through the standard library's hash keys.
+/// The standard library's hash keys are random.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -327,7 +319,6 @@ mod tests {
         make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None)
     }
 
-    /// Returns FD_SOCK2's listening addresses with this transport.
     fn listening(transport: &str, bind: &str) -> Result<String, ConnectError> {
         let mut out = ProbeOut::default();
         made(transport, bind)?.layers[1].probe(&mut out);

@@ -1,21 +1,19 @@
-//! Calls of the application's code. A panic ends that call alone, neither the member, whose driver may be the caller,
-//! nor later calls. Up handlers are the exception: their panics end the member.
+//! Calls of the application's code. A panic ends that call alone, not the member (whose driver may call) nor later
+//! calls. Panics of up handlers end the member.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use consort_group::Address;
 
-/// The application panicked, with this text.
+/// The text is the panic's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the application panicked: {0}")]
 pub(crate) struct ApplicationPanic(pub(crate) String);
 
-/// Calls the application. The panic hook reports a panic as usual; the log names the called method and the sender of
-/// its messages.
+/// The panic hook reports a panic; the log names the called method and the sender.
 ///
-/// State that the application shares between its calls is its own concern: std's locks report that a call has
-/// panicked.
+/// The application looks after state shared between its calls: std's locks report a panic.
 pub(crate) fn catch_panic<R>(
     called: &'static str,
     sender: Option<&Address>,
@@ -29,7 +27,7 @@ pub(crate) fn catch_panic<R>(
     })
 }
 
-/// Calls an up handler. A panic is logged likewise and then resumed: it ends the driver whose task this is.
+/// A panic is logged and resumed: it ends the driver, whose task this is.
 pub(crate) fn log_panic_and_resume<R>(called: &'static str, call: impl FnOnce() -> R) -> R {
     catch_panic(called, None, call).unwrap_or_else(|ApplicationPanic(text)| resume_unwind(Box::new(text)))
 }
@@ -49,7 +47,7 @@ mod tests {
     use super::*;
     use consort_testkit::Log;
 
-    /// One test, because a concurrent one without a log could suppress lines of this one.
+    /// One test: a concurrent one without a log could suppress this one's lines.
     #[test]
     fn panic_text_is_returned_and_logged_with_the_sender() {
         let (log, _guard) = Log::begin("error");

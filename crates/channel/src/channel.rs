@@ -1,4 +1,4 @@
-//! The channel: an application's handle of its member of a cluster.
+//! The channel.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,10 +20,10 @@ use crate::probe::Responder;
 use crate::shared::{IncomingState, Shared};
 use crate::up_handler::{SendCapacity, UpHandlers};
 
-/// Timeout of leaving. GMS itself gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
+/// The timeout of leaving. GMS gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The owner of a member, shared by the channel's clones. The member ends when it is dropped.
+/// The clones share it; the member ends on drop.
 struct MemberGuard {
     shared: Arc<Shared>,
     driver: DriverHandle,
@@ -38,8 +38,8 @@ impl Drop for MemberGuard {
     }
 }
 
-/// A member of a cluster. It is cheap to clone. When the last clone is dropped, the member leaves and closes all it
-/// has opened. [`Channel::close`] does the same and waits for it.
+/// A member of a cluster, cheap to clone. When the last clone is dropped, the member leaves and closes everything;
+/// [`Channel::close`] also waits for it.
 #[derive(Clone)]
 pub struct Channel {
     owner: Arc<MemberGuard>,
@@ -50,7 +50,6 @@ impl Channel {
         Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe) }) }
     }
 
-    /// Ends the probe responder and the driver.
     async fn end(&self) {
         let probe = self.owner.probe.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(probe) = probe {
@@ -63,12 +62,12 @@ impl Channel {
         &self.owner.shared
     }
 
-    /// Returns this member's address.
+    /// Returns the member's address.
     pub fn address(&self) -> &Address {
         &self.shared().local
     }
 
-    /// Returns this member's logical name.
+    /// Returns its logical name.
     pub fn name(&self) -> &str {
         &self.shared().name
     }
@@ -78,7 +77,7 @@ impl Channel {
         &self.shared().cluster
     }
 
-    /// Returns this member's physical address.
+    /// Returns its physical address.
     pub fn physical_address(&self) -> PhysAddr {
         self.shared().phys
     }
@@ -88,7 +87,7 @@ impl Channel {
         self.shared().view.borrow().clone()
     }
 
-    /// Returns a receiver that follows changes of the view.
+    /// Returns a receiver of views.
     pub fn watch_view(&self) -> watch::Receiver<Option<View>> {
         self.shared().view.subscribe()
     }
@@ -98,7 +97,7 @@ impl Channel {
         self.shared().view.borrow().as_ref().is_some_and(|view| view.contains(member))
     }
 
-    /// Returns whether this member is the coordinator.
+    /// Returns whether this is the coordinator.
     pub fn is_coordinator(&self) -> bool {
         self.shared().view.borrow().as_ref().and_then(View::coordinator) == Some(self.address())
     }
@@ -107,33 +106,32 @@ impl Channel {
         self.shared().book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a member's logical name, or its address if the name is unknown.
+    /// Returns a member's name, or the address without one.
     pub fn name_of(&self, member: &Address) -> String {
         self.book().display(member)
     }
 
-    /// Returns a member with its name, for errors and logs.
+    /// Returns a member for errors and logs.
     pub fn member(&self, address: &Address) -> Member {
         self.book().member(address)
     }
 
-    /// Returns the member with this logical name.
+    /// Returns the member with this name.
     pub fn member_named(&self, name: &str) -> Option<Address> {
         let view = self.view()?;
         let book = self.book();
         view.members().iter().find(|member| book.name(member).is_some_and(|own| **own == *name)).cloned()
     }
 
-    /// Returns the view in JGroups' format: `[A|1] (2) [A, B]`.
+    /// Returns the view as JGroups: `[A|1] (2) [A, B]`.
     pub fn view_text(&self) -> String {
         self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
     }
 
-    /// Sends a message. Waits while its destination lacks credits and the queue for them is full, or while the
-    /// transport's queue to it is more than half full. A multicast waits for the slowest member.
+    /// Sends a message. Waits while the destination (a multicast: the slowest member) lacks credits and their queue
+    /// is full, or the transport's queue is more than half full.
     ///
-    /// With flag RSVP it also waits until all recipients have acknowledged the message, if the stack has RSVP.
-    /// Without that layer the flag has no effect, as in JGroups.
+    /// With flag RSVP it also waits for all acknowledgements, if the stack has RSVP.
     ///
     /// # Errors
     ///
@@ -154,7 +152,7 @@ impl Channel {
         }
     }
 
-    /// Sends a message to each of these destinations. One that has capacity does not wait for the others.
+    /// A destination with capacity does not wait for others.
     pub(crate) async fn send_each(
         &self,
         mut dests: Vec<Option<Address>>,
@@ -173,18 +171,18 @@ impl Channel {
         Ok(())
     }
 
-    /// Submits a message for which capacity is reserved. With RSVP, returns its acknowledgement.
+    /// Capacity is reserved. Returns the acknowledgement of RSVP.
     fn submit_reserved(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
         let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
         Ok(wait)
     }
 
-    /// Sends a message if [`Channel::send`] would not wait for capacity. Never waits, not even with RSVP.
+    /// Sends a message if [`Channel::send`] would not wait, and never waits for RSVP.
     ///
     /// # Errors
     ///
-    /// [`SendError::Full`] or [`SendError::Closed`]; the message was not sent.
+    /// [`SendError::Full`] or [`SendError::Closed`]; nothing was sent.
     pub fn try_send(&self, message: Message) -> Result<(), SendError> {
         match self.shared().gate.try_pass(&message.dest, weight(message.length())) {
             GateState::Open => {
@@ -195,7 +193,7 @@ impl Channel {
         }
     }
 
-    /// Wakes the driver to ask for the application's deadline, which may be earlier now.
+    /// The application's deadline may be earlier now.
     pub(crate) fn wake_driver(&self) {
         self.owner.driver.wake();
     }
@@ -214,13 +212,13 @@ impl Channel {
         }
     }
 
-    /// Fetches the application's state from a member (`None` = the first other member) and passes it to
-    /// [`crate::Receiver::set_state`], exactly between the messages that it includes and those that it does not.
-    /// Returns the state as well, after the receiver has taken it; `None` if there is no other member.
+    /// Fetches the application's state from a member (`None`: the first other one), and passes it to
+    /// [`crate::Receiver::set_state`] between the messages that it includes and the others. Returns it after that;
+    /// `None` without another member.
     ///
     /// # Errors
     ///
-    /// [`StateError`]; the receiver's state is unchanged, except with [`StateError::NotTaken`].
+    /// [`StateError`]; the receiver's state is unchanged, except by [`StateError::NotTaken`].
     pub async fn fetch_state(
         &self,
         target: Option<Address>,
@@ -247,8 +245,7 @@ impl Channel {
         }
     }
 
-    /// Runs `call` on the stack's task between two cycles, for management: attributes, operations, insertion of
-    /// layers. Returns `None` if the channel is closed.
+    /// Runs `call` on the stack between two cycles, for management. `None`: the channel is closed.
     pub async fn with_stack<R: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Stack, Time) -> R + Send + 'static,
@@ -261,7 +258,7 @@ impl Channel {
         wait.await.ok()
     }
 
-    /// Ends the member as a crash would: without leaving the view. For tests of failure handling.
+    /// Ends the member as a crash would, for tests.
     pub async fn abort(self) {
         self.shared().gate.close();
         let stopped = self.with_stack(|stack, now| {
@@ -272,7 +269,7 @@ impl Channel {
         self.end().await;
     }
 
-    /// Leaves the cluster and closes all sockets. When it returns, no task, socket or timer of this member is left.
+    /// Leaves the cluster. No task, socket or timer of the member is left on return.
     pub async fn close(self) {
         let (done, wait) = oneshot::channel();
         self.shared().gate.close();
@@ -284,7 +281,7 @@ impl Channel {
     }
 }
 
-/// The acknowledgement that a sender with RSVP waits for. Its ticket is returned on drop.
+/// A drop returns the ticket.
 struct Acknowledgement<'a> {
     shared: &'a Shared,
     ticket: u32,
@@ -314,14 +311,14 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// The application of the channel's driver, on the driver's task.
+/// The driver's task calls it.
 pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,
     handlers: UpHandlers,
-    /// A view has been installed, so handlers may send.
+    /// Handlers may send from the first view on.
     has_view: bool,
-    /// Bytes submitted to the stack in this cycle.
+    /// The bytes passed to the stack in this cycle.
     handed: BTreeMap<Option<Address>, u64>,
     book_changes: u64,
 }
@@ -384,7 +381,7 @@ impl Upcalls {
     }
 }
 
-/// Returns whether the edge's queue to a destination is more than half full; for multicasts, to any member.
+/// A multicast counts any member's queue.
 fn is_half_full(stack: &Stack, edge: &EdgeState<'_>, dest: Option<&Address>) -> bool {
     let shared = stack.shared();
     let to = |member: &Address| shared.book.phys(member).is_some_and(|peer| edge.is_half_full(peer));
@@ -467,10 +464,10 @@ mod tests {
     use super::*;
     use crate::receiver::{Delivery, Receiver};
 
-    /// Timeout of tests; none takes a tenth of it.
+    /// No test takes a tenth of it.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Keeps all deliveries, so that nothing is acknowledged.
+    /// It returns no credits.
     #[derive(Default)]
     struct RecordingReceiver(Mutex<Vec<Delivery>>);
 
@@ -502,7 +499,7 @@ mod tests {
         channel.close().await;
     }
 
-    /// Records whether the lock of waiting callers is free at each wake-up.
+    /// Records at each wake-up whether the lock of waiting callers is free.
     struct Looking {
         shared: Arc<Shared>,
         was_free: Mutex<Vec<bool>>,

@@ -1,12 +1,11 @@
-//! Delivery of messages to the receiver: off the stack's path, at most one call at a time per sender, and for
-//! messages in total order (SEQUENCER) one at a time over all senders.
+//! Delivery to the receiver, off the stack's path: at most one call at a time per sender, or over all senders for
+//! messages in total order (SEQUENCER).
 //!
-//! Policies as in JGroups (`message_processing_policy`): `max` (default) queues a sender's regular batches during a
-//! call and delivers them together; `submit` runs a task per batch, so that the receiver orders batches; `unbatch` is
-//! `max` with one message per call; `direct` and `all-direct` call the receiver on the driver's task. JGroups' `direct`
-//! leaves out-of-band messages to other threads.
+//! As in JGroups (`message_processing_policy`): `max` (default) merges regular batches queued during a call; `submit`
+//! runs a task per batch, so that the receiver orders batches; `unbatch` is `max` with one message per call; `direct`
+//! and `all-direct` call on the driver's task. JGroups' `direct` leaves out-of-band messages to other threads.
 //!
-//! A panic of the receiver ends that call alone: its lane, views and states continue.
+//! A receiver's panic ends that call alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::str::FromStr;
@@ -21,15 +20,15 @@ use tokio::sync::{Notify, oneshot};
 use crate::catch_panic::{ApplicationPanic, catch_panic};
 use crate::receiver::{Delivery, Receiver};
 
-/// The task that calls the receiver.
+/// The caller of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeliveryPolicy {
-    /// One call at a time per sender; queued batches are merged.
+    /// One call per sender; queued batches are merged.
     #[default]
     Max,
     /// A task per batch.
     Submit,
-    /// The driver's task. The receiver must be fast, because the whole member waits for it.
+    /// The driver's task: the whole member waits for the receiver.
     Direct,
     /// As `Max`, one message per call.
     Unbatch,
@@ -54,24 +53,23 @@ impl FromStr for DeliveryPolicy {
     }
 }
 
-/// Most messages merged into one call. A call should take well under 1 ms, so that views and other senders' messages
-/// do not wait for it.
+/// A call should take well under 1 ms, so that views and other senders do not wait.
 const MERGED_MESSAGES_MAX: usize = 1_024;
 
-/// Longest batch that is merged with those before it: moving so few messages costs no more than another call.
+/// Longest batch to merge: moving so few messages costs no more than a call.
 const MERGED_BATCH_MAX: usize = 16;
 
-/// A queue of batches that are delivered one after the other.
+/// A lane's batches are delivered one after the other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Lane {
-    /// Messages in total order. Concurrent calls for two of their senders would break it.
+    /// Concurrent calls for two senders would break it.
     TotalOrder,
-    /// A sender's regular messages, multicasts and unicasts separately, as in JGroups.
+    /// Regular messages; multicasts and unicasts are separate, as in JGroups.
     Sender { src: Address, is_multicast: bool },
 }
 
 impl Lane {
-    /// Returns the lane of a batch; `None` for one that is delivered at once.
+    /// Returns `None` for a batch that is delivered at once.
     fn for_batch(batch: &MessageBatch) -> Option<Self> {
         if batch.is_totally_ordered() {
             return Some(Self::TotalOrder);
@@ -81,22 +79,19 @@ impl Lane {
     }
 }
 
-/// The number of a batch or event, in the stack's order.
+/// The order is the stack's.
 type Ordinal = u64;
 
-/// An event other than messages.
 #[derive(Debug)]
 pub(crate) enum Notice {
     View(View),
     Suspected(Vec<Address>),
-    /// Respond with the application's state at this point.
     StateRequested {
         token: u64,
     },
-    /// The application's state at this point.
     SetState {
         state: Option<Bytes>,
-        /// Completed when the receiver has taken it.
+        /// Completes when the receiver has taken the state.
         set: oneshot::Sender<Result<(), ApplicationPanic>>,
     },
 }
@@ -104,17 +99,16 @@ pub(crate) enum Notice {
 #[derive(Default)]
 struct PendingBatches {
     next: Ordinal,
-    /// Batches passed to the receiver's tasks and not yet consumed.
+    /// Batches that tasks have and the receiver has not consumed.
     unfinished: BTreeSet<Ordinal>,
-    /// Present while a task serves the lane.
+    /// A lane is present while a task serves it.
     lanes: BTreeMap<Lane, Vec<(Ordinal, MessageBatch)>>,
     /// Present while a task serves the notices.
     notices: Option<VecDeque<(Ordinal, Notice)>>,
-    /// Present while a state is being set: later messages must not reach the receiver before it.
+    /// While a state is set: later messages must not come before it.
     behind_state: Option<VecDeque<MessageBatch>>,
 }
 
-/// Passes batches to the receiver.
 #[derive(Clone)]
 pub(crate) struct Deliverer {
     policy: DeliveryPolicy,
@@ -169,7 +163,6 @@ impl Deliverer {
         }
     }
 
-    /// Calls the receiver until the lane is empty.
     async fn serve(&self, lane: &Lane, ordinal: Ordinal, first: MessageBatch) {
         let mut batches = vec![(ordinal, first)];
         loop {
@@ -215,8 +208,7 @@ impl Deliverer {
         }
     }
 
-    /// Passes a notice to the receiver, in order with other notices. A state is read or set exactly between the
-    /// messages before the notice and those after it.
+    /// In order with notices. A state is exactly between the messages before and after the notice.
     pub(crate) fn notify(&self, notice: Notice) {
         let mut waiting = self.lock();
         if matches!(notice, Notice::SetState { .. }) {
@@ -271,7 +263,6 @@ impl Deliverer {
         }
     }
 
-    /// Waits until all batches before `ordinal` have been consumed.
     async fn all_before(&self, ordinal: Ordinal) {
         loop {
             let finished = self.finished.notified();

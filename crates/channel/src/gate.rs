@@ -1,10 +1,8 @@
-//! The gate before the stack: a bound on messages that are sent and not yet past flow control, per destination, so
-//! that one slow member does not delay messages to others (S000-4).
+//! Bounds messages before flow control, per destination, so that a slow member delays none to others (S000-4).
 //!
-//! The gate is also closed while the edge's queue to the destination is more than half full. Per destination at most
-//! a quarter of such a queue passes at once, or one larger message: NAKACK4 and UNICAST4 bound messages, not bytes,
-//! and a packet that does not fit into a queue is dropped and retransmitted later. Responses to calls and messages of
-//! up handlers always pass ([`Gate::force`]).
+//! It is also closed while the edge's queue is more than half full. A quarter of the queue, or one larger message,
+//! passes at once: NAKACK4 and UNICAST4 bound messages, not bytes, and a packet that does not fit is dropped and
+//! retransmitted. Responses and up handlers' messages always pass ([`Gate::force`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,19 +11,18 @@ use consort_group::protocols::flow::HOLD_LIMIT;
 use consort_group::{Address, Stack};
 use tokio::sync::Notify;
 
-/// Least bytes that a message counts, so that a flood of empty messages has to wait as well.
+/// Counted at least, so that a flood of empty messages waits, too.
 const MESSAGE_BYTES_MIN: u64 = 64;
 
-/// A destination; `None` = multicasts.
+/// `None` is multicasts.
 type Dest = Option<Address>;
 
 #[derive(Default, Debug)]
 struct DestinationQueue {
-    /// Bytes sent by the application and not yet passed to the stack.
+    /// The bytes not yet passed to the stack.
     submitted: u64,
-    /// Bytes queued in the stack.
+    /// The bytes in the stack.
     held: u64,
-    /// The edge's queue is more than half full.
     is_half_full: bool,
 }
 
@@ -44,7 +41,7 @@ struct DestinationQueues {
     queues: BTreeMap<Dest, DestinationQueue>,
     limit_unicast: Option<u64>,
     limit_multicast: Option<u64>,
-    /// Bytes that may be submitted at once, because the edge's queue takes no more.
+    /// The bytes that the edge's queue takes at once.
     burst: u64,
     is_closed: bool,
 }
@@ -62,14 +59,12 @@ impl Default for DestinationQueues {
     }
 }
 
-/// Admits messages while there is capacity for their destination.
 #[derive(Default, Debug)]
 pub(crate) struct Gate {
     state: Mutex<DestinationQueues>,
     changed: Notify,
 }
 
-/// The gate's decision on a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum GateState {
     Open,
@@ -86,7 +81,6 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves capacity for `bytes`, if there is enough.
     pub(crate) fn try_pass(&self, dest: &Dest, bytes: u64) -> GateState {
         let mut state = self.lock();
         if state.is_closed {
@@ -111,12 +105,12 @@ impl Gate {
         GateState::Open
     }
 
-    /// Reserves capacity, even beyond the limit.
+    /// Reserves capacity even beyond the limit.
     pub(crate) fn force(&self, dest: &Dest, bytes: u64) {
         self.lock().queues.entry(dest.clone()).or_default().submitted += bytes;
     }
 
-    /// Returns whether a small message would pass.
+    /// Answers for a small message.
     pub(crate) fn is_open(&self, dest: Option<&Address>) -> bool {
         let state = self.lock();
         let limit = if dest.is_none() { state.limit_multicast } else { state.limit_unicast };
@@ -126,13 +120,11 @@ impl Gate {
         !state.is_closed && state.queues.get(&dest.cloned()).is_none_or(has_room)
     }
 
-    /// Returns how many bytes may pass at once, because the edge's queue takes no more.
     pub(crate) fn burst_bytes(&self) -> u64 {
         self.lock().burst
     }
 
-    /// Waits until one of these destinations has capacity, reserves it, and returns its index; `None` if the channel
-    /// closes meanwhile.
+    /// The index of the first with capacity, reserved; `None` if the channel closes.
     pub(crate) async fn pass(&self, dests: &[Dest], bytes: u64) -> Option<usize> {
         loop {
             let changed = self.changed.notified();
@@ -147,9 +139,8 @@ impl Gate {
         }
     }
 
-    /// Updates the gate after a cycle of the driver, which passed `handed` bytes to the stack. The stack reports the
-    /// bytes that it still holds; the edge takes `burst` bytes at once for a destination whose queue is less than
-    /// half full.
+    /// After a cycle that passed `handed` bytes on. The stack reports the bytes it holds; a less than half full queue
+    /// takes `burst` bytes.
     pub(crate) fn settle(
         &self,
         handed: &mut BTreeMap<Dest, u64>,
@@ -181,7 +172,6 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and wakes all waiting senders.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_waiters();
@@ -199,7 +189,6 @@ mod tests {
 
     use super::*;
 
-    /// A layer that holds nothing.
     struct Bottom;
 
     impl Protocol for Bottom {
@@ -227,7 +216,7 @@ mod tests {
         Stack::new(setup, vec![Box::new(Bottom)])
     }
 
-    /// A gate of a stack without flow control before an edge that takes 100 bytes at once.
+    /// The stack has no flow control; the edge takes 100 bytes at once.
     struct Fixture {
         gate: Gate,
         stack: Stack,
@@ -240,8 +229,7 @@ mod tests {
             fixture
         }
 
-        /// Ends a cycle in which the driver takes these bytes; the edge's queues to `crowded` are more than half
-        /// full.
+        /// The driver takes the bytes; queues to `crowded` are more than half full.
         fn cycle(&self, handed: &[(&Dest, u64)], crowded: &[&Dest]) {
             let mut handed = handed.iter().map(|&(dest, bytes)| (dest.clone(), bytes)).collect();
             let is_half_full = |dest: Option<&Address>| crowded.iter().any(|one| one.as_ref() == dest);

@@ -1,4 +1,4 @@
-//! Keys of encryption layers from files, and random bytes of the operating system.
+//! Encryption keys from files, and the system's random bytes.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,11 +9,7 @@ use consort_keystore::{Limits, StoreType};
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
-/// Reads the key that SYM_ENCRYPT's settings name.
-///
-/// # Errors
-///
-/// If the file cannot be read, or has no such key. The text names the file.
+/// The error names the file.
 pub(crate) fn secret_key(config: &SymEncryptConfig) -> Result<SecretKey, String> {
     let name = config.keystore_name.trim();
     let fail = |error: &dyn std::fmt::Display| format!("cannot read a key from `{name}`: {error}");
@@ -31,7 +27,6 @@ pub(crate) fn secret_key(config: &SymEncryptConfig) -> Result<SecretKey, String>
     Ok(SecretKey::new(key.algorithm(), key.bytes().to_vec()))
 }
 
-/// The operating system's random bytes.
 pub(crate) struct OsRandom(SystemRandom);
 
 impl OsRandom {

@@ -1,4 +1,4 @@
-//! The asynchronous channel: connect, send, receive, views, state and remote procedure calls.
+//! The asynchronous channel: messages, views, state and remote procedure calls.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,22 +9,19 @@ use consort_net::{Command, Submitter};
 use crate::catch_panic::catch_panic;
 use crate::up_handler::take_if;
 
-/// The application's side of a channel. All methods have defaults. None may block for long, because they run on the
-/// runtime's threads: a receiver that has to wait keeps the [`Delivery`] and drops it when it is done, which slows
-/// the senders down.
+/// The application's side of a channel. No method may block, because it runs on the runtime's threads: a slow
+/// receiver keeps the [`Delivery`] until it is done, which slows senders down.
 ///
-/// A panic ends that call alone. The panic hook reports it, and it is logged as an error. The message is not
-/// delivered again, the senders get their credits back, and delivery continues. A caller that waits for a state gets
-/// an error ([`crate::StateError`]).
+/// A panic ends that call alone and is logged. The message is not delivered again, credits return, and delivery
+/// continues. A caller waiting for a state gets an error ([`crate::StateError`]).
 pub trait Receiver: Send + Sync + 'static {
-    /// A message has arrived.
+    /// Receives a message.
     fn receive(&self, message: Message) {
         let _ = message;
     }
 
-    /// All deliverable messages of one sender have arrived (S000-56). The default passes them to
-    /// [`Receiver::receive`] one by one, and continues after a panic. Senders get their credits back when the
-    /// delivery is dropped.
+    /// Receives all deliverable messages of a sender (S000-56). By default calls [`Receiver::receive`] for each, even
+    /// after a panic. A drop returns the credits.
     fn receive_batch(&self, mut delivery: Delivery) {
         let src = delivery.src().cloned();
         let mut messages = delivery.take().into_iter();
@@ -34,28 +31,28 @@ pub trait Receiver: Send + Sync + 'static {
         }
     }
 
-    /// A new view is installed.
+    /// Receives a new view.
     fn view_accepted(&self, view: &View) {
         let _ = view;
     }
 
-    /// A member seems to have crashed; a view without it follows if it has.
+    /// A member may have crashed; then a view follows.
     fn suspected(&self, member: &Address) {
         let _ = member;
     }
 
-    /// Returns the application's state for a member that requests it. That member receives the error's text.
+    /// Returns the state for another member, or an error text.
     fn state(&self) -> Result<Option<Bytes>, String> {
         Ok(None)
     }
 
-    /// Sets a state that was requested with [`crate::Channel::fetch_state`], which fails if this panics.
+    /// Sets the state of [`crate::Channel::fetch_state`], which fails on a panic.
     fn set_state(&self, state: Option<Bytes>) {
         let _ = state;
     }
 }
 
-/// A receiver that ignores everything.
+/// Ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IgnoringReceiver;
 
@@ -82,7 +79,7 @@ impl<R: Receiver + ?Sized> Receiver for Arc<R> {
     }
 }
 
-/// Messages of one sender. Their credits are returned when it is dropped.
+/// A sender's messages; a drop returns their credits.
 #[derive(Debug)]
 pub struct Delivery {
     batch: MessageBatch,
@@ -114,17 +111,16 @@ impl Delivery {
         self.batch.src()
     }
 
-    /// Returns the messages, in order.
+    /// Returns the messages.
     pub fn messages(&self) -> &[Message] {
         &self.batch.messages
     }
 
-    /// Takes the messages out; the credits stay until the delivery is dropped.
+    /// Takes the messages; credits stay until the drop.
     pub fn take(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.batch.messages)
     }
 
-    /// Takes the messages for which `wanted` returns true.
     pub(crate) fn take_if(&mut self, wanted: impl FnMut(&Message) -> bool) -> Vec<Message> {
         take_if(&mut self.batch, wanted).messages
     }

@@ -1,4 +1,4 @@
-//! The state that the handles of a channel share with its driver.
+//! State shared with the driver.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
@@ -11,7 +11,6 @@ use tokio::sync::{oneshot, watch};
 use crate::catch_panic::ApplicationPanic;
 use crate::gate::Gate;
 
-/// The state of a member that its handles and its driver share.
 pub(crate) struct Shared {
     pub(crate) local: Address,
     pub(crate) name: Arc<str>,
@@ -24,21 +23,18 @@ pub(crate) struct Shared {
     pub(crate) pending: Mutex<PendingCallers>,
 }
 
-/// Callers that wait for an event of the stack. They are woken outside the lock, because a woken caller may run at
-/// once and take it.
+/// Woken outside the lock, because a woken caller may take it at once.
 #[derive(Default)]
 pub(crate) struct PendingCallers {
     pub(crate) connected: Option<oneshot::Sender<Result<(), String>>>,
     pub(crate) disconnected: Vec<oneshot::Sender<()>>,
     pub(crate) state: Option<oneshot::Sender<Result<IncomingState, StateError>>>,
-    /// One per acknowledgement that a caller waits for.
     pub(crate) tickets: BTreeMap<u32, oneshot::Sender<bool>>,
 }
 
-/// A state that was fetched for the receiver.
 pub(crate) struct IncomingState {
     pub(crate) state: Option<Bytes>,
-    /// Completed when the receiver has taken it.
+    /// Completes when the receiver has taken the state.
     pub(crate) is_set: oneshot::Receiver<Result<(), ApplicationPanic>>,
 }
 

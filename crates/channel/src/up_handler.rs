@@ -1,5 +1,4 @@
-//! Up handlers, which get messages before the receiver on the driver's task, and respond within the cycle. RPC is
-//! one.
+//! Up handlers, such as RPC: they respond on the driver's task, within the cycle.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,19 +9,19 @@ use crate::catch_panic::log_panic_and_resume;
 use crate::gate::Gate;
 use crate::weak_channel::WeakChannel;
 
-/// A protocol of the application on top of the channel (JGroups' word), such as RPC.
+/// A protocol of the application on the channel (JGroups' word), such as RPC.
 ///
-/// All methods but [`UpHandler::opened`] run **on the driver's task**, one at a time, and the whole member waits for
-/// them: they must neither block nor take long. Locks that application threads hold briefly are fine. An application
-/// thread that wants to send stores its message in the handler and wakes the driver ([`WeakChannel::waker`]).
+/// All methods but [`UpHandler::opened`] run **on the driver's task**, and the whole member waits: they must not
+/// block. Briefly held locks are fine. An application thread that sends stores its message in the handler and wakes
+/// the driver ([`WeakChannel::waker`]).
 ///
-/// The driver works in cycles. A cycle takes pending input, passes it on ([`UpHandler::handle_batch`],
-/// [`UpHandler::view`], …), asks for messages ([`UpHandler::poll_send`]) until there are no more, and sends them
-/// together. A handler can thus respond to a cycle's messages in the same cycle, in few messages.
+/// In each cycle the driver passes input on ([`UpHandler::handle_batch`], [`UpHandler::view`], …), asks for messages
+/// ([`UpHandler::poll_send`]) until there are none, and sends them together. So a handler responds within the cycle,
+/// in few messages.
 ///
-/// **A panic ends the member**, as a crash would: a handler is a state machine, and one that was interrupted must not
-/// respond any more. The panic is logged, [`UpHandler::closed`] is called, the sockets are closed, and other members
-/// detect a crash. Panics of receivers and RPC handlers do not end the member ([`crate::Receiver`]).
+/// **A panic ends the member** as a crash would: an interrupted state machine must not respond. It is logged,
+/// [`UpHandler::closed`] is called, and sockets close. Receivers' and RPC handlers' panics do not
+/// ([`crate::Receiver`]).
 ///
 /// ```no_run
 /// use std::collections::VecDeque;
@@ -71,79 +70,73 @@ use crate::weak_channel::WeakChannel;
 /// # }
 /// ```
 pub trait UpHandler: Send + Sync + 'static {
-    /// The channel has opened its sockets and is about to join. Called once, before any other method, by the
-    /// connecting task.
+    /// Called first and once, by the connecting task, before joining.
     fn opened(&self, channel: WeakChannel) {
         let _ = channel;
     }
 
-    /// Returns whether a message is this handler's. Handlers are asked in turn, and may be asked twice about a
-    /// message. The receiver gets messages that no handler takes.
+    /// Returns whether a message is this handler's; may be asked twice. Without a handler the receiver gets it.
     fn takes(&self, message: &Message) -> bool;
 
-    /// Handles messages of one sender, in order, all taken by this handler. The sender gets its credits back when
-    /// this returns. A payload may be a part of a read buffer and keep the whole buffer in memory: copy payloads that
-    /// are kept for long.
+    /// Handles one sender's taken messages, in order; credits return afterwards. A payload may keep a whole read
+    /// buffer: copy those kept for long.
     fn handle_batch(&self, batch: MessageBatch);
 
-    /// A new view is installed. The receiver is notified next.
+    /// A new view, before the receiver gets it.
     fn view(&self, view: &View) {
         let _ = view;
     }
 
-    /// Members seem to have crashed.
+    /// Members may have crashed.
     fn suspected(&self, members: &[Address]) {
         let _ = members;
     }
 
-    /// These members have missed heartbeats, too few to be suspected. Called whenever the set changes.
+    /// Exactly these members miss heartbeats, too few to be suspected.
     fn silent(&self, members: &[Address]) {
         let _ = members;
     }
 
-    /// The channel has joined its cluster. The caller of connect is notified next.
+    /// The channel has joined; connect returns next.
     fn connected(&self) {}
 
-    /// Returns the next message to send. The driver calls it from the first view on until it returns `None`: in each
-    /// cycle, and again after each call of the handler. A handler that has a message at another time calls
-    /// [`WeakChannel::waker`]'s [`crate::DriverWaker::wake`]. One wake-up is enough for any number of messages;
-    /// wake-ups of several threads before the next cycle count as one.
+    /// Returns the next message to send. The driver asks until `None`, from the first view on, in each cycle and
+    /// after each call. At other times a handler calls [`WeakChannel::waker`]'s [`crate::DriverWaker::wake`], once
+    /// for any number of messages.
     ///
-    /// These messages always pass the channel's gate, so that responses never wait behind requests. A handler that
-    /// sends requests checks the [`SendCapacity`] first. Regular messages to one destination are delivered in the order of
-    /// these calls.
+    /// These messages pass the channel's gate, so that responses never wait behind requests. A handler checks the
+    /// [`SendCapacity`] before requests. Regular messages to one destination keep this order.
     fn poll_send(&self) -> Option<Message> {
         None
     }
 
-    /// A cycle has ended. One follows whenever capacity becomes free.
+    /// Ends a cycle. One follows when capacity becomes free.
     fn after_cycle(&self, capacity: &SendCapacity<'_>) {
         let _ = capacity;
     }
 
-    /// Returns when to call [`UpHandler::handle_timeout`]. The driver asks in each cycle; an earlier time needs a
-    /// wake-up or a sent message.
+    /// Returns when to call [`UpHandler::handle_timeout`]. An earlier time needs a wake-up or a sent message.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// The deadline has passed. The driver asks for messages next.
+    /// The deadline passed; messages are asked for next.
     fn handle_timeout(&self, now: Instant) {
         let _ = now;
     }
 
-    /// The channel is closed, or its member has ended otherwise. Called once if [`UpHandler::opened`] was; no other
-    /// call follows, and messages not yet taken are not sent.
+    /// The channel is closed or the member ended: once if [`UpHandler::opened`] was called, and the last call.
+    /// Messages not taken are not sent.
     fn closed(&self) {}
 
-    /// Returns the value of a probe key of this handler.
+    /// Returns a probe key's value.
     fn probe(&self, key: &str) -> Option<String> {
         let _ = key;
         None
     }
 }
 
-/// The state of the channel's gate after a cycle, as senders see it ([`crate::Channel::try_send`]).
+/// The gate after a cycle, as in [`crate::Channel::try_send`].
 pub struct SendCapacity<'a> {
     gate: &'a Gate,
 }
@@ -153,15 +146,14 @@ impl<'a> SendCapacity<'a> {
         Self { gate }
     }
 
-    /// Returns whether there is capacity for another message to this destination (`None` = all members): the queue
-    /// for credits is not full, and the transport's queue is at most half full. A multicast needs capacity at every
-    /// member. False while the channel is closing.
+    /// Returns whether a destination (`None`: every member) has capacity: free space for credits, and a transport's
+    /// queue at most half full. False while closing.
     pub fn is_open(&self, dest: Option<&Address>) -> bool {
         self.gate.is_open(dest)
     }
 
-    /// Returns how many bytes of messages a destination with capacity should get before the next check, except for a
-    /// single larger message. More may be dropped by the transport and retransmitted later.
+    /// Returns the bytes for a destination until the next check, or one larger message. More may be dropped and
+    /// retransmitted.
     pub fn burst_bytes(&self) -> u64 {
         self.gate.burst_bytes()
     }
@@ -173,7 +165,7 @@ impl std::fmt::Debug for SendCapacity<'_> {
     }
 }
 
-/// The handlers of a channel, in the order in which they are asked.
+/// Handlers are asked in this order.
 #[derive(Clone, Default)]
 pub(crate) struct UpHandlers(Vec<Arc<dyn UpHandler>>);
 
@@ -194,8 +186,7 @@ impl UpHandlers {
         }
     }
 
-    /// Passes each handler the messages that it takes, and returns their credits. Messages that no handler takes stay
-    /// in the batch.
+    /// Returns their credits. Messages that no handler takes stay.
     pub(crate) fn handle_batch(&self, batch: &mut MessageBatch, stack: &mut Stack, now: Time) {
         for handler in &self.0 {
             log_panic_and_resume("handle_batch", || {
@@ -245,7 +236,6 @@ impl UpHandlers {
         self.0.iter().filter_map(asked).min()
     }
 
-    /// Calls the handlers whose deadline has passed.
     pub(crate) fn handle_timeout(&self, now: Instant) {
         self.each("handle_timeout", |handler| {
             if handler.poll_timeout().is_some_and(|at| at <= now) {
@@ -266,7 +256,6 @@ impl UpHandlers {
     }
 }
 
-/// Takes the wanted messages out of a batch.
 pub(crate) fn take_if(batch: &mut MessageBatch, mut wanted: impl FnMut(&Message) -> bool) -> MessageBatch {
     // Most batches are of one kind: their messages need not move.
     let count = batch.messages.iter().filter(|message| wanted(message)).count();

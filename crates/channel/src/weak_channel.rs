@@ -1,4 +1,4 @@
-//! A handle of a channel for its up handlers.
+//! A channel's handle for up handlers.
 
 use std::sync::{Arc, PoisonError};
 
@@ -8,7 +8,7 @@ use consort_net::{Command, DriverWaker, Submitter};
 use crate::gate::weight;
 use crate::shared::Shared;
 
-/// A channel that does not keep its member running, for up handlers ([`crate::UpHandler::opened`]).
+/// A channel that does not keep its member running ([`crate::UpHandler::opened`]).
 #[derive(Clone)]
 pub struct WeakChannel {
     shared: Arc<Shared>,
@@ -26,12 +26,12 @@ impl WeakChannel {
         Self { shared, driver }
     }
 
-    /// Returns this member's address.
+    /// Returns the member's address.
     pub fn address(&self) -> &Address {
         &self.shared.local
     }
 
-    /// Returns this member's logical name.
+    /// Returns its logical name.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
@@ -41,27 +41,27 @@ impl WeakChannel {
         &self.shared.cluster
     }
 
-    /// Returns this member's physical address.
+    /// Returns its physical address.
     pub fn physical_address(&self) -> PhysAddr {
         self.shared.phys
     }
 
-    /// Returns a waker of the member's driver, which then asks its up handlers for messages and deadlines.
+    /// Returns the driver's waker; the driver then asks handlers for messages and deadlines.
     pub fn waker(&self) -> DriverWaker {
         self.driver.waker()
     }
 
-    /// Returns a member's logical name, or its address if the name is unknown.
+    /// Returns a member's name, or the address without one.
     pub fn name_of(&self, member: &Address) -> String {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)
     }
 
-    /// Returns a member with its name, for errors and logs.
+    /// Returns a member for errors and logs.
     pub fn member(&self, address: &Address) -> Member {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).member(address)
     }
 
-    /// Sends without waiting for capacity: responses must not wait behind requests.
+    /// Never waits, because responses must not wait behind requests.
     pub(crate) fn submit(&self, message: Message) {
         self.shared.gate.force(&message.dest, weight(message.length()));
         // After the channel is closed, no caller waits for a response.

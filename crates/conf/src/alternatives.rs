@@ -1,6 +1,6 @@
-//! Alternatives to the protocols of JGroups that are not part of Consort.
+//! Alternatives to JGroups' protocols that Consort lacks.
 
-/// Discoveries that keep the members' addresses in a store of a cloud provider.
+/// They keep addresses in a cloud provider's store.
 const CLOUD_DISCOVERIES: &[&str] = &[
     "AWS_PING",
     "AZURE_PING",
@@ -13,7 +13,6 @@ const CLOUD_DISCOVERIES: &[&str] = &[
     "SWIFT_PING",
 ];
 
-/// Protocols, and the alternative to each.
 const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["KUBE_PING"], "use DNS_PING with the name of a headless service"),
     (
@@ -37,7 +36,7 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];
 
-/// Returns the continuation of an error about this protocol.
+/// Continues an error's text.
 pub(crate) fn alternative(protocol: &str) -> String {
     if CLOUD_DISCOVERIES.contains(&protocol) {
         return "; it finds members through a store of a cloud provider: use DNS_PING, TCPPING, or FILE_PING in a \

@@ -1,25 +1,24 @@
-//! Errors in configurations, with their places.
+//! Errors in configurations.
 
 use consort_group::config::{Position, StackConfig};
 use consort_group::protocols::registry::ValueError;
 
 use crate::alternatives::alternative;
 
-/// Most problems of a file, and of a stack, that are reported. A file that is no stack would have one for each of its
-/// elements.
+/// Reported problems per file and stack. A file that is no stack would have one per element.
 pub(crate) const PROBLEMS_MAX: usize = 100;
 
-/// A configuration cannot be used. Displayed as `file:line:column: fault`, with a line per problem.
+/// An unusable configuration. Displayed as `file:line:column: fault`, a line per problem.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{}{fault}{}", place(.file, *.position, .fault), lines(.others))]
 pub struct ConfigError {
-    /// The file, or the name under which it was requested. If one file includes another, the invalid one.
+    /// The file, or the requested name. Of included files, the invalid one.
     pub file: Box<str>,
-    /// The place in the file, if the fault has one.
+    /// The place in the file.
     pub position: Option<Position>,
     /// The fault.
     pub fault: Fault,
-    /// The further problems that were found.
+    /// Further problems.
     pub others: Box<[Self]>,
 }
 
@@ -40,10 +39,10 @@ pub enum Fault {
     /// The file is not XML.
     #[error("this is not XML: {0}")]
     NotXml(String),
-    /// The file is XML, but not a stack; or the stack cannot work.
+    /// The XML is no stack, or the stack cannot work.
     #[error("{0}")]
     Structure(String),
-    /// A `${…}` in an attribute cannot be replaced.
+    /// A `${…}` cannot be replaced.
     #[error("attribute {attribute}: {why}")]
     Variable {
         /// The attribute.
@@ -51,25 +50,25 @@ pub enum Fault {
         /// The reason.
         why: String,
     },
-    /// Neither Consort nor JGroups has a protocol of this name.
+    /// Consort and JGroups lack the protocol.
     #[error("unknown protocol `{name}`{}", suggestion(*.nearest))]
     UnknownProtocol {
-        /// The name as written, without package.
+        /// The name without package.
         name: String,
-        /// The most similar known name.
+        /// The most similar name.
         nearest: Option<&'static str>,
     },
-    /// The protocol is JGroups' and not part of Consort.
+    /// Consort lacks JGroups' protocol.
     #[error("protocol `{0}` of JGroups is not part of Consort{other}", other = alternative(.0))]
     NotInConsort(String),
-    /// The protocol has no attribute of this name.
+    /// The protocol lacks the attribute.
     #[error("unknown attribute `{attribute}` of {protocol}{}", suggestion(*.nearest))]
     UnknownAttribute {
         /// The protocol.
         protocol: String,
-        /// The attribute's name as written.
+        /// The name as written.
         attribute: String,
-        /// The most similar known name.
+        /// The most similar name.
         nearest: Option<&'static str>,
     },
     /// The attribute's effect is missing here, and the value asks for it.
@@ -89,26 +88,26 @@ pub enum Fault {
     /// The element is not allowed at this place.
     #[error("unknown element `{element}` in {parent}{}", suggestion(*.nearest))]
     UnknownElement {
-        /// The element around it.
+        /// The outer element.
         parent: String,
         /// The name as written.
         element: String,
-        /// The most similar known name.
+        /// The most similar name.
         nearest: Option<&'static str>,
     },
-    /// A protocol's number on the wire is not its own.
+    /// The number on the wire is another protocol's.
     #[error(
         "attribute id of {protocol}: `{id}` is not its number, which is {own} and cannot be changed here"
     )]
     OtherId {
         /// The protocol.
         protocol: String,
-        /// The number as written.
+        /// The name as written.
         id: String,
         /// The protocol's own.
         own: i16,
     },
-    /// An attribute's value does not fit.
+    /// A value does not fit.
     #[error(transparent)]
     Value(ValueError),
 }
@@ -135,7 +134,7 @@ impl ConfigError {
         Self { file: file.into(), position: position.into(), fault, others: Box::default() }
     }
 
-    /// Combines problems into one error, the first before the others. `None`: there is no problem.
+    /// Combines problems into one error, if any, in order.
     pub fn combine(problems: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut problems = problems.into_iter();
         let mut first = problems.next()?;
@@ -149,12 +148,11 @@ impl ConfigError {
         Some(first)
     }
 
-    /// Makes an error at a place in a stack whose files have been read.
     pub(crate) fn at(stack: &StackConfig, position: Position, fault: Fault) -> Self {
         Self::new(stack.file(position), position, fault)
     }
 
-    /// Makes an error for a value in this stack that a protocol refuses.
+    /// Makes an error for a refused value.
     pub fn value(stack: &StackConfig, error: ValueError) -> Self {
         Self::at(stack, error.position, Fault::Value(error))
     }

@@ -1,4 +1,4 @@
-//! Known protocols and attributes: Consort's and JGroups'.
+//! Consort's and JGroups' protocols and attributes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use consort_group::protocols::{FragConfig, RateLimiterConfig, registry};
 use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
 use crate::unused_attributes::UnusedAttribute;
 
-/// An attribute that JGroups has and that has no effect in Consort, such as a thread pool's size.
+/// A JGroups attribute without effect in Consort, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IgnoredAttribute {
     /// The protocol.
@@ -19,7 +19,7 @@ pub struct IgnoredAttribute {
     pub attribute: String,
     /// Its place.
     pub position: Position,
-    /// Whether it has no effect in JGroups either.
+    /// Whether JGroups ignores it, too.
     pub is_deprecated: bool,
     /// Why it has no effect.
     pub reason: &'static str,
@@ -37,10 +37,10 @@ impl IgnoredAttribute {
     }
 }
 
-/// Attributes of a protocol by name; `true`: deprecated.
+/// `true` is a deprecated attribute.
 type Names = BTreeMap<&'static str, bool>;
 
-/// Protocol → attributes; `*` for those of all, `-` for the names of JGroups' other protocols.
+/// `*`: attributes of all; `-`: names of JGroups' other protocols.
 static KNOWN: LazyLock<BTreeMap<&'static str, Names>> = LazyLock::new(|| {
     let mut table: BTreeMap<&'static str, Names> = BTreeMap::new();
     let mut protocol = "*";
@@ -59,7 +59,6 @@ pub(crate) fn is_transport(protocol: &str) -> bool {
     registry::TRANSPORTS.iter().any(|(transport, _)| *transport == protocol)
 }
 
-/// Returns whether a known attribute of a protocol has an effect.
 fn is_used(protocol: &str, attribute: &str) -> bool {
     if is_transport(protocol) {
         let is_meant = protocol != "SHARED_LOOPBACK" || !UNUSED_WITHOUT_SOCKETS.contains(&attribute);
@@ -69,8 +68,7 @@ fn is_used(protocol: &str, attribute: &str) -> bool {
     entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
 }
 
-/// Returns the name among `names` that is most similar to `wrong`, if any is similar; among equals the last, which has the
-/// highest number.
+/// Among equals the last, which has the highest number.
 pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     let wanted = wrong.to_lowercase();
     let (distance, Reverse(name)) = names
@@ -79,12 +77,12 @@ pub(crate) fn nearest(wrong: &str, names: impl Iterator<Item = &'static str>) ->
     (distance <= 2.max(wrong.chars().count() / 3)).then_some(name)
 }
 
-/// Checks the names of all protocols and attributes. Returns the known ones that have no effect.
+/// Checks all names and values. Returns known attributes without effect.
 ///
 /// # Errors
 ///
-/// All problems: unknown names, each with its place and the most similar known name, wrong values, and a wrong order of
-/// protocols. Names of hosts are not looked up, and addresses of the transport are not checked.
+/// All problems: unknown names, wrong values, and a wrong order, each with its place. Host names are not looked up,
+/// and transport addresses not checked.
 pub fn check(stack: &StackConfig) -> Result<Vec<IgnoredAttribute>, ConfigError> {
     let mut ignored = Vec::new();
     let mut problems = Vec::new();
@@ -160,7 +158,7 @@ fn check_protocol(
     }
 }
 
-/// Checks that `id` is the protocol's own number, under which all members read and write its headers.
+/// All members read and write the headers under the protocol's own number.
 fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position) -> Option<ConfigError> {
     let own = registry::id(protocol);
     if own.is_some_and(|own| value.trim().parse() == Ok(own.0)) {
@@ -171,7 +169,7 @@ fn check_id(stack: &StackConfig, protocol: &str, value: &str, position: Position
     Some(ConfigError::at(stack, position, Fault::OtherId { protocol, id, own }))
 }
 
-/// Checks attributes that have no default.
+/// Some attributes have no default.
 fn check_required(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     for protocol in stack.protocols.iter().filter(|protocol| protocol.short_name() == "DNS_PING") {
         if protocol.get("dns_query").is_none_or(|names| names.trim().is_empty()) {
@@ -181,7 +179,7 @@ fn check_required(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     }
 }
 
-/// Checks that each fragment of the layers above RATE_LIMITER fits into a period, as JGroups does.
+/// As JGroups: each fragment above RATE_LIMITER fits into a period.
 fn check_rate(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     let limiter = stack.protocols.iter().position(|protocol| protocol.short_name() == "RATE_LIMITER");
     let Some(at) = limiter else { return };
@@ -207,7 +205,7 @@ fn check_rate(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     }
 }
 
-/// Checks that exactly the first protocol is a transport.
+/// Exactly the first protocol is a transport.
 fn check_order(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     let names = registry::names();
     for (place, protocol) in stack.protocols.iter().enumerate() {
@@ -234,11 +232,10 @@ fn check_order(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
     }
 }
 
-/// Attributes of SHARED_LOOPBACK that concern sockets, which it does not have.
+/// SHARED_LOOPBACK has no sockets.
 const UNUSED_WITHOUT_SOCKETS: &[&str] = &["bind_addr", "external_addr", "external_port", "port_range"];
 
-/// Attributes of transports that the transport's layer, the edge or the channel uses. Each transport has those of
-/// them that JGroups knows of it.
+/// Used transport attributes. A transport has those of them that JGroups knows of it.
 pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "accept_any_version",
     "bind_addr",
@@ -504,7 +501,7 @@ mod tests {
         }
     }
 
-    /// Each property of a layer can be written in a file, except for those of its newer variant.
+    /// The properties of newer variants are excepted.
     #[test]
     fn every_property_of_every_layer_is_known() {
         let mut unknown = Vec::new();

@@ -1,5 +1,4 @@
-//! Configuration files: JGroups' XML stacks with `${name:default}` substitution, parsed into a description with the
-//! place of each attribute; and other XML as a [`Tree`].
+//! JGroups' XML stacks with `${name:default}` substitution and the place of each attribute; other XML as a [`Tree`].
 //!
 //! ```
 //! use consort_conf::{Variables, load_stack};

@@ -1,11 +1,10 @@
-//! The check for layers that each member needs. JGroups makes the same check, by the events that protocols need.
+//! The check for layers that members need, as JGroups makes it by protocols' events.
 
 use consort_group::config::StackConfig;
 
 use crate::error::{ConfigError, Fault};
 
-/// Checks that members of this stack can find each other, agree on a view, and multicast: that there is a GMS, and
-/// below it a discovery and a NAKACK.
+/// Checks that there is a GMS, and below it a discovery and a NAKACK.
 ///
 /// # Errors
 ///

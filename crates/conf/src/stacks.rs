@@ -12,8 +12,7 @@ use crate::xml::{Attribute, Element, read};
 
 macro_rules! stock {
     ($($name:literal),+ $(,)?) => {
-        /// The stock stacks: name and text. They have JGroups' names, protocols and values; `tcpgossip.xml` is its
-        /// `tcp.xml` with routers.
+        /// The stock stacks' names and texts, as JGroups'; `tcpgossip.xml` is `tcp.xml` with routers.
         pub const STOCK: &[(&str, &str)] = &[$(($name, include_str!(concat!("../stacks/", $name)))),+];
     };
 }
@@ -23,16 +22,14 @@ stock! {
     "tcp-default.xml", "udp-default.xml", "nio-default.xml",
 }
 
-/// Greatest depth of includes.
 const INCLUDES_MAX: usize = 5;
 
-/// Most includes of a stack. One is usual; a file that includes itself many times has to end.
+/// One is usual; a file that includes itself must end.
 const FILES_MAX: usize = 50;
 
-/// Variables that set an attribute although the file does not refer to them: protocol, attribute, variable. The names
-/// are those of JGroups' system properties (TCPGOSSIP's and FILE_PING's are Consort's). As in JGroups, they apply if
-/// the file does not set the attribute. Only a transport's `bind_addr` always applies, because a file that many hosts
-/// share cannot contain it.
+/// Protocol, attribute, and the variable that sets it without a reference in the file. Names are JGroups'
+/// (TCPGOSSIP's and FILE_PING's are Consort's). As in JGroups, they apply if the file does not set the attribute; a
+/// transport's `bind_addr` always, because a file for many hosts cannot contain it.
 const PROPERTIES: &[(&str, &str, &str)] = &[
     ("TCP", "bind_addr", "jgroups.bind_addr"),
     ("TCP", "bind_port", "jgroups.bind_port"),
@@ -62,26 +59,26 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("FILE_PING", "location", "jgroups.file.location"),
 ];
 
-/// A parsed and checked stack.
+/// A checked stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stack {
-    /// Its description.
+    /// The description.
     pub config: StackConfig,
-    /// JGroups' attributes that have no effect.
+    /// JGroups' attributes without effect.
     pub ignored: Vec<IgnoredAttribute>,
 }
 
-/// Reads a stack: a file, or one of [`STOCK`] if there is no file of this name.
+/// Reads a file, or one of [`STOCK`] if there is none.
 ///
 /// # Errors
 ///
-/// If it cannot be read, is not XML, or contains an unknown protocol or attribute.
+/// If the file is unreadable or no XML, or a protocol or attribute is unknown.
 pub fn load_stack(name: &str, variables: &Variables) -> Result<Stack, ConfigError> {
     let (text, directory) = file(name, None, None)?;
     finish(name, &text, directory.as_deref(), variables)
 }
 
-/// Parses a stack; `source` names it in errors. Includes are relative to the current directory.
+/// Parses a stack; errors name it `source`. Includes are relative to the current directory.
 ///
 /// # Errors
 ///
@@ -124,7 +121,6 @@ fn finish(
     }
 }
 
-/// A stack whose files are being read.
 struct StackReader<'v> {
     config: StackConfig,
     variables: &'v Variables,
@@ -132,7 +128,7 @@ struct StackReader<'v> {
 }
 
 impl StackReader<'_> {
-    /// Adds a file's content and problems; `number` is its number in positions.
+    /// `number` is the file's in positions.
     fn file(&mut self, number: u16, text: &str, directory: Option<&Path>, depth: usize) {
         let source = self.config.file(Position { file: number, ..Position::default() }).to_owned();
         for element in read(&source, number, text, self.variables, &mut self.problems) {
@@ -149,7 +145,7 @@ impl StackReader<'_> {
         }
     }
 
-    /// Adds the content of an included file, with attributes for all its protocols.
+    /// `attributes` go to all its protocols.
     fn include(
         &mut self,
         source: &str,
@@ -175,8 +171,7 @@ impl StackReader<'_> {
     }
 }
 
-/// Returns a file's text and directory, or the text of a stock file if there is no such file. A file that exists and
-/// cannot be read is an error, because a user's tcp.xml must not be replaced by the stock one.
+/// The stock file replaces only a file that does not exist: a user's unreadable tcp.xml must not be replaced.
 fn file(
     name: &str,
     directory: Option<&Path>,
@@ -208,7 +203,7 @@ fn file(
 mod tests {
     use super::*;
 
-    /// S001-2, S000-51: JGroups' own files, udp.xml among them, load as they are.
+    /// S001-2, S000-51
     #[test]
     fn every_stock_stack_loads() {
         for (name, _) in STOCK {
@@ -230,7 +225,7 @@ mod tests {
         );
     }
 
-    /// The values that JGroups 5.5.7 has with the same file and properties.
+    /// JGroups 5.5.7 has the same values.
     #[test]
     fn system_properties_count_where_the_file_is_silent_and_always_for_the_transports_bind_addr() {
         let variables = Variables::new()
@@ -274,8 +269,7 @@ mod tests {
         }
     }
 
-    /// S000-52: a stack described in one string, JGroups' former format, is refused, and the error names the
-    /// supported ones.
+    /// S000-52: JGroups' former format is refused; the error names the supported ones.
     #[test]
     fn a_string_is_no_configuration() {
         let text = "UDP(mcast_addr=228.8.8.8;mcast_port=7500):PING:pbcast.NAKACK2:UNICAST3";
@@ -296,7 +290,7 @@ mod tests {
         assert!(error.unwrap_err().to_string().starts_with("my.xml:2:1: cannot read x.xml"));
     }
 
-    /// A directory with these files, removed on drop.
+    /// A drop removes the files.
     struct Files(PathBuf);
 
     impl Files {

@@ -1,4 +1,4 @@
-//! Nested XML as a tree with places: the format of cache configurations.
+//! XML as a tree with places, for cache configurations.
 
 use std::path::Path;
 
@@ -11,33 +11,33 @@ use crate::known_names::nearest;
 use crate::variables::Variables;
 use crate::xml::{Attribute, ELEMENTS_MAX, Source};
 
-/// Greatest depth of elements; cache configurations have five levels.
+/// Cache configurations have five levels.
 const DEPTH_MAX: usize = 32;
 
 /// A parsed file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// Its name, for messages.
+    /// The name, for messages.
     pub file: String,
-    /// Its root element.
+    /// The root.
     pub root: Node,
 }
 
 /// An element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// Its name, without namespace.
+    /// The name without namespace.
     pub name: String,
-    /// Name, value and place of each attribute, with variables replaced.
+    /// Attributes with variables replaced.
     pub attributes: Vec<Attribute>,
-    /// Its child elements.
+    /// The children.
     pub children: Vec<Self>,
-    /// Its place.
+    /// The place.
     pub position: Position,
 }
 
 impl Node {
-    /// Returns an attribute's value and place.
+    /// Returns an attribute.
     pub fn get(&self, name: &str) -> Option<(&str, Position)> {
         let found = self.attributes.iter().find(|(own, ..)| own == name);
         found.map(|(_, value, position)| (value.as_str(), *position))
@@ -49,7 +49,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// If it cannot be read, is not XML, or contains a variable that is not set.
+    /// If it is unreadable or no XML, or a variable is unset.
     pub fn load(path: &Path, variables: &Variables) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path);
@@ -59,11 +59,11 @@ impl Tree {
         Self::parse(&file, &text, variables)
     }
 
-    /// Parses a text; `file` names it in errors.
+    /// Parses a text; errors name it `file`.
     ///
     /// # Errors
     ///
-    /// If it is not XML with one root element, or contains a variable that is not set.
+    /// If it is no XML with one root, or a variable is unset.
     pub fn parse(file: &str, text: &str, variables: &Variables) -> Result<Self, ConfigError> {
         let source = Source { name: file, file: 0, text, original: text, variables };
         let mut reader = Reader::from_str(text);
@@ -111,7 +111,7 @@ impl Tree {
         Ok(Self { file: file.to_owned(), root })
     }
 
-    /// Checks that all attributes are among the known ones.
+    /// Checks that attributes are known.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Tree {
         Err(ConfigError::new(&self.file, *position, fault))
     }
 
-    /// Makes an error for an element that is not allowed at its place.
+    /// Makes an error for a misplaced element.
     pub fn unknown_element(&self, parent: &Node, node: &Node, known: &[&'static str]) -> ConfigError {
         let fault = Fault::UnknownElement {
             parent: parent.name.clone(),
@@ -143,7 +143,6 @@ impl Tree {
     }
 }
 
-/// Ends an element: adds it to its parent.
 fn close(node: Node, open: &mut [Node], root: &mut Option<Node>) {
     match open.last_mut() {
         Some(parent) => parent.children.push(node),
@@ -151,7 +150,7 @@ fn close(node: Node, open: &mut [Node], root: &mut Option<Node>) {
     }
 }
 
-/// Returns the name of a text's root element, if the text begins like XML.
+/// Returns an XML text's root element.
 pub fn root_name(text: &str) -> Option<String> {
     let mut reader = Reader::from_str(text);
     loop {

@@ -1,32 +1,30 @@
-//! Variables in configurations: `${name}`, `${name:default}`, `${first,second:default}` (JGroups' system properties).
+//! Variables: `${name}`, `${name:default}`, `${first,second:default}` (JGroups' system properties).
 
 use std::collections::BTreeMap;
 
-/// Greatest depth of nested defaults; usual files have one level. Without a bound a file could exhaust the stack.
+/// Nested defaults; usual files have one level. A file could exhaust the stack.
 const NESTED_MAX: usize = 16;
 
-/// The meaning of a variable without value and default.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unset {
     IsError,
     IsEmpty,
 }
 
-/// Values for `${name}`, like a JVM's `-Dname=value`.
+/// Values for `${name}`, as a JVM's `-Dname=value`.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Variables {
     values: BTreeMap<String, String>,
 }
 
 impl Variables {
-    /// Returns an empty set, with which all defaults apply.
+    /// Returns an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the environment: each variable under its own name, and those that begin with `JGROUPS_` also under
-    /// JGroups' names: `JGROUPS_BIND_ADDR` sets `jgroups.bind_addr`, and `JGROUPS_TCPPING_INITIAL_HOSTS` sets
-    /// `jgroups.tcpping.initial_hosts`.
+    /// Reads the environment. Names that begin with `JGROUPS_` also set JGroups' names:
+    /// `JGROUPS_TCPPING_INITIAL_HOSTS` sets `jgroups.tcpping.initial_hosts`.
     pub fn from_env() -> Self {
         let mut variables = Self::default();
         for (name, value) in std::env::vars() {
@@ -61,22 +59,21 @@ impl Variables {
         self.values.get(name).map(String::as_str)
     }
 
-    /// Replaces every `${…}` in a text.
+    /// Replaces every `${…}`.
     ///
     /// # Errors
     ///
-    /// If a variable has neither value nor default, a brace is not closed, or defaults are nested too deeply. The
-    /// text is for the operator.
+    /// If a variable is unset without default, a brace open, or defaults too deep. The text is for the operator.
     pub fn substitute(&self, text: &str) -> Result<String, String> {
         self.expand(text, 0, Unset::IsError)
     }
 
-    /// Replaces every `${…}` in the value of a stack's attribute, as JGroups does: a variable without value and default
-    /// stands for nothing. `None`: nothing is left of the variables, and the attribute keeps its default.
+    /// Replaces every `${…}` in a stack's attribute, as JGroups: an unset variable is empty. `None`: all are empty,
+    /// and the attribute keeps its default.
     ///
     /// # Errors
     ///
-    /// If a brace is not closed, or defaults are nested too deeply. The text is for the operator.
+    /// If a brace is open or defaults are too deep. The text is for the operator.
     pub fn substitute_attribute(&self, text: &str) -> Result<Option<String>, String> {
         let value = self.expand(text, 0, Unset::IsEmpty)?;
         Ok(Some(value).filter(|value| !value.is_empty() || !text.contains("${")))
@@ -115,7 +112,6 @@ impl Variables {
     }
 }
 
-/// Returns the place of the brace that closes the one before the text.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices() {
@@ -151,7 +147,7 @@ mod tests {
         }
     }
 
-    /// The values that JGroups 5.5.7 gives a property.
+    /// JGroups 5.5.7 gives the same values.
     #[test]
     fn an_attribute_of_unset_variables_keeps_its_default() {
         let variables = Variables::new().with("b", "2");

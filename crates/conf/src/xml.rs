@@ -1,4 +1,4 @@
-//! XML elements with places. A stack is flat: one element per protocol, with attributes only.
+//! XML elements with places. A stack is flat: an element per protocol.
 
 use std::borrow::Cow;
 
@@ -9,16 +9,15 @@ use quick_xml::events::{BytesStart, Event};
 use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
 use crate::variables::Variables;
 
-/// Most elements of a file. The longest stack has a tenth of it.
+/// The longest stack has a tenth of them.
 pub(crate) const ELEMENTS_MAX: usize = 1_000;
 
 /// An attribute's name, value and place.
 pub type Attribute = (String, String, Position);
 
-/// An element of a stack.
 pub(crate) enum Element {
     Protocol(ProtocolConfig),
-    /// The content of another file, with attributes for all its protocols.
+    /// `attributes` go to all its protocols.
     Include {
         file: String,
         overrides: Vec<Attribute>,
@@ -28,11 +27,10 @@ pub(crate) enum Element {
 
 pub(crate) struct Source<'t> {
     pub(crate) name: &'t str,
-    /// Its number in positions.
+    /// The file's number in positions.
     pub(crate) file: u16,
-    /// The text that is read. Its bytes have the offsets of `original`.
+    /// Offsets are those of `original`.
     pub(crate) text: &'t str,
-    /// The text as in the file.
     pub(crate) original: &'t str,
     pub(crate) variables: &'t Variables,
 }
@@ -53,7 +51,7 @@ impl Source<'_> {
         self.fault(offset, Fault::Structure(what.into()))
     }
 
-    /// Returns the next event and its offset. Between elements, blanks and comments are allowed.
+    /// Blanks and comments may be between elements.
     pub(crate) fn next<'x>(&self, reader: &mut Reader<&'x [u8]>) -> Result<(usize, Event<'x>), ConfigError> {
         let at = reader.buffer_position() as usize;
         let event = reader.read_event().map_err(|error| {
@@ -70,16 +68,11 @@ impl Source<'_> {
         }
     }
 
-    /// Returns the offset of a part of the text.
     fn offset_of(&self, part: &str) -> usize {
         (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
     }
 
-    /// Returns the attributes of an element, with all variables replaced.
-    ///
-    /// # Errors
-    ///
-    /// The first problem, for example a variable without a value.
+    /// With variables replaced; the error is the first problem.
     pub(crate) fn attributes(&self, tag: &BytesStart<'_>, at: usize) -> Result<Vec<Attribute>, ConfigError> {
         let mut problems = Vec::new();
         let attributes =
@@ -90,8 +83,7 @@ impl Source<'_> {
         }
     }
 
-    /// Returns the valid attributes of an element and adds the problems of the others. `substitute` replaces the
-    /// variables; an attribute without a result is omitted.
+    /// Adds the problems of invalid ones. `substitute` replaces variables; an attribute without a result is omitted.
     fn read_attributes(
         &self,
         tag: &BytesStart<'_>,
@@ -149,9 +141,8 @@ impl Source<'_> {
     }
 }
 
-/// Replaces the bytes of all comments by blanks, and keeps their line breaks. As JGroups' parser, it finds comments
-/// between attributes and comments within comments, which XML does not allow. A comment that does not end stays, as does
-/// one within the value of an attribute.
+/// Replaces comments by blanks, and keeps line breaks. As JGroups' parser, it finds comments between attributes and
+/// in comments, which XML does not allow. One that does not end stays, and one in an attribute's value.
 fn without_comments(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut copied = 0;
@@ -184,8 +175,7 @@ fn without_comments(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns the offset behind the comment that begins at `start` and the comments in it. If one of them does not end, the
-/// first end counts, as in XML.
+/// With the comments in it. If one does not end, the first end counts, as in XML.
 fn end_of_comment(bytes: &[u8], start: usize) -> Option<usize> {
     let (mut depth, mut first_end) = (0_usize, None);
     let mut at = start;
@@ -207,7 +197,7 @@ fn end_of_comment(bytes: &[u8], start: usize) -> Option<usize> {
     first_end
 }
 
-/// Parses a file's text and adds its problems; `file` is its number in positions.
+/// `file` is the file's number in positions.
 pub(crate) fn read(
     name: &str,
     file: u16,
@@ -225,7 +215,7 @@ pub(crate) fn read(
     elements
 }
 
-/// Reads until the end, or until a problem after which the rest has no meaning.
+/// Stops at a problem after which the rest has no meaning.
 fn read_elements(
     source: &Source<'_>,
     limit: usize,
@@ -291,7 +281,6 @@ mod tests {
 
     use super::*;
 
-    /// Reads a text without problems.
     fn protocols(text: &str) -> Vec<ProtocolConfig> {
         let mut problems = Vec::new();
         let elements = read("my.xml", 0, text, &Variables::new(), &mut problems);

@@ -1,5 +1,4 @@
-//! Member identities ([`Address`]), physical addresses ([`PhysAddr`]), and the book that maps one to the
-//! other.
+//! Member identities ([`Address`]), physical addresses ([`PhysAddr`]), and the book that maps one to the other.
 //!
 //! Equality and order are those of JGroups, because elections and tie-breaks depend on them.
 
@@ -12,13 +11,12 @@ use std::sync::Arc;
 
 use crate::{Rng, Time};
 
-/// A random 128-bit identity. Ordered by the most significant half as a signed number, then by the least
-/// significant.
+/// A random 128-bit identity. Ordered by the signed most significant half, then the least.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Uuid {
-    /// The upper 64 bits.
+    /// The upper half.
     pub most: u64,
-    /// The lower 64 bits, which come first on the wire.
+    /// The lower half, first on the wire.
     pub least: u64,
 }
 
@@ -65,18 +63,18 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// An IP address and port in JGroups' order: by the address' Java hash as a signed number, then by port.
+/// An IP address and port in JGroups' order: by the address' signed Java hash, then by port.
 #[derive(Clone, Copy)]
 pub struct IpAddress {
     /// The host; `None` is the wire's "no address".
     pub ip: Option<IpAddr>,
-    /// The IPv6 scope id. Not part of equality or order.
+    /// The IPv6 scope id, ignored by equality and order.
     pub scope_id: u32,
     /// The port.
     pub port: u16,
 }
 
-/// A member's physical address: the address and port of its receiving socket.
+/// A member's physical address, of its receiving socket.
 pub type PhysAddr = IpAddress;
 
 impl IpAddress {
@@ -85,7 +83,7 @@ impl IpAddress {
         Self { ip: Some(ip), scope_id: 0, port }
     }
 
-    /// Returns the socket address; the unspecified IPv4 address if there is no host.
+    /// Returns the socket address; without a host, the unspecified IPv4 address.
     pub fn socket_addr(self) -> SocketAddr {
         match self.ip {
             Some(IpAddr::V6(ip)) => SocketAddr::V6(SocketAddrV6::new(ip, self.port, 0, self.scope_id)),
@@ -167,7 +165,7 @@ impl fmt::Debug for IpAddress {
     }
 }
 
-/// The kinds of the rarer address classes.
+/// Kinds of rarer addresses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ExtKind {
     /// A UUID with flags.
@@ -181,12 +179,12 @@ pub enum ExtKind {
         /// The member's name.
         name: Option<Arc<str>>,
     },
-    /// The site master of a site; without a site, of all sites.
+    /// A site's master; without a site, of all sites.
     SiteMaster {
         /// The site's name.
         site: Option<Arc<str>>,
     },
-    /// A number of milliseconds used as address, in the UUID's lower half.
+    /// Milliseconds, in the UUID's lower half.
     Millis,
 }
 
@@ -197,9 +195,9 @@ pub struct ExtAddress {
     pub uuid: Uuid,
     /// FlagsUUID's flags. Bit 1: can become site master.
     pub flags: i32,
-    /// Key/value pairs in the order of the wire.
+    /// Pairs in the wire's order.
     pub entries: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The kind of address.
+    /// The kind.
     pub kind: ExtKind,
 }
 
@@ -212,13 +210,12 @@ impl ExtAddress {
     }
 }
 
-/// The identity of a member. It is an IP address only as the destination of discovery messages sent before
-/// any member is known.
+/// A member's identity; an IP address only as destination of discovery before any member is known.
 #[derive(Clone)]
 pub enum Address {
     /// A plain member.
     Uuid(Uuid),
-    /// A physical address used as destination.
+    /// A physical address as destination.
     Ip(IpAddress),
     /// An address of a rarer class.
     Ext(Arc<ExtAddress>),
@@ -276,7 +273,6 @@ impl Ord for Address {
 }
 
 impl Address {
-    /// Compares two addresses of which at least one is not a plain member.
     #[cold]
     fn cmp_rare(&self, other: &Self) -> Ordering {
         match (self, other) {
@@ -327,12 +323,11 @@ impl fmt::Debug for Address {
 struct Entry {
     name: Option<Arc<str>>,
     phys: Option<PhysAddr>,
-    /// Set when the member left the view. After `EXPIRY` its physical address is removed, and the whole entry
-    /// if it has no name.
+    /// Set when the member left. After `EXPIRY` its physical address is removed, or the entry if it has no name.
     removable_since: Option<Time>,
 }
 
-/// Names and physical addresses of members, learned from discovery and merge traffic.
+/// Names and physical addresses of members, from discovery and merges.
 #[derive(Clone, Debug, Default)]
 pub struct AddressBook {
     entries: BTreeMap<Address, Entry>,
@@ -340,15 +335,14 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// The maximum number of entries. Beyond it, entries of former members are evicted first, then no new
-    /// member is added, so that a flood of invented members cannot grow the book (JGroups'
-    /// logical_addr_cache_max_size).
+    /// The maximum number of entries. Beyond it, former members are evicted, then no member is added: a flood of
+    /// invented members cannot grow the book (JGroups' logical_addr_cache_max_size).
     pub const ENTRIES_MAX: usize = 2000;
-    /// How long a former member's physical address is kept (JGroups' logical_addr_cache_expiration). Its name
-    /// stays while there is room, because operators ask about departed members.
+    /// How long a former member's physical address is kept (JGroups' logical_addr_cache_expiration). The name stays
+    /// while there is room, for operators' questions.
     pub const EXPIRY: std::time::Duration = std::time::Duration::from_secs(360);
 
-    /// Adds the given values; a `None` leaves the old value. Returns whether anything changed.
+    /// Adds the values that are not `None`. Returns whether anything changed.
     pub fn learn(&mut self, member: &Address, name: Option<&str>, phys: Option<PhysAddr>) -> bool {
         if !self.entries.contains_key(member) && self.entries.len() >= Self::ENTRIES_MAX {
             let Some(victim) = self
@@ -379,31 +373,29 @@ impl AddressBook {
         changed
     }
 
-    /// Returns the member's physical address.
+    /// Returns the physical address.
     pub fn phys(&self, member: &Address) -> Option<PhysAddr> {
         self.entries.get(member).and_then(|entry| entry.phys)
     }
 
-    /// Returns the member's logical name.
+    /// Returns the logical name.
     pub fn name(&self, member: &Address) -> Option<&Arc<str>> {
         self.entries.get(member).and_then(|entry| entry.name.as_ref())
     }
 
-    /// Returns the member's name, or its address if the name is unknown.
+    /// Returns the name, or the address without one.
     pub fn display(&self, member: &Address) -> String {
         self.name(member).map_or_else(|| member.to_string(), ToString::to_string)
     }
 
-    /// Returns the member with this name. Among several, current members come before former ones, then the
-    /// smallest address.
+    /// Returns the member with this name: current ones first, then the smallest address.
     pub fn by_name(&self, name: &str) -> Option<&Address> {
         let of_name = self.entries.iter().filter(|(_, entry)| entry.name.as_deref() == Some(name));
         // `min_by_key` returns the first of equal entries.
         of_name.min_by_key(|(_, entry)| entry.removable_since.is_some()).map(|(address, _)| address)
     }
 
-    /// Returns whether its name is ambiguous: another member has it that is current, or is a former member
-    /// like this one.
+    /// Returns whether a current member has the same name, or any member if this one is a former one.
     pub(crate) fn shares_name(&self, member: &Address) -> bool {
         let Some((own, name)) = self.entries.get(member).and_then(|own| Some((own, own.name.as_ref()?)))
         else {
@@ -421,19 +413,17 @@ impl AddressBook {
         self.entries.iter().find(|(_, entry)| entry.phys == Some(phys)).map(|(address, _)| address)
     }
 
-    /// Returns all members with name and physical address, in address order.
+    /// Returns all members in address order.
     pub fn iter(&self) -> impl Iterator<Item = (&Address, Option<&Arc<str>>, Option<PhysAddr>)> {
         self.entries.iter().map(|(address, entry)| (address, entry.name.as_ref(), entry.phys))
     }
 
-    /// Returns the number of changes, so that values derived from the book are recomputed only after a
-    /// change.
+    /// Returns the number of changes, for values derived from the book.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Marks all members but `members` as removable, and removes the physical addresses of those marked
-    /// `EXPIRY` ago.
+    /// Marks all others as removable, and removes the physical addresses of those marked `EXPIRY` ago.
     pub fn retain_members(&mut self, now: Time, members: &[Address]) {
         self.entries.retain(|address, entry| {
             if members.contains(address) {

@@ -1,12 +1,11 @@
-//! Batches: the unit in which messages travel through the stack. A single message is a batch of one.
+//! Batches, in which messages travel through the stack.
 
 use crate::{Address, Message, ProtocolId};
 
 /// Messages on their way up or down.
 ///
-/// All messages of an upward batch have the same source, destination kind (multicast or unicast) and mode
-/// (regular or OOB), in the order of reception. A downward batch may be mixed; order matters only between
-/// messages to the same destination.
+/// An upward batch has one source, destination kind (multicast or unicast) and mode (regular or OOB), and the order
+/// of reception. A downward batch may be mixed; order matters only per destination.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct MessageBatch {
     /// The messages.
@@ -19,32 +18,32 @@ impl MessageBatch {
         Self { messages: vec![message] }
     }
 
-    /// Returns how many messages are left.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Returns whether no message is left.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// Returns the source (of an upward batch).
+    /// Returns an upward batch's source.
     pub fn src(&self) -> Option<&Address> {
         self.messages.first().and_then(|message| message.src.as_ref())
     }
 
-    /// Returns whether the messages were multicast (of an upward batch).
+    /// Returns whether an upward batch was multicast.
     pub fn is_multicast(&self) -> bool {
         self.messages.first().is_some_and(Message::is_multicast)
     }
 
-    /// Returns whether the messages are out of band (of an upward batch).
+    /// Returns whether an upward batch is out of band.
     pub fn is_oob(&self) -> bool {
         self.messages.first().is_some_and(Message::is_oob)
     }
 
-    /// Returns whether the messages are in total order (of an upward batch).
+    /// Returns whether an upward batch is in total order.
     pub fn is_totally_ordered(&self) -> bool {
         self.messages.first().is_some_and(Message::is_totally_ordered)
     }
@@ -60,8 +59,7 @@ impl MessageBatch {
     }
 }
 
-/// The set of protocols whose headers a batch carries. It may contain protocols without a header, but never
-/// misses one.
+/// The protocols whose headers a batch may carry; never misses one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeaderIds(u128);
 
@@ -76,7 +74,7 @@ impl HeaderIds {
         Self(ids)
     }
 
-    /// Returns whether a message of the batch may have a header of this protocol.
+    /// Returns whether a message may have this header.
     #[inline]
     pub const fn has(self, id: ProtocolId) -> bool {
         self.0 & Self::bit(id) != 0
@@ -86,7 +84,7 @@ impl HeaderIds {
         other.0 & !self.0 == 0
     }
 
-    /// A bit per protocol id of the stock stacks. Larger ids share the last bit.
+    /// Ids beyond the stock stacks' share the last bit.
     #[inline]
     const fn bit(id: ProtocolId) -> u128 {
         if id.0 >= 0 && id.0 < 127 { 1 << id.0 } else { 1 << 127 }

@@ -1,22 +1,18 @@
-//! Acknowledgements, and accounting of the messages of one sender that the application has consumed. Fixed
-//! windows (NAKACK4 and UNICAST4) acknowledge consumed messages instead of delivered ones, so that a slow
-//! application slows its senders down.
+//! The messages of one sender that the application has consumed. Fixed windows (NAKACK4 and UNICAST4) acknowledge
+//! consumed messages, not delivered ones, so that a slow application slows its senders down.
 
 use std::collections::VecDeque;
 
 use crate::{Address, Message};
 
-/// The delivered messages of one sender that the application has not consumed.
 #[derive(Debug)]
 pub(crate) struct Consumption {
-    /// In order of delivery: the seqno up to which all messages are consumed with this one, and its remaining
-    /// credit.
+    /// The seqno up to which each message completes consumption, and its remaining credit.
     pending: VecDeque<(u64, u32)>,
     up_to: u64,
 }
 
 impl Consumption {
-    /// Creates a state in which all messages up to `seqno` are consumed and none is outstanding.
     pub(crate) fn from(seqno: u64) -> Self {
         Self { pending: VecDeque::new(), up_to: seqno }
     }
@@ -25,15 +21,14 @@ impl Consumption {
         self.up_to
     }
 
-    /// Adds a message whose consumption completes all messages up to `seqno`. Its credit is its length, at
-    /// least 1, so that empty messages count too.
+    /// Adds a message that completes all up to `seqno`. Its credit is at least 1, so that empty messages count.
     pub(crate) fn expect(&mut self, seqno: u64, message: &mut Message) {
         message.credit = u32::try_from(message.length()).unwrap_or(u32::MAX).max(1);
         self.pending.push_back((seqno, message.credit));
     }
 
-    /// Adds the messages that became ready while the window's end moved from `before` to `after`. Out-of-band
-    /// messages were delivered earlier and are not in `ready`: the last ready message covers their seqnos.
+    /// Out-of-band messages were delivered earlier and are not in `ready`: the last ready message covers their
+    /// seqnos.
     #[inline]
     pub(crate) fn expect_all(&mut self, ready: &mut [Message], before: u64, after: u64) {
         let count = ready.len();
@@ -43,7 +38,7 @@ impl Consumption {
         }
     }
 
-    /// Subtracts consumed bytes, in any order. Returns how many messages are now complete.
+    /// Returns how many messages are now complete.
     pub(crate) fn consume(&mut self, credit: u64) -> usize {
         let mut left = credit;
         let mut completed = 0;
@@ -61,26 +56,20 @@ impl Consumption {
     }
 }
 
-/// The acknowledgements that a receiver owes a sender.
 #[derive(Debug)]
 pub(crate) struct OwedAcks {
-    /// Fixed windows: the seqnos to acknowledge.
     pub(crate) consumption: Consumption,
-    /// The number of messages received since the last acknowledgement; fixed windows: consumed since.
+    /// Received (fixed windows: consumed) since the last acknowledgement.
     pub(crate) messages: usize,
-    /// Their bytes.
     pub(crate) bytes: u64,
-    /// Whether the next check acknowledges.
     pub(crate) is_due: bool,
 }
 
 impl OwedAcks {
-    /// Creates a state in which all messages up to `seqno` are acknowledged.
     pub(crate) fn from(seqno: u64) -> Self {
         Self { consumption: Consumption::from(seqno), messages: 0, bytes: 0, is_due: false }
     }
 
-    /// Fixed windows: counts consumed bytes.
     pub(crate) fn consume(&mut self, credit: u64) {
         let consumed = self.consumption.consume(credit);
         self.messages += consumed;
@@ -88,13 +77,11 @@ impl OwedAcks {
         self.is_due |= consumed > 0;
     }
 
-    /// Starts to count anew after an acknowledgement.
     pub(crate) fn reset(&mut self) {
         (self.messages, self.bytes, self.is_due) = (0, 0, false);
     }
 }
 
-/// Returns the senders that the next check acknowledges.
 pub(crate) fn due_acks<'a>(all: impl Iterator<Item = (&'a Address, &'a OwedAcks)>) -> Vec<Address> {
     all.filter(|(_, owed)| owed.is_due).map(|(member, _)| member.clone()).collect()
 }

@@ -1,4 +1,4 @@
-//! The context of all layers of a stack: their shared state, and the counts of discarded input.
+//! The shared state of a stack's layers, and the counts of discarded input.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,37 +7,37 @@ use std::time::Duration;
 
 use crate::{Address, AddressBook, PhysAddr, Rng, Time, Version, View};
 
-/// The state that all layers of a stack share.
+/// The shared state of all layers.
 #[derive(Debug)]
 pub struct Shared {
-    /// The local member's address.
+    /// The local member.
     pub local: Address,
-    /// The local member's logical name.
+    /// Its logical name.
     pub name: Arc<str>,
-    /// The local member's physical address.
+    /// Its physical address.
     pub phys: PhysAddr,
-    /// The cluster, once connecting has begun.
+    /// The cluster, once connecting.
     pub cluster: Option<Arc<str>>,
-    /// The current view, once there is one.
+    /// The current view.
     pub view: Option<View>,
     /// Names and physical addresses.
     pub book: AddressBook,
     /// The stack's only random generator.
     pub rng: Rng,
-    /// The version to send and to require.
+    /// The version sent and required.
     pub version: Version,
-    /// Whether the transport reaches all members with one datagram (UDP with IP multicast).
+    /// Whether one datagram reaches all members (UDP with IP multicast).
     pub has_multicast: bool,
-    /// The system's monotonic clock at [`Time::ZERO`], in nanoseconds. Members of one host share it.
+    /// The system's monotonic clock at [`Time::ZERO`], in nanoseconds, common to members of a host.
     pub clock_origin: u64,
     /// Counts of discarded input.
     pub drops: Drops,
-    /// The bug injected into this stack.
+    /// The injected bug.
     #[cfg(feature = "injected-bugs")]
     pub injected_bug: Option<crate::InjectedBug>,
 }
 
-/// The reason why input was discarded. A peer's wrong input is counted and raises no error.
+/// Why input was discarded. A peer's wrong input raises no error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[allow(missing_docs)]
 #[non_exhaustive]
@@ -74,17 +74,16 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// The severity of a discarded item for the operator.
+/// The severity of a discarded item.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// A part of normal operation, for example around a restart. Logged at debug level.
+    /// Normal, as around a restart; logged at debug level.
     Expected,
-    /// A sign of wrong configuration, a defect or overload. Logged as a warning.
+    /// Wrong configuration, a defect or overload; logged as a warning.
     Unexpected,
 }
 
-/// Counts of discarded items per layer and reason. Each layer, reason and concern logs at most one line a
-/// minute.
+/// Counts of discarded items. Each layer, reason and concern logs at most one line a minute.
 #[derive(Default, Debug)]
 pub struct Drops {
     counts: BTreeMap<(&'static str, DropReason), u64>,
@@ -92,10 +91,10 @@ pub struct Drops {
 }
 
 impl Drops {
-    /// The shortest time between two log lines of one layer, reason and concern.
+    /// The shortest time between log lines of one layer, reason and concern.
     pub const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-    /// Counts one item. Calls `detail` only when a log line is due.
+    /// Counts an item; calls `detail` only when a log line is due.
     pub fn count(
         &mut self,
         now: Time,
@@ -117,7 +116,7 @@ impl Drops {
         }
     }
 
-    /// Returns when a line of this concern was logged last for this layer and reason.
+    /// Returns the time of the last log line.
     pub fn logged(&self, layer: &'static str, why: DropReason, severity: Severity) -> Option<Time> {
         self.logged.get(&(layer, why, severity)).copied()
     }
@@ -127,7 +126,7 @@ impl Drops {
         self.counts.iter().map(|(&(layer, why), &count)| (layer, why, count))
     }
 
-    /// Returns the count of a reason, summed over all layers.
+    /// Returns a reason's count over all layers.
     pub fn total(&self, why: DropReason) -> u64 {
         self.iter().filter(|(_, reason, _)| *reason == why).map(|(_, _, count)| count).sum()
     }

@@ -7,7 +7,6 @@ use crate::Address;
 /// Members and bytes. One entry, unless a layer above delivered messages of one member that another had sent.
 pub type OwedCredits = SmallVec<[(Address, u64); 1]>;
 
-/// Consumed bytes, passed from layer to layer towards the network.
 pub(crate) struct CreditReturn {
     owed: OwedCredits,
     is_multicast: bool,
@@ -18,8 +17,8 @@ impl CreditReturn {
         Self { owed: smallvec![(src.clone(), credit)], is_multicast }
     }
 
-    /// Passes a layer: `report` gets each creditor, the destination kind and the bytes. Its result replaces
-    /// the creditor by those that the layers below know.
+    /// `report` gets each creditor, the destination kind and the bytes. Its result replaces the creditor by those
+    /// that the layers below know.
     pub(crate) fn pass(&mut self, mut report: impl FnMut(&Address, bool, u64) -> Option<OwedCredits>) {
         let mut next: Option<OwedCredits> = None;
         for (at, (src, credit)) in self.owed.iter().enumerate() {

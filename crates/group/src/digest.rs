@@ -1,11 +1,11 @@
-//! Digests (how far every member's messages have been delivered and received) and lists of seqnos.
+//! Digests (how far each member's messages were delivered and received) and seqno lists.
 
 use crate::Address;
 
 /// One member's row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DigestEntry {
-    /// The sender of the messages.
+    /// The sender.
     pub member: Address,
     /// The highest seqno delivered.
     pub highest_delivered: u64,
@@ -13,8 +13,7 @@ pub struct DigestEntry {
     pub highest_received: u64,
 }
 
-/// The highest delivered and received seqno per member. The order is kept, because the wire format may omit
-/// the members.
+/// Seqnos per member. The order is kept, because the wire format may omit the members.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Digest {
     /// The rows.
@@ -22,12 +21,12 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Returns the row of a member.
+    /// Returns a member's row.
     pub fn get(&self, member: &Address) -> Option<&DigestEntry> {
         self.entries.iter().find(|entry| entry.member == *member)
     }
 
-    /// Sets a member's row and appends it if it is new.
+    /// Sets or appends a row.
     pub fn set(&mut self, member: Address, highest_delivered: u64, highest_received: u64) {
         match self.entries.iter_mut().find(|entry| entry.member == member) {
             Some(entry) => {
@@ -38,24 +37,24 @@ impl Digest {
         }
     }
 
-    /// Raises a member's row to at least these seqnos and appends it if it is new.
+    /// Raises a row to at least these seqnos, or appends it.
     pub fn raise(&mut self, member: &Address, highest_delivered: u64, highest_received: u64) {
         let (hd, hr) =
             self.get(member).map_or((0, 0), |entry| (entry.highest_delivered, entry.highest_received));
         self.set(member.clone(), hd.max(highest_delivered), hr.max(highest_received));
     }
 
-    /// Returns whether its members are exactly `members`, in the same order.
+    /// Returns whether it has these members in this order.
     pub fn has_members(&self, members: &[Address]) -> bool {
         self.entries.len() == members.len()
             && self.entries.iter().zip(members).all(|(entry, member)| entry.member == *member)
     }
 }
 
-/// A set of seqnos as a bitmap from an offset.
+/// Seqnos as a bitmap from an offset.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct SeqnoList {
-    /// Its capacity in bits.
+    /// The capacity in bits.
     pub size: u32,
     /// The seqno of bit 0.
     pub offset: u64,
@@ -64,12 +63,12 @@ pub struct SeqnoList {
 }
 
 impl SeqnoList {
-    /// Creates an empty list for `size` seqnos from `offset`.
+    /// Creates an empty list.
     pub fn new(offset: u64, size: u32) -> Self {
         Self { size, offset, words: vec![0; size.div_ceil(64) as usize] }
     }
 
-    /// Adds a seqno if it is in range. Returns whether it was.
+    /// Adds a seqno in range; returns whether it was.
     pub fn add(&mut self, seqno: u64) -> bool {
         let Some(bit) = seqno.checked_sub(self.offset).filter(|&bit| bit < u64::from(self.size)) else {
             return false;
@@ -87,12 +86,12 @@ impl SeqnoList {
             .map(|bit| self.offset.wrapping_add(bit))
     }
 
-    /// Returns the number of seqnos.
+    /// Returns their number.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Returns whether the list is empty.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)
     }

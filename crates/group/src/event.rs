@@ -1,4 +1,4 @@
-//! Events between layers, control calls, queries, and the effects and outputs exchanged with the driver.
+//! Events, control calls, queries, and the effects and outputs exchanged with the driver.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,59 +8,59 @@ use bytes::Bytes;
 
 use crate::{Address, Digest, ExternalAddress, Member, MessageBatch, PhysAddr, PingData, View};
 
-/// A layer's decision on an event it has handled.
+/// A layer's decision on an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pass {
-    /// The next layer gets it too.
+    /// Pass it on.
     On,
-    /// It ends here.
+    /// Stop it here.
     Stop,
 }
 
-/// An event. Events travel through the layers in order with the messages around them.
+/// An event. It travels through the layers in order with the messages around it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     // upward
-    /// A view has taken effect in all layers below.
+    /// A view that all layers below have.
     View(View),
     /// These members are suspected to have crashed.
     Suspect(Vec<Address>),
-    /// Exactly these members have missed heartbeats, too few to be suspected. A member missing from the list
-    /// that was in the previous one has sent a heartbeat again or has left the view.
+    /// These members have missed heartbeats, too few to be suspected. A member no longer listed has sent one again or
+    /// left the view.
     Silent(Vec<Address>),
-    /// These members are alive after all. Also travels down, from the verifying layer to the detecting layer.
+    /// These members are alive. Also travels down, from the verifying layer to the detecting layer.
     Unsuspect(Vec<Address>),
-    /// Members have different views. Lists each member with its view.
+    /// Members with different views.
     MergeViews(Vec<(Address, View)>),
     /// The transport lacks the physical addresses of these members, or of all members if empty.
     WhoHas(Vec<Address>),
-    /// Discovery learned about a member from its response or its request.
+    /// A member that discovery has found.
     Heard(PingData),
-    /// A discovery with `is_initial` is complete.
+    /// The result of an initial discovery.
     Found(Vec<PingData>),
-    /// The join is over. The error says why it failed.
+    /// The join is over; the error is the reason of a failure.
     Connected(Result<(), String>),
     /// The leave is over.
     Disconnected,
-    /// A send that waits for all members' acknowledgements is over.
+    /// The end of a send that waits for all acknowledgements.
     RsvpDone {
         /// The message's ticket.
         ticket: u32,
         /// Whether all members acknowledged in time.
         is_complete: bool,
     },
-    /// A member requests the application's state. Answer with [`Event::ProvideState`].
+    /// A member requests the application's state; [`Event::ProvideState`] answers.
     StateRequested {
-        /// Names the request.
+        /// The request's id.
         token: u64,
         /// The requester.
         from: Address,
     },
-    /// The result of [`Event::GetState`]; no state if this member is alone.
+    /// The result of [`Event::GetState`]; no state if the member is alone.
     StateReceived(Result<Option<Bytes>, StateError>),
 
     // in either direction
-    /// Install this view. An operator injects it for tests (INJECT_VIEW).
+    /// Install this view (INJECT_VIEW, for tests).
     InjectView(View),
 
     // downward
@@ -70,30 +70,28 @@ pub enum Event {
     Disconnect,
     /// Run a discovery.
     FindMembers {
-        /// Whether it serves a join. It then ends with the first coordinator's response and is answered by
-        /// [`Event::Found`].
+        /// Whether a join waits for it. The first coordinator's response then ends it, and [`Event::Found`] answers.
         is_initial: bool,
-        /// How long to wait for responses.
+        /// The time limit.
         timeout: Duration,
     },
-    /// Fetch the application's state from a member, or from the first other member of the view.
+    /// Fetch the application's state.
     GetState {
-        /// The provider.
+        /// The provider; absent: the first other member.
         target: Option<Address>,
-        /// How long to wait.
+        /// The time limit.
         timeout: Duration,
     },
-    /// The application's state, in answer to a request.
+    /// The answer to a state request.
     ProvideState {
-        /// The request it answers.
+        /// The request's id.
         token: u64,
-        /// The state, or why it is unavailable.
+        /// The state, or the reason for its absence.
         state: Result<Option<Bytes>, String>,
     },
 }
 
-/// The reason why a state transfer failed. The application's own state is unchanged unless the variant says
-/// otherwise.
+/// The reason why a state transfer failed. The application's state is unchanged unless the variant says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
@@ -109,66 +107,65 @@ pub enum StateError {
     /// The target is not a member.
     #[error("{0} is not a member of the view")]
     NotMember(Member),
-    /// The stack has no layer that transfers state.
+    /// No layer transfers state.
     #[error("the stack has no state transfer protocol")]
     NoProtocol,
-    /// The application panicked while it applied the state, and may have applied a part of it.
+    /// The application panicked and may have applied a part of the state.
     #[error("the application panicked while it took the state: {0}")]
     NotTaken(String),
 }
 
-/// A synchronous call to all layers below the caller, from top to bottom.
+/// A synchronous call to all layers below, from top to bottom.
 #[derive(Clone, Copy, Debug)]
 pub enum Control<'a> {
-    /// A view takes effect. [`crate::Shared::view`] already holds it.
+    /// A view takes effect; [`crate::Shared::view`] holds it.
     View(&'a View),
-    /// The join is complete: queued multicasts may be processed.
+    /// The join is complete.
     BecomeServer,
-    /// Sets the members' seqnos on a join. Existing windows stay.
+    /// Sets the members' seqnos on a join, except of existing windows.
     SetDigest(&'a Digest),
-    /// Raises the other members' seqnos on a merge.
+    /// Raises the others' seqnos on a merge.
     MergeDigest(&'a Digest),
-    /// Replaces the other members' seqnos on a state transfer.
+    /// Replaces the others' seqnos on a state transfer.
     OverwriteDigest(&'a Digest),
-    /// All members have delivered all messages up to this digest.
+    /// All members have delivered all messages up to here.
     Stable(&'a Digest),
-    /// Suspends stability rounds while membership changes, for at most this time.
+    /// Suspends stability rounds for at most this time while membership changes.
     SuspendStable(Duration),
     /// Resumes stability rounds.
     ResumeStable,
-    /// Holds messages from below during a state transfer.
+    /// Holds messages during a state transfer.
     CloseBarrier,
-    /// Releases held messages and lets new ones pass.
+    /// Releases held messages.
     OpenBarrier,
 }
 
-/// A query to other layers. The nearest layer below that knows the answer responds, then the nearest above.
+/// A query to other layers. The nearest layer below with an answer responds, otherwise the nearest above.
 #[derive(Clone, Copy, Debug)]
 pub enum Query<'a> {
-    /// The digest of all members of the view.
+    /// The digest of all members.
     Digest,
-    /// The digest of this member only.
+    /// The digest of this member.
     DigestOf(&'a Address),
     /// Whether the local member has joined a view.
     IsServer,
-    /// Whether one member sends the multicasts of all members. Then a multicast may arrive after its origin
-    /// has left, and all multicasts use the credits of that one member.
+    /// Whether one member sends all multicasts: with its credits, and possibly after the origin has left.
     IsSentByOne,
-    /// Whether a message of this sender waits for earlier ones. Layers that request retransmission answer.
+    /// Whether a message of this sender waits for earlier ones; retransmitting layers answer.
     HasGap {
-        /// The sender of the messages.
+        /// The sender.
         sender: &'a Address,
-        /// Whether the query is about its multicasts or its unicasts to this member.
+        /// Multicasts, or unicasts to this member.
         is_multicast: bool,
     },
-    /// The size in bytes of the largest message that leaves a fragmentation layer.
+    /// The size in bytes of the largest message below fragmentation.
     FragSize,
-    /// How many bytes of one sender's credit incomplete messages may hold without stalling the sender. Layers
-    /// that grant credits or have windows answer; without an answer it is 0.
+    /// How many bytes of a sender's credit incomplete messages may hold without stalling it. Layers with credits or
+    /// windows answer; otherwise it is 0.
     Withholdable {
-        /// Whether the query is about multicasts or unicasts.
+        /// Multicasts, or unicasts.
         is_multicast: bool,
-        /// The size in bytes of a fragment.
+        /// A fragment's size in bytes.
         piece: u64,
     },
 }
@@ -176,11 +173,11 @@ pub enum Query<'a> {
 /// An answer to a [`Query`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
-    /// The answer to `Digest` and `DigestOf`.
+    /// For `Digest` and `DigestOf`.
     Digest(Digest),
-    /// The answer to `IsServer`, `IsSentByOne` and `HasGap`.
+    /// For `IsServer`, `IsSentByOne` and `HasGap`.
     Yes(bool),
-    /// The answer to `FragSize` and `Withholdable`.
+    /// For `FragSize` and `Withholdable`.
     Number(u64),
 }
 
@@ -188,64 +185,61 @@ pub enum Answer {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token {
     pub(crate) layer: u16,
-    /// A number unique within a stack.
+    /// A number, unique within a stack.
     pub number: u64,
 }
 
 impl Token {
-    /// Returns the layer that requested the effect. Effects such as [`Effect::CloseListener`] refer to
-    /// earlier requests of the same layer.
+    /// Returns the layer that requested the effect. [`Effect::CloseListener`] and others refer to requests of the
+    /// same layer.
     pub const fn layer(self) -> u16 {
         self.layer
     }
 }
 
-/// A connection opened by, or accepted for, a layer. The edge chooses the number, unique within a stack.
+/// A layer's connection. The edge chooses the number, unique within a stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
-/// A request of a layer to the driver. Outcomes come back under the effect's token.
+/// A request of a layer to the driver; outcomes have its token.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
-    /// Listen for connections with JGroups' set-up bytes, on the first free port. Outcomes: `Listening` or
-    /// `Failed`; later, any number of `Accepted`.
+    /// Listen for connections with JGroups' set-up bytes. Outcomes: `Listening` or `Failed`; later `Accepted`,
+    /// repeatedly.
     Listen {
-        /// The address to bind to; the wildcard address if absent.
+        /// The address to bind to; absent: the wildcard address.
         bind: Option<IpAddr>,
-        /// The ports to try in order.
+        /// The ports to try, in order.
         ports: Vec<u16>,
-        /// The address to advertise instead of the bound one.
+        /// The address to advertise instead.
         external: Option<ExternalAddress>,
     },
-    /// Close the listener. Its connections stay open.
+    /// Close the listener, not its connections.
     CloseListener,
-    /// Connect and write the set-up bytes. Outcomes: `Connected` or `Failed`; later `Frame`s and one
-    /// `Closed`.
+    /// Connect. Outcomes: `Connected` or `Failed`; later `Frame`s and one `Closed`.
     Connect {
         /// The peer's address.
         to: PhysAddr,
-        /// The address in the set-up bytes: this member's own listener. `None`: connect without set-up bytes,
-        /// as to routers.
+        /// The listener in the set-up bytes. `None`: no set-up bytes, as to routers.
         own: Option<PhysAddr>,
-        /// The limit for connecting.
+        /// The time limit.
         timeout: Duration,
     },
-    /// Write one frame. The edge adds the length.
+    /// Write one frame; the edge adds the length.
     Write {
         /// The connection.
         conn: ConnId,
         /// The frame.
         frame: Bytes,
     },
-    /// Close a connection. No `Closed` comes back for it.
+    /// Close a connection, without a `Closed`.
     Close {
         /// The connection.
         conn: ConnId,
-        /// Whether to write the graceful-close word first.
+        /// Whether to write the graceful-close word.
         is_graceful: bool,
     },
-    /// Join a multicast group on a separate socket (MPING). Outcomes: `Joined` or `Failed`; later
-    /// `Datagram`s.
+    /// Join a multicast group on a separate socket (MPING). Outcomes: `Joined` or `Failed`; later `Datagram`s.
     JoinGroup {
         /// The group.
         group: PhysAddr,
@@ -254,21 +248,21 @@ pub enum Effect {
         /// The time to live of sent datagrams.
         ttl: u32,
     },
-    /// Send a datagram to the joined group.
+    /// Send to the joined group.
     SendGroup {
         /// The bytes.
         datagram: Bytes,
     },
     /// Leave the group.
     LeaveGroup,
-    /// Read all files of a directory whose names have this suffix. Outcome: `Files` or `Failed`.
+    /// Read the files with this suffix. Outcome: `Files` or `Failed`.
     ReadFiles {
-        /// The directory. It is not created.
+        /// The directory, which is not created.
         directory: String,
         /// The suffix, with its dot.
         ending: &'static str,
     },
-    /// Write a file atomically and create the directory if needed. Outcome: `Done` or `Failed`.
+    /// Write a file atomically; create the directory if needed. Outcome: `Done` or `Failed`.
     WriteFile {
         /// The directory.
         directory: String,
@@ -298,11 +292,11 @@ pub enum Effect {
         /// The name.
         name: String,
     },
-    /// Announce this member to members in the same process or simulation (LOCAL_PING). Outcome: `Done`.
+    /// Announce this member in the process or simulation (LOCAL_PING). Outcome: `Done`.
     AnnounceLocally(PingData),
     /// Withdraw the announcement. Outcome: `Done`.
     RetractLocally,
-    /// List the members of this cluster that have announced themselves. Outcome: `Local`.
+    /// List the announced members of this cluster. Outcome: `Local`.
     FindLocally,
 }
 
@@ -315,11 +309,11 @@ pub enum Outcome {
     Failed(String),
     /// The listener's address.
     Listening(PhysAddr),
-    /// A peer connected to the listener. The address is that of its set-up bytes.
+    /// A peer connected.
     Accepted {
         /// The connection.
         conn: ConnId,
-        /// The peer's listener.
+        /// The peer's listener, from its set-up bytes.
         peer: PhysAddr,
     },
     /// The connection is established.
@@ -335,55 +329,54 @@ pub enum Outcome {
     Closed {
         /// The connection.
         conn: ConnId,
-        /// Whether the graceful-close word came first.
+        /// Whether the graceful-close word preceded.
         is_graceful: bool,
     },
     /// The group is joined.
     Joined,
-    /// A datagram arrived on the group's socket.
+    /// A datagram of the group.
     Datagram {
         /// The sender.
         from: PhysAddr,
         /// The bytes.
         datagram: Bytes,
     },
-    /// The files as name and content, ordered by name.
+    /// Names and contents, ordered by name.
     Files(Vec<(String, String)>),
     /// The addresses of a name.
     Addresses(Vec<IpAddr>),
-    /// The members announced in this process.
+    /// The members in this process.
     Local(Vec<PingData>),
 }
 
 /// The destination of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TransmitDest {
-    /// To one address.
+    /// One address.
     One(PhysAddr),
-    /// To several addresses, the same bytes to each.
+    /// The same bytes to each.
     Many(Arc<[PhysAddr]>),
-    /// To the transport's multicast group.
+    /// The transport's multicast group.
     Multicast,
 }
 
-/// The priority of a packet at the edge.
+/// The priority of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PacketPriority {
-    /// Heartbeats, views, acks and credits. Sent first and never dropped because of queued data.
+    /// Heartbeats, views, acks and credits: sent first, and never dropped because of queued data.
     Control,
-    /// All other packets. Dropped when the peer's queue is full; retransmission repairs the loss.
+    /// Other packets: dropped when the peer's queue is full; retransmission repairs the loss.
     Data,
 }
 
-/// A transport payload for the network, without TCP's length word.
+/// A packet for the network, without TCP's length word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// The destination.
     pub dest: TransmitDest,
     /// The packet without its tail.
     pub bytes: Bytes,
-    /// A large payload that follows `bytes` in the same packet, uncopied. Usually empty; only transports over
-    /// streams use it.
+    /// A large payload that follows `bytes` uncopied. Only transports over streams use it.
     pub tail: Bytes,
     /// The priority.
     pub priority: PacketPriority,
@@ -395,7 +388,7 @@ impl Transmit {
         self.bytes.len() + self.tail.len()
     }
 
-    /// Returns the packet in one piece, for edges that cannot send two. Copies it if it has a tail.
+    /// Returns the packet in one piece; copies it if it has a tail.
     pub fn whole(&self) -> Bytes {
         if self.tail.is_empty() { self.bytes.clone() } else { [&self.bytes[..], &self.tail].concat().into() }
     }
@@ -406,7 +399,7 @@ impl Transmit {
 pub enum Indication {
     /// Messages of one sender.
     Batch(MessageBatch),
-    /// An event that reaches the top: `View`, `Connected`, `Disconnected`, `Suspect`, `Silent`, `Unsuspect`,
-    /// `StateRequested`, `StateReceived`, `RsvpDone`.
+    /// An event: `View`, `Connected`, `Disconnected`, `Suspect`, `Silent`, `Unsuspect`, `StateRequested`,
+    /// `StateReceived`, `RsvpDone`.
     Event(Event),
 }

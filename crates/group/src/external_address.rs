@@ -9,18 +9,18 @@ use crate::PhysAddr;
 pub struct ExternalAddress {
     /// The host.
     pub ip: IpAddr,
-    /// The port; `None` = the socket's own.
+    /// The port; `None`: the socket's.
     pub port: Option<u16>,
 }
 
 impl ExternalAddress {
-    /// Builds it from `external_addr` and `external_port`. Without an address the port has no effect; port 0
-    /// is the socket's own.
+    /// Builds it from `external_addr` and `external_port`. Port 0 is the socket's; without an address the port has no
+    /// effect.
     pub fn configured(ip: Option<IpAddr>, port: u16) -> Option<Self> {
         ip.map(|ip| Self { ip, port: Some(port).filter(|port| *port > 0) })
     }
 
-    /// Returns the address to advertise for a socket with this address.
+    /// Returns the address to advertise.
     pub fn apply(self, own: PhysAddr) -> PhysAddr {
         // A link-local address needs an interface: the socket's.
         let is_scoped = matches!(self.ip, IpAddr::V6(ip) if ip.is_unicast_link_local());

@@ -1,5 +1,4 @@
-//! A test harness that drives one protocol: tests inject messages and events and collect what leaves the
-//! protocol.
+//! A test harness that drives one protocol.
 
 #![allow(dead_code)] // every protocol's tests use a part of it
 
@@ -12,13 +11,11 @@ use crate::{
     ViewId,
 };
 
-/// Member number `n` of a test; members order by number.
 pub(crate) fn member(n: u64) -> Address {
     Address::Uuid(Uuid { most: n, least: n })
 }
 
 impl Message {
-    /// Sets member number `n` as the source, as in a message that was received from it.
     pub(crate) fn sent_by(self, n: u64) -> Self {
         Self { src: Some(member(n)), ..self }
     }
@@ -33,7 +30,7 @@ pub(crate) fn view(id: u64, members: &[u64]) -> View {
     View::new(ViewId { creator: members[0].clone(), id }, members)
 }
 
-/// A digest of (member number, highest delivered, highest received).
+/// Rows: member number, highest delivered, highest received.
 pub(crate) fn digest(rows: &[(u64, u64, u64)]) -> Digest {
     let mut digest = Digest::default();
     for &(n, hd, hr) in rows {
@@ -53,7 +50,7 @@ struct BottomRecord {
     learn: Option<u64>,
 }
 
-/// The layer below: collects what goes down. Answers `Query::Digest` and `Query::HasGap` as the test has set.
+/// The layer below. Answers `Query::Digest` and `Query::HasGap` as set.
 struct BottomStub(Arc<Mutex<BottomRecord>>);
 
 impl Protocol for BottomStub {
@@ -98,7 +95,7 @@ impl Protocol for BottomStub {
     }
 }
 
-/// The layer above: makes the control calls that the test injects and passes everything else out of the top.
+/// The layer above: makes the injected control calls.
 struct TopStub(Arc<Mutex<Vec<InjectedEvent>>>);
 
 enum InjectedEvent {
@@ -140,8 +137,7 @@ impl Protocol for TopStub {
     }
 }
 
-/// One protocol between two stubs, in virtual time. The local member is member 1, named `A`, in cluster
-/// `demo`.
+/// One protocol between two stubs, in virtual time. The local member is member 1, `A`, in cluster `demo`.
 pub(crate) struct Harness {
     pub(crate) stack: Stack,
     pub(crate) now: Time,
@@ -163,7 +159,6 @@ impl Harness {
         Self::with_layers(1, vec![Box::new(protocol)])
     }
 
-    /// Starts several layers (bottom first) as member `n`.
     pub(crate) fn with_layers(n: u64, layers: Vec<Box<dyn Protocol>>) -> Self {
         let seen = Arc::new(Mutex::new(BottomRecord::default()));
         let injected = Arc::new(Mutex::new(Vec::new()));
@@ -184,12 +179,10 @@ impl Harness {
         Self { stack, now: Time::ZERO, seen, injected }
     }
 
-    /// Receives a message from the network side.
     pub(crate) fn up(&mut self, message: Message) -> &mut Self {
         self.up_batch(vec![message])
     }
 
-    /// Receives messages from the network side, in one batch as far as they agree.
     pub(crate) fn up_batch(&mut self, messages: Vec<Message>) -> &mut Self {
         let before = std::mem::replace(&mut self.seen.lock().unwrap().down, messages);
         self.stack.operation(self.now, "BOTTOM", "release", &[]);
@@ -237,7 +230,6 @@ impl Harness {
         self
     }
 
-    /// Installs a view from above, as GMS does.
     pub(crate) fn install(&mut self, view: View) -> &mut Self {
         self.inject(InjectedEvent::View(view))
     }
@@ -289,7 +281,6 @@ impl Harness {
         self
     }
 
-    /// Advances the time. Timers fire at their deadlines.
     pub(crate) fn advance(&mut self, by: Duration) -> &mut Self {
         let until = self.now + by;
         while let Some(at) = self.stack.poll_timeout().filter(|&at| at <= until) {
@@ -301,13 +292,12 @@ impl Harness {
         self
     }
 
-    /// Advances the time while this member is paused. All timers then fire late.
+    /// The member is paused: its timers fire late.
     pub(crate) fn stop(&mut self, by: Duration) -> &mut Self {
         self.now = self.now + by;
         self.advance(Duration::ZERO)
     }
 
-    /// Returns what went down since the last call.
     pub(crate) fn take_down(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.seen.lock().unwrap().down)
     }
@@ -316,7 +306,6 @@ impl Harness {
         std::mem::take(&mut self.seen.lock().unwrap().down_events)
     }
 
-    /// Returns the control calls that reached the bottom since the last call, as debug texts.
     pub(crate) fn take_controls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().unwrap().controls)
     }
@@ -325,7 +314,6 @@ impl Harness {
         std::iter::from_fn(|| self.stack.poll_indication()).collect()
     }
 
-    /// Returns the messages since the last call and drops events.
     pub(crate) fn take_up(&mut self) -> Vec<Message> {
         self.take_indications()
             .into_iter()
@@ -336,7 +324,6 @@ impl Harness {
             .collect()
     }
 
-    /// Returns the events since the last call and drops messages.
     pub(crate) fn take_up_events(&mut self) -> Vec<Event> {
         self.take_indications()
             .into_iter()
@@ -352,7 +339,6 @@ impl Harness {
     }
 }
 
-/// Exchanges the messages of members 1 and 2 until none is left. Returns what member 2 delivered.
 pub(crate) fn exchange(one: &mut Harness, two: &mut Harness) -> Vec<Message> {
     let mut received = Vec::new();
     loop {

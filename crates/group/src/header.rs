@@ -1,7 +1,7 @@
 //! Headers: the fields that a protocol adds to a message for its peers.
 //!
-//! One closed enum of small values: no allocation on the data path (rare, large headers are boxed) and no
-//! downcast. Decoding is exhaustive because headers carry no length on the wire.
+//! One closed enum: no allocation on the data path (rare, large headers are boxed) and no downcast. Decoding is
+//! exhaustive because headers carry no length on the wire.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::{Address, Digest, MergeId, PhysAddr, ProtocolId, ViewId};
 /// A header and its protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Header {
-    /// The protocol that reads it.
+    /// The protocol.
     pub id: ProtocolId,
-    /// The content; its variant determines the magic id.
+    /// The content.
     pub body: HeaderBody,
 }
 
-/// The content of a header. The number behind each variant is its magic id.
+/// A header's content, with its magic id.
 #[derive(Clone, PartialEq, Debug)]
 pub enum HeaderBody {
     /// 60: transport.
@@ -31,7 +31,7 @@ pub enum HeaderBody {
     FdSock2(Box<FdSock2Header>),
     /// 62: FD_ALL*.
     Heartbeat,
-    /// 54 (VERIFY_SUSPECT) and 94 (VERIFY_SUSPECT2): the same layout, distinguished by the protocol id.
+    /// 54 (VERIFY_SUSPECT) and 94 (VERIFY_SUSPECT2); the protocol id tells which.
     VerifySuspect(Box<VerifySuspectHeader>),
     /// 78: NAKACK2.
     NakAck2(NakAckHeader),
@@ -67,7 +67,7 @@ pub enum HeaderBody {
     Auth(Box<AuthHeader>),
     /// 67
     Rpc(RpcHeader),
-    /// 68: an RPC with members that ignore it.
+    /// 68: an RPC with excluded members.
     RpcMulti(Box<RpcMultiHeader>),
     /// 69
     Daisy(Box<Address>),
@@ -77,7 +77,7 @@ pub enum HeaderBody {
     Relay(Box<RelayHeader>),
     /// 83
     Fork(Box<ForkHeader>),
-    /// 84: when the sender's PERF layer passed the message on, in nanoseconds of its system's monotonic clock.
+    /// 84: when PERF sent the message, in nanoseconds of its system's monotonic clock.
     Perf(i64),
     /// 92
     Dh(Box<DhHeader>),
@@ -96,23 +96,23 @@ pub struct TpHeader {
     pub rtt: Option<RttProbe>,
 }
 
-/// A round-trip probe in the transport's header.
+/// A round-trip probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RttProbe {
-    /// False: the request; true: the response.
+    /// False: request; true: response.
     pub is_response: bool,
     /// Correlates request and response.
     pub index: i32,
 }
 
-/// The header of discovery.
+/// Discovery's header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PingHeader {
     /// 1 GET_MBRS_REQ or 2 GET_MBRS_RSP.
     pub kind: PingKind,
-    /// The cluster's name; absent in responses.
+    /// The cluster; absent in responses.
     pub cluster: Option<Arc<str>>,
-    /// Whether a join waits for the discovery.
+    /// Whether a join waits for it.
     pub initial_discovery: bool,
 }
 
@@ -122,7 +122,7 @@ pub struct PingHeader {
 pub enum PingKind {
     /// Requests members' data.
     Request = 1,
-    /// The sender's data and cache.
+    /// The sender's data.
     Response = 2,
 }
 
@@ -139,7 +139,7 @@ pub struct Merge3Header {
     pub phys: Option<PhysAddr>,
 }
 
-/// The kinds of MERGE3 message.
+/// The kinds of message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Merge3Kind {
@@ -151,34 +151,34 @@ pub enum Merge3Kind {
     ViewResponse = 2,
 }
 
-/// The header of FD_SOCK2, in messages and on its own sockets.
+/// FD_SOCK2's header, in messages and on its sockets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FdSock2Header {
     /// 1: these members are suspected.
     Suspect(Vec<Address>),
-    /// 2: these members are alive after all.
+    /// 2: these members are alive.
     Unsuspect(Vec<Address>),
-    /// 3: asks whether the receiver is the FD_SOCK2 server of this member.
+    /// 3: asks for this member's FD_SOCK2 server.
     Connect(Address),
-    /// 4: the answer, with the server's identity.
+    /// 4: the answer.
     ConnectResponse {
         /// The cluster's name.
         cluster: Option<String>,
-        /// The server's member address.
+        /// The server's member.
         server: Address,
     },
 }
 
-/// The header of VERIFY_SUSPECT and VERIFY_SUSPECT2.
+/// The header of VERIFY_SUSPECT*.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerifySuspectHeader {
     /// False: 1 ARE_YOU_DEAD; true: 2 I_AM_NOT_DEAD.
     pub is_answer: bool,
-    /// The member that asks or answers.
+    /// The sender.
     pub from: Option<Address>,
 }
 
-/// The header of NAKACK2, NAKACK3 and NAKACK4.
+/// The header of NAKACK*.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NakAckHeader {
     /// 1: a message.
@@ -188,15 +188,15 @@ pub enum NakAckHeader {
     },
     /// 2: requests retransmission of the seqnos in the payload.
     XmitReq {
-        /// The sender of the missing messages.
+        /// The missing messages' sender.
         sender: Box<Address>,
     },
-    /// 3: a message retransmitted to one member.
+    /// 3: a retransmitted message.
     XmitRsp {
         /// Its seqno.
         seqno: u64,
     },
-    /// 4: the seqno of the last message sent.
+    /// 4: the last seqno sent.
     HighestSeqno {
         /// The seqno.
         seqno: u64,
@@ -208,7 +208,7 @@ pub enum NakAckHeader {
     },
 }
 
-/// The header of UNICAST3 and UNICAST4.
+/// The header of UNICAST*.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnicastHeader {
     /// 0: a message.
@@ -217,7 +217,7 @@ pub enum UnicastHeader {
         seqno: u64,
         /// The sender's connection.
         conn_id: i16,
-        /// Whether the receiver starts a window with this message.
+        /// Whether it starts a window.
         first: bool,
     },
     /// 1: all messages up to here have arrived.
@@ -226,17 +226,17 @@ pub enum UnicastHeader {
         seqno: u64,
         /// The connection.
         conn_id: i16,
-        /// A newer ack has a larger timestamp.
+        /// Larger in newer acks.
         timestamp: i32,
     },
-    /// 2: requests the first message of the connection, which the receiver lacks.
+    /// 2: requests the connection's first message.
     SendFirstSeqno {
         /// As in acks.
         timestamp: i32,
     },
     /// 3: requests retransmission of the seqnos in the payload.
     XmitReq,
-    /// 4: the sender has closed the connection.
+    /// 4: the connection is closed.
     Close {
         /// The connection.
         conn_id: i16,
@@ -248,7 +248,7 @@ pub enum UnicastHeader {
 pub struct StableHeader {
     /// False: 1 STABLE_GOSSIP; true: 2 STABILITY.
     pub is_stability: bool,
-    /// The view for which it is valid.
+    /// The view.
     pub view_id: Option<ViewId>,
 }
 
@@ -257,15 +257,15 @@ pub struct StableHeader {
 pub struct GmsHeader {
     /// The kind.
     pub kind: GmsKind,
-    /// The member in question.
+    /// Its subject.
     pub member: Option<Address>,
-    /// The merge in question.
+    /// Its subject.
     pub merge_id: Option<MergeId>,
-    /// Whether the merge was refused.
+    /// Whether it is refused.
     pub merge_rejected: bool,
 }
 
-/// The kinds of GMS message.
+/// The kinds of message.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -287,11 +287,11 @@ pub enum GmsKind {
     GetCurrentView = 16,
 }
 
-/// The header of UFC and MFC. The number of credits is in the payload.
+/// The header of UFC and MFC; the payload holds the credits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum FcHeader {
-    /// Returns credits to the sender.
+    /// Returns credits.
     Replenish = 1,
     /// Requests credits.
     CreditRequest = 2,
@@ -300,13 +300,13 @@ pub enum FcHeader {
 /// The header of FRAG2 and FRAG4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FragHeader {
-    /// The number of the fragmented message, per sender.
+    /// The message's number, per sender.
     pub id: u64,
-    /// The fragment's index, from 0.
+    /// The index, from 0.
     pub frag_id: u32,
     /// The number of fragments.
     pub num_frags: u32,
-    /// Whether the joined fragments are a whole serialized message.
+    /// Whether the whole is a serialized message.
     pub needs_deserialization: bool,
     /// The type of the original message (FRAG4).
     pub original_type: i16,
@@ -315,17 +315,17 @@ pub struct FragHeader {
 /// The header of FRAG3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frag3Header {
-    /// The number of the fragmented message, per sender.
+    /// The message's number, per sender.
     pub id: u32,
-    /// The fragment's index, from 0.
+    /// The index, from 0.
     pub frag_id: u32,
     /// The number of fragments.
     pub num_frags: u32,
-    /// The size of all fragments in bytes.
+    /// The whole size in bytes.
     pub original_length: u32,
-    /// The offset of this fragment in bytes.
+    /// The offset in bytes.
     pub offset: u32,
-    /// Whether the joined fragments are a whole serialized message.
+    /// Whether the whole is a serialized message.
     pub needs_deserialization: bool,
 }
 
@@ -334,17 +334,17 @@ pub struct Frag3Header {
 pub struct RsvpHeader {
     /// The kind.
     pub kind: RsvpKind,
-    /// Correlates request and responses.
+    /// Correlates request and response.
     pub id: i16,
 }
 
-/// The kinds of RSVP message.
+/// The kinds of message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RsvpKind {
-    /// A message that requests a response.
+    /// A message to acknowledge.
     Request = 1,
-    /// A request without the message, sent as a reminder.
+    /// The request alone, as a reminder.
     RequestOnly = 2,
     /// The response.
     Response = 3,
@@ -355,23 +355,23 @@ pub enum RsvpKind {
 pub struct SequencerHeader {
     /// The kind.
     pub kind: SequencerKind,
-    /// The original sender's seqno.
+    /// The origin's seqno.
     pub seqno: u64,
     /// Whether the broadcast acknowledges a flush.
     pub flush_ack: bool,
 }
 
-/// The kinds of SEQUENCER message.
+/// The kinds of message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SequencerKind {
-    /// Requests a broadcast by the coordinator.
+    /// Requests a broadcast.
     Forward = 1,
     /// As `Forward`, while the coordinator changes.
     Flush = 2,
-    /// The coordinator's own broadcast.
+    /// The coordinator's broadcast.
     Bcast = 3,
-    /// The broadcast of another member's wrapped message.
+    /// Another member's, wrapped.
     WrappedBcast = 4,
 }
 
@@ -382,7 +382,7 @@ pub enum StateTransferHeader {
     Request,
     /// 2: the state, with the provider's digest.
     Response(Option<Digest>),
-    /// 3: the failure, described in the payload.
+    /// 3: the failure, in the payload.
     Exception,
 }
 
@@ -393,7 +393,7 @@ pub struct StateHeader {
     pub kind: u8,
     /// The provider's digest.
     pub digest: Option<Digest>,
-    /// The address from which to fetch the state (STATE_SOCK).
+    /// Where to fetch the state (STATE_SOCK).
     pub bind_addr: Option<PhysAddr>,
 }
 
@@ -402,7 +402,7 @@ pub struct StateHeader {
 pub struct CompressHeader {
     /// The size in bytes before compression.
     pub original_size: i32,
-    /// Whether the payload is a whole serialized message.
+    /// Whether it is a whole message.
     pub needs_deserialization: bool,
 }
 
@@ -411,17 +411,17 @@ pub struct CompressHeader {
 pub struct EncryptHeader {
     /// 0 normal, 1 install keys, 2 fetch shared key.
     pub kind: u8,
-    /// Whether the payload is a whole serialized message.
+    /// Whether it is a whole message.
     pub needs_deserialization: bool,
     /// MD5 of the key.
     pub version: Option<Bytes>,
-    /// The key server. Only kind 2 uses it, but it is always encoded.
+    /// The key server. Used with kind 2, always encoded.
     pub server: Option<Address>,
     /// The initialization vector.
     pub iv: Option<Bytes>,
 }
 
-/// The header of AUTH: the token's class and body.
+/// AUTH's header: the token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthHeader {
     /// No token.
@@ -430,7 +430,7 @@ pub enum AuthHeader {
     FixedMembership(Option<String>),
     /// 17
     X509(Option<Bytes>),
-    /// An unregistered class with an empty body, such as RegexMembership.
+    /// A class with an empty body, such as RegexMembership.
     Class(String),
 }
 
@@ -439,13 +439,13 @@ pub enum AuthHeader {
 pub struct RpcHeader {
     /// The kind.
     pub kind: RpcKind,
-    /// Correlates request and response; 0: no response expected.
+    /// Correlates request and response; 0: no response.
     pub request_id: u64,
-    /// The dispatcher on the channel.
+    /// The dispatcher.
     pub corr_id: i16,
 }
 
-/// The kinds of RPC message.
+/// The kinds of message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RpcKind {
@@ -457,12 +457,12 @@ pub enum RpcKind {
     Exception = 2,
 }
 
-/// The header of an RPC with members that ignore it.
+/// The header of an RPC with excluded members.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RpcMultiHeader {
-    /// The fields of a plain RPC.
+    /// The plain header.
     pub rpc: RpcHeader,
-    /// The members that ignore it.
+    /// The excluded members.
     pub exclusion: Option<Vec<Address>>,
 }
 
@@ -471,19 +471,19 @@ pub struct RpcMultiHeader {
 pub struct RelayHeader {
     /// 1 DATA … 7 TOPO_RSP.
     pub kind: u8,
-    /// Whether to respond with the whole topology cache.
+    /// Whether to respond with all topologies.
     pub return_entire_cache: bool,
     /// The final destination.
     pub final_dest: Option<Address>,
     /// The original sender.
     pub original_sender: Option<Address>,
-    /// The sites it is about.
+    /// Its sites.
     pub sites: Vec<Option<String>>,
-    /// The sites it has visited.
+    /// The visited sites.
     pub visited: Vec<Option<String>>,
-    /// Headers of the original message.
+    /// The original headers.
     pub original_headers: Vec<Header>,
-    /// Flags of the original message.
+    /// The original flags.
     pub original_flags: i16,
 }
 
@@ -501,7 +501,7 @@ pub struct ForkHeader {
 pub struct DhHeader {
     /// The sender's public key.
     pub dh_key: Bytes,
-    /// In a response: the encrypted secret key and its version.
+    /// In a response: the encrypted key and its version.
     pub secret: Option<(Bytes, Bytes)>,
 }
 
@@ -509,7 +509,7 @@ pub struct DhHeader {
 mod tests {
     use super::*;
 
-    /// S000-79 and S000-65: headers of the data path are small in memory.
+    /// S000-79 and S000-65
     #[test]
     fn headers_of_the_data_path_are_small() {
         assert!(size_of::<UnicastHeader>() <= 16, "{}", size_of::<UnicastHeader>());

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// A protocol's id, the key of its header in a message.
+/// A protocol's id, which keys its header.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolId(pub i16);
 
-/// The id of a header class (or another class) in JGroups' magic map.
+/// The id of a class in JGroups' magic map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MagicId(pub i16);
 
@@ -16,7 +16,7 @@ macro_rules! protocol_ids {
         impl ProtocolId {
             $(pub const $id: Self = Self($number);)+
 
-            /// Returns the protocol's name if the id is known.
+            /// Returns a known id's name.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($number => Some($name),)+

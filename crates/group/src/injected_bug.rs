@@ -1,5 +1,4 @@
-//! Bugs that a test injects into a stack to prove that the checkers find them. Exists only with the feature
-//! `injected-bugs`.
+//! Bugs that tests inject to prove that the checkers find them (feature `injected-bugs`).
 
 /// A protocol bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -8,54 +7,53 @@ pub enum InjectedBug {
     UnicastAckLost,
     /// UNICAST3 and UNICAST4 open connections one message too far.
     UnicastWindowOffByOne,
-    /// UNICAST3 and UNICAST4 take a message of a new connection for one of the old connection.
+    /// UNICAST3 and UNICAST4 count a new connection's message for the old one.
     UnicastConnectionIgnored,
-    /// UNICAST3 and UNICAST4 purge all sent messages on any acknowledgement.
+    /// UNICAST3 and UNICAST4 purge all sent messages on an ack.
     UnicastEarlyPurge,
-    /// NAKACK2 and NAKACK4 omit the last missing message from requests.
+    /// NAKACK2 and NAKACK4 request all but the last missing message.
     GapOffByOne,
-    /// NAKACK2 and NAKACK4 deliver messages a second time.
+    /// NAKACK2 and NAKACK4 deliver messages twice.
     DuplicateDelivered,
-    /// NAKACK2 and NAKACK4 resend the message after the requested one, under the requested number.
+    /// NAKACK2 and NAKACK4 resend the next message under the requested number.
     RetransmitWrongSeqno,
-    /// NAKACK2 and NAKACK4 forget the last delivered seqnos of members removed from the view.
+    /// NAKACK2 and NAKACK4 forget the delivered seqnos of departed members.
     DepartedForgotten,
-    /// STABLE takes the highest instead of the lowest of the members' seqnos.
+    /// STABLE takes the highest of the members' seqnos.
     StableEarlyPurge,
-    /// A merge digest says that every member has sent one message more.
+    /// A merge digest is one message too high.
     MergeDigestWrong,
-    /// The leader of a merge does not install the merged view in its own subgroup.
+    /// A merge leader does not install the view in its own subgroup.
     MergeLeaderSkipped,
-    /// Coordinators send delta views without a full view before them, and members apply them to any view.
+    /// Delta views go out without a full view before, and apply to any view.
     StaleDeltaView,
-    /// A member installs a view that is not newer.
+    /// A view that is not newer is installed.
     OldViewInstalled,
-    /// A join digest says that every member has sent one message more.
+    /// A join digest is one message too high.
     JoinDigestWrong,
-    /// Members do not acknowledge views.
+    /// Views are not acknowledged.
     ViewAckNotSent,
-    /// A coordinator that leaves does not pass on the other leavers, and leavers send one request only.
+    /// A leaving coordinator omits other leavers, and leavers request once.
     LeaverNotPassedOn,
-    /// MFC waits for credits of members that have left.
+    /// MFC waits for departed members' credits.
     CreditForgotten,
-    /// UFC and MFC count messages of members only.
+    /// UFC and MFC count members' messages only.
     NonMembersNotCounted,
-    /// A credit request is granted even if the application has not consumed the bytes.
+    /// A credit request is granted before the bytes are consumed.
     CreditsOnRequest,
     /// FD_ALL3 never withdraws a suspicion.
     SuspicionNotWithdrawn,
-    /// SEQUENCER's members broadcast their messages themselves.
+    /// SEQUENCER's members broadcast themselves.
     CoordinatorBypassed,
-    /// SEQUENCER's coordinator broadcasts for senders that are not in its view.
+    /// SEQUENCER's coordinator serves senders outside its view.
     NonMembersServed,
-    /// When the coordinator changes, SEQUENCER's members drop the messages that have not come back.
+    /// On a change of coordinator, SEQUENCER drops outstanding messages.
     OutstandingDropped,
-    /// When the coordinator changes, SEQUENCER's members deliver the messages that have not come back to
-    /// themselves only.
+    /// On a change of coordinator, SEQUENCER delivers outstanding messages locally only.
     OutstandingLoopedBack,
-    /// SEQUENCER forgets which messages of departed members it has delivered.
+    /// SEQUENCER forgets departed members' delivered messages.
     OrderedForgotten,
-    /// FRAG2 and FRAG4 reassemble fragments in the wrong order.
+    /// FRAG2 and FRAG4 swap fragments.
     FragmentsSwapped,
 }
 

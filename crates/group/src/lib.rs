@@ -12,9 +12,9 @@
 //! assert_eq!(config.set("timeuot", "10s"), None);
 //! ```
 //!
-//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws ambient randomness. Time,
-//! packets and outcomes enter through `handle_*`; packets, indications and effects leave through `poll_*`
-//! (see [`Stack`]). The same inputs give the same outputs, so a seed replays a whole cluster.
+//! Nothing here reads a clock, opens a socket, starts a thread or draws ambient randomness. Time, packets and
+//! outcomes enter through `handle_*`; packets, indications and effects leave through `poll_*` (see [`Stack`]). A seed
+//! replays a whole cluster.
 
 #![forbid(unsafe_code)]
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::{Address, AddressBook};
 
-/// A member in an error or a log line: its address, and its logical name if it is known.
+/// A member in an error or log line.
 ///
-/// Shown by its logical name, or by its address if the name is unknown. Shown as name and address, `A
-/// (3f2a…)`, if another current member has the same name or replaced this one. Two are equal if their
-/// addresses are.
+/// Shown by its logical name or its address. Shown as `A (3f2a…)` if another current member has the name or replaced
+/// this one. Equal if the address is.
 #[derive(Clone)]
 pub struct Member {
     /// Its address.
@@ -19,7 +18,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns its logical name, if the creator of this value knew it.
+    /// Returns the logical name, if known.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -62,13 +61,13 @@ impl fmt::Debug for Member {
 }
 
 impl AddressBook {
-    /// Returns the member as errors and logs show it.
+    /// Returns the member for errors and logs.
     pub fn member(&self, address: &Address) -> Member {
         let (name, shares_name) = (self.name(address).cloned(), self.shares_name(address));
         Member { address: address.clone(), name, shares_name }
     }
 
-    /// Returns the members as errors and logs show them, in their order.
+    /// Returns the members for errors and logs.
     pub fn members<'a>(&self, addresses: impl IntoIterator<Item = &'a Address>) -> Vec<Member> {
         addresses.into_iter().map(|address| self.member(address)).collect()
     }

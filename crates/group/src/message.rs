@@ -19,13 +19,13 @@ macro_rules! bit_set {
             pub const NONE: Self = Self(0);
             $($(#[$bit_doc])* pub const $bit: Self = Self($value);)+
 
-            /// Returns whether all bits of `other` are set.
+            /// Returns whether it has all bits of `other`.
             #[inline]
             pub const fn has(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Returns the set without the bits of `other`.
+            /// Returns the set without `other`.
             #[inline]
             pub const fn without(self, other: Self) -> Self {
                 Self(self.0 & !other.0)
@@ -73,11 +73,11 @@ macro_rules! bit_set {
 }
 
 bit_set! {
-    /// Flags that travel with the message. Unknown bits are kept.
+    /// Flags that travel; unknown bits are kept.
     Flags(u16) {
-        /// Delivered without ordering, as soon as received.
+        /// Delivered unordered, as soon as received.
         OOB = 0x0001,
-        /// Sent on its own, without bundling.
+        /// Sent without bundling.
         DONT_BUNDLE = 0x0002,
         /// Not subject to flow control.
         NO_FC = 0x0004,
@@ -87,7 +87,7 @@ bit_set! {
         NO_TOTAL_ORDER = 0x0020,
         /// Not relayed to other sites.
         NO_RELAY = 0x0040,
-        /// The sender waits for all members' acknowledgements. Without the protocol RSVP it has no effect.
+        /// The sender waits for all acknowledgements, given the protocol RSVP.
         RSVP = 0x0080,
         /// As `RSVP`, but the sender does not wait.
         RSVP_NB = 0x0100,
@@ -101,33 +101,32 @@ bit_set! {
 bit_set! {
     /// Flags that never travel.
     Transient(u8) {
-        /// An OOB message that was delivered and stays in its window until its turn, to be skipped then.
+        /// An OOB message, delivered and to be skipped at its turn in the window.
         OOB_DELIVERED = 1,
-        /// The sender's own multicast is not looped back.
+        /// Not looped back to the sender.
         DONT_LOOPBACK = 2,
         /// Dropped instead of waiting for credits.
         DONT_BLOCK = 4,
-        /// Received through the transport's loopback, not from the network.
+        /// Received through the loopback.
         LOOPED_BACK = 8,
-        /// On the way up: one of the messages that all members deliver in the same order, regardless of the
-        /// sender.
+        /// Delivered by all members in the same order.
         TOTAL_ORDER = 16,
     }
 }
 
-/// The headers of a message, in the order in which they were put. Two headers, as many as the stock stacks
-/// put on application messages, are stored inline; up to four need one allocation.
+/// A message's headers, in order of putting. Two are stored inline, as many as stock stacks put; up to four need one
+/// allocation.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Headers(pub SmallVec<[Header; 2]>);
 
 impl Headers {
-    /// Returns the header of a protocol.
+    /// Returns a protocol's header.
     #[inline]
     pub fn get(&self, id: ProtocolId) -> Option<&HeaderBody> {
         self.0.iter().find(|header| header.id == id).map(|header| &header.body)
     }
 
-    /// Puts a header and replaces an older one of the same protocol.
+    /// Puts or replaces a header.
     #[inline]
     pub fn put(&mut self, id: ProtocolId, body: HeaderBody) {
         match self.0.iter_mut().find(|header| header.id == id) {
@@ -136,7 +135,7 @@ impl Headers {
         }
     }
 
-    /// Puts a header unless the protocol has one already. Returns whether it was put.
+    /// Puts a header unless present; returns whether it did.
     pub fn put_if_absent(&mut self, id: ProtocolId, body: HeaderBody) -> bool {
         let is_absent = self.get(id).is_none();
         if is_absent {
@@ -145,7 +144,7 @@ impl Headers {
         is_absent
     }
 
-    /// Removes and returns a protocol's header.
+    /// Takes a protocol's header.
     #[inline]
     pub fn take(&mut self, id: ProtocolId) -> Option<HeaderBody> {
         let at = self.0.iter().position(|header| header.id == id)?;
@@ -153,7 +152,7 @@ impl Headers {
     }
 }
 
-/// A value of Java's primitive wrappers, as in RPC results and arguments.
+/// A Java primitive wrapper, for RPCs.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs)]
 pub enum Primitive {
@@ -168,11 +167,11 @@ pub enum Primitive {
     Short(i16),
     String(String),
     Bytes(Bytes),
-    /// The class with this type number.
+    /// The class with this number.
     Class(u8),
 }
 
-/// The payload of an ObjectMessage. Each variant names its type number.
+/// The payload of an ObjectMessage, with its type number.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Object {
     /// null
@@ -183,32 +182,31 @@ pub enum Object {
     Digest {
         /// The digest.
         digest: Digest,
-        /// Whether it is encoded as MutableDigest, as STABLE does.
+        /// Whether it is a MutableDigest (STABLE).
         is_mutable: bool,
     },
     /// 4
     View(View),
     /// 5
     ViewId(ViewId),
-    /// 11 and the other address classes.
+    /// 11 and others.
     Address(Address),
-    /// 21: a wrapped primitive; flag SERIALIZED is set.
+    /// 21: a primitive; SERIALIZED is set.
     Primitive(Primitive),
-    /// 20: any other object in "buffer" form, kept as its bytes; flag SERIALIZED is set. `None`: a null
-    /// buffer.
+    /// 20: another object's bytes; SERIALIZED is set. `None`: a null buffer.
     Serialized(Option<Bytes>),
 }
 
-/// The payload of a message. The variants are the wire's message types.
+/// A message's payload, by the wire's types.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Payload {
     /// 2: no payload.
     Empty,
     /// 0: bytes. Null and empty differ on the wire.
     Bytes(Option<Bytes>),
-    /// 1: bytes for which the sender requests direct memory.
+    /// 1: bytes, preferably in direct memory.
     Nio {
-        /// Whether the receiver should use direct memory.
+        /// Whether direct memory is requested.
         direct: bool,
         /// The bytes.
         bytes: Option<Bytes>,
@@ -221,38 +219,37 @@ pub enum Payload {
     Composite(Vec<Message>),
     /// 6: a fragment of a serialized message (FRAG4).
     Fragment(Bytes),
-    /// 7: a batch built above the transport (BATCH2).
+    /// 7: BATCH2's batch.
     Batch(Box<EarlyBatch>),
 }
 
-/// Messages that BATCH2 batched above the transport.
+/// BATCH2's messages.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EarlyBatch {
-    /// The sender of the batched messages.
+    /// The sender.
     pub original_src: Option<Address>,
     /// The messages.
     pub messages: Vec<Message>,
 }
 
-/// A message. Cloning copies headers and shares the payload.
+/// A message. A clone shares the payload.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Message {
-    /// The destination; `None` = all members of the view.
+    /// The destination; `None`: all members.
     pub dest: Option<Address>,
-    /// The source; the transport sets it.
+    /// The source, set by the transport.
     pub src: Option<Address>,
-    /// Flags that travel with the message.
+    /// Flags that travel.
     pub flags: Flags,
     /// Flags that do not travel.
     pub transient: Transient,
-    /// Bytes that flow control counts for this message at the receiver. They return to the sender once the
-    /// application, or the layer that keeps the message, has consumed it.
+    /// Bytes for flow control at the receiver. They return to the sender once consumed.
     pub credit: u32,
-    /// The id of an RSVP send that the application waits for; 0 = none. Does not travel.
+    /// The id of an RSVP send with a waiting application; 0: none. Does not travel.
     pub ticket: u32,
-    /// The protocols' headers.
+    /// The headers.
     pub headers: Headers,
-    /// The application's payload.
+    /// The payload.
     pub payload: Payload,
 }
 
@@ -286,14 +283,14 @@ impl Message {
         }
     }
 
-    /// Adds these flags.
+    /// Adds flags.
     #[must_use]
     pub fn with_flags(mut self, flags: Flags) -> Self {
         self.flags |= flags;
         self
     }
 
-    /// Puts this header.
+    /// Puts a header.
     #[must_use]
     pub fn with_header(mut self, id: ProtocolId, body: HeaderBody) -> Self {
         self.headers.put(id, body);
@@ -306,24 +303,24 @@ impl Message {
         self.dest.is_none()
     }
 
-    /// Returns whether it is delivered out of band.
+    /// Returns whether it is out of band.
     #[inline]
     pub const fn is_oob(&self) -> bool {
         self.flags.has(Flags::OOB)
     }
 
-    /// Returns whether it is one of the messages that all members deliver in the same order.
+    /// Returns whether all members deliver it in the same order.
     #[inline]
     pub fn is_totally_ordered(&self) -> bool {
         self.transient.has(Transient::TOTAL_ORDER)
     }
 
-    /// Returns whether it carries or requests credits of a flow control.
+    /// Returns whether it carries or requests credits.
     pub fn is_credit(&self) -> bool {
         self.headers.0.iter().any(|header| matches!(header.body, HeaderBody::Fc(_)))
     }
 
-    /// Returns the payload's bytes if it is a byte array.
+    /// Returns a byte payload.
     pub fn payload_bytes(&self) -> Option<&Bytes> {
         match &self.payload {
             Payload::Bytes(bytes) | Payload::Nio { bytes, .. } => bytes.as_ref(),
@@ -338,14 +335,14 @@ mod tests {
     use super::*;
     use crate::{NakAckHeader, UnicastHeader};
 
-    /// S000-65: the size of a message in memory is bounded.
+    /// S000-65
     #[test]
     fn a_message_fits_three_cache_lines() {
         assert!(size_of::<Message>() <= 192, "{}", size_of::<Message>());
         assert!(size_of::<Payload>() <= 40, "{}", size_of::<Payload>());
     }
 
-    /// S000-75: two headers need no allocation, and a third allocates room for four.
+    /// S000-75
     #[test]
     fn four_headers_need_no_reallocation() {
         let put = |count: i16| {
@@ -360,7 +357,7 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(|count| put(count).count_total), [0, 0, 1, 1]);
     }
 
-    /// S003-11: headers are stored under short ids.
+    /// S003-11
     #[test]
     fn put_replaces_and_put_if_absent_does_not() {
         let mut headers = Headers::default();

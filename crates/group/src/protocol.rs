@@ -1,7 +1,4 @@
-//! The trait that every layer implements, and a layer's interface to its stack, [`Cx`]. It holds no socket,
-//! clock or thread.
-//!
-//! Both are in one module: a layer's methods get a [`Cx`], and a [`Cx`] calls the layers around it.
+//! The trait of every layer, and its interface to the stack, [`Cx`].
 
 use std::time::Duration;
 
@@ -17,10 +14,10 @@ use crate::{
     TimerKey, Timers, Token, Transmit, View,
 };
 
-/// The attributes of a layer: name and value, in the layer's order.
+/// The attributes of a layer.
 #[derive(Default, Debug)]
 pub struct ProbeOut {
-    /// The attributes.
+    /// Names and values, in order.
     pub attributes: Vec<(String, String)>,
 }
 
@@ -30,69 +27,66 @@ impl ProbeOut {
         self.attributes.push((name.to_owned(), value.to_string()));
     }
 
-    /// Adds all properties of a configuration struct.
+    /// Adds a configuration's properties.
     pub fn put_all(&mut self, config: &impl Properties) {
         self.attributes.extend(config.show().into_iter().map(|(name, value)| (name.to_owned(), value)));
     }
 }
 
-/// One layer of the stack. The default of every method lets traffic pass.
+/// One layer of the stack. By default every method lets traffic pass.
 ///
-/// A handler edits the batch that travels in its direction: the messages left in it when the method returns
-/// go to the next layer. New messages are queued through [`Cx`] and never re-enter the caller: `cx.send`
-/// towards the network, `cx.deliver` towards the application. Messages delivered by `up` follow those left in
-/// the batch; so do messages sent by `down`.
+/// A handler edits the batch: the messages left in it go to the next layer. New messages are queued through [`Cx`]
+/// and never re-enter the caller: `cx.send` towards the network, `cx.deliver` towards the application. Messages
+/// delivered by `up`, or sent by `down`, follow those left in the batch.
 pub trait Protocol: Send {
-    /// JGroups' name without package, such as `NAKACK2`.
+    /// JGroups' name without package.
     fn name(&self) -> &'static str;
 
-    /// The id of its headers.
+    /// Its headers' id.
     fn id(&self) -> ProtocolId;
 
-    /// Handles messages on their way to the network.
+    /// Handles messages towards the network.
     fn down(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}
 
-    /// Returns whether `up` handles a batch with these headers. Most batches skip most layers, because this
-    /// check is cheaper than inspecting every message again.
+    /// Returns whether `up` handles a batch. This cheap check lets most batches skip most layers.
     fn wants(&self, _batch: &MessageBatch, _headers: HeaderIds) -> bool {
         true
     }
 
-    /// Returns whether `up` only edits or removes messages: it adds no message to the batch and no header to
-    /// a message.
+    /// Returns whether `up` adds neither messages nor headers.
     fn only_takes(&self) -> bool {
         false
     }
 
-    /// Handles messages on their way to the application.
+    /// Handles messages towards the application.
     fn up(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}
 
-    /// Handles an event on its way down, in order with the messages around it.
+    /// Handles an event on its way down.
     fn down_event(&mut self, _cx: &mut Cx<'_>, _event: &Event) -> Pass {
         Pass::On
     }
 
-    /// Handles an event on its way up, in order with the messages around it.
+    /// Handles an event on its way up.
     fn up_event(&mut self, _cx: &mut Cx<'_>, _event: &Event) -> Pass {
         Pass::On
     }
 
-    /// Handles a synchronous call from a layer above. All layers below the caller get it, from top to bottom.
+    /// Handles a synchronous call from above, from top to bottom.
     fn control(&mut self, _cx: &mut Cx<'_>, _control: &Control<'_>) {}
 
-    /// Starts the layer, from the bottom up. Called once, before any method but `name` and `id`.
+    /// Starts the layer, from the bottom up, once before all but `name` and `id`.
     fn start(&mut self, _cx: &mut Cx<'_>) {}
 
-    /// Stops the layer, from the top down. Messages delivered here are lost; packets sent here still go out.
+    /// Stops the layer, from the top down. Deliveries are lost; packets still go out.
     fn stop(&mut self, _cx: &mut Cx<'_>) {}
 
-    /// Handles a timer of this layer that fired.
+    /// Handles a timer that fired.
     fn timer(&mut self, _cx: &mut Cx<'_>, _key: TimerKey) {}
 
-    /// Handles the outcome of an effect that this layer requested.
+    /// Handles the outcome of an own effect.
     fn done(&mut self, _cx: &mut Cx<'_>, _token: Token, _outcome: Outcome) {}
 
-    /// Handles a packet from the network. Only the transport gets it.
+    /// Handles a packet from the network (transport only).
     fn receive(&mut self, _cx: &mut Cx<'_>, _from: PhysAddr, _packet: Bytes) {}
 
     /// Handles the loss of the connection to a peer. Only the transport gets it.
@@ -103,69 +97,62 @@ pub trait Protocol: Send {
         false
     }
 
-    /// Sends what was collected for better packing, at the end of a sweep. Called only if
-    /// [`Protocol::flushes`] returns true.
+    /// Sends the collected messages at the end of a sweep.
     fn flush(&mut self, _cx: &mut Cx<'_>) {}
 
-    /// Records that the application (or a layer above that keeps a message) consumed messages of `src` with
-    /// `credit` bytes.
+    /// Records that messages of `src` with `credit` bytes were consumed.
     fn consumed(&mut self, _cx: &mut Cx<'_>, _src: &Address, _is_multicast: bool, _credit: u64) {}
 
-    /// Returns the members whose credit the layers below have counted for the next consumed bytes of `src`. A
-    /// layer that delivers messages of one member that another member sent implements it. `None`: the credit
-    /// is `src`'s.
+    /// Returns the members to which the layers below count the next consumed bytes of `src`, for layers that deliver
+    /// messages on behalf of another member. `None`: `src`.
     fn owed_below(&mut self, _src: &Address, _is_multicast: bool, _credit: u64) -> Option<OwedCredits> {
         None
     }
 
-    /// Returns the bytes of application messages to this destination (`None` = multicasts) that wait in this
-    /// layer for credits or for room in a window.
+    /// Returns the bytes of application messages that wait for credits or window room. `None` = multicasts.
     fn queued_bytes(&self, _dest: Option<&Address>) -> u64 {
         0
     }
 
-    /// Returns how many bytes may wait in this layer before the application has to wait (flow control);
-    /// `None` if the layer sets no limit.
+    /// Returns how many bytes may wait here before the application has to; `None`: unlimited.
     fn hold_limit(&self, _is_multicast: bool) -> Option<u64> {
         None
     }
 
-    /// Answers a query of another layer. Reads only.
+    /// Answers a query; reads only.
     fn answer(&self, _query: &Query<'_>) -> Option<Answer> {
         None
     }
 
-    /// Adds configuration and counters for metrics and probe.
+    /// Adds attributes for probe.
     fn probe(&self, _out: &mut ProbeOut) {}
 
-    /// Returns the counts for metrics. Reads only; its cost is at most linear in the number of members.
+    /// Returns the counts for metrics. Reads only; at most linear in the number of members.
     fn counts(&self) -> Vec<(StackCount, u64)> {
         Vec::new()
     }
 
-    /// Returns the properties that the operator may change at run time. `None`: all stay as configured.
+    /// Returns the properties that the operator may change at run time.
     fn variable_properties(&mut self) -> Option<&mut dyn Properties> {
         None
     }
 
-    /// Changes an attribute at run time: one of [`Protocol::variable_properties`], unless the layer checks
-    /// more. `None`: no such attribute. The error is a text for the operator.
+    /// Changes an attribute at run time. `None`: no such attribute. The error is for the operator.
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
         self.variable_properties()?.set(name, value)
     }
 
-    /// Returns the names of the operations.
+    /// Returns the operations' names.
     fn operations(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Runs an operation by name, as probe's `op=` does. `None`: no such operation.
+    /// Runs an operation, as probe's `op=`. `None`: no such operation.
     fn operation(&mut self, _cx: &mut Cx<'_>, _name: &str, _args: &[&str]) -> Option<Result<String, String>> {
         None
     }
 }
 
-/// Reports consumed bytes on their way to the network to a layer.
 pub(crate) fn report_consumed(protocol: &mut dyn Protocol, cx: &mut Cx<'_>, returning: &mut CreditReturn) {
     returning.pass(|src, is_multicast, credit| {
         protocol.consumed(cx, src, is_multicast, credit);
@@ -173,7 +160,7 @@ pub(crate) fn report_consumed(protocol: &mut dyn Protocol, cx: &mut Cx<'_>, retu
     });
 }
 
-/// A layer of a stack, with its facts that are read for every batch.
+/// A layer, with facts read for every batch.
 pub(crate) struct Slot {
     pub(crate) uid: u16,
     pub(crate) protocol: Box<dyn Protocol>,
@@ -193,7 +180,7 @@ impl Slot {
     }
 }
 
-/// A layer's access to its stack during one call.
+/// A layer's access to its stack.
 pub struct Cx<'a> {
     pub(crate) now: Time,
     pub(crate) index: usize,
@@ -207,22 +194,22 @@ pub struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Returns the time of this cycle.
+    /// Returns the cycle's time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Returns the stack's random generator.
+    /// Returns the random generator.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.shared.rng
     }
 
-    /// Returns the local member's address.
+    /// Returns the local member.
     pub fn local(&self) -> &Address {
         &self.shared.local
     }
 
-    /// Returns whether `address` is the local member's.
+    /// Returns whether `address` is local.
     pub fn is_local(&self, address: &Address) -> bool {
         self.shared.local == *address
     }
@@ -232,23 +219,23 @@ impl Cx<'_> {
         self.shared.view.as_ref()
     }
 
-    /// Returns whether this member is first in the current view.
+    /// Returns whether this member is coordinator.
     pub fn is_coordinator(&self) -> bool {
         self.view().and_then(View::coordinator) == Some(&self.shared.local)
     }
 
-    /// Returns whether this bug is injected into the stack.
+    /// Returns whether this bug is injected.
     #[cfg(feature = "injected-bugs")]
     pub fn has_bug(&self, bug: crate::InjectedBug) -> bool {
         self.shared.injected_bug == Some(bug)
     }
 
-    /// Returns the state that all layers share.
+    /// Returns the shared state.
     pub fn shared(&self) -> &Shared {
         self.shared
     }
 
-    /// Returns the state that all layers share, mutable.
+    /// Returns the shared state, mutable.
     pub fn shared_mut(&mut self) -> &mut Shared {
         self.shared
     }
@@ -258,13 +245,13 @@ impl Cx<'_> {
         &mut self.shared.book
     }
 
-    /// Sends a message towards the network, through the layers below this one.
+    /// Sends a message through the layers below.
     pub fn send(&mut self, message: Message) {
         debug_assert!(self.index > 0, "the transport transmits, it does not send");
         self.queues.push_down_message(self.index - 1, message);
     }
 
-    /// Delivers a message towards the application, through the layers above this one.
+    /// Delivers a message through the layers above.
     pub fn deliver(&mut self, message: Message) {
         self.queues.push_up_message(self.index + 1, message);
     }
@@ -274,8 +261,7 @@ impl Cx<'_> {
         self.queues.push_up(self.index + 1, batch);
     }
 
-    /// Refills an emptied upward batch with messages of its source. Messages of another kind or mode
-    /// (`is_multicast`, `is_oob`), as a window may release them together, follow in separate batches.
+    /// Messages of another kind or mode, as a window may release them, follow in separate batches.
     pub(crate) fn refill(
         &mut self,
         batch: &mut MessageBatch,
@@ -310,7 +296,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Makes `view` current in all layers below, then raises it as an event. The caller updates itself.
+    /// Makes `view` current in all layers below, then raises it. The caller updates itself.
     pub fn install(&mut self, view: View) {
         self.shared.view = Some(view.clone());
         self.control(&Control::View(&view));
@@ -322,14 +308,14 @@ impl Cx<'_> {
         self.each_below(|protocol, cx| protocol.control(cx, control));
     }
 
-    /// Consumes a message that this layer keeps for itself: its credit returns to its sender.
+    /// Consumes a message kept by this layer, and returns its credit.
     pub fn absorb(&mut self, message: &Message) {
         if let Some(src) = &message.src {
             self.return_credit(src, message.is_multicast(), u64::from(message.credit));
         }
     }
 
-    /// Returns credit to the member that the layers below know as the sender.
+    /// Returns credit to the sender that the layers below know.
     pub fn return_credit(&mut self, src: &Address, is_multicast: bool, credit: u64) {
         if credit > 0 {
             let mut returning = CreditReturn::new(src, is_multicast, credit);
@@ -346,14 +332,14 @@ impl Cx<'_> {
         });
     }
 
-    /// Counts a discarded item that is not a message. `detail` is the log text, with names from the book.
+    /// Counts a discarded item; `detail` is the log text.
     pub fn count_drop(&mut self, why: DropReason, detail: impl FnOnce(&AddressBook) -> String) {
         // A retransmission whose acknowledgement was late is normal.
         let severity = if why == DropReason::Duplicate { Severity::Expected } else { Severity::Unexpected };
         self.count_drop_of(why, severity, detail);
     }
 
-    /// Counts a discarded item of this concern that is not a message. `detail` is the log text.
+    /// Counts a discarded item of this concern.
     pub fn count_drop_of(
         &mut self,
         why: DropReason,
@@ -364,23 +350,23 @@ impl Cx<'_> {
         drops.count(self.now, self.name, why, severity, || detail(book));
     }
 
-    /// Queries the layers below (nearest first), then the layers above.
+    /// Queries the layers below, then above, nearest first.
     pub fn ask(&self, query: &Query<'_>) -> Option<Answer> {
         let below = self.below.iter().rev().find_map(|slot| slot.protocol.answer(query));
         below.or_else(|| self.above.iter().find_map(|slot| slot.protocol.answer(query)))
     }
 
-    /// Arms a timer of this layer. Replaces a timer armed under the same key.
+    /// Arms or rearms a timer.
     pub fn arm(&mut self, key: TimerKey, after: Duration) {
         self.timers.arm(self.uid, key, self.now + after);
     }
 
-    /// Disarms a timer of this layer.
+    /// Disarms a timer.
     pub fn disarm(&mut self, key: TimerKey) {
         self.timers.disarm(self.uid, key);
     }
 
-    /// Returns whether a timer of this layer is armed.
+    /// Returns whether a timer is armed.
     pub fn is_armed(&self, key: TimerKey) -> bool {
         self.timers.is_armed(self.uid, key)
     }
@@ -393,7 +379,7 @@ impl Cx<'_> {
         token
     }
 
-    /// Hands a packet to the network. Only the transport may call this.
+    /// Hands a packet to the network (transport only).
     pub fn transmit(&mut self, transmit: Transmit) {
         self.queues.transmits.push_back(transmit);
     }

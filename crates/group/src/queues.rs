@@ -10,13 +10,11 @@ pub(crate) enum Item {
     Event(Event),
 }
 
-/// How many emptied vectors are kept for the next batches: a few sweeps' worth, against allocating and
-/// growing.
+/// Emptied vectors are kept for a few sweeps.
 const SPARE_MAX: usize = 32;
 const SPARE_ROOM_MAX: usize = 4_096;
 
-/// The inboxes of all layers, with the total number of items, so that an idle stack does not look into each
-/// inbox.
+/// With the total length an idle stack does not look into each inbox.
 #[derive(Default, Debug)]
 pub(crate) struct Inboxes {
     all: Vec<VecDeque<Item>>,
@@ -53,7 +51,7 @@ impl Inboxes {
         self.count += 1;
     }
 
-    /// Inserts at `at`, or at the end if the inbox is shorter.
+    /// Inserts at the end if the inbox is shorter.
     pub(crate) fn insert(&mut self, layer: usize, at: usize, item: Item) {
         let inbox = &mut self.all[layer];
         inbox.insert(at.min(inbox.len()), item);
@@ -69,7 +67,7 @@ impl Inboxes {
     }
 }
 
-/// `up[i]` and `down[i]` are the inboxes of layer `i`; what layer `i` passes up goes to `up[i + 1]`.
+/// `up[i]` and `down[i]` are the inboxes of layer `i`.
 #[derive(Default, Debug)]
 pub(crate) struct Queues {
     pub(crate) up: Inboxes,
@@ -78,8 +76,8 @@ pub(crate) struct Queues {
     pub(crate) effects: VecDeque<(Token, Effect)>,
     pub(crate) indications: VecDeque<Indication>,
     pub(crate) next_token: u64,
-    /// While a layer edits a batch: the inbox and its length at the start of the call. Messages emitted do
-    /// not join items before it, which belong to the rest of the batch.
+    /// The inbox and its length before a layer edits a batch. Earlier items belong to the rest of the batch; emitted
+    /// messages do not join them.
     pub(crate) sealed_up: Option<(usize, usize)>,
     pub(crate) sealed_down: Option<(usize, usize)>,
     spare: Vec<Vec<Message>>,
@@ -103,7 +101,6 @@ impl Queues {
         }
     }
 
-    /// Queues a batch upwards into layer `to`, or as an indication.
     pub(crate) fn push_up(&mut self, to: usize, batch: MessageBatch) {
         if batch.is_empty() {
             return;
@@ -114,7 +111,6 @@ impl Queues {
         }
     }
 
-    /// Queues one message upwards. It joins the last batch if source, kind and mode agree.
     pub(crate) fn push_up_message(&mut self, to: usize, message: Message) {
         let inbox = self.up.len_of(to);
         let len = inbox.unwrap_or(self.indications.len());
@@ -138,7 +134,6 @@ impl Queues {
         }
     }
 
-    /// Queues an event upwards into layer `to`, or as an indication.
     pub(crate) fn push_up_event(&mut self, to: usize, event: Event) {
         match self.up.len_of(to) {
             Some(_) => self.up.push(to, Item::Event(event)),
@@ -146,7 +141,6 @@ impl Queues {
         }
     }
 
-    /// Queues one message downwards. It joins the last batch.
     pub(crate) fn push_down_message(&mut self, to: usize, message: Message) {
         let is_sealed =
             self.sealed_down.is_some_and(|(sealed, at)| sealed == to && self.down.len_of(to) == Some(at));

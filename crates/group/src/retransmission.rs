@@ -1,5 +1,4 @@
-//! The common part of NAKACK's and UNICAST's retransmission: the checks for gaps, requests, counts, and
-//! messages that wait for room in a window.
+//! The common retransmission of NAKACK and UNICAST.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,40 +9,33 @@ use crate::{
     SeqnoList, StackCount, TimerKey,
 };
 
-/// The check for gaps, in each `xmit_interval`.
+/// The timer fires each `xmit_interval`.
 pub(crate) const TICK: TimerKey = TimerKey(1);
 
-/// The first request for missing messages.
 pub(crate) const FIRST_REQUEST: TimerKey = TimerKey(2);
 
-/// How far ahead of the next expected seqno a message may be in windows that grow (NAKACK2, NAKACK3, UNICAST3).
-/// Limits the memory that a faulty peer can make this member allocate; flow control limits correct peers long
-/// before.
+/// The window of NAKACK2, NAKACK3 and UNICAST3 grows to this. It bounds the memory that a faulty peer can take; flow
+/// control limits correct peers long before.
 pub(crate) const WINDOW_MAX: usize = 1 << 18;
 
-/// The maximum number of messages resent per request: a small request must not cost more than a full window.
-/// The requester asks again for the rest.
+/// A small request must cost no more than a full window. The requester asks again.
 const RESEND_MAX: usize = 1024;
 
-/// Returns the capacity of a window: the configured one if it is fixed.
 #[inline]
 pub(crate) fn capacity(is_fixed: bool, configured: usize) -> usize {
     if is_fixed { configured.max(1) } else { WINDOW_MAX }
 }
 
-/// Returns the default number of messages per acknowledgement of a fixed window.
 #[inline]
 pub(crate) fn fixed_ack_threshold(capacity: usize) -> usize {
     (capacity / 4).max(1)
 }
 
-/// Returns how many bytes of a sender's fixed window incomplete messages may hold: half a window, because the
-/// other half is enough to fill and acknowledge.
+/// The other half is enough to fill and acknowledge.
 pub(crate) fn withholdable(capacity: usize, piece: u64) -> Answer {
     Answer::Number(capacity as u64 / 2 * piece)
 }
 
-/// The counts of retransmission.
 #[derive(Default, Debug)]
 pub(crate) struct XmitCounts {
     pub(crate) requests_sent: u64,
@@ -67,7 +59,6 @@ impl XmitCounts {
     }
 }
 
-/// Messages that wait for room in a fixed send window, in order.
 #[derive(Default, Debug)]
 pub(crate) struct WaitingMessages {
     messages: VecDeque<Message>,
@@ -88,7 +79,6 @@ impl WaitingMessages {
         self.bytes
     }
 
-    /// Moves a message out of a batch into the queue.
     pub(crate) fn take_from_batch(&mut self, message: &mut Message) {
         self.bytes += message.length() as u64;
         self.messages.push_back(std::mem::replace(message, Message::empty(None)));
@@ -101,7 +91,6 @@ impl WaitingMessages {
     }
 }
 
-/// Counts a message of `src` that its window has refused.
 #[inline]
 pub(crate) fn count_refused(
     cx: &mut Cx<'_>,
@@ -119,7 +108,6 @@ pub(crate) fn count_refused(
     cx.count_drop(why, |book| format!("seqno {seqno} of {}, delivered {end}", book.member(src)));
 }
 
-/// Arms the first request if a message is missing in this window.
 #[inline]
 pub(crate) fn request_soon(cx: &mut Cx<'_>, window: &mut ReceiveWindow, xmit_interval: Duration) {
     if window.len() > 0 && !cx.is_armed(FIRST_REQUEST) && window.notice() {
@@ -127,8 +115,6 @@ pub(crate) fn request_soon(cx: &mut Cx<'_>, window: &mut ReceiveWindow, xmit_int
     }
 }
 
-/// Arms the next first request if a message is missing in any window that was not yet requested, and marks it
-/// as noticed.
 pub(crate) fn request_rest_soon<'w>(
     cx: &mut Cx<'_>,
     windows: impl Iterator<Item = &'w mut ReceiveWindow>,
@@ -139,7 +125,6 @@ pub(crate) fn request_rest_soon<'w>(
     }
 }
 
-/// Returns the senders whose windows have such gaps, with at most `most` seqnos each.
 pub(crate) fn gaps_of<'w>(
     windows: impl Iterator<Item = (&'w Address, &'w mut ReceiveWindow)>,
     gaps: Gaps,
@@ -148,7 +133,6 @@ pub(crate) fn gaps_of<'w>(
     windows.filter_map(|(sender, window)| Some((sender.clone(), gaps(window, most)?))).collect()
 }
 
-/// Returns a message that requests the retransmission of `list`.
 pub(crate) fn xmit_request(
     dest: Option<Address>,
     list: SeqnoList,
@@ -160,7 +144,7 @@ pub(crate) fn xmit_request(
         .with_header(id, header)
 }
 
-/// Returns the seqnos that a message requests, up to the limit for one request.
+/// Returns at most one request's limit.
 pub(crate) fn requested_seqnos(request: &Message) -> impl Iterator<Item = u64> + '_ {
     let list = match &request.payload {
         Payload::Object(object) => match &**object {

@@ -1,16 +1,15 @@
-//! A seeded random generator whose sequence never changes between versions, so that a seed in a bug report
-//! replays for years.
+//! A random generator whose sequence never changes, so that a seed in a bug report replays for years.
 
 use std::time::Duration;
 
-/// The xoshiro256++ generator, seeded through splitmix64 (Blackman and Vigna, public domain algorithms).
+/// xoshiro256++, seeded through splitmix64 (Blackman and Vigna, public domain algorithms).
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
-    /// Creates a generator whose whole sequence is a function of `seed`.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         let mut mixer = seed;
         let mut next = || {
@@ -34,7 +33,7 @@ impl Rng {
         result
     }
 
-    /// Returns a number below `bound`, with negligible modulo bias. Zero if `bound` is zero.
+    /// Returns a number below `bound`, with negligible bias; zero for zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
@@ -44,7 +43,7 @@ impl Rng {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// Returns true with the given probability.
+    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         ((self.next_u64() >> 11) as f64 / (1u64 << 53) as f64) < probability
     }
@@ -55,7 +54,7 @@ impl Rng {
         Duration::from_nanos(self.between(nanos(low), nanos(high)))
     }
 
-    /// Reorders `items` at random (Fisher-Yates).
+    /// Shuffles `items` (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);

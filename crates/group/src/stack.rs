@@ -1,9 +1,5 @@
-//! The stack: its layers, the sweep that moves batches through them, and its interface to driver and
-//! simulator.
-//!
-//! Inputs (`handle_*`) only queue work. [`Stack::run`] then sweeps: upwards from bottom to top, downwards
-//! from top to bottom, until all queues are empty, and flushes the transport. Call it after one input or
-//! after several: the more inputs a sweep serves, the fuller the packets. Then drain the outputs (`poll_*`).
+//! The stack: its layers, and the sweep that moves batches through them. One sweep after several inputs fills packets
+//! better than one for each.
 
 use std::sync::Arc;
 
@@ -19,31 +15,31 @@ use crate::{
     Token, Transmit, Version,
 };
 
-/// The rounds of a sweep after which layers are assumed to answer each other forever. The deepest chain known
-/// (a join through loopback) takes fewer than 20.
+/// After these rounds layers are assumed to answer each other forever. The deepest known chain (a join through
+/// loopback) takes fewer than 20.
 const SWEEP_ROUNDS_MAX: usize = 100_000;
 
-/// The inputs for a stack, besides its layers.
+/// A stack's inputs besides its layers.
 #[derive(Clone, Debug)]
 pub struct StackSetup {
-    /// The local member's address, by convention random.
+    /// The local member, by convention random.
     pub local: Address,
-    /// The local member's logical name.
+    /// Its logical name.
     pub name: Arc<str>,
-    /// The physical address at which the edge receives.
+    /// The edge's physical address.
     pub phys: PhysAddr,
     /// Whether the edge can multicast.
     pub has_multicast: bool,
-    /// The seed of all randomness of the stack.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// The version to send and to require.
+    /// The version sent and required.
     pub version: Version,
 }
 
-/// A member's protocol stack as one state machine.
+/// A member's protocol stack as a state machine.
 ///
-/// Four kinds of method: `handle_*` are inputs and take the time, which must not go backwards. [`Stack::run`]
-/// does the work. `poll_*` are outputs, to be drained after `run`. All others only read.
+/// `handle_*` queue inputs and take the time, which must not go backwards. [`Stack::run`] sweeps up and down until
+/// all queues are empty. `poll_*` are outputs, to be drained after it. All others read.
 pub struct Stack {
     slots: Vec<Slot>,
     queues: Queues,
@@ -55,7 +51,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Creates a stack of these layers, transport first. Call [`Stack::start`] before any input.
+    /// Creates a stack, transport first. Call [`Stack::start`] before any input.
     ///
     /// # Panics
     ///
@@ -93,12 +89,12 @@ impl Stack {
 
     // --- inputs ---
 
-    /// Sets the system's monotonic clock at [`Time::ZERO`], in nanoseconds. PERF sends times of that clock.
+    /// Sets the system's monotonic clock at [`Time::ZERO`], in nanoseconds, for PERF.
     pub fn set_clock_origin(&mut self, nanos: u64) {
         self.shared.clock_origin = nanos;
     }
 
-    /// Starts all layers, from the bottom up.
+    /// Starts all layers, bottom up.
     pub fn start(&mut self, now: Time) {
         self.now = now;
         for index in 0..self.slots.len() {
@@ -106,8 +102,7 @@ impl Stack {
         }
     }
 
-    /// Stops all layers, from the top down, and disarms all timers. Packets that layers send on stop are
-    /// still polled.
+    /// Stops all layers, top down, and disarms all timers. Their packets are still polled.
     pub fn stop(&mut self, now: Time) {
         self.now = now;
         for index in (0..self.slots.len()).rev() {
@@ -117,25 +112,25 @@ impl Stack {
         self.timers.clear();
     }
 
-    /// Begins to join a cluster. [`Event::Connected`] reports the result.
+    /// Begins to join; [`Event::Connected`] reports the result.
     pub fn handle_connect(&mut self, now: Time, cluster: &str) {
         self.now = now;
         self.shared.cluster = Some(cluster.into());
         self.handle_event(now, Event::Connect);
     }
 
-    /// Begins to leave the cluster. [`Event::Disconnected`] reports the end.
+    /// Begins to leave; [`Event::Disconnected`] reports the end.
     pub fn handle_disconnect(&mut self, now: Time) {
         self.handle_event(now, Event::Disconnect);
     }
 
-    /// Handles an event from the application, such as [`Event::GetState`] or [`Event::ProvideState`].
+    /// Handles an event such as [`Event::GetState`] or [`Event::ProvideState`].
     pub fn handle_event(&mut self, now: Time, event: Event) {
         self.now = now;
         self.queues.push_down_event(self.slots.len() - 1, event);
     }
 
-    /// Handles a packet from the network, without TCP's length word.
+    /// Handles a packet without TCP's length word.
     pub fn handle_receive(&mut self, now: Time, from: PhysAddr, packet: Bytes) {
         self.now = now;
         self.with(0, |protocol, cx| protocol.receive(cx, from, packet));
@@ -159,8 +154,7 @@ impl Stack {
         self.queues.push_down_message(self.slots.len() - 1, message);
     }
 
-    /// Fires the timers that are due. A timer armed during the call for `now` fires in the next call;
-    /// otherwise a layer with an interval of zero would loop forever.
+    /// Fires the due timers. One armed in this call fires in the next, or an interval of zero would loop forever.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         for _ in 0..self.timers.due(now) {
@@ -171,7 +165,7 @@ impl Stack {
         }
     }
 
-    /// Handles the outcome of an effect that a layer requested.
+    /// Handles the outcome of an effect.
     pub fn handle_done(&mut self, now: Time, token: Token, outcome: Outcome) {
         self.now = now;
         if let Some(index) = self.index_of(token.layer) {
@@ -179,8 +173,7 @@ impl Stack {
         }
     }
 
-    /// Records that the application has consumed messages of `src` with `credit` bytes in all
-    /// ([`Message::credit`]).
+    /// Records that messages of `src` with `credit` bytes ([`Message::credit`]) were consumed.
     pub fn handle_consumed(&mut self, now: Time, src: &Address, is_multicast: bool, credit: u64) {
         self.now = now;
         if credit == 0 {
@@ -194,7 +187,7 @@ impl Stack {
 
     // --- work ---
 
-    /// Sweeps until no item is queued between layers, then flushes.
+    /// Sweeps until no item is queued, then flushes.
     pub fn run(&mut self, now: Time) {
         self.now = now;
         let count = self.slots.len();
@@ -245,8 +238,7 @@ impl Stack {
         }
     }
 
-    /// Moves a batch up from this layer, past layers that do not want it, until an item waits before the next
-    /// layer.
+    /// It ends where an item waits before the next layer.
     fn climb(&mut self, mut index: usize, mut batch: MessageBatch) {
         let mut headers = HeaderIds::from_batch(&batch);
         while index < self.slots.len() {
@@ -312,7 +304,6 @@ impl Stack {
         }
     }
 
-    /// Traces a batch that enters this layer on the way up, and what the transport has received.
     fn trace_up(&self, index: usize, batch: &MessageBatch) {
         if index == 1
             && let Some(transport) = self.slots[0].traced()
@@ -324,7 +315,6 @@ impl Stack {
         }
     }
 
-    /// Traces a batch that enters this layer on the way down, and what the transport sends.
     fn trace_down(&self, index: usize, batch: &MessageBatch) {
         let above = self.slots.get(index + 1).and_then(Slot::traced);
         let transport = if index == 0 { self.slots[0].traced() } else { None };
@@ -365,52 +355,50 @@ impl Stack {
         self.queues.indications.pop_front()
     }
 
-    /// Returns the next effect for the driver to carry out.
+    /// Returns the next effect for the driver.
     pub fn poll_effect(&mut self) -> Option<(Token, Effect)> {
         self.queues.effects.pop_front()
     }
 
-    /// Returns the time of the next [`Stack::handle_timeout`] call.
+    /// Returns when to call [`Stack::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()
     }
 
     // --- reading and managing ---
 
-    /// Injects a bug into the stack.
+    /// Injects a bug.
     #[cfg(feature = "injected-bugs")]
     pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
         self.shared.injected_bug = Some(bug);
     }
 
-    /// Returns address, view, names and counters.
+    /// Returns the shared state.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Returns the bytes of application messages to this destination that wait in the stack for credits or
-    /// for room in a window.
+    /// Returns the bytes of messages that wait for credits or window room.
     pub fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
         self.slots.iter().map(|slot| slot.protocol.queued_bytes(dest)).sum()
     }
 
-    /// Returns how many bytes may wait in the stack before the application has to wait; `None` if no layer
-    /// sets a limit.
+    /// Returns how many bytes may wait before the application has to; `None`: unlimited.
     pub fn hold_limit(&self, is_multicast: bool) -> Option<u64> {
         self.slots.iter().filter_map(|slot| slot.protocol.hold_limit(is_multicast)).max()
     }
 
-    /// Queries the layers from the top down.
+    /// Queries the layers, top down.
     pub fn ask(&self, query: &Query<'_>) -> Option<Answer> {
         self.slots.iter().rev().find_map(|slot| slot.protocol.answer(query))
     }
 
-    /// Returns the layers' names and ids, transport first.
+    /// Returns the layers, transport first.
     pub fn layers(&self) -> impl Iterator<Item = (&'static str, ProtocolId)> {
         self.slots.iter().map(|slot| (slot.protocol.name(), slot.protocol.id()))
     }
 
-    /// Returns a layer's attributes; `None` if there is no such layer.
+    /// Returns a layer's attributes, if it exists.
     pub fn probe(&self, layer: &str) -> Option<ProbeOut> {
         let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
         let mut out = ProbeOut::default();
@@ -419,7 +407,7 @@ impl Stack {
         Some(out)
     }
 
-    /// Returns the layers' counts for metrics with the layers' names, transport first.
+    /// Returns the layers' counts, transport first.
     pub fn counts(&self) -> Vec<(&'static str, StackCount, u64)> {
         let of = |protocol: &dyn Protocol| {
             let name = protocol.name();
@@ -428,13 +416,13 @@ impl Stack {
         self.slots.iter().flat_map(|slot| of(slot.protocol.as_ref())).collect()
     }
 
-    /// Returns one attribute of a layer. `None`: no such layer or attribute.
+    /// Returns an attribute, if it exists.
     pub fn attribute(&self, layer: &str, name: &str) -> Option<String> {
         let attributes = self.probe(layer)?.attributes;
         attributes.into_iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
 
-    /// Changes a layer's attribute. `None`: no such layer or attribute. Every layer has a `level` ([`crate::trace`]).
+    /// Changes an attribute. `None`: no such layer or attribute. Every layer has a `level` ([`crate::trace`]).
     pub fn set_attribute(&mut self, layer: &str, name: &str, value: &str) -> Option<Result<(), String>> {
         let slot = self.slots.iter_mut().find(|slot| slot.protocol.name() == layer)?;
         if name != "level" {
@@ -443,13 +431,13 @@ impl Stack {
         Some(slot.trace.set(value))
     }
 
-    /// Returns the names of a layer's operations; `None` if there is no such layer.
+    /// Returns a layer's operations, if it exists.
     pub fn operations(&self, layer: &str) -> Option<&'static [&'static str]> {
         let slot = self.slots.iter().find(|slot| slot.protocol.name() == layer)?;
         Some(slot.protocol.operations())
     }
 
-    /// Runs a layer's operation. `None`: no such layer or operation.
+    /// Runs an operation. `None`: no such layer or operation.
     pub fn operation(
         &mut self,
         now: Time,
@@ -462,7 +450,7 @@ impl Stack {
         self.with(index, |protocol, cx| protocol.operation(cx, name, args))
     }
 
-    /// Inserts a running layer above the named one and starts it. Returns false if there is no such layer.
+    /// Inserts and starts a layer above the named one; false if there is none.
     pub fn insert_above(&mut self, now: Time, layer: &str, protocol: Box<dyn Protocol>) -> bool {
         self.now = now;
         let Some(below) = self.slots.iter().position(|slot| slot.protocol.name() == layer) else {
@@ -477,7 +465,7 @@ impl Stack {
         true
     }
 
-    /// Stops and removes the named layer, except the transport. Returns whether it removed one.
+    /// Stops and removes a layer, except the transport. Returns whether it did.
     pub fn remove(&mut self, now: Time, layer: &str) -> bool {
         self.run(now);
         let Some(index) =
@@ -493,8 +481,7 @@ impl Stack {
         true
     }
 
-    /// Discards all output and lets no more out, as if the process had died. The driver closes the layers'
-    /// sockets.
+    /// Discards all output from now on, as if the process had died. The driver closes the layers' sockets.
     pub fn abort_output(&mut self, now: Time) {
         self.now = now;
         self.is_output_aborted = true;
@@ -517,7 +504,7 @@ mod tests {
     use crate::protocols::rsvp::{Rsvp, RsvpConfig};
     use crate::{Flags, Payload, TimerKey, Uuid};
 
-    /// Delivers every message to the local member, as a transport without peers does.
+    /// Loops messages back, as a transport without peers does.
     struct Loop;
 
     impl Protocol for Loop {
@@ -535,7 +522,7 @@ mod tests {
         }
     }
 
-    /// Answers each batch with a message upwards and keeps every second message.
+    /// It keeps every second message.
     struct Echo;
 
     impl Protocol for Echo {
@@ -557,7 +544,7 @@ mod tests {
         }
     }
 
-    /// Rearms its timer without an interval.
+    /// The timer has no interval.
     struct Restless(u32);
 
     impl Protocol for Restless {

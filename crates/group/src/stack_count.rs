@@ -1,29 +1,29 @@
-//! The layers' counts for metrics. They are typed, so that metrics do not depend on probe's texts.
+//! The layers' counts for metrics, typed so that metrics do not depend on probe's texts.
 
-/// A number that a layer keeps. It grows while the member runs, unless its description says otherwise.
+/// A layer's number. It grows unless its description says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum StackCount {
-    /// How often a failure detector suspected a member.
+    /// Suspicions of members.
     Suspicions,
     /// Merge views installed.
     Merges,
-    /// Requests for missing messages sent by this member.
+    /// Requests for missing messages sent.
     RetransmissionRequestsSent,
-    /// Requests for missing messages received from other members.
+    /// Requests for missing messages received.
     RetransmissionRequestsReceived,
-    /// Messages that this member retransmitted on request.
+    /// Messages retransmitted on request.
     RetransmittedMessages,
-    /// Messages discarded because their sender lacks the key of the cluster or may not join it.
+    /// Messages whose sender lacks the key or may not join.
     RejectedMessages,
-    /// How often messages began to wait for credits.
+    /// How often messages waited for credits.
     CreditBlockings,
-    /// Bytes of messages that currently wait for credits.
+    /// Bytes that now wait for credits.
     CreditWaitingBytes,
-    /// Bytes for which receivers have not returned credits, currently, summed over receivers.
+    /// Bytes not yet returned as credits, over all receivers, now.
     CreditOutstandingBytes,
-    /// Credit requests sent by this member.
+    /// Credit requests sent.
     CreditRequestsSent,
-    /// Credit requests received from other members.
+    /// Credit requests received.
     CreditRequestsReceived,
 }
 

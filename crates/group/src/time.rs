@@ -1,10 +1,10 @@
-//! Time in the stack: nanoseconds since an origin that only the driver knows.
+//! Time in the stack.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// An instant, in nanoseconds since the start of the driver or of the simulation.
+/// Nanoseconds since the start of the driver or simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
@@ -12,7 +12,7 @@ impl Time {
     /// The origin.
     pub const ZERO: Self = Self(0);
 
-    /// Returns the time since `earlier`; zero if `earlier` is later.
+    /// Returns the time since `earlier`, at least zero.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

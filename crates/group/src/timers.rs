@@ -1,15 +1,14 @@
-//! The stack's timers: one ordered set of (deadline, layer, key). Equal deadlines fire in layer order, then
-//! key order.
+//! A stack's timers, as (deadline, layer, key): equal deadlines fire in that order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Time;
 
-/// A timer's name within its layer: a constant, or a number that the layer chooses.
+/// A timer's key within its layer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TimerKey(pub u64);
 
-/// All armed timers of one stack.
+/// All armed timers.
 #[derive(Default, Debug)]
 pub struct Timers {
     by_time: BTreeSet<(Time, u16, TimerKey)>,
@@ -17,7 +16,7 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Arms a timer. Replaces a timer armed under the same key.
+    /// Arms or rearms a timer.
     pub fn arm(&mut self, layer: u16, key: TimerKey, at: Time) {
         if let Some(old) = self.by_key.insert((layer, key), at) {
             self.by_time.remove(&(old, layer, key));
@@ -25,7 +24,7 @@ impl Timers {
         self.by_time.insert((at, layer, key));
     }
 
-    /// Disarms a timer if it is armed.
+    /// Disarms a timer.
     pub fn disarm(&mut self, layer: u16, key: TimerKey) {
         if let Some(old) = self.by_key.remove(&(layer, key)) {
             self.by_time.remove(&(old, layer, key));
@@ -38,7 +37,7 @@ impl Timers {
         self.by_key.clear();
     }
 
-    /// Returns whether a timer is armed under this key.
+    /// Returns whether a timer is armed.
     pub fn is_armed(&self, layer: u16, key: TimerKey) -> bool {
         self.by_key.contains_key(&(layer, key))
     }
@@ -48,12 +47,12 @@ impl Timers {
         self.by_time.first().map(|&(at, _, _)| at)
     }
 
-    /// Returns how many timers are due at `now`.
+    /// Returns the number of due timers.
     pub fn due(&self, now: Time) -> usize {
         self.by_time.range(..=(now, u16::MAX, TimerKey(u64::MAX))).count()
     }
 
-    /// Removes and returns the first timer that is due at `now`.
+    /// Takes the first due timer.
     pub fn pop_due(&mut self, now: Time) -> Option<(u16, TimerKey)> {
         let &(at, layer, key) = self.by_time.first()?;
         if at > now {

@@ -1,20 +1,17 @@
-//! Tracing of the messages that a layer exchanges with its peers, and of its events, like JGroups at level
-//! `trace`.
+//! Traces of a layer's messages and events, as JGroups at level `trace`.
 //!
-//! Every layer has a level that probe changes at run time (`NAKACK2.level=trace`). The stack checks it once
-//! per batch and layer: layers have no trace points, and a disabled trace costs nothing per message. Lines
-//! are events of the crate `tracing` at level TRACE and target [`TARGET`]. A subscriber should let that whole
-//! target pass, because each layer has its own switch.
+//! Probe changes a layer's level at run time (`NAKACK2.level=trace`). The stack checks it once per batch and layer,
+//! so that a disabled trace costs nothing per message. Lines are `tracing` events at level TRACE and target
+//! [`TARGET`]. A subscriber should pass that whole target, because each layer has its own switch.
 
 use std::fmt::{self, Write as _};
 
 use crate::{AddressBook, Event, Message, MessageBatch, ProtocolId, Shared};
 
-/// The target of all trace lines.
+/// The target of traces.
 pub const TARGET: &str = "consort::trace";
 
-/// The values of a layer's `level`, which are JGroups'. Only `trace` has an effect; the subscriber filters
-/// warnings and errors.
+/// JGroups' levels. Only `trace` has an effect; the subscriber filters warnings and errors.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Level {
     Off,
@@ -56,13 +53,13 @@ impl Level {
 pub struct Switch(Level);
 
 impl Switch {
-    /// Returns whether the layer is traced.
+    /// Returns whether it is `trace`.
     #[inline]
     pub const fn is_on(&self) -> bool {
         matches!(self.0, Level::Trace)
     }
 
-    /// Returns the level's name.
+    /// Returns the name.
     pub const fn level(&self) -> &'static str {
         self.0.name()
     }
@@ -71,7 +68,7 @@ impl Switch {
     ///
     /// # Errors
     ///
-    /// If there is no such level; the level does not change.
+    /// If the level is unknown; nothing changes.
     pub fn set(&mut self, level: &str) -> Result<(), String> {
         self.0 = Level::parse(level)?;
         Ok(())
@@ -80,9 +77,7 @@ impl Switch {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From a peer.
     Up,
-    /// To a peer.
     Down,
 }
 
@@ -93,7 +88,7 @@ pub(crate) struct LayerTrace {
 }
 
 impl LayerTrace {
-    /// Logs the messages that carry this layer's header; the transport logs all messages.
+    /// The transport logs all messages, another layer those with its header.
     #[cold]
     pub(crate) fn batch(self, shared: &Shared, way: Direction, batch: &MessageBatch) {
         if !tracing::enabled!(target: TARGET, tracing::Level::TRACE) {
@@ -132,10 +127,9 @@ impl LayerTrace {
     }
 }
 
-/// Some headers and events carry a view of hundreds of members or a whole state.
+/// Headers and events may carry hundreds of members or a whole state.
 const TEXT_LEN_MAX: usize = 500;
 
-/// Formats at most `TEXT_LEN_MAX` bytes, with `…` if the text is longer.
 pub(crate) fn bounded(text: fmt::Arguments<'_>) -> String {
     struct Bounded(String);
     impl fmt::Write for Bounded {
@@ -156,7 +150,7 @@ pub(crate) fn bounded(text: fmt::Arguments<'_>) -> String {
     out.0
 }
 
-/// Formats a line such as `--> B: 1000 bytes, [OOB], Unicast3(…)`.
+/// For example `--> B: 1000 bytes, [OOB], Unicast3(…)`.
 fn line(book: &AddressBook, way: Direction, message: &Message, headers: &str) -> String {
     let (arrow, peer) = match way {
         Direction::Up => {

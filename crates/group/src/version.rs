@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// A JGroups version as its 16 bits: major in 5, minor in 5, micro in 6.
+/// A JGroups version: major in 5 bits, minor in 5, micro in 6.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 
 impl Version {
-    /// The version sent unless configured otherwise.
+    /// The version sent by default.
     pub const V5_5_7: Self = Self::new(5, 5, 7);
 
-    /// Packs the three numbers. Digits beyond their bits are cut off.
+    /// Packs the numbers, without excess bits.
     pub const fn new(major: u16, minor: u16, micro: u16) -> Self {
         Self(((major & 0x1f) << 11) | ((minor & 0x1f) << 6) | (micro & 0x3f))
     }
@@ -30,7 +30,7 @@ impl Version {
         self.0 & 0x3f
     }
 
-    /// Returns whether two members may communicate: major and minor are equal, micro may differ.
+    /// Returns whether major and minor are equal, as communication requires.
     pub const fn is_compatible(self, other: Self) -> bool {
         self.0 >> 6 == other.0 >> 6
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::{Address, AddressBook};
 
-/// A view's number and creator. "Newer" compares the number only.
+/// A view's number and creator, ordered by the number only.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ViewId {
-    /// The member that created the view.
+    /// The creator.
     pub creator: Address,
-    /// The number. It grows with every view of a group.
+    /// The number, growing with every view.
     pub id: u64,
 }
 
@@ -26,7 +26,7 @@ impl PartialOrd for ViewId {
     }
 }
 
-/// An ordered list of members. The first is the coordinator. Cheap to clone.
+/// Ordered members; the first is coordinator. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     id: ViewId,
@@ -55,23 +55,22 @@ impl View {
         &self.members
     }
 
-    /// Returns the views that a merge view unites.
+    /// Returns the united views.
     pub fn subgroups(&self) -> Option<&[Self]> {
         self.subgroups.as_deref()
     }
 
-    /// Returns whether it is the result of a merge.
+    /// Returns whether it is a merge view.
     pub const fn is_merge(&self) -> bool {
         self.subgroups.is_some()
     }
 
-    /// Returns whether a member that had `previous` before this view may have missed views: a group numbers
-    /// its views consecutively.
+    /// Returns whether views since `previous` were missed: a group numbers them consecutively.
     pub fn skips_views_after(&self, previous: &Self) -> bool {
         self.id.id > previous.id.id.saturating_add(1)
     }
 
-    /// Returns the same members under the same id, without the subgroups.
+    /// Returns the view without its subgroups.
     #[must_use]
     pub fn without_subgroups(&self) -> Self {
         Self { id: self.id.clone(), members: self.members.clone(), subgroups: None }
@@ -82,12 +81,12 @@ impl View {
         self.members.first()
     }
 
-    /// Returns whether `member` is in the view.
+    /// Returns whether `member` is in it.
     pub fn contains(&self, member: &Address) -> bool {
         self.members.contains(member)
     }
 
-    /// Returns the member's rank, from 0.
+    /// Returns the rank, from 0.
     pub fn rank(&self, member: &Address) -> Option<usize> {
         self.members.iter().position(|other| other == member)
     }
@@ -97,12 +96,12 @@ impl View {
         self.members.len()
     }
 
-    /// Returns whether the view has no members.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Returns the member after `member`, wrapping; `None` if `member` is alone or not in the view.
+    /// Returns the next member, wrapping; `None` if alone or absent.
     pub fn neighbour(&self, member: &Address) -> Option<&Address> {
         let rank = self.rank(member)?;
         if self.len() < 2 {
@@ -111,8 +110,7 @@ impl View {
         self.members.get((rank + 1) % self.len())
     }
 
-    /// Formats as JGroups does, with the book's names: `[A|1] (2) [A, B]`, and `MergeView::[A|3] (2) [A, B],
-    /// 2 subgroups: …`.
+    /// Formats as JGroups does: `[A|1] (2) [A, B]`, and `MergeView::[A|3] (2) [A, B], 2 subgroups: …`.
     pub fn display(&self, book: &AddressBook) -> String {
         let mut text = String::new();
         if self.is_merge() {
@@ -150,14 +148,14 @@ impl fmt::Display for View {
     }
 }
 
-/// A view as its difference from another.
+/// A view as a difference.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeltaView {
     /// The new view's id.
     pub id: ViewId,
-    /// The view to which it applies.
+    /// The view it changes.
     pub reference: ViewId,
-    /// Members of the reference view that are gone.
+    /// Members that are gone.
     pub left: Vec<Address>,
     /// Members that are new.
     pub joined: Vec<Address>,
@@ -177,7 +175,7 @@ mod tests {
     use super::*;
     use crate::harness::{member, view};
 
-    /// S000-32: creator, number, size and members.
+    /// S000-32
     #[test]
     fn views_read_as_in_jgroups() {
         let mut book = AddressBook::default();

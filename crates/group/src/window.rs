@@ -1,34 +1,28 @@
-//! Windows of numbered messages: received messages that wait for their turn, and sent messages kept for
-//! retransmission.
+//! Windows of numbered messages: received ones that wait for their turn, and sent ones kept for retransmission.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::{Message, SeqnoList, Transient};
 
-/// The highest seqno to which a digest may move a member's own numbering: half of JGroups' maximum (a Java
-/// `long`). A higher one comes from a broken or hostile member, and seqnos would run out.
+/// The highest seqno that a digest may set: half of JGroups' maximum (a Java `long`). A higher one is broken or
+/// hostile.
 const SKIP_SEQNO_MAX: u64 = i64::MAX as u64 / 2;
 
-/// How long a missing message is awaited before it is first requested. A message that is only late has
-/// arrived by then. JGroups requests in its second round, after one or two `xmit_interval`, while the
-/// sender's credits run out.
+/// A late message has arrived by then. JGroups requests in its second round, after one or two `xmit_interval`, while
+/// the sender's credits run out.
 pub(crate) const FIRST_REQUEST_DELAY: Duration = Duration::from_millis(10);
 
 pub(crate) fn first_request_delay(xmit_interval: Duration) -> Duration {
     FIRST_REQUEST_DELAY.min(xmit_interval)
 }
 
-/// Selects the gaps of a window to request now, at most this many.
 pub(crate) type Gaps = fn(&mut ReceiveWindow, usize) -> Option<SeqnoList>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Insertion {
-    /// It was new.
     New,
-    /// It was present or delivered already.
     Duplicate,
-    /// It is beyond the window's capacity.
     Beyond,
 }
 
@@ -40,21 +34,19 @@ enum Slot {
     Delivered,
 }
 
-/// The messages of one sender at a receiver.
-///
-/// Invariant: every seqno up to `delivered` has been delivered, and none above it (OOB messages excepted).
+/// The invariant: exactly the seqnos up to `delivered` are delivered, besides OOB messages.
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {
     delivered: u64,
     /// Slot 0 is `delivered + 1`. The last slot is never `Missing`.
     slots: VecDeque<Slot>,
-    /// How far beyond `delivered` a seqno may be.
+    /// The count begins after `delivered`.
     capacity: usize,
-    /// Gaps up to here were seen in an earlier round and may be requested.
+    /// Gaps up to here existed in an earlier round.
     requestable_up_to: u64,
-    /// Gaps up to here were noticed, and are requested soon if they stay.
+    /// These gaps are requested soon if they stay.
     noticed: u64,
-    /// Gaps up to here were requested by the first, early request. Later requests are made by rounds.
+    /// These gaps had the early request; rounds make later ones.
     requested_early: u64,
 }
 
@@ -82,7 +74,7 @@ impl ReceiveWindow {
         self.slots.len()
     }
 
-    /// Counts the next message as delivered, if it is the next and no other waits. It then need not move.
+    /// A message that is next, with none waiting, need not move.
     #[inline]
     pub(crate) fn pass(&mut self, seqno: u64) -> bool {
         let is_next = self.slots.is_empty() && seqno == self.delivered + 1;
@@ -90,8 +82,7 @@ impl ReceiveWindow {
         is_next
     }
 
-    /// Adds a message and appends to `out`, in order, all messages that become deliverable. An OOB message is
-    /// delivered at once, wherever it is.
+    /// Appends all deliverable messages to `out`; an OOB message at once.
     #[inline]
     pub(crate) fn add(&mut self, seqno: u64, mut message: Message, out: &mut Vec<Message>) -> Insertion {
         let Some(at) = seqno.checked_sub(self.delivered + 1) else { return Insertion::Duplicate };
@@ -132,7 +123,6 @@ impl ReceiveWindow {
         }
     }
 
-    /// Returns the seqnos delivered ahead of their turn.
     pub(crate) fn delivered_ahead(&self) -> SeqnoList {
         let ahead = (self.delivered + 1..).zip(&self.slots);
         list_of(ahead.filter(|(_, slot)| matches!(slot, Slot::Delivered)).map(|(seqno, _)| seqno))
@@ -151,21 +141,20 @@ impl ReceiveWindow {
         self
     }
 
-    /// Returns gaps that existed in the last round, at most `most`, and remembers the gaps seen now.
+    /// Returns the gaps of the last round, and remembers the present ones.
     pub(crate) fn gaps_to_request(&mut self, most: usize) -> Option<SeqnoList> {
         let received = self.highest_received();
         let known = std::mem::replace(&mut self.requestable_up_to, received);
         self.gaps(self.delivered, known, most)
     }
 
-    /// Returns whether a message is missing that was not yet requested, and marks it as noticed.
+    /// Notices a missing message that was not yet requested.
     pub(crate) fn notice(&mut self) -> bool {
         self.noticed = self.highest_received();
         !self.slots.is_empty() && self.noticed > self.requested_early
     }
 
-    /// Returns the noticed gaps that still exist, at most `most`. Each gap is returned once; gaps beyond
-    /// `most` stay noticed.
+    /// Returns each noticed gap once. Gaps beyond `most` stay noticed.
     pub(crate) fn noticed_gaps(&mut self, most: usize) -> Option<SeqnoList> {
         let list = self.gaps(self.requested_early, self.noticed, most);
         let last = list.as_ref().filter(|list| list.len() >= most).and_then(|list| list.iter().last());
@@ -185,7 +174,6 @@ impl ReceiveWindow {
     }
 }
 
-/// Builds a list of these ascending seqnos, with no further capacity.
 fn list_of(seqnos: impl Iterator<Item = u64>) -> SeqnoList {
     let seqnos: Vec<u64> = seqnos.collect();
     let (Some(first), Some(last)) = (seqnos.first(), seqnos.last()) else { return SeqnoList::default() };
@@ -196,10 +184,8 @@ fn list_of(seqnos: impl Iterator<Item = u64>) -> SeqnoList {
     list
 }
 
-/// Sent messages that may be missing at some receiver.
 #[derive(Debug, Default)]
 pub(crate) struct SendWindow {
-    /// All messages up to here are purged.
     low: u64,
     messages: VecDeque<Message>,
 }
@@ -221,8 +207,7 @@ impl SendWindow {
         self.messages.push_back(message);
     }
 
-    /// Continues the numbering after `seqno` if it is above the highest seqno sent, and forgets all messages.
-    /// Returns whether it did. A seqno above [`SKIP_SEQNO_MAX`] is ignored.
+    /// Forgets all messages. Returns false for a lower `seqno`, or one above [`SKIP_SEQNO_MAX`].
     pub(crate) fn skip_to(&mut self, seqno: u64) -> bool {
         let is_above = seqno > self.highest_sent() && seqno <= SKIP_SEQNO_MAX;
         if is_above {
@@ -237,7 +222,6 @@ impl SendWindow {
         self.messages.get(usize::try_from(at).ok()?)
     }
 
-    /// Forgets all messages up to `seqno`. Returns whether any was removed.
     pub(crate) fn purge(&mut self, seqno: u64) -> bool {
         let count = seqno.min(self.highest_sent()).saturating_sub(self.low);
         self.messages.drain(..count as usize);
@@ -259,7 +243,7 @@ mod tests {
         out.iter().map(|message| if let Payload::Long(n) = message.payload { n } else { -1 }).collect()
     }
 
-    /// S000-82: adding and removing are one step, and the window belongs to one stack, so there is no lock.
+    /// S000-82: one stack owns the window, so there is no lock.
     #[test]
     fn any_order_of_arrival_is_delivered_in_order_once() {
         for seed in 0..200 {
@@ -340,13 +324,13 @@ mod tests {
         assert_eq!(seqnos(window.gaps_to_request(10)), Some(vec![1, 4, 5]));
     }
 
-    /// S000-65: a slot of the window takes one pointer, whatever it holds.
+    /// S000-65
     #[test]
     fn a_slot_is_small() {
         assert!(size_of::<Slot>() <= 16, "{}", size_of::<Slot>());
     }
 
-    /// S000-78: deliverable messages move into the batch without another allocation.
+    /// S000-78
     #[test]
     fn messages_move_from_the_window_into_the_batch() {
         let (mut window, mut out) = (ReceiveWindow::new(0, 1_000), Vec::with_capacity(1_000));
@@ -370,8 +354,7 @@ mod tests {
         assert_eq!(window.add(0, message(0), &mut out), Insertion::Duplicate);
     }
 
-    /// S003-10: a message kept until all members have it costs its payload and a fixed overhead, and is freed
-    /// at once.
+    /// S003-10
     #[test]
     fn a_kept_message_costs_little_besides_its_payload() {
         const COUNT: u64 = 10_000;

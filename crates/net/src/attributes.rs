@@ -1,4 +1,4 @@
-//! Transport settings from a stack's description, by JGroups' attribute names.
+//! Transport settings by JGroups' attribute names.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use consort_group::protocols::registry::ValueError;
 use crate::bind_addr::{BindAddr, IpVersion};
 use crate::config::{ClientAuth, EdgeKind, TransportConfig};
 
-/// Sets one field from a text. The error is a message for the operator.
+/// The error is for the operator.
 type Set = fn(&mut TransportConfig, &str) -> Result<(), String>;
 
 fn parse<V: Property>(text: &str) -> Result<V, String> {
@@ -28,12 +28,11 @@ fn size(text: &str) -> Result<usize, String> {
     Ok(parse::<Bytes>(text)?.0 as usize)
 }
 
-/// Parses a buffer size. 0 means the kernel's own tuning, as in JGroups.
+/// 0 is the kernel's own tuning, as in JGroups.
 fn buffer(text: &str) -> Result<Option<usize>, String> {
     Ok(Some(size(text)?).filter(|&size| size > 0))
 }
 
-/// Splits a list at its commas.
 fn names(text: &str) -> Vec<String> {
     text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
@@ -107,17 +106,16 @@ attributes! {
 }
 
 impl TransportConfig {
-    /// Returns the names of all attributes that the edge reads, of any transport.
+    /// Returns all attributes that the edge reads.
     pub fn attributes() -> impl Iterator<Item = &'static str> {
         ATTRIBUTES.iter().map(|(name, _)| *name)
     }
 
-    /// Reads the transport's settings from its description, and ignores attributes that are not the edge's. Returns
-    /// `None` if the protocol is not a transport.
+    /// Reads the transport's settings, without other attributes. `None`: the protocol is no transport.
     ///
     /// # Errors
     ///
-    /// If a value does not fit its attribute.
+    /// If a value is invalid.
     pub fn from_protocol(protocol: &ProtocolConfig) -> Option<Result<Self, ValueError>> {
         let mut config = match protocol.short_name() {
             "TCP" | "TCP_NIO2" => Self::tcp(),

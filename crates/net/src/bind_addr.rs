@@ -1,8 +1,8 @@
-//! Selection of the host's address to bind: the first selector of a list that matches an address wins.
+//! Selection of the address to bind: the first selector that matches an address wins.
 //!
-//! The syntax is JGroups' (`match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1`). Patterns must match the
-//! whole name or address; scopes mean what they mean in Java's `InetAddress`. Selection is a function of a list of
-//! interfaces; [`Interface::of_host`] returns the host's own.
+//! The syntax is JGroups' (`match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1`). Patterns match whole
+//! names or addresses; scopes are those of Java's `InetAddress`. It is a function of interfaces, such as
+//! [`Interface::of_host`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
@@ -12,23 +12,23 @@ use regex_lite::Regex;
 
 use crate::bind_error::BindError;
 
-/// An address of a network interface.
+/// An interface's address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
-    /// The interface's name.
+    /// The interface.
     pub name: String,
-    /// One of its addresses.
+    /// The address.
     pub ip: IpAddr,
-    /// Its index, which is the IPv6 scope of link-local addresses.
+    /// The index: the scope of link-local IPv6 addresses.
     pub index: u32,
 }
 
 impl Interface {
-    /// Lists the addresses of this host's interfaces that are up.
+    /// Lists this host's interfaces that are up.
     ///
     /// # Errors
     ///
-    /// If the operating system refuses.
+    /// If the system refuses.
     pub fn of_host() -> std::io::Result<Vec<Self>> {
         Ok(if_addrs::get_if_addrs()?
             .into_iter()
@@ -38,14 +38,14 @@ impl Interface {
     }
 }
 
-/// The IP versions that a selector may choose from.
+/// The IP versions to choose from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IpVersion {
     /// IPv4 only.
     V4,
     /// IPv6 only.
     V6,
-    /// Both; IPv4 is preferred if a selector matches both.
+    /// Both; IPv4 is preferred.
     #[default]
     Dual,
 }
@@ -60,34 +60,29 @@ impl IpVersion {
     }
 }
 
-/// One selector.
 #[derive(Clone, Debug)]
 enum Selector {
-    /// Interfaces whose whole name matches.
     InterfacePattern(Regex),
-    /// Addresses whose whole text matches.
     AddressPattern(Regex),
-    /// Addresses whose host name matches.
     HostPattern(Regex),
     Global,
     SiteLocal,
     LinkLocal,
     NonLoopback,
     Loopback,
-    /// A given address, which may be a wildcard address.
     Literal(IpAddr),
     /// The name of an interface, else of a host.
     Name(String),
 }
 
-/// A list of selectors, parsed from text with commas between them. An empty list means `NON_LOOPBACK,LOOPBACK`.
+/// Selectors, with commas between them in text. Empty: `NON_LOOPBACK,LOOPBACK`.
 #[derive(Clone, Default)]
 pub struct BindAddr {
     text: String,
     selectors: Vec<Selector>,
 }
 
-/// A `bind_addr` that cannot be parsed.
+/// An invalid `bind_addr`.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("bind_addr element {element:?}: {reason}")]
 pub struct BindAddrError {
@@ -133,8 +128,7 @@ impl fmt::Debug for BindAddr {
 }
 
 impl BindAddr {
-    /// Returns the first of these addresses that a selector matches. `names` resolves host names for `match-host` and
-    /// for names of hosts.
+    /// Returns the first selected address. `names` resolves hosts.
     pub fn choose(
         &self,
         interfaces: &[Interface],
@@ -146,11 +140,11 @@ impl BindAddr {
         selectors.iter().find_map(|selector| selector.choose(interfaces, version, names))
     }
 
-    /// Returns the first address of this host that a selector matches.
+    /// Returns this host's first selected address.
     ///
     /// # Errors
     ///
-    /// If no selector matches, or the host's addresses cannot be listed.
+    /// If no address matches, or they cannot be listed.
     pub fn choose_of_host(&self, version: IpVersion) -> Result<Interface, BindError> {
         let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
         let chosen = self.choose(&interfaces, version, &SystemNames);
@@ -165,15 +159,15 @@ impl BindAddr {
     }
 }
 
-/// Name resolution; a trait, so that tests need no name service.
+/// Name resolution, replaced in tests.
 pub trait HostNames {
-    /// Returns the name of the host with this address, or the address as text if it has none.
+    /// Returns the address' host name, or the address without one.
     fn name_of(&self, ip: IpAddr) -> String;
-    /// Returns the addresses of the host with this name.
+    /// Returns a host's addresses.
     fn addresses_of(&self, name: &str) -> Vec<IpAddr>;
 }
 
-/// The host's own resolver. It has no reverse look-up: of addresses it only knows the loopback's name.
+/// The host's resolver. Without reverse look-up, it only knows the loopback's name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNames;
 
@@ -187,7 +181,7 @@ impl HostNames for SystemNames {
     }
 }
 
-/// Splits at commas, except within braces and brackets of a pattern.
+/// Commas in braces and brackets of a pattern do not split.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     text.split(move |letter: char| {
@@ -272,7 +266,7 @@ fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) ->
     fitting.min_by_key(|one| (is_link_local(one.ip), one.ip.is_ipv6())).cloned()
 }
 
-/// Accepts a literal that is a wildcard, a loopback address, or an address of this host.
+/// A wildcard, a loopback address, or one of this host.
 fn literal(all: &[Interface], ip: IpAddr) -> Option<Interface> {
     if let Some(found) = all.iter().find(|one| one.ip == ip) {
         return Some(found.clone());
@@ -281,7 +275,7 @@ fn literal(all: &[Interface], ip: IpAddr) -> Option<Interface> {
     is_usable.then(|| Interface { name: String::new(), ip, index: 0 })
 }
 
-/// 10/8, 172.16/12, 192.168/16, and the retired fec0::/10, as Java's `isSiteLocalAddress`.
+/// 10/8, 172.16/12, 192.168/16, and the retired fec0::/10, as Java.
 fn is_site_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_private(),
@@ -289,7 +283,7 @@ fn is_site_local(ip: IpAddr) -> bool {
     }
 }
 
-/// 169.254/16 and fe80::/10.
+/// The networks are 169.254/16 and fe80::/10.
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

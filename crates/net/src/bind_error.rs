@@ -3,14 +3,14 @@
 use std::io;
 use std::net::IpAddr;
 
-/// An edge could not be opened. No socket is left open.
+/// Opening failed; no socket is left open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// The host's interfaces cannot be listed.
     #[error("the interfaces of this host cannot be listed: {0}")]
     Interfaces(io::Error),
-    /// No selector of `bind_addr` matched an address.
+    /// No selector matched.
     #[error("bind_addr {bind_addr:?} finds none of this host's addresses ({found})")]
     NoAddress {
         /// The selectors.
@@ -21,14 +21,14 @@ pub enum BindError {
     /// The system refused a socket.
     #[error("{ip} port {port}: {error}")]
     Socket {
-        /// The address to bind.
+        /// The address.
         ip: IpAddr,
-        /// The first port that was tried.
+        /// The first port.
         port: u16,
         /// The system's error.
         error: io::Error,
     },
-    /// TLS could not be set up.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -39,17 +39,17 @@ impl BindError {
     }
 }
 
-/// TLS could not be set up. No socket is open.
+/// TLS cannot be set up; no socket is open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// This build has no TLS.
     #[error("tls.enabled is set, but this program was built without the feature \"tls\"")]
     NotBuilt,
-    /// A required file is not configured.
+    /// A file is not configured.
     #[error("tls.enabled needs {0}, the path of a PEM file with our certificate and its private key")]
     Missing(&'static str),
-    /// The files or names are not usable.
+    /// The files or names are unusable.
     #[cfg(feature = "tls")]
     #[error(transparent)]
     Unfit(#[from] consort_tls::TlsError),

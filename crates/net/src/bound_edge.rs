@@ -1,4 +1,4 @@
-//! Bound sockets, before a driver opens them.
+//! Bound sockets before a driver opens them.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::tcp::links::LinkSettings;
 use crate::tcp::{BoundTcp, link_settings};
 use crate::udp::BoundUdp;
 
-/// Bound sockets that are not yet read.
+/// Bound sockets, not yet read.
 pub struct BoundEdge {
     bound: Bound,
     effect_links: LinkSettings,
@@ -28,11 +28,11 @@ enum Bound {
 }
 
 impl BoundEdge {
-    /// Binds the sockets of a transport with this protocol version.
+    /// Binds a transport's sockets.
     ///
     /// # Errors
     ///
-    /// If no address fits or the system refuses. No socket is left open then.
+    /// If no address fits or the system refuses; no socket is left open.
     pub fn bind(config: &TransportConfig, version: Version) -> Result<Self, BindError> {
         // No pause between attempts, because layers request each attempt and count them. FD_SOCK2's sockets have no
         // TLS. They are never reaped, because they are idle while all is well.
@@ -50,7 +50,7 @@ impl BoundEdge {
         Ok(Self { bound, effect_links })
     }
 
-    /// Returns the address to advertise: the external one if configured, else the bound one.
+    /// Returns the address to advertise.
     pub fn phys_addr(&self) -> PhysAddr {
         match &self.bound {
             Bound::Tcp(bound) => bound.own(),
@@ -68,7 +68,7 @@ impl BoundEdge {
         }
     }
 
-    /// Returns the settings of connections of layers with sockets of their own.
+    /// Layers with sockets of their own use them.
     pub(crate) fn effect_link_settings(&self) -> LinkSettings {
         self.effect_links.clone()
     }

@@ -1,16 +1,16 @@
-//! The listening socket of a program with clients.
+//! A listening socket for clients.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-/// Listens at the first of the host's addresses that can be bound. `waiting_max` connections may wait to be accepted,
-/// as far as the system allows. The port is free again as soon as its listener has closed.
+/// Listens at the host's first usable address. `waiting_max` connections may wait, as far as the system allows. A
+/// closed listener's port is free at once.
 ///
 /// # Errors
 ///
-/// If the name has no address, or the port cannot be bound at any.
+/// If there is no address or no free port.
 pub async fn listen(host: &str, port: u16, waiting_max: u32) -> io::Result<TcpListener> {
     let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
     for address in lookup_host((host, port)).await? {
@@ -41,7 +41,7 @@ mod tests {
 
     const WAITING_MAX: u32 = 4_096;
 
-    /// Returns the system's limit of waiting connections (Linux).
+    /// Linux limits waiting connections.
     fn allowed() -> usize {
         let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         allowed.trim().parse().unwrap()

@@ -1,4 +1,4 @@
-//! The transport's settings: [`TransportConfig`], with JGroups' names and defaults.
+//! Transport settings with JGroups' names and defaults. The book's reference has the fields' documentation.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use crate::bind_addr::{BindAddr, IpVersion};
 use crate::groups::DefaultGroups;
 
-/// The kind of edge that carries the stack.
+/// The kind of edge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EdgeKind {
-    /// One TCP connection per peer. `TCP` and `TCP_NIO2` have the same wire format and are the same edge.
+    /// A TCP connection per peer, for `TCP` and `TCP_NIO2`.
     #[default]
     Tcp,
-    /// Datagrams, with IP multicast to all members.
+    /// Datagrams, with IP multicast.
     Udp,
-    /// Queues within the process (`SHARED_LOOPBACK`).
+    /// Queues in the process (`SHARED_LOOPBACK`).
     SharedLoopback,
 }
 
@@ -37,15 +37,15 @@ pub struct TlsConfig {
     pub cipher_suites: Vec<String>,
 }
 
-/// Whether a connecting member must present a certificate.
+/// A connecting member's certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClientAuth {
-    /// No certificate is requested.
+    /// Not requested.
     #[default]
     None,
-    /// A certificate is requested, and checked if the peer presents one.
+    /// Requested, and checked if present.
     Want,
-    /// A peer without a valid certificate is refused.
+    /// Required.
     Need,
 }
 
@@ -166,21 +166,20 @@ pub struct TransportConfig {
 }
 
 impl TransportConfig {
-    /// The default of `max_length`, 64 MiB: a thousand of the largest bundles in the stock files, and small enough
-    /// for a small member.
+    /// `max_length`'s default, 64 MiB: a thousand of the stock files' largest bundles.
     pub const FRAME_LEN_MAX: usize = 64 * 1024 * 1024;
 
-    /// Returns the defaults of JGroups' TCP transport (tcp.xml's port).
+    /// Returns TCP's defaults (tcp.xml's port).
     pub fn tcp() -> Self {
         Self::default()
     }
 
-    /// Returns the defaults of JGroups' UDP transport (udp.xml's group).
+    /// Returns UDP's defaults (udp.xml's group).
     pub fn udp() -> Self {
         Self { kind: EdgeKind::Udp, bind_port: 0, ..Self::default() }
     }
 
-    /// Returns the longest frame that is read, in bytes.
+    /// Returns the longest frame in bytes.
     pub fn frame_len_max(&self) -> usize {
         if self.max_length == 0 { Self::FRAME_LEN_MAX } else { self.max_length }
     }

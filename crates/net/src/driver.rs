@@ -1,9 +1,8 @@
-//! The driver: one task that owns a stack, its edge and the clock.
+//! The driver: one task with a stack, its edge and the clock.
 //!
-//! Each cycle reads the clock once, takes pending packets, commands and timers, runs the stack, and sends its output.
-//! It runs the stack again for responses that the application or an effect produces at once, so that input which
-//! arrives together is handled and sent together. Each step is bounded, so that a flood of one kind of input delays
-//! no other. A cycle awaits nothing.
+//! Each cycle reads the clock once, takes packets, commands and timers, runs the stack, and sends its output. It runs
+//! the stack again for immediate responses, so that concurrent input is handled and sent together. Each step is
+//! bounded, so that no flood delays other input. A cycle awaits nothing.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -26,55 +25,51 @@ use crate::effects::EffectRunner;
 use crate::signals::{Command, Key, Owner, Signals, SubmitError};
 use crate::stats::EdgeStats;
 
-/// Commands taken per cycle. They fill packets well, and delay a heartbeat by about 1 ms.
+/// They fill packets well, and delay a heartbeat by about 1 ms.
 const COMMANDS_PER_CYCLE: usize = 1024;
 
-/// Messages taken from the application per cycle, as many as commands.
 const MESSAGES_PER_CYCLE: usize = COMMANDS_PER_CYCLE;
 
-/// Runs of the stack per cycle while the application or an effect produces more input.
+/// The stack runs again while an application or effect produces input.
 const ROUNDS_PER_CYCLE: usize = 8;
 
-/// Timeout of closing, for connections to end and files to be written.
+/// Connections end and files are written within this time.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The user of a stack. The driver's task calls it, so it must not block; it may use the stack.
+/// A stack's user. The driver's task calls it, so it must not block.
 pub trait Application: Send {
-    /// A message of the application enters the stack.
+    /// A message enters the stack.
     fn sending(&mut self, _message: &Message) {}
 
-    /// The stack has an indication: messages, a view, the end of joining, and so on.
+    /// The stack has an indication.
     fn indication(&mut self, stack: &mut Stack, now: Time, indication: Indication);
 
-    /// Returns the next message that the application wants to send. The driver calls it until it returns `None`,
-    /// before the stack runs and after each round of indications, so that responses leave in the cycle of their
-    /// requests. An application that has a message at another time calls [`DriverWaker::wake`]. A cycle takes a bounded
-    /// number; the next cycle follows at once for the rest.
+    /// Returns the next message to send. The driver asks until `None`, before the stack runs and after each round of
+    /// indications, so that responses leave in their requests' cycle. At other times the application calls
+    /// [`DriverWaker::wake`]. A cycle's number is bounded; the next follows at once.
     fn poll_message(&mut self) -> Option<Message> {
         None
     }
 
-    /// A cycle has ended: its input is handled, and its output is sent or queued.
+    /// A cycle has ended; its output is sent or queued.
     fn after_cycle(&mut self, _stack: &Stack, _now: Time, _edge: &EdgeState<'_>) {}
 
-    /// Returns when to call [`Application::handle_timeout`]. The driver asks at the end of each cycle; an earlier
-    /// deadline that arises later needs [`DriverWaker::wake`] or a command.
+    /// Returns when to call [`Application::handle_timeout`], asked for after each cycle. An earlier deadline needs
+    /// [`DriverWaker::wake`] or a command.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// The deadline has passed. The driver has indicated this cycle's input before. A cycle takes a part of the input
-    /// if there is much, so a packet that is already in a socket may be indicated later. The driver asks for messages
-    /// next.
+    /// The deadline passed. This cycle's input came before; a packet still in a socket may come later. Messages are
+    /// asked for next.
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    /// The driver closes, or has ended because its runtime was shut down or because it or this application has
-    /// panicked. Called once in each case; it must not panic. No indication follows; commands that were not taken are
-    /// dropped.
+    /// The driver closes, or ended by its runtime's shutdown or a panic. Called once; must not panic. No indication
+    /// follows; other commands are dropped.
     fn closed(&mut self) {}
 }
 
-/// The edge's observable state.
+/// The edge's state.
 pub struct EdgeState<'a> {
     edge: &'a dyn Edge,
 }
@@ -85,46 +80,46 @@ impl EdgeState<'_> {
         self.edge.stats()
     }
 
-    /// Returns counts of faults, by cause.
+    /// Returns the faults by cause.
     pub fn warnings(&self) -> Vec<(&'static str, u64)> {
         self.edge.warnings()
     }
 
-    /// Returns the peers with an open connection.
+    /// Returns the connected peers.
     pub fn peers(&self) -> Vec<PhysAddr> {
         self.edge.peers()
     }
 
-    /// Returns whether more than half of a peer's data queue is full. A cycle follows when that ends.
+    /// Returns whether a peer's data queue is more than half full. A cycle follows when that ends.
     pub fn is_half_full(&self, peer: PhysAddr) -> bool {
         self.edge.is_half_full(peer)
     }
 
-    /// Returns how many bytes of messages may be sent to a destination whose queue is less than half full before
-    /// asking again: a quarter of the queue. Headers at most double small messages, which then just fit. If
-    /// destinations share the queue, as multicasts and unicasts do and over UDP all do, it may fill sooner.
+    /// Returns the bytes of messages for a destination whose queue is less than half full, before asking again: a
+    /// quarter of the queue. Headers at most double small messages, which then just fit. A queue shared by
+    /// destinations (multicasts and unicasts; over UDP all) may fill sooner.
     pub fn burst_bytes(&self) -> u64 {
         self.edge.queue_bytes() as u64 / 4
     }
 }
 
-/// The constructor of driver tasks.
+/// Starts drivers.
 #[derive(Debug)]
 pub struct Driver;
 
 impl Driver {
-    /// Starts a stack over an edge as one task of the current runtime, which must have its IO and time drivers
-    /// enabled. The task calls [`Stack::start`].
+    /// Starts a stack over an edge as a task of the current runtime, with its IO and time drivers. The task calls
+    /// [`Stack::start`].
     ///
     /// # Errors
     ///
-    /// If the runtime refuses the sockets. They are closed then.
+    /// If the runtime refuses the sockets; they are closed then.
     pub fn spawn(stack: Stack, edge: BoundEdge, app: impl Application + 'static) -> io::Result<DriverHandle> {
         Self::spawn_with(stack, edge, |_| app)
     }
 
-    /// Starts a driver as [`Driver::spawn`] does, with an application that submits commands itself. Its [`Submitter`]
-    /// does not keep the driver running, because the application is a part of the driver.
+    /// Starts an application that submits commands. Its [`Submitter`] does not keep the driver running, because it is
+    /// a part of it.
     ///
     /// # Errors
     ///
@@ -162,23 +157,23 @@ impl Driver {
     }
 }
 
-/// A handle to submit commands that does not keep the driver running.
+/// Submits commands without keeping the driver running.
 #[derive(Clone)]
 pub struct Submitter {
     signals: Arc<Signals>,
 }
 
 impl Submitter {
-    /// Submits a command, as [`DriverHandle::submit`].
+    /// Submits a command.
     ///
     /// # Errors
     ///
-    /// If the driver is closed; the command is handed back.
+    /// If the driver is closed; the command comes back.
     pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
         self.signals.push(command)
     }
 
-    /// Returns a waker of the driver.
+    /// Returns the driver's waker.
     pub fn waker(&self) -> DriverWaker {
         DriverWaker::new(&self.signals)
     }
@@ -203,34 +198,33 @@ impl Drop for Shared {
     }
 }
 
-/// A handle of the driver, cheap to clone. The driver closes when the last one is dropped.
+/// A driver's handle, cheap to clone; the last drop closes the driver.
 #[derive(Clone)]
 pub struct DriverHandle {
     shared: Arc<Shared>,
 }
 
 impl DriverHandle {
-    /// Submits a command. It never waits, and never refuses because the queue is full: the caller bounds how much it
-    /// submits (by permits for messages and by credits for received ones).
+    /// Submits a command without waiting, even to a full queue: the caller bounds its commands (by permits or
+    /// credits).
     ///
     /// # Errors
     ///
-    /// If the driver is closed; the command is handed back.
+    /// If the driver is closed; the command comes back.
     pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
         self.shared.signals.push(command)
     }
 
-    /// Submits a command if the queue is not full.
+    /// Submits a command.
     ///
     /// # Errors
     ///
-    /// If the queue is full or the driver is closed; the command is handed back.
+    /// If the queue is full or the driver closed; the command comes back.
     pub fn try_submit(&self, command: Command) -> Result<(), SubmitError> {
         self.shared.signals.try_push(command)
     }
 
-    /// Submits several commands in order under one lock. Returns false, and leaves the commands in place, if the
-    /// driver is closed.
+    /// Submits commands in order under one lock. False: the driver is closed, and they stay.
     pub fn submit_all(&self, commands: &mut Vec<Command>) -> bool {
         self.shared.signals.push_all(commands)
     }
@@ -240,23 +234,23 @@ impl DriverHandle {
         self.shared.signals.wake();
     }
 
-    /// Begins to close the driver, as dropping the last handle does.
+    /// Begins to close, as the last drop.
     pub fn stop(&self) {
         self.shared.signals.close();
     }
 
-    /// Returns a handle to submit commands that does not keep the driver running.
+    /// Returns a handle that does not keep the driver running.
     pub fn submitter(&self) -> Submitter {
         Submitter { signals: self.shared.signals.clone() }
     }
 
-    /// Returns the driver's clock, for times that are measured outside of the driver.
+    /// Returns the clock.
     pub fn clock(&self) -> Clock {
         self.shared.clock
     }
 
-    /// Stops the stack, sends the queued packets, closes all sockets, and ends the task. Returns when the task has
-    /// ended. Commands that were submitted before have been carried out.
+    /// Stops the stack, sends queued packets, closes all sockets, and ends the task. Returns after that; earlier
+    /// commands are carried out.
     pub async fn shutdown(&self) {
         self.shared.signals.close();
         let join = self.shared.join.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -272,7 +266,7 @@ impl DriverHandle {
         }
     }
 
-    /// Waits until the driver has ended, for whatever reason.
+    /// Waits until the driver has ended.
     pub async fn closed(&self) {
         let mut is_done = self.shared.is_done.clone();
         // The sender never sends; it is dropped with the task.
@@ -280,12 +274,11 @@ impl DriverHandle {
     }
 }
 
-/// The phase of the task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     New,
     Running,
-    /// Stopped; queued packets are sent until this deadline.
+    /// Queued packets are sent until this time.
     Closing(Time),
 }
 
@@ -296,19 +289,15 @@ struct DriverTask {
     app: Box<dyn Application>,
     clock: Clock,
     signals: Arc<Signals>,
-    /// Empty between cycles, to swap with the mailbox' vector.
+    /// Empty between cycles, to swap with the mailbox.
     taken: Vec<Command>,
-    /// Commands not yet carried out.
     commands: VecDeque<Command>,
-    /// Sources that are ready.
     ready: Vec<Key>,
     sleep: Pin<Box<Sleep>>,
-    /// The time to which `sleep` is set.
     armed: Option<Time>,
     phase: Phase,
-    /// The view that the edge has.
     view: Option<ViewId>,
-    /// Dropped with the task, which completes [`DriverHandle::closed`].
+    /// Its drop completes [`DriverHandle::closed`].
     _done: watch::Sender<bool>,
 }
 
@@ -364,7 +353,7 @@ impl Drop for DriverTask {
 }
 
 impl DriverTask {
-    /// Runs one cycle. Returns whether input is left for the next one.
+    /// Returns whether input is left.
     fn cycle(&mut self, now: Time) -> bool {
         self.receive(now);
         let mut has_more = self.take_commands(now);
@@ -381,7 +370,7 @@ impl DriverTask {
         has_more
     }
 
-    /// Reads the ready sources; packets go straight into the stack.
+    /// Packets go straight into the stack.
     fn receive(&mut self, now: Time) {
         let Self { stack, edge, effects, ready, .. } = self;
         for key in ready.drain(..) {
@@ -418,7 +407,7 @@ impl DriverTask {
         }
     }
 
-    /// Calls the application if its deadline has passed. Returns whether it had.
+    /// Returns whether the deadline had passed.
     fn fire_timer_of_app(&mut self, now: Time) -> bool {
         let instant = self.clock.instant(now);
         let is_due = self.app.poll_timeout().is_some_and(|at| at <= instant);
@@ -428,7 +417,7 @@ impl DriverTask {
         is_due
     }
 
-    /// Runs the stack once, and again while the application or an effect produces more input.
+    /// Runs again while an application or effect produces input.
     fn work(&mut self, now: Time) -> bool {
         let Self { stack, effects, app, .. } = self;
         let mut messages_left = MESSAGES_PER_CYCLE;
@@ -489,8 +478,7 @@ impl DriverTask {
         }
     }
 
-    /// Hands the stack's packets to the edge and writes. Sources that were added meanwhile are polled to register
-    /// their wakers; their input is for the next cycle.
+    /// New sources are polled to register their wakers; their input is for the next cycle.
     fn transmit(&mut self, now: Time) -> bool {
         let Self { stack, edge, effects, .. } = self;
         while let Some(transmit) = stack.poll_transmit() {
@@ -508,7 +496,7 @@ impl DriverTask {
         has_more || count > 0 || effects.has_outcomes()
     }
 
-    /// Stops the stack; packets still to be sent are queued.
+    /// Packets to send are queued.
     fn close(&mut self, now: Time) {
         self.receive(now);
         while self.take_commands(now) {}
@@ -524,7 +512,7 @@ impl DriverTask {
         self.app.closed();
     }
 
-    /// Lets the sockets finish. Packets that still arrive are ignored.
+    /// Packets that arrive are ignored.
     fn wind_down(&mut self, now: Time) -> bool {
         let Self { edge, effects, ready, commands, .. } = self;
         commands.clear();
@@ -550,7 +538,7 @@ impl DriverTask {
         has_more
     }
 
-    /// Sets the timer to the next deadline. Returns whether that has passed already.
+    /// Returns whether the next deadline has passed.
     fn arm(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         let own = match self.phase {
             Phase::Closing(until) => Some(until),

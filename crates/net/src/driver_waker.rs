@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::signals::Signals;
 
-/// Wakes a driver's task. It is cheap to clone. Until the driver runs, every wake-up but the first costs one atomic
-/// operation. It does not keep the driver running, and has no effect after the driver has ended.
+/// Wakes a driver's task, cheap to clone. Before the driver runs, each wake-up but the first is one atomic operation.
+/// It does not keep the driver running.
 #[derive(Clone)]
 pub struct DriverWaker {
     signals: Arc<Signals>,
@@ -16,8 +16,8 @@ impl DriverWaker {
         Self { signals: signals.clone() }
     }
 
-    /// Requests a cycle that begins after this call and sees the caller's earlier writes. In it the driver asks the
-    /// application for messages ([`crate::Application::poll_message`]) and for its deadline.
+    /// Requests a cycle after this call, which sees the caller's writes. The driver then asks for messages
+    /// ([`crate::Application::poll_message`]) and the deadline.
     pub fn wake(&self) {
         self.signals.wake();
     }

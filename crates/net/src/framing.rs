@@ -1,6 +1,6 @@
-//! The bytes on a TCP connection, without sockets: set-up bytes, then frames.
+//! The bytes on a TCP connection: set-up bytes, then frames.
 //!
-//! Connections use the same decoders; they are public for tools and tests.
+//! Public for tools and tests.
 
 pub use crate::tcp::framed::{
     BadLength, CLOSE_WORD, Frame, capacity_wanted, next_frame, put_frame, read_capacity, reserve_room,

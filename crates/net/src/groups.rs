@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A default group for IPv4 members, and one for IPv6 members.
+/// Default groups per IP version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DefaultGroups {
-    /// The default of configurations.
+    /// The configured default.
     pub v4: IpAddr,
-    /// Its replacement if the member's own address is an IPv6 one.
+    /// The group of members with an IPv6 address.
     pub v6: IpAddr,
 }
 
@@ -24,7 +24,7 @@ impl DefaultGroups {
         v6: IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0x75, 0x75)),
     };
 
-    /// Returns the group for this configuration and this own address.
+    /// Returns a member's group.
     pub fn choose(self, configured: IpAddr, own: Option<IpAddr>) -> IpAddr {
         if configured == self.v4 && own.is_some_and(|own| own.is_ipv6()) { self.v6 } else { configured }
     }

@@ -1,4 +1,4 @@
-//! A bounded queue of packets for a driver, filled by other tasks.
+//! A bounded queue of packets for a driver.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::task::Waker;
 use bytes::Bytes;
 use consort_group::PhysAddr;
 
-/// Bytes that may be queued, 16 MiB: the size of a generous socket buffer.
+/// 16 MiB, the size of a generous socket buffer.
 pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that a packet counts beside its own.
+/// A packet counts these bytes beside its own.
 const PACKET_OVERHEAD: usize = 64;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ struct Waiting {
     packets: VecDeque<(PhysAddr, Bytes)>,
     length: usize,
     waker: Option<Waker>,
-    /// Wakers of senders that wait until the queue is less than half full; each sender once.
+    /// They wait until the queue is less than half full; each once.
     senders: Vec<Waker>,
 }
 
@@ -28,16 +28,12 @@ impl Waiting {
     }
 }
 
-/// The result of [`Inbox::push`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
-    /// Packets that were dropped because the queue was full.
     pub(crate) dropped: u64,
-    /// Whether more than half of the queue is full now.
     pub(crate) is_half_full: bool,
 }
 
-/// The packets queued for one driver.
 #[derive(Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -48,12 +44,10 @@ impl Inbox {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the waker for the first packet in an empty queue; `None`: no waker any more.
     pub(crate) fn set_waker(&self, waker: Option<Waker>) {
         self.lock().waker = waker;
     }
 
-    /// Adds packets.
     pub(crate) fn push(&self, packets: impl IntoIterator<Item = (PhysAddr, Bytes)>) -> Pushed {
         let mut waiting = self.lock();
         let was_empty = waiting.packets.is_empty();
@@ -76,7 +70,7 @@ impl Inbox {
         Pushed { dropped, is_half_full }
     }
 
-    /// Takes up to `count` packets. Returns whether more are left.
+    /// Returns whether packets are left.
     pub(crate) fn take(&self, count: usize, into: &mut Vec<(PhysAddr, Bytes)>) -> bool {
         let mut waiting = self.lock();
         let count = waiting.packets.len().min(count);
@@ -89,7 +83,7 @@ impl Inbox {
         is_more
     }
 
-    /// Returns whether more than half of the queue is full. If so, the waker is woken when that ends.
+    /// If so, the waker is woken when that ends.
     pub(crate) fn is_half_full(&self, waker: &Waker) -> bool {
         let mut waiting = self.lock();
         let is_half_full = waiting.is_half_full();
@@ -99,7 +93,6 @@ impl Inbox {
         is_half_full
     }
 
-    /// Drops the queue's packets and its waker.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
         waiting.waker = None;
@@ -109,7 +102,7 @@ impl Inbox {
         drop(packets);
     }
 
-    /// Unlocks the queue, and wakes waiting senders if less than half of it is full.
+    /// Wakes waiting senders if less than half is full.
     fn release(mut waiting: MutexGuard<'_, Waiting>) {
         let senders = if waiting.is_half_full() { Vec::new() } else { std::mem::take(&mut waiting.senders) };
         drop(waiting);
@@ -134,7 +127,6 @@ mod tests {
         }
     }
 
-    /// Makes a queue that is more than half full of 1 MB packets, and a sender that has asked twice.
     fn half_full_inbox() -> (Inbox, Arc<Count>) {
         let (inbox, count) = (Inbox::default(), Arc::<Count>::default());
         let waker = Waker::from(count.clone());

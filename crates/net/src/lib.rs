@@ -11,7 +11,7 @@
 //! ```
 //!
 //! One task per member owns the stack, the clock and all sockets (see [`Driver`]). [`BoundEdge::bind`] opens the
-//! sockets, the stack is built with their address, and [`Driver::spawn`] runs both.
+//! sockets, the stack gets their address, and [`Driver::spawn`] runs both.
 
 mod attributes;
 mod bind_addr;

@@ -1,7 +1,7 @@
-//! `SHARED_LOOPBACK`: members of one process exchange packets through queues in memory, for tests and benches.
+//! `SHARED_LOOPBACK`: members of a process exchange packets in memory, for tests and benches.
 //!
-//! All members with the same multicast address and port are one network. The queues are bounded like a socket's
-//! buffer: a packet that does not fit is dropped and counted.
+//! Members with the same multicast address and port are one network. A packet that does not fit a queue is dropped
+//! and counted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,19 +18,19 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::stats::EdgeStats;
 use crate::warnings::RateLimitedWarnings;
 
-/// Packets handed to the stack per cycle, so that timers are not starved.
+/// The bound per cycle keeps timers from starving.
 const PACKETS_PER_CYCLE: usize = 256;
 
 type Network = (IpAddr, u16);
 
-/// All members of all networks of this process.
+/// The members of all networks of the process.
 static MEMBERS: Mutex<BTreeMap<(Network, u16), Arc<Inbox>>> = Mutex::new(BTreeMap::new());
 
 fn members() -> MutexGuard<'static, BTreeMap<(Network, u16), Arc<Inbox>>> {
     MEMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A registered member that does not take packets yet.
+/// The member takes no packets yet.
 pub(crate) struct BoundShared {
     network: Network,
     port: u16,
@@ -38,7 +38,7 @@ pub(crate) struct BoundShared {
 }
 
 impl BoundShared {
-    /// Registers under the first free port from `bind_port` (or from 1) on.
+    /// Takes the first free port from `bind_port` or 1.
     pub(crate) fn bind(config: &TransportConfig) -> Self {
         let network = (config.mcast_addr, config.mcast_port);
         let inbox = Arc::new(Inbox::default());
@@ -85,11 +85,10 @@ fn own(port: u16) -> PhysAddr {
     PhysAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
-/// The edge of one member.
 pub(crate) struct SharedEdge {
     bound: BoundShared,
     waker: Waker,
-    /// Members whose queues were more than half full at the last send or check.
+    /// As of the last send or check.
     half_full: Vec<(u16, Arc<Inbox>)>,
     has_more: bool,
     taken: Vec<(PhysAddr, Bytes)>,

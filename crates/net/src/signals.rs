@@ -1,8 +1,8 @@
-//! The driver's mailbox: commands of the application, and sockets that became ready.
+//! The driver's mailbox: commands, and ready sockets.
 //!
-//! One lock guards both, and the driver takes it once per cycle. A sender wakes the driver only if it has not been
-//! woken since its last cycle: a hundred tasks that send meanwhile cost one wake-up (S000-72). A wake-up without a
-//! command ([`crate::DriverWaker`]) takes the lock only if it is the first.
+//! One lock guards both; the driver takes it once per cycle. A sender wakes the driver once per cycle: a hundred
+//! tasks that send cost one wake-up (S000-72). Of wake-ups without a command ([`crate::DriverWaker`]) only the first
+//! takes the lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,44 +10,43 @@ use std::task::{Wake, Waker};
 
 use consort_group::{Address, Event, Message, Stack, Time};
 
-/// Commands that may be queued before [`Signals::try_push`] refuses: enough for ten thousand concurrent callers, a
-/// few megabytes at most.
+/// [`Signals::try_push`] refuses more: enough for ten thousand callers, a few megabytes at most.
 pub(crate) const COMMANDS_MAX: usize = 16 * 1024;
 
-/// A function to run on a stack.
+/// Runs on a stack.
 pub type StackCall = Box<dyn FnOnce(&mut Stack, Time) + Send>;
 
-/// A command of the application to its stack.
+/// A command to the stack.
 pub enum Command {
     /// Send a message.
     Send(Message),
-    /// Pass an event to the top of the stack.
+    /// Pass an event to the top.
     Event(Event),
     /// Join a cluster.
     Connect(String),
     /// Leave the cluster.
     Disconnect,
-    /// Return the credit of consumed messages to their sender.
+    /// Return consumed messages' credit.
     Consumed {
         /// The sender.
         src: Address,
         /// Whether they were multicasts.
         is_multicast: bool,
-        /// The sum of [`Message::credit`].
+        /// The sum of [`Message::credit`]s.
         credit: u64,
     },
-    /// Run a function on the stack, between two cycles.
+    /// Run a function between two cycles.
     Call(StackCall),
 }
 
-/// A command was refused. It is handed back.
+/// A refused command, handed back.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitError {
     /// The queue is full.
     #[error("the driver's queue is full")]
     Full(Box<Command>),
-    /// The driver has been shut down.
+    /// The driver is closed.
     #[error("the driver is closed")]
     Closed(Box<Command>),
 }
@@ -61,23 +60,18 @@ impl std::fmt::Debug for SubmitError {
     }
 }
 
-/// A source of readiness: its owner, and its number there.
+/// The owner of a source, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(crate) owner: Owner,
     pub(crate) index: u32,
 }
 
-/// The owner of a source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Owner {
-    /// The transport's edge.
     Edge,
-    /// The connections of a layer.
     EffectLinks(u16),
-    /// The multicast group of a layer.
     EffectGroup(u16),
-    /// Blocking jobs.
     Jobs,
 }
 
@@ -86,27 +80,25 @@ struct Inner {
     commands: Vec<Command>,
     ready: Vec<Key>,
     driver: Option<Waker>,
-    /// The driver has been woken since its last cycle.
+    /// The flag holds since the driver's last cycle.
     is_notified: bool,
     is_closing: bool,
     is_gone: bool,
 }
 
 impl Inner {
-    /// Returns the waker to wake after the lock is released, unless the driver has been woken already.
+    /// Returns the waker once per cycle, to wake after the lock is released.
     fn notify(&mut self) -> Option<Waker> {
         if std::mem::replace(&mut self.is_notified, true) { None } else { self.driver.clone() }
     }
 }
 
-/// The driver's mailbox.
 #[derive(Default)]
 pub(crate) struct Signals {
     inner: Mutex<Inner>,
-    /// Set by [`Signals::wake`] since the driver's last cycle. The driver clears it under the lock only. The caller
-    /// that sets it takes the lock next: then either the driver is still to look, or the caller wakes it. If the
-    /// driver cleared it before the lock, a caller could set it again, find the driver already notified, and it would
-    /// stay set.
+    /// Set by [`Signals::wake`]; cleared by the driver, under the lock only. The setter takes the lock next: either
+    /// the driver is still to look, or the setter wakes it. Cleared before the lock, it could be set again while the
+    /// driver counts as notified, and stay set.
     is_wake_requested: AtomicBool,
 }
 
@@ -116,7 +108,7 @@ impl Signals {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a command, however many are queued: for callers that bound their number.
+    /// The queue is not bounded here, because callers bound their commands.
     pub(crate) fn push(&self, command: Command) -> Result<(), SubmitError> {
         let mut inner = self.lock();
         if inner.is_closing || inner.is_gone {
@@ -131,7 +123,6 @@ impl Signals {
         Ok(())
     }
 
-    /// Adds a command unless the queue is full.
     pub(crate) fn try_push(&self, command: Command) -> Result<(), SubmitError> {
         let inner = self.lock();
         if inner.commands.len() >= COMMANDS_MAX && !inner.is_closing {
@@ -141,7 +132,7 @@ impl Signals {
         self.push(command)
     }
 
-    /// Adds several commands under one lock. Returns false, and leaves them in place, if the driver is closed.
+    /// Returns false if the driver is closed; the commands then stay.
     pub(crate) fn push_all(&self, commands: &mut Vec<Command>) -> bool {
         let mut inner = self.lock();
         if inner.is_closing || inner.is_gone {
@@ -156,7 +147,7 @@ impl Signals {
         true
     }
 
-    /// Requests a cycle that begins after this call and sees the caller's earlier writes.
+    /// A cycle after this call, which sees the caller's writes.
     pub(crate) fn wake(&self) {
         // A swap, not a load: the driver, when it clears the flag, sees the writes of all callers that found it set.
         if self.is_wake_requested.swap(true, Ordering::AcqRel) {
@@ -168,7 +159,6 @@ impl Signals {
         }
     }
 
-    /// Marks a source as ready.
     fn ready(&self, key: Key) {
         let mut inner = self.lock();
         if inner.is_gone {
@@ -182,7 +172,6 @@ impl Signals {
         }
     }
 
-    /// Requests the driver to close.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
         inner.is_closing = true;
@@ -193,7 +182,7 @@ impl Signals {
         }
     }
 
-    /// Takes all input. Both vectors must be empty; they are swapped in. Returns whether to close.
+    /// Both vectors must be empty; they are swapped in. Returns whether to close.
     pub(crate) fn take(&self, driver: &Waker, commands: &mut Vec<Command>, ready: &mut Vec<Key>) -> bool {
         debug_assert!(commands.is_empty() && ready.is_empty(), "swapped in empty");
         let mut inner = self.lock();
@@ -209,7 +198,7 @@ impl Signals {
         inner.is_closing
     }
 
-    /// Refuses further commands, because the driver has ended. Returns those left.
+    /// The driver has ended; returns the commands left.
     pub(crate) fn retire(&self) -> Vec<Command> {
         let mut inner = self.lock();
         inner.is_gone = true;
@@ -219,7 +208,7 @@ impl Signals {
     }
 }
 
-/// The waker of one source, so that the driver polls only the ready ones.
+/// With a waker per source the driver polls only ready ones.
 pub(crate) struct SourceWaker {
     signals: Arc<Signals>,
     key: Key,
@@ -248,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    /// Timeout of tests; none takes a tenth of it.
+    /// No test takes a tenth of it.
     const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[derive(Default)]
@@ -306,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Some wake-ups fall between a command's wake-up and the driver's cycle.
+    /// Some fall between a command's wake-up and the driver's cycle.
     #[test]
     fn no_wake_up_is_lost() {
         const ROUNDS: usize = 20_000;

@@ -1,21 +1,20 @@
-//! Warnings at a bounded rate: each cause is counted, and logged at most once a minute.
+//! Warnings, counted and logged at most once a minute per cause.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use consort_group::Time;
 
-/// Time between two warnings of one cause.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Counters of faults by cause, with a rate-limited warning for each cause.
+/// Faults by cause, with rate-limited warnings.
 #[derive(Default, Debug)]
 pub struct RateLimitedWarnings {
     causes: BTreeMap<&'static str, (u64, Option<Time>)>,
 }
 
 impl RateLimitedWarnings {
-    /// Counts one fault. `detail` is only called if a warning is due. Returns whether it was.
+    /// Counts a fault. Calls `detail` and returns true if a warning is due.
     pub fn count(&mut self, now: Time, cause: &'static str, detail: impl FnOnce() -> String) -> bool {
         let (count, warned) = self.causes.entry(cause).or_default();
         *count += 1;
@@ -27,7 +26,7 @@ impl RateLimitedWarnings {
         is_due
     }
 
-    /// Returns the counts by cause.
+    /// Returns the counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.causes.iter().map(|(&cause, &(count, _))| (cause, count))
     }

@@ -1,4 +1,4 @@
-//! A client's connection: frames in both directions, without set-up bytes.
+//! A client's connection, without set-up bytes.
 
 use std::io;
 use std::time::Duration;
@@ -16,28 +16,27 @@ use crate::outbox::cost;
 use crate::routes::Client;
 use crate::shared::Shared;
 
-/// The longest frame that is read, in bytes. Tunnelled frames are bundles (64 KB in JGroups' files) or fragments.
+/// In bytes. Tunnelled frames are bundles (64 KB in JGroups' files) or fragments.
 const FRAME_LEN_MAX: usize = 1024 * 1024;
 
-/// The longest first frame of a connection: a registration or a query. Only members send longer ones.
+/// A registration or a query; only members send longer ones.
 const FIRST_FRAME_LEN_MAX: usize = READ_LEN;
 
-/// A connection without a frame for this time is closed: it belongs to no member.
+/// A connection without a frame belongs to no member.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Capacity for a read.
 const READ_LEN: usize = 16 * 1024;
 
-/// Frames are written together up to this size: a larger write is read in parts of it by clients.
+/// Clients read a larger write in parts of this size.
 const WRITE_LEN: usize = 64 * 1024;
 
-/// A host that fails silently is detected after a minute; its members are registered until then.
+/// A silent host's members stay registered for a minute.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_time(Duration::from_secs(30))
     .with_interval(Duration::from_secs(10))
     .with_retries(3);
 
-/// Routes frames from the client and writes frames to it, until either side closes.
+/// Returns when either side closes.
 pub(crate) async fn serve(
     stream: TcpStream,
     client: Client,
@@ -77,7 +76,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// Reads until the client closes the connection.
 async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::Result<()> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut buffer = BytesMut::new();
@@ -127,7 +125,6 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
     }
 }
 
-/// Writes until no further frame can be queued.
 async fn write(
     mut output: OwnedWriteHalf,
     client: Client,

@@ -1,5 +1,4 @@
-//! A router for members that cannot discover or reach each other: JGroups' GossipRouter, with the same frames, so
-//! that members and routers of both kinds work together.
+//! A router for members that cannot discover or reach each other: JGroups' GossipRouter, with the same frames.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -14,12 +13,11 @@
 //! # }
 //! ```
 //!
-//! Members with TCPGOSSIP register with one or several routers and query them for other members. JGroups' members
-//! with TUNNEL send all messages through one. A router has no persistent state: members register again after its
-//! restart.
+//! Members with TCPGOSSIP register with routers and query them. JGroups' members with TUNNEL send all messages
+//! through one. Members register again after a router's restart, because it keeps no state.
 //!
-//! [`Routes`] is its state, without sockets or a clock; [`Router`] serves it on a socket; [`list_members`] queries another
-//! router for its members.
+//! [`Routes`] is the state, without sockets or clock; [`Router`] serves it on a socket; [`list_members`] queries a
+//! router.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! The queue of frames to a client, and the backpressure on their senders.
+//! The queue of frames to a client, and the backpressure on senders.
 //!
-//! A client that reads slowly slows its senders down, as a direct connection would. After a client has not read for a
-//! while, senders do not wait any more, and frames that do not fit are dropped, until it reads again.
+//! A slow client slows senders down, as a direct connection would. After it has not read for a while, senders wait no
+//! more, and frames that do not fit are dropped, until it reads again.
 
 use std::time::Duration;
 
@@ -9,23 +9,20 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// Bytes queued for a client above which its senders are not read. It is more than a client reads until a sender
-/// resumes.
+/// A client with more bytes stops its senders. It is more than the client reads until one resumes.
 const WAITING_BYTES_WANTED: usize = 1024 * 1024;
 
-/// Most bytes that may be queued for a client: above the limit for senders there is one frame of each concurrent
-/// sender.
+/// There is room for a frame of each concurrent sender.
 const WAITING_BYTES_MAX: usize = 8 * WAITING_BYTES_WANTED;
 
-/// Bytes that may be queued for all clients together: clients that do not read must not exhaust the host's memory.
+/// Clients that do not read must not exhaust the host's memory.
 pub(crate) const WAITING_ALL_MAX: usize = 512 * 1024 * 1024;
 
-/// Bytes that a queued frame counts beside its own.
+/// A frame counts these bytes beside its own.
 const FRAME_COST: usize = 128;
 
-/// The queue of a client.
 pub(crate) struct Outbox {
-    /// Bounded in bytes by [`Outbox::push`].
+    /// [`Outbox::push`] bounds the bytes.
     frames: mpsc::UnboundedSender<Bytes>,
     waiting: watch::Sender<Waiting>,
 }
@@ -33,13 +30,12 @@ pub(crate) struct Outbox {
 #[derive(Clone, Copy)]
 struct Waiting {
     bytes: usize,
-    /// When the client read last, or its queue was empty.
+    /// The time of the last read or empty queue.
     read_at: Instant,
-    /// Whether senders do not wait for it.
+    /// Senders do not wait for a stalled client.
     is_stalled: bool,
 }
 
-/// Returns the bytes that a frame counts.
 pub(crate) fn cost(frame: &Bytes) -> usize {
     frame.len() + FRAME_COST
 }
@@ -51,12 +47,11 @@ impl Outbox {
         (Self { frames, waiting: watch::Sender::new(waiting) }, outgoing)
     }
 
-    /// Returns whether the connection's writer has ended.
     pub(crate) fn is_gone(&self) -> bool {
         self.frames.is_closed()
     }
 
-    /// Queues a frame if it fits. Returns whether it did.
+    /// Returns whether it fits.
     pub(crate) fn push(&mut self, frame: Bytes) -> bool {
         let Waiting { bytes, is_stalled, .. } = *self.waiting.borrow();
         let max = if is_stalled { WAITING_BYTES_WANTED } else { WAITING_BYTES_MAX };
@@ -75,7 +70,6 @@ impl Outbox {
         is_taken
     }
 
-    /// Notes that the client has read frames of this cost.
     pub(crate) fn note_written(&mut self, cost: usize) {
         self.waiting.send_modify(|waiting| {
             waiting.bytes = waiting.bytes.saturating_sub(cost);
@@ -84,7 +78,7 @@ impl Outbox {
         });
     }
 
-    /// Returns a wait for capacity before this client is sent more; usually `None`.
+    /// Usually returns `None`.
     pub(crate) fn capacity_wait(&self) -> Option<CapacityWait> {
         let Waiting { bytes, is_stalled, .. } = *self.waiting.borrow();
         (bytes > WAITING_BYTES_WANTED && !is_stalled).then(|| CapacityWait(self.waiting.clone()))
@@ -92,17 +86,15 @@ impl Outbox {
 }
 
 impl Drop for Outbox {
-    /// Ends waits for the client.
     fn drop(&mut self) {
         self.waiting.send_modify(|waiting| waiting.bytes = 0);
     }
 }
 
-/// A wait for capacity in an outbox.
 pub(crate) struct CapacityWait(watch::Sender<Waiting>);
 
 impl CapacityWait {
-    /// Waits until there is capacity, the client has closed, or it has not read for `stall_timeout`.
+    /// Returns also when the client closed, or did not read for `stall_timeout`.
     pub(crate) async fn wait(self, stall_timeout: Duration) {
         let mut changes = self.0.subscribe();
         loop {

@@ -1,4 +1,4 @@
-//! Queries of a router for its members, of Consort's or JGroups' kind.
+//! Queries of Consort's or JGroups' routers.
 
 use std::io;
 use std::time::Duration;
@@ -13,13 +13,12 @@ use tokio::time::timeout;
 
 use crate::routes::own_group_name;
 
-/// Longest response that is read, in bytes: ten thousand members of a group.
+/// Ten thousand members of a group fit into these bytes.
 const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
 
-/// Most groups that are read.
 const GROUPS_MAX: usize = 10_000;
 
-/// A query of a router failed.
+/// A failed query.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouterQueryError {
@@ -29,7 +28,7 @@ pub enum RouterQueryError {
     /// There was no response.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    /// The peer closed the connection.
+    /// The peer closed it.
     #[error("the peer closed the connection without a response: it is no router, or it is shutting down")]
     ConnectionClosed,
     /// The peer is not a router.
@@ -40,11 +39,11 @@ pub enum RouterQueryError {
     Wire(#[from] WireError),
 }
 
-/// Returns all groups with their members, sorted by name.
+/// Returns all groups with members, by name.
 ///
 /// # Errors
 ///
-/// If there is no response within the time, or the peer is not a router.
+/// If no router responds in time.
 pub async fn list_members(
     router: &str,
     within: Duration,
@@ -55,8 +54,7 @@ pub async fn list_members(
     }
 }
 
-/// Queries the members, and sends a heartbeat after it: JGroups' router does not respond if there are no groups, and
-/// both kinds respond to the heartbeat.
+/// A heartbeat follows, because JGroups' router answers it even without groups.
 async fn request_members(router: &str) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
     let mut stream = TcpStream::connect(router).await?;
     let mut asked = BytesMut::new();

@@ -1,4 +1,4 @@
-//! The router on a socket: each connection is a client, whose frames are routed in their order.
+//! The router on a socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,33 +14,31 @@ use crate::connection;
 use crate::routes::Client;
 use crate::shared::{Bounds, Shared};
 
-/// Connections that wait to be accepted: all members may reconnect at once.
+/// Connections to accept: all members may reconnect at once.
 const CONNECTING_MAX: u32 = 4_096;
 
-/// Pause after a connection could not be accepted, usually because no descriptor was free.
+/// Usually no descriptor was free.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Time for clients to read their queues when the router closes.
+/// Clients read their queues within this time at the close.
 const CLOSE_TIME: Duration = Duration::from_millis(500);
 
-/// Settings of a router.
+/// A router's settings.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// The host name or address to listen at; 0.0.0.0 or :: for all addresses. The default is the loopback, because
-    /// any client that reaches a router can register.
+    /// The host to listen at; 0.0.0.0 or :: for all. By default loopback, because any client can register.
     pub host: String,
-    /// The port; JGroups' default for routers, or 0 for any.
+    /// The port: JGroups' default, or 0 for any.
     pub port: u16,
-    /// Whether members are notified to suspect one whose connection ends, as by JGroups' routers. TUNNEL uses it.
+    /// Whether members suspect one whose connection ends, as with JGroups' routers (TUNNEL).
     pub notify_ends: bool,
-    /// Time without a read after which a client is stalled and its frames that do not fit are dropped. Before, its
-    /// senders are read as slowly as it reads. The default of 5 s is more than a long pause of a member, and less
-    /// than a failure detection timeout.
+    /// A client that has not read for this time loses frames that do not fit; before, its senders are slowed down.
+    /// The default of 5 s is longer than a member's long pause, and shorter than a failure detection timeout.
     pub stall_timeout: Duration,
 }
 
 impl RouterConfig {
-    /// The default port of routers.
+    /// The default port.
     pub const PORT: u16 = 12001;
 }
 
@@ -55,7 +53,7 @@ impl Default for RouterConfig {
     }
 }
 
-/// A running router. On drop it ends without notifying its clients; [`Router::close`] ends it in order.
+/// A running router. A drop does not notify its clients; [`Router::close`] does.
 pub struct Router {
     local: SocketAddr,
     shared: Arc<Shared>,
@@ -64,11 +62,11 @@ pub struct Router {
 }
 
 impl Router {
-    /// Listens, and routes from now on, on the current runtime.
+    /// Starts on the current runtime.
     ///
     /// # Errors
     ///
-    /// If the host has no address, or the port cannot be bound.
+    /// If there is no address or no free port.
     pub async fn start(config: &RouterConfig) -> io::Result<Self> {
         Self::start_within(config, Bounds::default()).await
     }
@@ -92,18 +90,17 @@ impl Router {
         self.shared.member_count()
     }
 
-    /// Returns the number of frames dropped because their recipients did not read.
+    /// Returns the frames dropped for recipients that did not read.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped()
     }
 
-    /// Returns present, greatest and permitted bytes of incomplete frames.
+    /// Returns the bytes of incomplete frames.
     pub fn unfinished(&self) -> consort_memory::Usage {
         self.shared.unfinished.usage()
     }
 
-    /// Stops accepting, notifies clients of the end, and waits up to 500 ms (`CLOSE_TIME`) until their queues are
-    /// written.
+    /// Stops accepting, notifies clients, and waits up to 500 ms (`CLOSE_TIME`) for their queues.
     pub async fn close(mut self) {
         self.is_ending.send_replace(true);
         let _ = (&mut self.accept_task).await;
@@ -116,7 +113,6 @@ impl Drop for Router {
     }
 }
 
-/// Accepts connections until the router ends.
 async fn accept_connections(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -165,7 +161,7 @@ async fn serve(
     connection::serve(stream, client, &shared, outgoing, is_ending).await;
 }
 
-/// A registered client, removed on drop, however its connection ends.
+/// A drop removes the client, however its connection ends.
 struct Admitted {
     client: Client,
     shared: Arc<Shared>,
@@ -197,7 +193,7 @@ mod tests {
         bytes
     }
 
-    /// Returns whether a heartbeat is answered: otherwise the connection is closed.
+    /// A connection that does not answer is closed.
     async fn is_answered(client: &mut TcpStream) -> bool {
         let asked = client.write_all(&heartbeat()).await.is_ok();
         let mut answer = BytesMut::new();

@@ -1,12 +1,11 @@
-//! The registered members and their connections: a router's state, without sockets.
+//! Registered members and connections: a router's state.
 //!
-//! It guarantees:
+//! Guarantees:
 //!
-//! * A group's members are those that have registered, and neither unregistered nor lost the connection of their
-//!   registration. A member that registers again through another connection is reached through it, and the end of the
-//!   first one does not remove it.
+//! * A group's members have registered, and neither unregistered nor lost that connection. The end of an earlier
+//!   connection does not remove a member registered again.
 //! * Frames of one connection are routed in their order.
-//! * A message is forwarded unchanged, to its destination or to all of its group, the sender included.
+//! * A message goes unchanged to its destination, or to all of its group with the sender.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,19 +14,19 @@ use bytes::Bytes;
 use consort_group::wire::{self, GossipData, GossipKind, WireError};
 use consort_group::{Address, PhysAddr, PingData};
 
-/// Most members of all groups together: a small frame registers a member, whose entry is larger.
+/// Members of all groups: a small frame registers a larger entry.
 pub const MEMBERS_MAX: usize = 20_000;
 
-/// Longest frame that registers a member, in bytes; usual names and addresses fit many times.
+/// Bytes of a registration; usual ones are much shorter.
 const REGISTRATION_LEN_MAX: usize = 4096;
 
-/// Most members of one group: those that fit the response to a query.
+/// Members of a group: one query's response holds them.
 pub const GROUP_MEMBERS_MAX: usize = wire::PING_DATA_MAX;
 
-/// The prefix of group names in responses to a query for all groups.
+/// Begins group names in responses for all groups.
 const OF_ALL: &str = "<<all-groups>>:";
 
-/// A connection, by a number that is never reused.
+/// A connection's number, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Client(pub u64);
 
@@ -36,36 +35,35 @@ pub struct Client(pub u64);
 pub struct Delivery {
     /// The connection.
     pub to: Client,
-    /// The frame, without its length.
+    /// The frame without length.
     pub frame: Bytes,
 }
 
-/// The result of a frame, for logs.
+/// A frame's result, for logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Routed {
-    /// A member has registered, possibly again.
+    /// A member registered, perhaps again.
     Registered {
         /// Its group.
         group: Arc<str>,
-        /// Its logical name, or its address without one.
+        /// Its name, or address without one.
         member: String,
     },
-    /// A member has unregistered.
+    /// A member unregistered.
     Unregistered {
         /// Its group.
         group: Arc<str>,
-        /// Its logical name, or its address without one.
+        /// Its name, or address without one.
         member: String,
     },
-    /// A query or a message was delivered to this number of connections.
+    /// Delivered to this many connections.
     Passed(usize),
-    /// The recipient of a message is not registered.
+    /// The recipient is not registered.
     NoSuchMember,
-    /// A member was not registered because there are too many.
+    /// There are too many members.
     Full,
 }
 
-/// A member of a group.
 struct Member {
     client: Client,
     name: Option<Arc<str>>,
@@ -84,21 +82,18 @@ type Group = BTreeMap<Address, Member>;
 #[derive(Default)]
 pub struct Routes {
     groups: BTreeMap<Arc<str>, Group>,
-    /// The members registered through each connection.
     by_client: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
     count: usize,
-    /// Whether members are notified of the end of another one's connection.
     notify_ends: bool,
 }
 
 impl Routes {
-    /// Makes an empty state. `notify_ends`: a group's members are notified to suspect a member whose connection has
-    /// ended.
+    /// Creates it. `notify_ends`: members are notified to suspect one whose connection ended.
     pub fn new(notify_ends: bool) -> Self {
         Self { notify_ends, ..Self::default() }
     }
 
-    /// Returns the number of registered members in all groups.
+    /// Returns the members of all groups.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -108,11 +103,11 @@ impl Routes {
         self.count == 0
     }
 
-    /// Handles a frame, and adds deliveries to `out`.
+    /// Handles a frame; adds to `out`.
     ///
     /// # Errors
     ///
-    /// If it is not a valid frame; nothing changes.
+    /// If the frame is invalid; nothing changes.
     pub fn handle_frame(
         &mut self,
         from: Client,
@@ -157,7 +152,7 @@ impl Routes {
         Ok(Routed::Passed(out.len() - before))
     }
 
-    /// Removes the members that were registered through an ended connection. Returns them.
+    /// Removes and returns an ended connection's members.
     pub fn handle_closed(&mut self, client: Client, out: &mut Vec<Delivery>) -> Vec<Routed> {
         let (mut gone, mut ended) = (Vec::new(), BTreeMap::<Arc<str>, Vec<Address>>::new());
         for (group, address) in self.by_client.remove(&client).unwrap_or_default() {
@@ -200,7 +195,7 @@ impl Routes {
         Ok(Routed::Registered { group, member: name })
     }
 
-    /// Removes a member if it is registered through this connection. Returns its name.
+    /// Requires the connection of the registration.
     fn unregister(&mut self, group: &Arc<str>, address: &Address, from: Client) -> Option<String> {
         let members = self.groups.get_mut(group)?;
         members.get(address).filter(|member| member.client == from)?;
@@ -213,7 +208,6 @@ impl Routes {
         Some(member.display_name(address))
     }
 
-    /// Removes the link from a connection to a member.
     fn forget(&mut self, client: Client, group: &Arc<str>, address: &Address) {
         if let Some(all) = self.by_client.get_mut(&client) {
             all.remove(&(group.clone(), address.clone()));
@@ -223,8 +217,7 @@ impl Routes {
         }
     }
 
-    /// Responds with the members of a group, or of each. There is no response for an empty group, as with JGroups'
-    /// router.
+    /// As JGroups' router, it does not answer for an empty group.
     fn send_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
         let answer = |kind, name: Arc<str>, members: &Group| {
             let mut data = GossipData::new(kind, Some(name));
@@ -244,7 +237,7 @@ impl Routes {
     }
 }
 
-/// Returns a group's own name, from its name in a response to a query for all groups.
+/// Returns a group's own name, from a response for all groups.
 pub fn own_group_name(name: &str) -> &str {
     name.strip_prefix(OF_ALL).unwrap_or(name)
 }
@@ -260,7 +253,6 @@ fn described((address, member): (&Address, &Member)) -> PingData {
     }
 }
 
-/// Returns the group and member that a frame concerns.
 fn member_of(data: &GossipData) -> Result<(Arc<str>, Address), WireError> {
     let missing = |what| WireError::BadValue { what, value: 0 };
     let group = data.group.clone().ok_or_else(|| missing("group of a member"))?;
@@ -298,7 +290,6 @@ mod tests {
         (routed, out)
     }
 
-    /// Queries the registered members.
     fn registered(routes: &mut Routes) -> Vec<Address> {
         let ask = wire::encode_gossip(&GossipData::new(GossipKind::GetMembers, Some("demo".into())));
         let (_, out) = handle(routes, Client(99), ask);
@@ -306,7 +297,7 @@ mod tests {
         wire::decode_gossip(&answer.frame).unwrap().members.into_iter().map(|data| data.sender).collect()
     }
 
-    /// A session of JGroups' router: the same frames get the same bytes in response.
+    /// The same frames get the same bytes.
     #[test]
     fn a_session_of_gossip_router_is_answered_byte_by_byte() {
         let line = |name: &str| {
@@ -365,7 +356,7 @@ mod tests {
         assert!(routes.groups.is_empty() && routes.by_client.is_empty());
     }
 
-    /// S003-4: after registrations and ends in any order, the list is the set of registered members.
+    /// S003-4
     #[test]
     fn the_list_is_the_set_of_registered_members_after_any_changes() {
         for seed in 0..200 {

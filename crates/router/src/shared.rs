@@ -1,4 +1,4 @@
-//! The state that the connections of a router share: routes, queues of frames, and bounds.
+//! The state that a router's connections share.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,21 +13,19 @@ use tokio::sync::mpsc;
 use crate::outbox::{CapacityWait, Outbox, WAITING_ALL_MAX, cost};
 use crate::routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes};
 
-/// Most connections at a time; further ones are refused. A member has one.
+/// A member has one connection; further ones are refused.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Bytes of all incomplete frames that are longer than a read. A connection with a further one waits for the capacity
-/// for all of it.
+/// The bound of incomplete frames longer than a read. A connection waits for the capacity for all of a further one.
 pub(crate) const UNFINISHED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// Time from the first to the last byte of a frame, including the wait for capacity.
+/// The time is from a frame's first to its last byte, with the wait for capacity.
 pub(crate) const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The bounds of connections.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) connections: usize,
-    /// Time for a frame to arrive completely.
+    /// A frame must be complete within this time.
     pub(crate) frame_time: Duration,
 }
 
@@ -37,12 +35,10 @@ impl Default for Bounds {
     }
 }
 
-/// The state that connections share.
 pub(crate) struct Shared {
     state: Mutex<State>,
     stall_timeout: Duration,
     pub(crate) bounds: Bounds,
-    /// Incomplete frames.
     pub(crate) unfinished: Budget,
     clock: Clock,
     warnings: Mutex<RateLimitedWarnings>,
@@ -51,11 +47,10 @@ pub(crate) struct Shared {
 struct State {
     routes: Routes,
     outboxes: HashMap<Client, Outbox>,
-    /// Bytes in all outboxes, including the last frames for removed clients.
+    /// The sum includes removed clients' last frames.
     waiting: usize,
-    /// The deliveries of the frame that is being routed.
     deliveries: Vec<Delivery>,
-    /// Frames dropped because their clients do not read.
+    /// Clients did not read these frames.
     dropped: u64,
 }
 
@@ -78,12 +73,10 @@ impl Shared {
         }
     }
 
-    /// Returns the number of registered members.
     pub(crate) fn member_count(&self) -> usize {
         self.state().routes.len()
     }
 
-    /// Returns the number of dropped frames.
     pub(crate) fn dropped(&self) -> u64 {
         self.state().dropped
     }
@@ -92,24 +85,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Logs a warning, rate-limited per cause.
+    /// The log is rate-limited per cause.
     pub(crate) fn warn(&self, cause: &'static str, detail: impl FnOnce() -> String) {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         warnings.count(self.clock.now(), cause, detail);
     }
 
-    /// Adds a client. Returns the frames for it.
     pub(crate) fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {
         let (outbox, outgoing) = Outbox::new();
         self.state().outboxes.insert(client, outbox);
         outgoing
     }
 
-    /// Routes a frame, and waits until its recipients have capacity for more.
-    ///
-    /// # Errors
-    ///
-    /// If it is not a valid frame.
+    /// Returns when the recipients have capacity.
     pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
         let (routed, waits) = {
             let mut state = self.state();
@@ -130,7 +118,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that frames of this cost are read, or dropped with their connection.
+    /// The frames are read, or dropped with their connection.
     pub(crate) fn note_written(&self, client: Client, cost: usize) {
         let mut state = self.state();
         state.waiting = state.waiting.saturating_sub(cost);
@@ -139,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Removes a client. Its queue is still written.
+    /// The queue is still written.
     pub(crate) fn forget(&self, client: Client) {
         let mut state = self.state();
         state.outboxes.remove(&client);
@@ -152,7 +140,7 @@ impl Shared {
 }
 
 impl State {
-    /// Queues the deliveries. Returns waits for capacity to complete before the sender is read again.
+    /// Returns the waits before the sender is read again.
     fn deliver(&mut self) -> Vec<CapacityWait> {
         let mut waits = Vec::new();
         for Delivery { to, frame } in self.deliveries.drain(..) {
@@ -174,7 +162,6 @@ impl State {
     }
 }
 
-/// Logs a change of membership.
 fn log_routed(routed: &Routed) {
     match routed {
         Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),

@@ -1,4 +1,4 @@
-//! The keys of a request, and the response to each.
+//! The response to each key of a request.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use regex_lite::Regex;
 use super::{keys, layers};
 use crate::up_handler::UpHandlers;
 
-/// Bytes of a response after which further keys are ignored: a request can name the same key a thousand times.
+/// Further keys are ignored: a request can name one a thousand times.
 pub const ANSWER_LEN_MAX: usize = 1024 * 1024;
 
-/// Responds to requests from the state of the stack and the up handlers.
+/// Responds from the stack and up handlers.
 #[derive(Clone, Default)]
 pub struct Answerer {
     pub(crate) handlers: UpHandlers,
 }
 
 impl Answerer {
-    /// Returns the response to a request; `None` if it is for another cluster.
+    /// Returns the response; `None` for another cluster.
     pub fn answer(&self, stack: &mut Stack, now: Time, request: &str) -> Option<String> {
         let mut keys = Vec::new();
         for token in request.split_whitespace() {
@@ -57,7 +57,7 @@ impl Answerer {
         Some(text)
     }
 
-    /// Returns the keys of a request that may change the member.
+    /// Returns the keys that may change the member.
     pub fn changes(request: &str) -> Vec<&str> {
         request.split_whitespace().filter(|key| is_change(key)).collect()
     }
@@ -116,7 +116,7 @@ impl Answerer {
     }
 }
 
-/// Returns whether a key may change the member: any key but those known to only read.
+/// A key changes the member unless it is known to only read.
 fn is_change(key: &str) -> bool {
     let (word, rest) = key.split_once('=').unwrap_or((key, ""));
     match word {
@@ -147,7 +147,7 @@ fn uuids(stack: &Stack) -> String {
     text
 }
 
-/// `NAME={attr=value, …}`.
+/// The format is `NAME={attr=value, …}`.
 fn attributes(stack: &Stack, layer: &str, only: Option<&[&str]>) -> Option<(String, String)> {
     let probed = stack.probe(layer)?;
     let wanted = probed
@@ -158,7 +158,7 @@ fn attributes(stack: &Stack, layer: &str, only: Option<&[&str]>) -> Option<(Stri
     Some((layer.to_owned(), format!("{{{}}}", text.join(", "))))
 }
 
-/// `PROT`, `PROT.attr,attr` or `PROT.attr=value`.
+/// The formats are `PROT`, `PROT.attr,attr` and `PROT.attr=value`.
 fn attribute_request(stack: &mut Stack, request: &str) -> Vec<(String, String)> {
     let (path, value) = match request.split_once('=') {
         Some((path, value)) => (path, Some(value)),
@@ -177,7 +177,7 @@ fn attribute_request(stack: &mut Stack, request: &str) -> Vec<(String, String)> 
     attributes(stack, layer, (!names.is_empty()).then_some(&names)).into_iter().collect()
 }
 
-/// `PROT.method[arg,arg]`.
+/// The format is `PROT.method[arg,arg]`.
 fn operation(stack: &mut Stack, now: Time, request: &str) -> String {
     let (path, args) = match request.split_once('[') {
         Some((path, args)) => (path, args.trim_end_matches(']')),

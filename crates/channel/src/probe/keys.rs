@@ -1,10 +1,9 @@
-//! Known keys, and responses to JGroups' keys that have no meaning here.
+//! Known keys, and responses to JGroups' keys without meaning here.
 
 use std::fmt::Write as _;
 
 use crate::up_handler::UpHandlers;
 
-/// Keys that every member has.
 const KEYS: &[&str] = &[
     "keys",
     "member-addrs",
@@ -25,7 +24,7 @@ const KEYS: &[&str] = &[
     "drops",
 ];
 
-/// Keys of a member whose handler counts calls (RPC) or messages (caches).
+/// Handlers that count calls (RPC) or messages (caches) have these keys.
 const CALL_KEYS: &[&str] = &[
     "rpcs",
     "rpcs-reset",
@@ -41,7 +40,6 @@ const CALL_KEYS: &[&str] = &[
     "reqtable-info",
 ];
 
-/// JGroups' keys without a counterpart.
 const ABSENT: &[(&str, &str)] = &[
     ("dump", "no threads of a JVM's: a stack per thread shows gdb -p PID, or perf; `threads` counts them"),
     ("max-list-print-size", "views are printed whole"),
@@ -60,13 +58,11 @@ const ABSENT: &[(&str, &str)] = &[
     ("fjp", "there is no ForkJoinPool"),
 ];
 
-/// Returns all keys of a member with these handlers.
 pub(super) fn all(handlers: &UpHandlers) -> String {
     let calls: &[&str] = if handlers.probe("rpcs").is_some() { CALL_KEYS } else { &[] };
     KEYS.iter().chain(calls).copied().collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the response to an unknown key.
 pub(super) fn unanswered(key: &str) -> String {
     let word = key.split('=').next().unwrap_or(key);
     let mut text = String::new();
@@ -82,7 +78,7 @@ pub(super) fn unanswered(key: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The keys of a full stack of JGroups.
+    /// The keys are those of JGroups' full stack.
     #[test]
     fn every_key_of_jgroups_is_known_or_accounted_for() {
         let theirs = "dump keys uuids member-addrs props max-list-print-size print-protocols pp remove-protocol \

@@ -1,17 +1,17 @@
-//! Probe's operations on layers: numbers and operations of all, and insertion and removal while a member runs.
+//! Probe's operations on layers.
 
 use consort_group::config::{Position, ProtocolConfig};
 use consort_group::protocols::registry;
 use consort_group::{Stack, Time};
 
-/// Layers that need not be in all members' stacks and can be inserted and removed.
+/// Not all members need them, so they can be inserted and removed.
 const MOVABLE: &[&str] = &["DELAY", "DELIVERY_TIME", "DISCARD", "DUPL", "RED", "SHUFFLE", "TIME"];
 
 fn names(stack: &Stack) -> Vec<&'static str> {
     stack.layers().map(|(name, _)| name).collect()
 }
 
-/// Returns a row per layer with its numeric attributes.
+/// Returns numeric attributes.
 pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
     let row = |name: &'static str| {
         let attributes = stack.probe(name)?.attributes;
@@ -22,7 +22,6 @@ pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
     names(stack).into_iter().filter_map(row).collect()
 }
 
-/// Returns a row per layer, or of the named one, with its operations.
 pub(super) fn operations(stack: &Stack, only: &str) -> Vec<(String, String)> {
     let wanted = names(stack).into_iter().filter(|name| only.is_empty() || *name == only);
     let rows = wanted.filter_map(|name| Some((name, stack.operations(name)?)));
@@ -30,7 +29,7 @@ pub(super) fn operations(stack: &Stack, only: &str) -> Vec<(String, String)> {
     listed.map(|(name, operations)| (name.to_owned(), format!("{{{}}}", operations.join(", ")))).collect()
 }
 
-/// Resets the layers that have resettable counters, and names them.
+/// Returns the names of the layers with counters.
 pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
     let mut done = Vec::new();
     for name in names(stack) {
@@ -42,7 +41,7 @@ pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
     format!("reset: {done}. Other layers' counters only grow: compare two readings")
 }
 
-/// `NAME=above|below=OTHER`.
+/// The format is `NAME=above|below=OTHER`.
 pub(super) fn insert(stack: &mut Stack, now: Time, request: &str) -> String {
     let mut words = request.split('=');
     let (Some(name), Some(place), Some(other), None) =
@@ -73,7 +72,6 @@ pub(super) fn insert(stack: &mut Stack, now: Time, request: &str) -> String {
     format!("inserted above {}", all[below])
 }
 
-/// Removes a layer.
 pub(super) fn remove(stack: &mut Stack, now: Time, name: &str) -> String {
     if let Some(why) = unmovable(name) {
         return why;
@@ -88,7 +86,7 @@ fn unmovable(name: &str) -> Option<String> {
     })
 }
 
-/// Returns the number of threads in the process. Members are tasks and have none of their own.
+/// Members are tasks, so the process' threads count.
 pub(super) fn threads() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("Threads:")).map(str::trim);

@@ -1,7 +1,7 @@
-//! Probe: a member's responses to JGroups' diagnostics client.
+//! Probe: responses to JGroups' diagnostics client.
 //!
-//! Off unless the transport's `diag.enabled` is true. Requests arrive as datagrams to a multicast group or over TCP.
-//! With a passcode, requests without it get no response.
+//! Off unless `diag.enabled` is true. Requests come over a multicast group or TCP. With a passcode, others get no
+//! response.
 
 mod answer;
 mod keys;
@@ -17,5 +17,5 @@ pub use answer::{ANSWER_LEN_MAX, Answerer};
 pub use passcode::{PASSCODE_PREFIX, checked, passcode_prefix};
 pub(crate) use serve::{Responder, start};
 
-/// The default groups that members listen on.
+/// The default groups.
 pub const GROUPS: [IpAddr; 2] = [DefaultGroups::PROBE.v4, DefaultGroups::PROBE.v6];

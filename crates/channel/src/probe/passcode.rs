@@ -1,12 +1,12 @@
-//! The passcode before a request: time, random number, and the digest of the passcode.
+//! A request's passcode: time, random number, digest.
 
 use bytes::{BufMut, BytesMut};
 use sha1::{Digest, Sha1};
 
-/// Bytes before the request's text if there is a passcode.
+/// Bytes before the text, with a passcode.
 pub const PASSCODE_PREFIX: usize = 8 + 8 + 4 + 20;
 
-/// Encodes the prefix of a request with a passcode. Receivers compare the digest only.
+/// Encodes the prefix. Receivers compare the digest only.
 pub fn passcode_prefix(passcode: &str, millis: i64, random: f64) -> Vec<u8> {
     let digest = Sha1::digest(passcode.as_bytes());
     let mut out = BytesMut::with_capacity(PASSCODE_PREFIX);
@@ -17,7 +17,7 @@ pub fn passcode_prefix(passcode: &str, millis: i64, random: f64) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Returns the request's text if its passcode is right.
+/// Returns the text if the passcode is right.
 pub fn checked<'r>(request: &'r [u8], passcode: Option<&str>) -> Option<&'r [u8]> {
     let Some(passcode) = passcode else { return Some(request) };
     let length = request.get(16..20)?;

@@ -1,4 +1,4 @@
-//! The responder's sockets: one task per channel, which ends with it.
+//! The responder's sockets: a task per channel.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,23 +16,23 @@ use tokio::task::JoinHandle;
 use super::answer::Answerer;
 use super::passcode::checked;
 
-/// The longest request, in bytes, as in JGroups.
+/// The limit in bytes, as in JGroups.
 const REQUEST_MAX: usize = 10_000;
 
-/// The longest response in a datagram, in bytes.
+/// The limit in bytes.
 const DATAGRAM_MAX: usize = 65_507;
 
-/// TCP requests that are served at once; more wait.
+/// Further TCP requests wait.
 const CLIENTS_MAX: usize = 16;
 
-/// Timeout of a TCP client's request.
+/// The timeout of a TCP client.
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 
-/// The responder's task, which ends on drop.
+/// The task ends on drop.
 pub(crate) struct Responder(JoinHandle<()>);
 
 impl Responder {
-    /// Ends the task and waits until its sockets are closed.
+    /// Returns when the sockets are closed.
     pub(crate) async fn stop(mut self) {
         self.0.abort();
         let _ = (&mut self.0).await;
@@ -45,8 +45,7 @@ impl Drop for Responder {
     }
 }
 
-/// Starts the responder. A socket that cannot be opened is logged, because diagnostics must not keep a member out of
-/// its cluster.
+/// A socket that cannot be opened is logged: diagnostics must not keep a member out of its cluster.
 pub(crate) fn start(
     config: DiagConfig,
     own: PhysAddr,
@@ -92,8 +91,8 @@ fn warn_if_closed<S>(what: &str, socket: io::Result<S>) -> Option<S> {
     socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
 }
 
-/// Returns the address that `diag.bind_addr` selects, of the own address's family; `None`: all. A member on the
-/// loopback listens on the loopback only, and a guarded member on its own address.
+/// `diag.bind_addr`'s of the own family; `None`: all. A member on the loopback listens there only, a guarded one on
+/// its own address.
 fn listen_address(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
     let Some(selectors) = &config.bind_addr else {
         return Ok(own.ip.filter(|ip| ip.is_loopback() || (is_guarded && !ip.is_unspecified())));
@@ -103,7 +102,6 @@ fn listen_address(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Resul
     Ok(Some(found.ip).filter(|ip| !ip.is_unspecified()))
 }
 
-/// Describes the addresses at which other hosts reach the responder.
 fn describe_reachability(config: &DiagConfig, is_udp: bool, tcp: Option<&TcpListener>) -> Option<String> {
     let heard_on = config.bind_addr.as_ref().map(ToString::to_string);
     let heard_on = heard_on.map_or_else(String::new, |bind_addr| format!(" of {bind_addr}"));
@@ -167,7 +165,7 @@ fn tcp_socket(config: &DiagConfig, own: PhysAddr, chosen: Option<IpAddr>) -> io:
     Err(last)
 }
 
-/// Responds to requests, on the stack's task.
+/// The stack's task answers.
 #[derive(Clone)]
 struct RequestHandler {
     answerer: Answerer,

@@ -1,5 +1,4 @@
-//! The table of pending calls: it matches responses, and ends calls early when members leave or are suspected, or at
-//! their timeout.
+//! The pending calls: responses complete them; lost members or timeouts end them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,30 +13,26 @@ use tokio::sync::oneshot;
 use super::request::{FilterDecision, RequestOptions, Response, ResponseFilter, ResponseMode, Responses};
 use crate::error::RpcError;
 
-/// One member's response, or the reason for its absence.
 type Answer = Result<Payload, RpcError>;
 
-/// The outcome of a group call, or the panic of its filter.
+/// The error is the filter's panic.
 type Outcome = std::thread::Result<Responses>;
 
-/// A pending call.
 struct Call {
     wait: Wait,
     timeout: Duration,
-    /// `None`: beyond the clock's range.
+    /// `None` is beyond the clock's range.
     deadline: Option<Instant>,
-    /// When it was sent, if round trips are measured.
+    /// Present if round trips are measured.
     sent: Option<Instant>,
 }
 
-/// The awaited members, and the channel to the caller.
 pub(super) enum Wait {
     One { member: Address, done: oneshot::Sender<Answer> },
     Group(Box<Group>),
 }
 
 pub(super) struct Group {
-    /// Members that have not responded yet.
     missing: Vec<Address>,
     responses: Responses,
     mode: ResponseMode,
@@ -46,7 +41,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Takes a response. Returns whether it was awaited, and whether it completes the call.
+    /// Whether it was awaited, and whether it completes the call.
     fn answer(&mut self, member: &Address, result: &mut Answer, decision: FilterDecision) -> (bool, bool) {
         let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
         self.missing.swap_remove(at);
@@ -61,7 +56,6 @@ impl Group {
         (true, is_over)
     }
 
-    /// Fails lost members with `error`.
     fn lose(&mut self, is_lost: impl Fn(&Address) -> bool, error: impl Fn(&Address) -> RpcError) {
         let Self { missing, responses, .. } = self;
         missing.retain(|member| {
@@ -75,7 +69,6 @@ impl Group {
 }
 
 impl Wait {
-    /// Awaits the responses of several members, as `options` require.
     pub(super) fn group(
         members: Vec<Address>,
         options: &RequestOptions,
@@ -85,7 +78,6 @@ impl Wait {
         Self::Group(Box::new(Group { missing: members, responses: Vec::new(), mode, filter, done }))
     }
 
-    /// Returns the filter of this member's response.
     fn filter(&self, member: &Address) -> Option<ResponseFilter> {
         match self {
             Self::One { .. } => None,
@@ -93,7 +85,7 @@ impl Wait {
         }
     }
 
-    /// Stops waiting for lost members. Returns whether no other member is awaited.
+    /// Returns whether no other member is awaited.
     fn lose(&mut self, is_lost: impl Fn(&Address) -> bool) -> bool {
         match self {
             Self::One { member, .. } => is_lost(member),
@@ -104,7 +96,6 @@ impl Wait {
         }
     }
 
-    /// Ends the call: missing members fail with `error`.
     fn end(self, error: impl Fn(&Address) -> RpcError) {
         match self {
             Self::One { member, done } => {
@@ -122,13 +113,12 @@ fn suspected(member: &Address) -> RpcError {
     RpcError::Suspected(member.clone().into())
 }
 
-/// A completed round trip, for statistics.
 pub(super) struct RoundTrip {
     pub(super) sent: Instant,
     pub(super) is_group: bool,
 }
 
-/// A hasher of call numbers. They are counted locally, so that a peer cannot choose them to collide.
+/// Numbers are local, so a peer cannot make them collide.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -150,18 +140,16 @@ impl Hasher for IdHasher {
 struct Calls {
     next_id: u64,
     calls: HashMap<u64, Call, BuildHasherDefault<IdHasher>>,
-    /// The last view.
     view: Option<View>,
-    /// No call's deadline is earlier.
+    /// No call has an earlier deadline.
     next_deadline: Option<Instant>,
     is_closed: bool,
 }
 
-/// The pending calls of a dispatcher. Callers bound their number, because each waits for its own.
+/// A dispatcher's pending calls; their callers bound them.
 ///
-/// There is no timer per call, because almost all calls end long before their deadline. The owner of the clock asks
-/// for the earliest deadline ([`Correlator::next_deadline`]) after each call. Calls are completed outside the lock,
-/// because a woken caller may run at once and take it.
+/// There is no timer per call, because almost all end long before: the clock's owner asks for the earliest deadline
+/// ([`Correlator::next_deadline`]). Calls complete outside the lock, because a woken caller may take it at once.
 #[derive(Default)]
 pub(super) struct Correlator {
     calls: Mutex<Calls>,
@@ -172,8 +160,8 @@ impl Correlator {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a call; `None` if the channel is closed. Members outside of the last view fail at once, because the
-    /// report of their end has passed already. `known` is a view that has all of the members.
+    /// `None`: closed. Members outside the last view fail at once, because their end was reported before. `known`: a
+    /// view with all members.
     pub(super) fn open<T>(
         &self,
         timeout: Duration,
@@ -203,17 +191,15 @@ impl Correlator {
         Some((id, outcome))
     }
 
-    /// Removes a call that its caller has abandoned.
     pub(super) fn forget(&self, id: u64) {
         drop(self.remove(id));
     }
 
-    /// Returns the call, which the caller drops outside the lock, because its filter is the application's code.
+    /// The caller drops it outside the lock, because the filter is application code.
     fn remove(&self, id: u64) -> Option<Call> {
         self.lock().calls.remove(&id)
     }
 
-    /// Handles a response.
     pub(super) fn answer(&self, id: u64, member: &Address, mut result: Answer) -> Option<RoundTrip> {
         let mut calls = self.lock();
         let mut decision = FilterDecision::Accept;
@@ -253,12 +239,10 @@ impl Correlator {
         sent.map(|sent| RoundTrip { sent, is_group })
     }
 
-    /// Fails the awaited responses of lost members.
     pub(super) fn lose(&self, is_lost: impl Fn(&Address) -> bool) {
         Self::lose_of(self.lock(), is_lost);
     }
 
-    /// Fails the awaited responses of members outside of a new view.
     pub(super) fn view(&self, view: &View) {
         let mut calls = self.lock();
         calls.view = Some(view.clone());
@@ -274,12 +258,10 @@ impl Correlator {
         }
     }
 
-    /// Returns when to call [`Correlator::expire`].
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.lock().next_deadline
     }
 
-    /// Ends calls whose deadline has passed.
     pub(super) fn expire(&self, now: Instant) {
         let mut calls = self.lock();
         let is_over = |call: &Call| call.deadline.is_some_and(|deadline| deadline <= now);
@@ -292,7 +274,6 @@ impl Correlator {
         }
     }
 
-    /// Ends all calls as closed, and refuses new ones.
     pub(super) fn close(&self) {
         let mut calls = self.lock();
         let over = std::mem::take(&mut calls.calls);
@@ -304,7 +285,6 @@ impl Correlator {
         }
     }
 
-    /// Returns the number of pending calls.
     pub(super) fn len(&self) -> usize {
         self.lock().calls.len()
     }
@@ -335,7 +315,7 @@ mod tests {
         View::new(ViewId { creator: member(1), id }, members.iter().map(|&n| member(n)).collect::<Vec<_>>())
     }
 
-    /// Makes one that has seen a view of members 1 and 2.
+    /// It has seen a view of members 1 and 2.
     fn correlator() -> Correlator {
         let correlator = Correlator::default();
         correlator.view(&view(1, &[1, 2]));

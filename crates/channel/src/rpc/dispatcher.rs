@@ -1,4 +1,4 @@
-//! The dispatcher: it sends requests, handles those of other members, and completes callers' futures.
+//! Sends requests, handles others', and completes calls.
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
@@ -24,11 +24,11 @@ use crate::receiver::{Delivery, Receiver};
 use crate::up_handler::UpHandler;
 use crate::weak_channel::WeakChannel;
 
-/// A handler of requests. A closure from message to result is a handler; implement the trait to respond later.
+/// A handler of requests: a closure from message to result, or an implementation that responds later.
 ///
-/// A panic ends its request alone. If a closure panics, the caller gets its text as an error.
+/// A panic ends its request alone; a closure's text goes to the caller.
 pub trait RpcHandler: Send + Sync + 'static {
-    /// Handles a request. `responder` is absent if no response is expected.
+    /// Handles a request; `responder` is absent if none is expected.
     fn handle(&self, request: Message, responder: Option<Responder>);
 }
 
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// The responder of one request. Dropped without a reply, it leaves the caller to its timeout.
+/// A request's responder. A drop leaves the caller to its timeout.
 #[derive(Debug)]
 pub struct Responder {
     channel: WeakChannel,
@@ -55,7 +55,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Sends the result, or the text of a failure.
+    /// Sends the result or a failure.
     pub fn reply(self, result: Result<Payload, String>) {
         let (kind, payload) = match result {
             Ok(_) if self.is_empty => (RpcKind::Response, Payload::Empty),
@@ -85,7 +85,7 @@ struct Inner {
     channel: OnceLock<WeakChannel>,
 }
 
-/// Remote procedure calls on a channel. It is cheap to clone.
+/// Remote procedure calls on a channel, cheap to clone.
 #[derive(Clone)]
 pub struct RpcDispatcher {
     inner: Arc<Inner>,
@@ -93,7 +93,7 @@ pub struct RpcDispatcher {
 }
 
 impl RpcDispatcher {
-    /// Connects a channel with `handler` for requests. The builder's receiver gets all other messages.
+    /// Connects with a request `handler`; the builder's receiver gets other messages.
     pub async fn connect(
         mut builder: ChannelBuilder,
         cluster: &str,
@@ -116,7 +116,7 @@ impl RpcDispatcher {
         &self.channel
     }
 
-    /// Returns counters and round-trip times.
+    /// Returns counters and times.
     pub fn stats(&self) -> &RpcStats {
         &self.inner.stats
     }
@@ -130,7 +130,7 @@ impl RpcDispatcher {
     ///
     /// # Errors
     ///
-    /// [`RpcError`]; a member that is not in the view is suspected at once.
+    /// [`RpcError`]; a member outside the view is suspected at once.
     pub async fn call(
         &self,
         dest: &Address,
@@ -151,24 +151,23 @@ impl RpcDispatcher {
         self.outcome(wait, sending).await?.map_err(|error| self.with_names(error))
     }
 
-    /// Calls all members of the view, this one included, except the exclusion list.
+    /// Calls all members, this one too, except exclusions.
     ///
     /// # Errors
     ///
-    /// Only if the request could not be sent to all of them. A member's failure is in its row, also
-    /// [`RpcError::Closed`] if the channel is closed before it has responded.
+    /// If the request could not be sent. A member's failure, or [`RpcError::Closed`] before its response, is in its
+    /// row.
     pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         self.call_members(view.members(), request, options).await
     }
 
-    /// Calls several members: by one multicast that the others ignore, or with [`RequestOptions::anycast`] by one
-    /// unicast each, all of which share the request's bytes (S000-64).
+    /// Calls several members: by one multicast that others ignore, or with [`RequestOptions::anycast`] by unicasts
+    /// that share the bytes (S000-64).
     ///
     /// # Errors
     ///
-    /// Only if the request could not be sent to all of them. A member's failure is in its row, also
-    /// [`RpcError::Closed`] if the channel is closed before it has responded.
+    /// As [`Self::call_all`].
     pub async fn call_members(
         &self,
         members: &[Address],
@@ -222,7 +221,7 @@ impl RpcDispatcher {
         }
     }
 
-    /// Sends a request without response; `None` = to all members.
+    /// Sends a request without response; `None`: to all.
     ///
     /// # Errors
     ///
@@ -238,8 +237,7 @@ impl RpcDispatcher {
         self.transmit(dest.cloned(), request, 0, options).await
     }
 
-    /// Sends a call's request and waits for its outcome. After the call's end nothing is sent: a request that waited
-    /// for capacity is dropped.
+    /// After the call's end nothing is sent, not even a waiting request.
     async fn outcome<T>(
         &self,
         mut wait: oneshot::Receiver<T>,
@@ -264,7 +262,6 @@ impl RpcDispatcher {
         }
     }
 
-    /// Adds members' names to the error.
     fn with_names(&self, mut error: RpcError) -> RpcError {
         if let RpcError::Suspected(member) | RpcError::Remote { member, .. } = &mut error {
             *member = self.channel.member(&member.address);
@@ -310,7 +307,7 @@ fn failed(error: SendError, options: &RequestOptions) -> RpcError {
     }
 }
 
-/// Removes a call that its caller dropped.
+/// A drop removes the call.
 struct Pending<'a> {
     correlator: &'a Correlator,
     id: u64,
@@ -355,7 +352,6 @@ impl Inner {
 }
 
 impl Inner {
-    /// Returns a line per destination.
     fn details(&self) -> String {
         let rows = self.stats.rtts();
         if rows.is_empty() {
@@ -409,7 +405,7 @@ impl Receiver for Inner {
     }
 }
 
-/// Handles responses on the driver's task; the receiver gets requests.
+/// Responses on the driver's task; the receiver gets requests.
 impl UpHandler for Inner {
     fn opened(&self, channel: WeakChannel) {
         let _ = self.channel.set(channel);
@@ -485,11 +481,11 @@ impl UpHandler for Inner {
     }
 }
 
-/// Returns the rows of successful members, or the first failure if there are none.
+/// Returns the successful rows.
 ///
 /// # Errors
 ///
-/// The first row's error, if no row has a result; [`RpcError::NoMembers`] if there are no rows.
+/// The first error if there are none; [`RpcError::NoMembers`] without rows.
 pub fn successes(responses: Responses) -> Result<Vec<(Address, Payload)>, RpcError> {
     let mut good = Vec::new();
     let mut failure = RpcError::NoMembers;

@@ -1,12 +1,12 @@
-//! Failures on the wire: JGroups sends the Java-serialized exception.
+//! Failures on the wire: JGroups' Java-serialized exceptions.
 //!
-//! This member writes one fixed shape that every Java caller can read, a `java.lang.RuntimeException` with a message.
-//! From a Java exception it takes the class name and message, and never interprets the stream as objects.
+//! This member writes a `java.lang.RuntimeException` with a message, which every Java caller can read. It reads class
+//! name and message, never objects.
 
 use bytes::{BufMut, BytesMut};
 use consort_group::{Object, Payload};
 
-/// Type number of a Java-serialized object in the "buffer" form.
+/// The type number of a Java-serialized object in the "buffer" form.
 const SERIALIZABLE: u8 = 51;
 const STREAM_MAGIC: &[u8] = &[0xac, 0xed, 0x00, 0x05];
 const TC_NULL: u8 = 0x70;
@@ -17,10 +17,10 @@ const TC_STRING: u8 = 0x74;
 const TC_ENDBLOCKDATA: u8 = 0x78;
 const SC_SERIALIZABLE: u8 = 0x02;
 
-/// Longest text that is sent, in bytes; Java's short form of a string ends at 65535 bytes.
+/// Java's short strings end at 65535 bytes.
 const TEXT_BYTES_MAX: usize = 8_000;
 
-/// The serial version ids of the two exception classes below `Throwable`, and of `Throwable`.
+/// The classes up to `Throwable`, with serial version ids.
 const SUPER_CLASSES: [(&str, u64); 3] = [
     ("java.lang.RuntimeException", 0x9e5f_0647_0a34_83e5),
     ("java.lang.Exception", 0xd0fd_1f3e_1a3b_1cc4),
@@ -32,7 +32,6 @@ fn put_text(out: &mut BytesMut, text: &str) {
     out.put_slice(text.as_bytes());
 }
 
-/// Writes a class descriptor without its fields' list.
 fn put_class(out: &mut BytesMut, name: &str, serial_version: u64) {
     out.put_u8(TC_CLASSDESC);
     put_text(out, name);
@@ -40,7 +39,7 @@ fn put_class(out: &mut BytesMut, name: &str, serial_version: u64) {
     out.put_u8(SC_SERIALIZABLE);
 }
 
-/// Encodes the payload of an EXC_RSP: a RuntimeException with this message, without cause and stack trace.
+/// The payload has no cause and no stack trace.
 pub(super) fn failure_payload(text: &str) -> Payload {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -72,7 +71,7 @@ pub(super) fn failure_payload(text: &str) -> Payload {
     Payload::Object(Box::new(Object::Serialized(Some(out.freeze()))))
 }
 
-/// Returns the exception's class and message, as far as they can be found.
+/// Returns class and message, if found.
 pub fn failure_text(payload: &Payload) -> String {
     let bytes = match payload {
         Payload::Object(object) => match &**object {
@@ -101,8 +100,8 @@ fn text_at(stream: &[u8], at: usize) -> Option<String> {
     stream.get(at + 2..at + 2 + length).map(|text| String::from_utf8_lossy(text).into_owned())
 }
 
-/// Finds the exception's message. The data of `Throwable` follows the class descriptors, which end with a null
-/// superclass: the cause, which is a reference to the exception itself if there is none, then the message.
+/// `Throwable`'s data follows the class descriptors, which end with a null superclass: the cause (without one, the
+/// exception itself), then the message.
 fn message_in(stream: &[u8]) -> Option<String> {
     let end = stream.windows(2).position(|window| window == [TC_ENDBLOCKDATA, TC_NULL])? + 2;
     let after_cause = match *stream.get(end)? {
@@ -113,7 +112,6 @@ fn message_in(stream: &[u8]) -> Option<String> {
     (stream.get(after_cause) == Some(&TC_STRING)).then(|| text_at(stream, after_cause + 1)).flatten()
 }
 
-/// Returns the bytes of a failure.
 #[cfg(test)]
 fn failure_bytes(text: &str) -> bytes::Bytes {
     match failure_payload(text) {

@@ -1,6 +1,6 @@
-//! Remote procedure calls on a channel: unicast, anycast and group requests that return futures.
+//! Remote procedure calls.
 //!
-//! The wire format is that of JGroups' MessageDispatcher and RpcDispatcher, so that either side may be Java.
+//! The wire format is that of JGroups' MessageDispatcher and RpcDispatcher; either side may be Java.
 
 mod correlator;
 mod dispatcher;

@@ -1,4 +1,4 @@
-//! Options of a call, and its outcome.
+//! A call's options and outcome.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,47 +8,46 @@ use consort_group::{Address, Flags, Payload};
 
 use crate::error::RpcError;
 
-/// The number of responses that a group call waits for.
+/// The awaited responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ResponseMode {
-    /// All members' responses, or until the timeout.
+    /// All.
     #[default]
     All,
-    /// The first that the filter accepts.
+    /// The first accepted.
     First,
-    /// None: the call returns when the request is sent.
+    /// None: returns when sent.
     None,
 }
 
-/// A filter's decision on a response.
+/// A filter's decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FilterDecision {
-    /// Count the response, and wait for the others.
+    /// Count it; wait for others.
     Accept,
-    /// Drop the response, and do not wait for that member.
+    /// Drop it; do not wait for that member.
     Ignore,
-    /// Count the response, and complete the call.
+    /// Count it; complete the call.
     AcceptAndStop,
 }
 
-/// A filter of responses. The member's task calls it, so it must not block; its panic is the call's.
+/// A response filter on the member's task: it must not block; its panic is the call's.
 pub type ResponseFilter = Arc<dyn Fn(&Address, &Payload) -> FilterDecision + Send + Sync>;
 
-/// Options of a call. They are cheap to clone.
+/// A call's options, cheap to clone.
 #[derive(Clone)]
 pub struct RequestOptions {
-    /// The number of responses to wait for.
+    /// The awaited responses.
     pub mode: ResponseMode,
-    /// The timeout. JGroups' default is 0 = for ever; here it is 30 s, because a caller without deadline hangs when a
-    /// peer does.
+    /// The timeout, 30 s by default; JGroups' is for ever, but then a caller hangs with its peer.
     pub timeout: Duration,
-    /// Flags of the request; responses have the same without RSVP.
+    /// The request's flags; responses have them without RSVP.
     pub flags: Flags,
-    /// Whether a call to a list of members is sent as one unicast each instead of a multicast.
+    /// Whether several members get unicasts.
     pub anycast: bool,
-    /// Members that ignore a multicast call.
+    /// Members that ignore a multicast.
     pub exclusion: Vec<Address>,
-    /// The filter of responses to a group call.
+    /// Filters a group call's responses.
     pub filter: Option<ResponseFilter>,
 }
 
@@ -66,12 +65,12 @@ impl Default for RequestOptions {
 }
 
 impl RequestOptions {
-    /// Waits for all responses within this time.
+    /// Waits for all responses.
     pub fn all(timeout: Duration) -> Self {
         Self { timeout, ..Self::default() }
     }
 
-    /// Waits for the first response within this time.
+    /// Waits for the first response.
     pub fn first(timeout: Duration) -> Self {
         Self { mode: ResponseMode::First, timeout, ..Self::default() }
     }
@@ -95,7 +94,7 @@ impl RequestOptions {
         self
     }
 
-    /// Sets members that ignore the call.
+    /// Sets members to ignore the call.
     #[must_use]
     pub fn with_exclusion(mut self, members: impl Into<Vec<Address>>) -> Self {
         self.exclusion = members.into();
@@ -126,14 +125,14 @@ impl fmt::Debug for RequestOptions {
     }
 }
 
-/// One member's row of a group call.
+/// A member's row.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Response {
     /// The member.
     pub member: Address,
-    /// Its response, or the reason for its absence.
+    /// The response, or why there is none.
     pub result: Result<Payload, RpcError>,
 }
 
-/// The outcome of a group call: a row per member that was called and not dropped by the filter.
+/// A row per called member that the filter kept.
 pub type Responses = Vec<Response>;

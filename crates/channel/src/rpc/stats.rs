@@ -1,4 +1,4 @@
-//! Counts of calls and round-trip times per destination (S000-58). Times are off by default.
+//! Calls and round-trip times per destination (S000-58).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use consort_group::Address;
 
-/// Most destinations with a row; further ones are not counted. Members come and go, and rows stay until they are
-/// reset.
+/// Further destinations are not counted: rows stay until they are reset.
 const DESTINATIONS_MAX: usize = 2_000;
 
-/// Kinds of calls, as JGroups counts them.
+/// JGroups' counters have the same kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CallKind {
     Unicast,
@@ -19,7 +18,7 @@ pub(crate) enum CallKind {
     Anycast,
 }
 
-/// Round trips to one destination.
+/// A destination's round trips.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RttSummary {
     /// Their number.
@@ -33,7 +32,7 @@ pub struct RttSummary {
 }
 
 impl RttSummary {
-    /// Returns the mean; zero if there are none.
+    /// Returns the mean, or zero.
     pub fn mean(&self) -> Duration {
         self.total.checked_div(u32::try_from(self.count).unwrap_or(u32::MAX)).unwrap_or_default()
     }
@@ -46,7 +45,7 @@ impl RttSummary {
     }
 }
 
-/// Counters of a dispatcher.
+/// A dispatcher's counters.
 #[derive(Default, Debug)]
 pub struct RpcStats {
     counts: [[AtomicU64; 2]; 3],
@@ -59,17 +58,17 @@ impl RpcStats {
         self.counts[kind as usize][usize::from(is_sync)].fetch_add(1, Relaxed);
     }
 
-    /// Returns whether round-trip times are measured.
+    /// Returns whether times are measured.
     pub fn has_details(&self) -> bool {
         self.has_details.load(Relaxed)
     }
 
-    /// Starts or stops measuring round-trip times.
+    /// Switches measuring of times, off by default.
     pub fn set_details(&self, on: bool) {
         self.has_details.store(on, Relaxed);
     }
 
-    /// Resets all counters and times.
+    /// Resets everything.
     pub fn reset(&self) {
         for count in self.counts.iter().flatten() {
             count.store(0, Relaxed);
@@ -85,7 +84,7 @@ impl RpcStats {
         }
     }
 
-    /// Returns the six counters under JGroups' names.
+    /// Returns six counters, named as JGroups'.
     pub fn counters(&self) -> [(&'static str, u64); 6] {
         let count =
             |kind: CallKind, is_sync: bool| self.counts[kind as usize][usize::from(is_sync)].load(Relaxed);
@@ -99,7 +98,7 @@ impl RpcStats {
         ]
     }
 
-    /// Returns measured round-trip times per destination (`None` = group calls).
+    /// Returns times per destination (`None`: group calls).
     pub fn rtts(&self) -> Vec<(Option<Address>, RttSummary)> {
         let rtts = self.rtts.lock().unwrap_or_else(PoisonError::into_inner);
         rtts.iter().map(|(dest, rtt)| (dest.clone(), *rtt)).collect()
@@ -111,7 +110,7 @@ mod tests {
     use super::*;
     use consort_group::Uuid;
 
-    /// S000-58: six counters, and per destination min, mean and max; off by default.
+    /// S000-58
     #[test]
     fn six_counters_and_a_row_per_destination() {
         let stats = RpcStats::default();

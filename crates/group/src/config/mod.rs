@@ -1,5 +1,4 @@
-//! Properties of protocols: one declaration gives the struct, its defaults, parsing, listing and probe's
-//! view.
+//! Properties of protocols: one declaration gives the struct, defaults, parsing and listing.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,9 +29,9 @@ pub use units::{Bytes, HostPort, Property, parse_bytes, parse_duration};
 
 /// The interface of a configuration struct.
 pub trait Properties {
-    /// Sets a property. `None`: no such property. The error says why the value is invalid.
+    /// Sets a property; `None` if there is none. The error explains the invalid value.
     fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>>;
-    /// Returns names and current values, in order of declaration.
+    /// Returns names and values, in order.
     fn show(&self) -> Vec<(&'static str, String)>;
     /// Returns names, defaults and descriptions.
     fn list() -> Vec<PropertyInfo>
@@ -40,8 +39,7 @@ pub trait Properties {
         Self: Sized;
 }
 
-/// Changes a property of a copy of a layer's configuration, and checks the copy. `None`: no such property. The
-/// error is a text for the operator. `config` stays as it is.
+/// Changes a property of a copy and checks it. `None`: no such property.
 pub(crate) fn changed<C: Properties + Clone>(
     config: &C,
     name: &str,
@@ -53,18 +51,18 @@ pub(crate) fn changed<C: Properties + Clone>(
     Some(set.and_then(|()| check(&copy).map_err(|(_, why)| why)).map(|()| copy))
 }
 
-/// A property's row in the manual.
+/// A property in the manual.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PropertyInfo {
     /// The name in configurations.
     pub name: &'static str,
     /// The default.
     pub default: String,
-    /// Its description.
+    /// The description.
     pub doc: String,
 }
 
-/// Declares a configuration struct named in the first line. See the module's example.
+/// Declares a configuration struct; see the module's example.
 #[macro_export]
 macro_rules! properties {
     ($(#[$struct_doc:meta])* $name:ident {

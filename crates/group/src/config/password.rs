@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use super::Property;
 
-/// A password. Probe, debug output and the manual do not show it, and its memory is cleared.
+/// A password. Probe, debug output and the manual hide it, and its memory is cleared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(Zeroizing<String>);
 
@@ -16,12 +16,12 @@ impl Password {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// Returns the password's text.
+    /// Returns the text.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Returns whether no password is set.
+    /// Returns whether it is unset.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,12 +1,11 @@
-//! A parsed stack description, transport first. Positions are kept for error messages.
+//! A parsed stack description, with positions for error messages.
 
 use std::fmt;
 
-/// A position in one of a stack's files. Lines and columns count from 1.
+/// A position in a stack's file, counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Position {
-    /// The file's index: 0 is the stack's own, 1 the first file it includes, and so on. [`StackConfig::file`]
-    /// names it.
+    /// The file: 0 is the stack's own, then the included ones ([`StackConfig::file`]).
     pub file: u16,
     /// The line.
     pub line: u32,
@@ -25,9 +24,9 @@ impl fmt::Display for Position {
 pub struct ProtocolConfig {
     /// The name as written, such as `pbcast.NAKACK2`.
     pub name: String,
-    /// Name, value and position of every attribute.
+    /// Name, value and position of each attribute.
     pub attributes: Vec<(String, String, Position)>,
-    /// The position of its element.
+    /// The element's position.
     pub position: Position,
 }
 
@@ -48,14 +47,14 @@ impl ProtocolConfig {
 pub struct StackConfig {
     /// The file name, for error messages.
     pub source: String,
-    /// The included files, in the order of reading.
+    /// The included files, in order.
     pub included: Vec<String>,
     /// The protocols, transport first.
     pub protocols: Vec<ProtocolConfig>,
 }
 
 impl StackConfig {
-    /// Returns the name of the file of a position.
+    /// Returns a position's file name.
     pub fn file(&self, position: Position) -> &str {
         let included = usize::from(position.file).checked_sub(1).and_then(|nth| self.included.get(nth));
         included.unwrap_or(&self.source)

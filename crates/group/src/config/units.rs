@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A type of property values. Errors are texts for the operator and name the value.
+/// A type of property values. Errors name the value.
 pub trait Property: Sized {
     /// Parses a value.
     ///
@@ -11,7 +11,7 @@ pub trait Property: Sized {
     ///
     /// If the value is invalid.
     fn parse(text: &str) -> Result<Self, String>;
-    /// Returns the value as written in a configuration.
+    /// Returns the value as configured.
     fn show(&self) -> String;
 }
 
@@ -19,7 +19,7 @@ pub trait Property: Sized {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Bytes(pub u64);
 
-/// A host and a port, as in `host[port]`.
+/// A host and port: `host[port]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostPort {
     /// A name or an address.
@@ -28,7 +28,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// Formats as socket addresses are written, with brackets around an IPv6 address.
+/// As socket addresses, with brackets around IPv6.
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { host, port } = self;
@@ -36,11 +36,11 @@ impl std::fmt::Display for HostPort {
     }
 }
 
-/// Parses a duration: `500`, `500ms`, `2s`, `1.5m`, `2h`, `1d`. A plain number counts milliseconds.
+/// Parses `500` or `500ms`, `2s`, `1.5m`, `2h`, `1d`.
 ///
 /// # Errors
 ///
-/// If the text has another form.
+/// If the text is invalid.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -60,12 +60,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * millis / 1e3).map_err(|_| format!("`{text}` is too long a duration"))
 }
 
-/// Parses a size: `60000`, `60K`, `2M`, `1G`, in decimal multiples. `KiB` and `MiB` are decimal too, as in
-/// JGroups.
+/// Parses `60000`, `60K`, `2M`, `1G`. `KiB` and `MiB` are decimal too, as in JGroups.
 ///
 /// # Errors
 ///
-/// If the text has another form.
+/// If the text is invalid.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let (factor, number) = [('k', 1e3), ('m', 1e6), ('g', 1e9)]

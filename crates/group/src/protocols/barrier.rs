@@ -1,6 +1,6 @@
 //! BARRIER: holds messages from below while a state is provided or applied.
 //!
-//! It sits below the layers that retransmit, so messages beyond the limit are dropped and arrive again later.
+//! It sits below the layers that retransmit, so dropped messages arrive again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ crate::properties! {
     }
 }
 
-/// The maximum number of held messages: a few round trips' worth. Further ones are dropped and retransmitted.
+/// These are a few round trips' worth. Further messages are dropped and retransmitted.
 const HELD_MAX: usize = 10_000;
 
 const OPEN: TimerKey = TimerKey(1);
@@ -49,7 +49,7 @@ impl Protocol for Barrier {
         "BARRIER"
     }
 
-    /// BARRIER has no headers; JGroups numbers it 0.
+    /// No headers; JGroups' number is 0.
     fn id(&self) -> ProtocolId {
         ProtocolId(0)
     }

@@ -1,7 +1,7 @@
 //! COMPRESS: large payloads travel as zlib streams.
 //!
-//! A payload of at least `min_size` bytes is compressed if that makes it smaller. Byte arrays are compressed
-//! alone; other messages are encoded as a whole, and the result travels as a byte array.
+//! A payload of at least `min_size` bytes is compressed if that makes it smaller. Byte arrays are compressed alone;
+//! other messages are encoded whole and travel as byte arrays.
 
 use bytes::Bytes;
 use flate2::{
@@ -26,7 +26,7 @@ crate::properties! {
 }
 
 impl CompressConfig {
-    /// Checks that the level exists.
+    /// Checks the level.
     ///
     /// # Errors
     ///
@@ -44,16 +44,14 @@ impl CompressConfig {
     }
 }
 
-/// The largest ratio between a payload and its zlib stream that the format allows. A header that claims more
-/// is false, and no memory is allocated for it.
+/// The format's largest ratio. A header that claims more is false, and no memory is allocated for it.
 const RATIO_MAX: usize = 1_032;
 
-/// The largest sum in bytes of the payloads that the streams of one batch become. One byte of a stream can become
-/// [`RATIO_MAX`] bytes, and a packet can hold many streams, so without this limit a packet of 1 MiB could make
-/// 1 GiB. Messages beyond it are discarded. Larger payloads are sent as they are.
+/// The most bytes that a batch may decompress to; further messages are discarded. Without it, a packet of 1 MiB with
+/// many streams could make 1 GiB. Larger payloads are sent uncompressed.
 const INFLATED_MAX: usize = 256 << 20;
 
-/// The size in bytes up to which the buffer for compressed payloads is kept for the next one.
+/// A larger buffer is not kept.
 const KEPT_BUFFER_MAX: usize = 1 << 20;
 
 /// The COMPRESS layer.
@@ -61,14 +59,13 @@ pub struct Compress {
     config: CompressConfig,
     deflater: Deflater,
     inflater: Inflater,
-    /// The buffer into which payloads are compressed.
     buffer: Vec<u8>,
     compressions: u64,
     decompressions: u64,
 }
 
 impl Compress {
-    /// Creates the layer. The caller refuses a config that [`CompressConfig::check`] refuses.
+    /// Creates the layer of a config that [`CompressConfig::check`] accepts.
     pub fn new(config: CompressConfig) -> Self {
         Self {
             deflater: Deflater::new(config.level(), true),
@@ -80,7 +77,7 @@ impl Compress {
         }
     }
 
-    /// Returns the zlib stream of these bytes if it is smaller.
+    /// Returns `None` if the stream is not smaller.
     fn deflate(&mut self, bytes: &[u8]) -> Option<Bytes> {
         self.deflater.reset();
         if self.buffer.len() < bytes.len() {
@@ -97,8 +94,7 @@ impl Compress {
         stream
     }
 
-    /// Returns the bytes of a zlib stream, which must be exactly as many as the header says. Their number is taken
-    /// from `capacity`, that of the batch.
+    /// The header's number of bytes must be exact; it is taken from the batch's `capacity`.
     fn inflate(
         &mut self,
         stream: &[u8],
@@ -144,7 +140,7 @@ impl Compress {
         message.headers.put(ProtocolId::COMPRESS, HeaderBody::Compress(header));
     }
 
-    /// Restores a message as it was before its sender compressed it. The error is the reason to discard it.
+    /// The error is the reason to discard the message.
     fn decompress(
         &mut self,
         message: &mut Message,
@@ -245,8 +241,7 @@ mod tests {
         }
     }
 
-    /// Sends a message through one layer and receives it through another. Returns the sent and the received
-    /// message.
+    /// Returns the sent and the received message.
     fn exchange(message: Message) -> (Message, Message) {
         let (mut sender, mut receiver) = (layer(), layer());
         let mut sent = sender.send(message).take_down();
@@ -257,7 +252,6 @@ mod tests {
         (travelled, received.remove(0))
     }
 
-    /// A message that a Java member compressed, with its bytes.
     #[test]
     fn a_compressed_message_of_jgroups_is_decompressed() {
         let bytes = vectors::vector("13-transforms", "compress.1000x");
@@ -328,7 +322,7 @@ mod tests {
         }
     }
 
-    /// JGroups does not copy flags to the outer message: an inner OOB message leaves the regular batch.
+    /// JGroups does not copy flags to the outer message.
     #[test]
     fn a_message_that_regains_its_flags_is_delivered_in_a_batch_of_its_own() {
         let mut sender = layer();
@@ -373,7 +367,6 @@ mod tests {
         assert_eq!(harness.up(no_message).take_up(), []);
     }
 
-    /// Each direction copies a payload once, into memory of exactly its size.
     #[test]
     fn a_payload_takes_one_allocation_of_its_size_each_way() {
         let mut layer = Compress::new(CompressConfig::default());

@@ -1,7 +1,6 @@
-//! DELIVERY_TIME (TIME in JGroups 5.5): measures how long the application takes to consume messages.
+//! DELIVERY_TIME (TIME in JGroups 5.5): measures how long the application takes to consume a message.
 //!
-//! The time runs from the moment a message passes this layer until the application has consumed it. It
-//! includes waiting in the receiver's queue.
+//! The time begins when the message passes this layer, and includes the receiver's queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,7 +12,7 @@ crate::properties! {
     DeliveryTimeConfig {}
 }
 
-/// The maximum number of timed messages in progress per sender. Further messages are not timed.
+/// Further messages of a sender are not timed.
 const TIMED_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Default)]
@@ -36,13 +35,13 @@ impl Summary {
 /// The DELIVERY_TIME layer.
 pub struct DeliveryTime {
     is_first_name: bool,
-    /// Per sender and kind: each message's remaining credit, and the time at which it passed.
+    /// Each message's remaining credit and time of passing.
     under_way: BTreeMap<(Address, bool), VecDeque<(u64, Time)>>,
     summary: Summary,
 }
 
 impl DeliveryTime {
-    /// Creates the layer under the name DELIVERY_TIME.
+    /// Creates the layer.
     pub fn new(_config: DeliveryTimeConfig) -> Self {
         Self { is_first_name: true, under_way: BTreeMap::new(), summary: Summary::default() }
     }
@@ -127,7 +126,7 @@ mod tests {
     use crate::Message;
     use crate::harness::{Harness, member};
 
-    /// S000-60: a receiver that takes 5 ms per message is measured as 5 ms.
+    /// S000-60
     #[test]
     fn the_time_of_the_application_is_measured() {
         let mut harness = Harness::new(DeliveryTime::new(DeliveryTimeConfig {}));

@@ -1,7 +1,7 @@
-//! FD_ALL, FD_ALL2 and FD_ALL3: every member multicasts heartbeats; a silent member is suspected.
+//! FD_ALL, FD_ALL2 and FD_ALL3: members multicast heartbeats; a silent member is suspected.
 //!
-//! They differ in when a member looks for silence: FD_ALL3 with every heartbeat, FD_ALL every
-//! `timeout_check_interval`, and FD_ALL2 once per `timeout`, so that it takes up to twice the time.
+//! FD_ALL3 checks with every heartbeat, FD_ALL every `timeout_check_interval`, and FD_ALL2 once per `timeout`, so
+//! that it takes up to twice the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -47,17 +47,17 @@ crate::properties! {
     }
 }
 
-/// The properties of a failure detection by heartbeats.
+/// Properties of a failure detection by heartbeats.
 pub trait HeartbeatConfig: Properties + Clone + Send + 'static {
     /// The protocol's name.
     const NAME: &'static str;
-    /// The id of its headers.
+    /// Its headers' id.
     const ID: ProtocolId;
 
-    /// Returns the configured times: silence before a suspicion, between heartbeats, between checks.
+    /// Returns the silence before a suspicion, and the times between heartbeats and between checks.
     fn times(&self) -> (Duration, Duration, Duration);
 
-    /// Returns whether any message of a member counts as a heartbeat.
+    /// Returns whether any message counts as a heartbeat.
     fn counts_messages(&self) -> bool {
         true
     }
@@ -115,8 +115,7 @@ impl HeartbeatConfig for FdAll2Config {
     }
 }
 
-/// After this many intervals without a sign a member is reported as silent. One heartbeat can be late or
-/// lost.
+/// One heartbeat can be late or lost.
 const SILENT_INTERVALS: u32 = 2;
 
 const HEARTBEAT: TimerKey = TimerKey(1);
@@ -134,11 +133,9 @@ pub type FdAll2 = HeartbeatDetector<FdAll2Config>;
 /// A failure detection by heartbeats.
 pub struct HeartbeatDetector<C> {
     config: C,
-    /// The other members, each with the number of checks since its last heartbeat. JGroups keeps one bit per
-    /// interval; all bits are zero when this number reaches their count.
+    /// Checks since the last heartbeat. JGroups keeps one bit per interval instead.
     members: BTreeMap<Address, u32>,
     suspects: BTreeSet<Address>,
-    /// The members last reported as silent.
     silent: BTreeSet<Address>,
     has_multicast: bool,
     heartbeats_sent: u64,
@@ -147,7 +144,7 @@ pub struct HeartbeatDetector<C> {
 }
 
 impl<C: HeartbeatConfig> HeartbeatDetector<C> {
-    /// Creates the layer. The caller refuses a config that [`HeartbeatConfig::check`] refuses.
+    /// Creates the layer of a config that [`HeartbeatConfig::check`] accepts.
     pub fn new(config: C) -> Self {
         Self {
             config,
@@ -161,19 +158,19 @@ impl<C: HeartbeatConfig> HeartbeatDetector<C> {
         }
     }
 
-    /// Returns the number of checks after which a member without heartbeat is suspected.
+    /// Returns the checks without heartbeat until a suspicion.
     fn checks(&self) -> u32 {
         let (timeout, _, _) = self.config.times();
         checks_within(timeout, self.check_interval())
     }
 
-    /// Returns the time between heartbeats, at least long enough for time to advance.
+    /// It is never zero, so that time advances.
     fn interval(&self) -> Duration {
         let (_, interval, _) = self.config.times();
         interval.max(Duration::from_millis(1))
     }
 
-    /// Returns the time between checks, at least long enough for time to advance.
+    /// It is never zero, so that time advances.
     fn check_interval(&self) -> Duration {
         let (_, _, check_interval) = self.config.times();
         check_interval.max(Duration::from_millis(1))
@@ -224,7 +221,6 @@ impl<C: HeartbeatConfig> HeartbeatDetector<C> {
         }
     }
 
-    /// Reports the silent members to the layers above if they changed.
     fn report_silent(&mut self, cx: &mut Cx<'_>) {
         // The count includes the current check.
         let most = checks_within(self.interval().saturating_mul(SILENT_INTERVALS), self.check_interval());
@@ -259,12 +255,11 @@ impl<C: HeartbeatConfig> HeartbeatDetector<C> {
     }
 }
 
-/// Returns how many checks a time takes.
 fn checks_within(time: Duration, check_interval: Duration) -> u32 {
     u32::try_from(time.as_nanos().div_ceil(check_interval.as_nanos())).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns whether this member is first in the view without `suspects`. Only that member acts on a suspicion.
+/// Only the first member of the view without `suspects` acts on a suspicion.
 pub(super) fn would_lead(cx: &Cx<'_>, suspects: &BTreeSet<Address>) -> bool {
     cx.view().is_some_and(|view| {
         view.members().iter().find(|member| !suspects.contains(member)) == Some(cx.local())
@@ -513,7 +508,6 @@ mod tests {
         harness
     }
 
-    /// Returns how many whole seconds after its last sign a member is suspected.
     fn seconds_until_suspicion(mut harness: Harness) -> u64 {
         harness.up(from(2));
         harness.take_up_events();

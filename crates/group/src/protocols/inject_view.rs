@@ -1,5 +1,4 @@
-//! INJECT_VIEW: an operation that makes a member install an arbitrary view, for tests of partitions. It has
-//! no effect on the wire.
+//! INJECT_VIEW: an operation that installs an arbitrary view, for tests of partitions. It is not on the wire.
 
 use crate::{Address, Cx, Event, Protocol, ProtocolId, View, ViewId};
 
@@ -17,8 +16,7 @@ impl InjectView {
         Self
     }
 
-    /// Returns the view that a text such as `A=A/B/C;B=B/C;C=C` assigns to this member: its first member is
-    /// the coordinator. `None`: the text does not name this member.
+    /// A text such as `A=A/B/C;B=B/C;C=C` has a view per member, coordinator first.
     fn parse(cx: &Cx<'_>, text: &str) -> Result<Option<View>, String> {
         let own = &*cx.shared().name;
         for assignment in text.split(';') {
@@ -95,7 +93,6 @@ mod tests {
         result
     }
 
-    /// Records the names of members 2 and 3 at the start, as discovery does.
     struct Names;
 
     impl Protocol for Names {

@@ -1,7 +1,7 @@
-//! MERGE3: detects members of one cluster that have different views.
+//! MERGE3: detects members of one cluster with different views.
 //!
-//! Every member regularly announces its view id to all members that it can reach, inside and outside its
-//! view. A member that sees different ids requests the views and passes them to GMS.
+//! Every member regularly announces its view id to all that it can reach, inside and outside its view. A member that
+//! sees different ids requests the views and passes them to GMS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,8 +28,7 @@ crate::properties! {
     }
 }
 
-/// The maximum number of announced ids kept between two checks, so that a flood of invented members cannot
-/// grow them.
+/// Invented members cannot grow the announced ids.
 const ANNOUNCED_MAX: usize = 10_000;
 
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -42,9 +41,8 @@ const COLLECT: TimerKey = TimerKey(3);
 pub struct Merge3 {
     config: Merge3Config,
     announced: BTreeMap<Address, ViewId>,
-    /// The addresses announced to since the last tick.
+    /// The set begins anew with each tick.
     announced_to: BTreeSet<PhysAddr>,
-    /// The requested views that have arrived.
     collected: Option<BTreeMap<Address, View>>,
     asked: BTreeSet<Address>,
     merges: u64,
@@ -70,7 +68,7 @@ impl Merge3 {
         }
     }
 
-    /// Returns the longest time between two announcements, at least long enough for time to advance.
+    /// It is never zero, so that time advances.
     fn max_interval(&self) -> Duration {
         self.config.max_interval.max(SHORTEST)
     }
@@ -106,7 +104,7 @@ impl Merge3 {
         }
     }
 
-    /// Announces to an address. Without multicast, the addresses are those found by discovery.
+    /// Without multicast, discovery has found the addresses.
     fn announce_to(&mut self, cx: &mut Cx<'_>, phys: PhysAddr) {
         if cx.shared().has_multicast || phys == cx.shared().phys || self.announced_to.len() >= ANNOUNCED_MAX {
             return;
@@ -189,7 +187,6 @@ impl Merge3 {
         cx.arm(COLLECT, self.check_interval() / 10);
     }
 
-    /// Passes on the views, once all have arrived or time is up.
     fn conclude(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(COLLECT);
         self.asked.clear();
@@ -202,7 +199,7 @@ impl Merge3 {
     }
 }
 
-/// Builds an unreliable message without flags, because the layer sits below those that retransmit.
+/// The layer is below those that retransmit, so the message is unreliable and has no flags.
 fn message(cx: &Cx<'_>, dest: Option<Address>, header: Merge3Header, payload: Payload) -> Message {
     let mut message =
         Message::new(dest, payload).with_header(ProtocolId::MERGE3, HeaderBody::Merge3(Box::new(header)));

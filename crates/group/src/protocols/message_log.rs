@@ -1,8 +1,7 @@
-//! TRACE, HDRS and SNIFF: layers that log the messages at their place in the stack. They have no effect on
-//! the wire.
+//! TRACE, HDRS and SNIFF: log the messages at their place in the stack, without effect on the wire.
 //!
-//! JGroups prints to the standard output. Here the lines are events of the crate `tracing` at level INFO and
-//! target [`TARGET`]. Every layer can also be traced without a change of the stack (see [`crate::trace`]).
+//! Lines are `tracing` events at level INFO and target [`TARGET`]. Any layer can be traced without a change of the
+//! stack (see [`crate::trace`]).
 
 use crate::config::Properties;
 use crate::trace::bounded;
@@ -11,7 +10,7 @@ use crate::{AddressBook, Cx, Event, Message, MessageBatch, Pass, ProbeOut, Proto
 /// The target of the lines.
 pub const TARGET: &str = "consort::messages";
 
-/// The maximum number of bytes of a payload that SNIFF logs, as in JGroups.
+/// As in JGroups.
 const SNIFFED_MAX: usize = 50;
 
 crate::properties! {
@@ -39,14 +38,14 @@ crate::properties! {
     }
 }
 
-/// The protocol, with its properties.
+/// The protocol.
 #[derive(Clone, PartialEq, Debug)]
 pub enum MessageLogKind {
-    /// Logs events and messages of both directions.
+    /// Events and messages of both directions.
     Trace(TraceConfig),
-    /// Logs the headers of messages.
+    /// Headers.
     Hdrs(HdrsConfig),
-    /// Logs the headers and the beginning of the payloads.
+    /// Headers, and payloads' beginnings.
     Sniff(SniffConfig),
 }
 
@@ -62,7 +61,7 @@ pub struct MessageLog {
 }
 
 impl MessageLog {
-    /// Creates a layer of this kind.
+    /// Creates a layer.
     pub const fn new(kind: MessageLogKind) -> Self {
         Self { kind }
     }

@@ -103,8 +103,7 @@ mod tests {
     use crate::Message;
     use crate::harness::{Harness, member, view};
 
-    /// S000-71: a message passes a stack as itself, in a batch. No layer wraps it into an event or another
-    /// allocation.
+    /// S000-71: no layer wraps a message into an event or another allocation.
     #[test]
     fn a_message_passes_a_whole_stack_without_an_allocation_of_its_own() {
         const COUNT: usize = 1_000;

@@ -1,9 +1,7 @@
-//! NON_BLOCKING_SENDS: keeps sends during the processing of a received message from blocking. It has no
-//! effect on the wire, and none here: no layer blocks, and a channel's receiver sends with a call that
-//! returns at once. A stack that names it loads and runs unchanged.
+//! NON_BLOCKING_SENDS: keeps sends during a receiver's callback from blocking. It has no effect: no layer blocks, and
+//! the callback's sends return at once.
 //!
-//! JGroups marks such messages to be dropped when credits are missing, because it would block the thread that
-//! reads from the network. Here they wait in the flow control layer and are not lost.
+//! JGroups drops such messages without credits; here they wait in flow control.
 
 use crate::{Protocol, ProtocolId};
 

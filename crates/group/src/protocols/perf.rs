@@ -1,9 +1,7 @@
-//! PERF: measures how long messages take from the sender's PERF layer to this one. Each message carries the
-//! time at which it was sent.
+//! PERF: measures how long messages take from the sender's PERF layer to this one, by a header with the time.
 //!
-//! As in JGroups, the time is that of the system's monotonic clock, which members of one host share. Times of
-//! members on other hosts have another origin, so that their latency means nothing; JGroups' members measure
-//! the same.
+//! As in JGroups, members of one host share the clock, the system's monotonic one. Between hosts the latency means
+//! nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,11 +17,11 @@ crate::properties! {
     }
 }
 
-/// The largest average: 8 bytes for each message are kept.
+/// A message of the average takes 8 bytes.
 const AVG_SIZE_MAX: u32 = 1_000_000;
 
 impl PerfConfig {
-    /// Checks that there is a message to average.
+    /// Checks the average's size.
     ///
     /// # Errors
     ///
@@ -40,16 +38,15 @@ impl PerfConfig {
 /// The PERF layer.
 pub struct Perf {
     config: PerfConfig,
-    /// The latencies of the latest messages in nanoseconds.
+    /// In nanoseconds.
     latencies: VecDeque<i64>,
-    /// The sum of `latencies`.
     sum: i128,
     /// Messages without a header, or from the future.
     unmeasured: u64,
 }
 
 impl Perf {
-    /// Creates the layer. The caller refuses a config that [`PerfConfig::check`] refuses.
+    /// Creates the layer of a config that [`PerfConfig::check`] accepts.
     pub const fn new(config: PerfConfig) -> Self {
         Self { config, latencies: VecDeque::new(), sum: 0, unmeasured: 0 }
     }
@@ -72,7 +69,7 @@ impl Perf {
     }
 }
 
-/// Returns the time of the system's monotonic clock in nanoseconds.
+/// Returns the system's monotonic clock in nanoseconds.
 fn clock(cx: &Cx<'_>) -> i64 {
     cx.shared().clock_origin.saturating_add(cx.now().0) as i64
 }
@@ -154,7 +151,7 @@ mod tests {
         message
     }
 
-    /// The header is the protocol's id 49, the magic id 84 and the time in 8 bytes, as JGroups writes it.
+    /// The bytes are id 49, magic id 84 and the time in 8 bytes.
     #[test]
     fn the_header_has_jgroups_bytes() {
         let message =

@@ -1,9 +1,8 @@
-//! RATE_LIMITER: sends at most `max_bytes` bytes of payload per `time_period`. It has no effect on the wire.
+//! RATE_LIMITER: sends at most `max_bytes` bytes of payload per `time_period`, without effect on the wire.
 //!
-//! No layer blocks: messages beyond the rate wait here in order, and [`Protocol::queued_bytes`] reports their
-//! size to the channel, which makes senders wait. As in JGroups, messages without payload or with flag NO_FC
-//! do not count. Credits of flow control do not count either, because receivers return them only as fast as
-//! their sender may send.
+//! Messages beyond the rate wait here in order; [`Protocol::queued_bytes`] lets the channel make senders wait. As in
+//! JGroups, messages without payload or with flag NO_FC do not count. Credits do not either, because receivers return
+//! them only as fast as senders may send.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -25,7 +24,7 @@ crate::properties! {
 }
 
 impl RateLimiterConfig {
-    /// Checks that time advances from period to period.
+    /// Checks the period.
     ///
     /// # Errors
     ///
@@ -40,15 +39,14 @@ impl RateLimiterConfig {
 
 const PERIOD: TimerKey = TimerKey(1);
 
-/// The largest sum in bytes of waiting messages that a layer above repeats on request. Senders wait by
-/// [`Protocol::queued_bytes`], but other members cause retransmissions. Beyond the limit, such messages are
-/// discarded, and requested again when their turn comes.
+/// Bytes of waiting messages that a layer above repeats: other members cause them, so senders do not wait. Further
+/// ones are discarded and requested again.
 const REPEATABLE_BYTES_MAX: u64 = 64 << 20;
 
-/// The bytes that a waiting message counts beside its payload.
+/// A waiting message counts these bytes beside its payload.
 const MESSAGE_BYTES: u64 = 256;
 
-/// The layers that send a message again until its receivers have it.
+/// Layers that resend until receivers have the message.
 const REPEATING: [ProtocolId; 5] = [
     ProtocolId::NAKACK2,
     ProtocolId::NAKACK3,
@@ -61,7 +59,7 @@ fn is_repeatable(message: &Message) -> bool {
     REPEATING.iter().any(|id| message.headers.get(*id).is_some())
 }
 
-/// Returns the bytes that a waiting message counts. 0: no layer above repeats it.
+/// Returns 0 if no layer above repeats the message.
 fn repeatable_bytes(message: &Message) -> u64 {
     if is_repeatable(message) { message.length() as u64 + MESSAGE_BYTES } else { 0 }
 }
@@ -72,18 +70,16 @@ pub struct RateLimiter {
     period_start: Time,
     sent_in_period: u64,
     queue: VecDeque<Message>,
-    /// The waiting bytes per destination.
     queued: BTreeMap<Option<Address>, u64>,
-    /// Bytes of waiting messages that a layer above repeats.
+    /// The waiting bytes that a layer above repeats.
     repeatable_bytes: u64,
     blockings: u64,
-    /// Since when the first message of the queue waits.
     blocked_since: Time,
     blocked: Duration,
 }
 
 impl RateLimiter {
-    /// Creates the layer. The caller refuses a config that [`RateLimiterConfig::check`] refuses.
+    /// Creates the layer of a config that [`RateLimiterConfig::check`] accepts.
     pub fn new(config: RateLimiterConfig) -> Self {
         Self {
             config,
@@ -98,9 +94,8 @@ impl RateLimiter {
         }
     }
 
-    /// Counts the bytes if they fit into the current period. The first message after a period begins the next
-    /// one. (JGroups begins it with the first message that does not fit, so that twice the bytes may leave in
-    /// one period.)
+    /// The first message after a period begins the next. (JGroups begins it with the first that does not fit, so that
+    /// twice the bytes may leave.)
     fn try_spend(&mut self, now: Time, bytes: u64) -> bool {
         if bytes > self.config.max_bytes.0 {
             tracing::warn!(
@@ -137,7 +132,7 @@ impl RateLimiter {
         self.queue.push_back(message);
     }
 
-    /// Sends waiting messages in order, as far as the period allows; all of them if `is_unlimited`.
+    /// Sends as much as the period allows, unless `is_unlimited`.
     fn release(&mut self, cx: &mut Cx<'_>, is_unlimited: bool) {
         while let Some(bytes) = self.queue.front().map(|message| message.length() as u64) {
             if !is_unlimited && !self.try_spend(cx.now(), bytes) {
@@ -195,7 +190,7 @@ impl Protocol for RateLimiter {
         false
     }
 
-    /// A member that leaves sends its waiting messages at once, because later there is no connection for them.
+    /// Later there is no connection for a leaving member's messages.
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         if *event == Event::Disconnect && !self.queue.is_empty() {
             self.release(cx, true);
@@ -266,7 +261,6 @@ mod tests {
         assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 0);
     }
 
-    /// The rate over a second, with a sender that always has messages.
     #[test]
     fn a_busy_sender_sends_at_the_configured_rate() {
         let mut harness = limiter(1_000);

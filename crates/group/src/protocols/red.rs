@@ -1,10 +1,10 @@
-//! RED: random early drops below a full send queue. It has no effect on the wire, and none here, because the
-//! edge's queues are bounded per peer and drop by priority. A stack that names RED loads and runs unchanged.
+//! RED: random early drops below a full send queue. It has no effect, because the edge's queues are bounded per peer
+//! and drop by priority.
 
 use crate::{ProbeOut, Protocol, ProtocolId};
 
 crate::properties! {
-    /// RED's properties, accepted and shown without effect.
+    /// RED's properties, without effect.
     RedConfig {
         /// Whether it drops messages.
         enabled: bool = true,

@@ -1,4 +1,4 @@
-//! The protocols by the names used in configurations.
+//! The protocols by their names in configurations.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::*;
 use crate::config::{HostPort, Position, Properties, Property, PropertyInfo, ProtocolConfig};
 use crate::{Protocol, ProtocolId, Version};
 
-/// Resolves the addresses that attributes name. Errors are texts for the operator.
+/// Resolves names in attributes. Errors are for the operator.
 pub trait Resolver {
     /// Returns the addresses of the host with this name, for AUTH.
     ///
@@ -38,7 +38,7 @@ pub trait Resolver {
     ///
     /// # Errors
     ///
-    /// If the key store cannot be read or has no such key, or if key stores are not read here.
+    /// If no readable key store has the key.
     fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
         Err("key stores are not read here: set the protocol in the stack's file".to_owned())
     }
@@ -47,18 +47,18 @@ pub trait Resolver {
     ///
     /// # Errors
     ///
-    /// If there is none. The stack's own generator is none, because a peer can compute its sequence from its seed.
+    /// If there is none. The stack's generator is predictable from its seed.
     fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
         Err("no source of unpredictable bytes is set".to_owned())
     }
 
-    /// Returns the ports that members may use, derived from the transport's; JGroups' default if unknown.
+    /// Returns the ports that members may use, by default JGroups'.
     fn ports(&self) -> RangeInclusive<u16> {
         7800..=7810
     }
 }
 
-/// Simulated hosts have names, but no interfaces to select from.
+/// Simulated hosts have no interfaces to select from.
 impl<F: FnMut(&str) -> Result<Vec<IpAddr>, String>> Resolver for F {
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
         self(name)
@@ -69,19 +69,18 @@ impl<F: FnMut(&str) -> Result<Vec<IpAddr>, String>> Resolver for F {
     }
 }
 
-/// An invalid value of an attribute.
+/// An attribute's invalid value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{protocol}: {what}")]
 pub struct ValueError {
     /// The protocol.
     pub protocol: String,
-    /// The description, with the attribute's name.
+    /// The description, with the attribute.
     pub what: String,
-    /// The position of the attribute.
+    /// The attribute's position.
     pub position: Position,
 }
 
-/// The attributes of a protocol from which its layer is built.
 struct LayerBuilder<'c, 'r> {
     config: &'c ProtocolConfig,
     resolver: &'r mut dyn Resolver,
@@ -96,8 +95,7 @@ impl LayerBuilder<'_, '_> {
         self.fail(position, format!("attribute {name}: {why}"))
     }
 
-    /// Turns a failed check into an error at the named attribute, or at the protocol if the attribute is not
-    /// set.
+    /// The error is at the attribute, or at the protocol if it is not set.
     fn check(&self, result: Result<(), (&str, String)>) -> Result<(), ValueError> {
         result.map_err(|(name, why)| self.fail_of(name, why))
     }
@@ -173,14 +171,14 @@ type Make = fn(&mut LayerBuilder<'_, '_>) -> Result<Box<dyn Protocol>, ValueErro
 pub struct Entry {
     /// The name without package.
     pub name: &'static str,
-    /// The properties that this layer uses itself.
+    /// The properties of this layer's own.
     pub properties: fn() -> Vec<PropertyInfo>,
     make: Make,
 }
 
 macro_rules! entries {
     ($($name:literal: [$($properties:ty),+] $make:expr;)+) => {
-        /// All protocols except the transports.
+        /// All protocols but transports.
         pub const ENTRIES: &[Entry] = &[$(Entry {
             name: $name,
             properties: || [$(<$properties as Properties>::list()),+].concat(),
@@ -271,7 +269,7 @@ entries! {
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
 }
 
-/// The transports' names. The edge configures their sockets.
+/// The transports' names. The edge configures sockets.
 pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("TCP", TransportKind::Tcp),
     ("TCP_NIO2", TransportKind::TcpNio2),
@@ -309,13 +307,13 @@ pub fn transport_properties() -> Vec<PropertyInfo> {
     named.map(|(&name, (default, doc))| PropertyInfo { name, default, doc: doc.to_owned() }).collect()
 }
 
-/// Returns all names usable in configurations.
+/// Returns all protocols' names.
 pub fn names() -> BTreeSet<&'static str> {
     TRANSPORTS.iter().map(|(name, _)| *name).chain(ENTRIES.iter().map(|entry| entry.name)).collect()
 }
 
-/// Creates a layer. `None`: no such protocol, or a transport. Attributes unknown to the layer are ignored,
-/// because the configuration reader checks their names.
+/// Creates a layer; `None`: not one of these protocols. Unknown attributes are ignored, because the configuration
+/// reader checks names.
 pub fn layer(
     config: &ProtocolConfig,
     resolver: &mut dyn Resolver,
@@ -324,7 +322,7 @@ pub fn layer(
     Some((entry.make)(&mut LayerBuilder { config, resolver }))
 }
 
-/// Resolves all names, so that only the attributes themselves are checked.
+/// With it, only the attributes themselves are checked.
 struct AnyAddress;
 
 impl Resolver for AnyAddress {
@@ -349,7 +347,7 @@ impl Resolver for AnyAddress {
     }
 }
 
-/// The source of random bytes of a layer that is checked and never sends.
+/// The checked layer never sends.
 struct NoBytes;
 
 impl RandomBytes for NoBytes {
@@ -358,8 +356,7 @@ impl RandomBytes for NoBytes {
     }
 }
 
-/// Returns the errors of all values of a protocol, without looking up any name: of each attribute, or else of
-/// their combination.
+/// Returns the errors of each attribute, or else of their combination, without looking up names.
 pub fn value_errors(config: &ProtocolConfig) -> Vec<ValueError> {
     let error_of = |config: &ProtocolConfig| match transport(config) {
         Some(made) => made.err(),
@@ -373,17 +370,17 @@ pub fn value_errors(config: &ProtocolConfig) -> Vec<ValueError> {
     if errors.is_empty() { error_of(config).into_iter().collect() } else { errors }
 }
 
-/// Parses a layer's own settings, for callers that create the layer themselves.
+/// Parses a layer's settings, for callers that create it themselves.
 ///
 /// # Errors
 ///
-/// If a value does not fit its attribute.
+/// If a value is invalid.
 pub fn properties<P: Properties + Default>(config: &ProtocolConfig) -> Result<P, ValueError> {
     let mut no_hosts = |_: &str| Ok(Vec::new());
     LayerBuilder { config, resolver: &mut no_hosts }.properties()
 }
 
-/// Returns the id under which a protocol stores its headers.
+/// Returns the id of a protocol's headers.
 pub fn id(name: &str) -> Option<ProtocolId> {
     let config =
         ProtocolConfig { name: name.to_owned(), attributes: Vec::new(), position: Position::default() };
@@ -395,7 +392,7 @@ pub fn id(name: &str) -> Option<ProtocolId> {
         .filter(|_| names().contains(name))
 }
 
-/// Creates the transport's layer and returns its version. `None`: the protocol is not a transport.
+/// Creates the transport's layer, with its version; `None`: no transport.
 pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version), ValueError>> {
     let (_, kind) = TRANSPORTS.iter().find(|(name, _)| *name == config.short_name())?;
     let mut layer = TransportLayerConfig::new(*kind);
@@ -448,7 +445,6 @@ mod tests {
         ProtocolConfig { name: name.to_owned(), attributes, position }
     }
 
-    /// A host with the loopback address, and with a key in each key store.
     struct KeyedHost;
 
     impl Resolver for KeyedHost {
@@ -488,7 +484,7 @@ mod tests {
         }
     }
 
-    /// Each setting with which JGroups' members would fail at each message is refused here with its place.
+    /// JGroups' members would fail at each message.
     #[test]
     fn sym_encrypt_refuses_settings_that_jgroups_cannot_use() {
         let error = |attributes: &[(&str, &str)]| {
@@ -566,7 +562,7 @@ mod tests {
         assert_eq!(error.position.line, 3);
     }
 
-    /// Returns the address on which FD_SOCK2 listens, on a host with one interface that selectors match.
+    /// Selectors match the host's one interface.
     fn bound(attributes: &[(&str, &str)]) -> Result<String, ValueError> {
         struct Host;
         impl Resolver for Host {

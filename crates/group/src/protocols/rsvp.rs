@@ -1,12 +1,10 @@
 //! RSVP: messages that their receivers acknowledge.
 //!
-//! The sender of a message with flag RSVP is notified, by its ticket, when all receivers have it. RSVP_NB
-//! only makes sure that it is flushed out.
+//! The sender's ticket returns when all receivers have the message; RSVP_NB only makes sure that it is flushed out.
 //!
-//! JGroups acknowledges when the application's callback returns. Here a receiver acknowledges when the
-//! application has returned as much credit as arrived with the message and before it, so a message kept for
-//! later is not acknowledged yet. The acknowledgement is empty and out of band, so flow control does not
-//! delay it.
+//! JGroups acknowledges when the callback returns. Here a receiver acknowledges when as much credit is consumed as
+//! arrived up to the message, so not while the application keeps it. The empty, out-of-band acknowledgement bypasses
+//! flow control.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -30,16 +28,14 @@ crate::properties! {
     }
 }
 
-/// The maximum number of sends waiting for acknowledgements, because ids have 16 bits.
+/// Ids have 16 bits.
 const PENDING_SENDS_MAX: usize = 30_000;
 
-/// The maximum number of messages of one sender whose acknowledgement waits for the application.
 const UNACKED_MAX: usize = 30_000;
 
 const LATE: TimerKey = TimerKey(1);
 const REMIND: TimerKey = TimerKey(2);
 
-/// A sent message with outstanding acknowledgements.
 struct PendingSend {
     dest: Option<Address>,
     missing: BTreeSet<Address>,
@@ -48,11 +44,10 @@ struct PendingSend {
     is_blocking: bool,
 }
 
-/// The messages of one sender that the application has not consumed.
 #[derive(Default)]
 struct UnconsumedMessages {
     credit: u64,
-    /// The remaining credit to be consumed before this id is acknowledged.
+    /// The credit to consume before the acknowledgement.
     acks: VecDeque<(u64, i16)>,
 }
 
@@ -62,7 +57,7 @@ pub struct Rsvp {
     members: Vec<Address>,
     next_id: i16,
     waiting: BTreeMap<i16, PendingSend>,
-    /// By sender and kind.
+    /// The key is the sender and the kind.
     unconsumed: BTreeMap<(Address, bool), UnconsumedMessages>,
 }
 
@@ -195,7 +190,7 @@ impl Protocol for Rsvp {
         ProtocolId::RSVP
     }
 
-    /// Also called when the layer is removed from a running stack.
+    /// A running stack may remove the layer.
     fn stop(&mut self, cx: &mut Cx<'_>) {
         self.end_all_waits(cx);
     }

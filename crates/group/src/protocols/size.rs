@@ -1,4 +1,4 @@
-//! SIZE: counts the messages that pass it by the size of their payload. It has no effect on the wire.
+//! SIZE: counts messages by the size of their payload, without effect on the wire.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,12 @@ crate::properties! {
     SizeConfig {}
 }
 
-/// The maximum number of distinct sizes counted per direction. Messages of further sizes are counted
-/// together, so that a peer cannot grow the table without limit.
+/// Further sizes are counted together, so that a peer cannot grow the table.
 pub(super) const SIZES_MAX: usize = 10_000;
 
-/// The messages of one direction by size in bytes.
 #[derive(Default)]
 struct SizeCounts {
     by_size: BTreeMap<usize, u64>,
-    /// Messages of sizes for which the table has no entry left.
     other: u64,
 }
 
@@ -37,7 +34,7 @@ impl SizeCounts {
         self.by_size.values().sum::<u64>() + self.other
     }
 
-    /// Returns a line per size, as JGroups' operations do: the size, a colon, the number of messages.
+    /// JGroups' lines have the size, a colon and the number of messages.
     fn dump(&self) -> String {
         let mut lines: Vec<String> =
             self.by_size.iter().map(|(size, count)| format!("{size}: {count}")).collect();

@@ -1,4 +1,4 @@
-//! STABLE: finds the multicasts that all members have, so that senders can purge them.
+//! STABLE: finds the multicasts that all members have, for senders to purge.
 
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ pub struct Stable {
     config: StableConfig,
     bytes: u64,
     is_suspended: bool,
-    /// The coordinator's votes of this round: the members that have voted, and the combined digest.
     voted: Vec<Address>,
     combined: Option<Digest>,
     gossips: u64,
@@ -93,7 +92,7 @@ impl Stable {
         cx.send(message);
     }
 
-    /// Counts a member's vote. Once all members have voted, the coordinator multicasts the common part.
+    /// Once all have voted, the coordinator multicasts the common part.
     fn vote(&mut self, cx: &mut Cx<'_>, member: &Address, digest: &Digest, view: &View) {
         if self.voted.contains(member) || !view.contains(member) || !digest.has_members(view.members()) {
             return;

@@ -1,13 +1,12 @@
-//! STATE_TRANSFER and STATE: a member gets the application's state from another, as of an exact point in all
-//! members' messages.
+//! STATE_TRANSFER and STATE: a member gets the application's state from another, as of an exact point in all members'
+//! messages.
 //!
-//! STATE_TRANSFER sends the state as one message, STATE in chunks. The provider answers with its digest and
-//! the state as of that digest. The requester sets its windows to the digest, so that exactly the messages
-//! after it are delivered on top of the state.
+//! STATE_TRANSFER sends one message, STATE chunks. The requester sets its windows to the provider's digest, so that
+//! exactly the messages after it are delivered on top of the state.
 //!
-//! Both digests must agree with the messages that the applications have seen. JGroups closes BARRIER and
-//! waits for the threads above it. Here both steps run at the end of a sweep, when no message is between the
-//! layers. Incomplete messages in a fragmentation layer are not covered, as in JGroups.
+//! Both digests must agree with the messages that the applications have seen. JGroups closes BARRIER and waits for
+//! the threads above; here both steps run at the end of a sweep, when no message is between layers. Incomplete
+//! messages in a fragmentation layer are not covered, as in JGroups.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,7 +35,7 @@ crate::properties! {
 }
 
 impl StateConfig {
-    /// Checks that chunks have a size.
+    /// Checks the chunks' size.
     ///
     /// # Errors
     ///
@@ -49,18 +48,18 @@ impl StateConfig {
     }
 }
 
-/// The maximum size in bytes of a state in chunks: the limit of a Java array, hence of a state in one message.
+/// The limit of a Java array in bytes.
 const STATE_MAX: usize = i32::MAX as usize;
 
-/// The maximum number of requests that wait while another is served. A member sends one.
+/// A member sends one request.
 const REQUESTS_MAX: usize = 1_000;
 
-/// How long the application may take to provide its state before the next requester is served.
+/// The next requester is served after this time.
 const PROVIDE_MAX: Duration = Duration::from_secs(60);
 
 const WAIT: TimerKey = TimerKey(1);
 const PROVIDE: TimerKey = TimerKey(2);
-/// Triggers one more sweep for events raised after the last.
+/// Events raised after the last sweep need another one.
 const SWEEP: TimerKey = TimerKey(3);
 
 struct ServedRequest {
@@ -69,32 +68,28 @@ struct ServedRequest {
     digest: Digest,
 }
 
-/// A received state that waits for the end of the sweep.
 struct ReceivedState {
     digest: Option<Digest>,
     state: Option<Bytes>,
 }
 
-/// A state whose chunks are arriving.
 struct PartialState {
     digest: Option<Digest>,
     bytes: BytesMut,
 }
 
-/// A message between requester and provider.
 #[derive(Clone, PartialEq, Debug)]
 enum Step {
     Request,
-    /// The state with its digest; with STATE the digest alone.
+    /// With STATE only the digest.
     Response(Option<Digest>),
-    /// STATE: a chunk.
+    /// STATE only.
     Part,
-    /// STATE: the last chunk has been sent.
+    /// STATE only.
     End,
     Exception,
 }
 
-/// The wire format.
 #[derive(Clone, PartialEq, Default, Debug)]
 enum Format {
     #[default]
@@ -153,7 +148,6 @@ impl Format {
 pub struct StateTransfer {
     format: Format,
     members: Vec<Address>,
-    /// The awaited provider, and the timeout.
     asked: Option<(Address, Duration)>,
     arriving: Option<PartialState>,
     received: Option<ReceivedState>,
@@ -165,13 +159,12 @@ pub struct StateTransfer {
 }
 
 impl StateTransfer {
-    /// Creates the layer.
+    /// Creates STATE_TRANSFER.
     pub fn new(_config: StateTransferConfig) -> Self {
         Self::default()
     }
 
-    /// Creates a layer that transfers the state in chunks. The caller refuses a config that
-    /// [`StateConfig::check`] refuses.
+    /// Creates STATE of a config that [`StateConfig::check`] accepts.
     pub fn in_chunks(config: StateConfig) -> Self {
         Self { format: Format::State(config), ..Self::default() }
     }
@@ -212,7 +205,7 @@ impl StateTransfer {
         cx.raise(Event::StateReceived(result));
     }
 
-    /// Requests the state from the application for the longest waiting requester. Must run between sweeps.
+    /// Must run between sweeps.
     fn serve_next(&mut self, cx: &mut Cx<'_>) {
         while self.serving.is_none()
             && let Some(from) = self.waiting.pop_front()
@@ -232,7 +225,7 @@ impl StateTransfer {
         }
     }
 
-    /// Sets the windows to the digest of the state and raises the state. Must run between sweeps.
+    /// Sets the windows to the digest and raises the state. Must run between sweeps.
     fn take_over(&mut self, cx: &mut Cx<'_>, received: ReceivedState) {
         self.states_received += 1;
         cx.control(&Control::CloseBarrier);
@@ -319,7 +312,6 @@ impl StateTransfer {
         arriving.bytes.extend_from_slice(part);
     }
 
-    /// Ends a transfer without a state.
     fn fail(&mut self, cx: &mut Cx<'_>, error: StateError) {
         if self.arriving.is_some() {
             cx.control(&Control::ResumeStable);
@@ -460,7 +452,6 @@ mod tests {
             .sent_by(n)
     }
 
-    /// Creates STATE with chunks of 4 bytes.
     fn in_chunks() -> Harness {
         let config = StateConfig { buffer_size: ByteCount(4) };
         let mut harness = Harness::new(StateTransfer::in_chunks(config));
@@ -637,8 +628,7 @@ mod tests {
             .sent_by(from)
     }
 
-    /// Otherwise a message would be neither in the state nor after its digest, and the requester would never
-    /// get it.
+    /// Otherwise a message would be neither in the state nor after its digest.
     #[test]
     fn messages_covered_by_the_digest_are_delivered_before_the_state_request() {
         let mut harness = over_nakack(&[1, 2, 3]);
@@ -655,8 +645,7 @@ mod tests {
         assert_eq!(digest.get(&member(3)).unwrap().highest_delivered, 1);
     }
 
-    /// Otherwise a message would be delivered twice on top of the state, once from before its window was
-    /// reset.
+    /// Otherwise a message from before the reset would be delivered twice.
     #[test]
     fn messages_received_before_the_windows_are_set_are_delivered_before_the_state() {
         let mut harness = over_nakack(&[1, 2, 3]);

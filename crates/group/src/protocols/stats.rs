@@ -1,6 +1,6 @@
-//! STATS: counts messages and bytes in total, per destination and per sender. It has no effect on the wire.
+//! STATS: counts messages and bytes in total and per peer, without effect on the wire.
 //!
-//! JGroups 5.5.7 counts nothing unless a program enables its counters; this layer always counts.
+//! JGroups 5.5.7 counts only when a program enables it; this layer always does.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,9 @@ crate::properties! {
     StatsConfig {}
 }
 
-/// The maximum number of peers outside of the view that are counted one by one. Without a limit a flood of
-/// invented senders would grow the table.
+/// Invented senders cannot grow the table.
 const NON_MEMBERS_MAX: usize = 100;
 
-/// Messages and bytes of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Traffic {
     unicasts: u64,
@@ -57,7 +55,7 @@ impl Traffic {
 pub struct Stats {
     all_sent: Traffic,
     all_received: Traffic,
-    /// By destination; `None` = multicasts.
+    /// `None` is multicasts.
     sent: BTreeMap<Option<Address>, Traffic>,
     received: BTreeMap<Address, Traffic>,
     batches_received: u64,
@@ -83,7 +81,6 @@ impl Stats {
     }
 }
 
-/// Returns whether a table with this many peers takes a further one.
 fn has_room(cx: &Cx<'_>, len: usize, peer: &Address) -> bool {
     cx.view().is_some_and(|view| view.contains(peer))
         || len < cx.view().map_or(0, |view| view.len()) + NON_MEMBERS_MAX

@@ -1,5 +1,4 @@
-//! VERIFY_SUSPECT2: asks a suspected member before the suspicion is passed up. VERIFY_SUSPECT is the same
-//! protocol under older ids.
+//! VERIFY_SUSPECT2 (VERIFY_SUSPECT has older ids): asks a suspected member before the suspicion is passed up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +27,7 @@ const GIVE_UP: TimerKey = TimerKey(1);
 pub struct VerifySuspect {
     is_first_version: bool,
     config: VerifySuspectConfig,
-    /// The suspects and their deadlines. Members of a view only.
+    /// The suspects are members of a view.
     suspects: BTreeMap<Address, Time>,
 }
 

@@ -193,7 +193,7 @@ pub(super) fn read_present(reader: &mut Reader<'_>, what: &'static str) -> Resul
     read_address(reader)?.ok_or(WireError::BadValue { what, value: 0 })
 }
 
-/// Reads an optional physical address. Another kind of address counts as none.
+/// Another kind of address counts as none.
 pub(super) fn read_phys(reader: &mut Reader<'_>) -> Result<Option<IpAddress>> {
     Ok(match read_address(reader)? {
         Some(Address::Ip(ip)) => Some(ip),
@@ -205,7 +205,7 @@ pub(super) fn put_phys(out: &mut impl BufMut, phys: Option<IpAddress>) {
     put_address(out, phys.map(Address::Ip).as_ref());
 }
 
-/// Writes a list with a short count; -1 = absent.
+/// The count is a short; -1 is an absent list.
 pub(super) fn put_addresses(out: &mut impl BufMut, addresses: Option<&[Address]>) {
     match addresses {
         None => out.put_i16(-1),

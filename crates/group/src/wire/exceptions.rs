@@ -1,13 +1,13 @@
-//! Exceptions in state transfer: class, message, stack, cause.
+//! Exceptions in state transfer.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::primitives::{NESTING_MAX, Reader, Result, put_string};
 
-/// The maximum number of stack frames to skip. Java writes all frames.
+/// Java writes all stack frames, which are skipped.
 const FRAMES_MAX: usize = 4_096;
 
-/// Encodes a failure with this text: an `IllegalStateException` without stack or cause.
+/// Encodes an `IllegalStateException` with this text.
 pub fn encode_exception(text: &str) -> Bytes {
     let mut out = BytesMut::new();
     out.put_slice(&[0, 0]);
@@ -18,11 +18,11 @@ pub fn encode_exception(text: &str) -> Bytes {
     out.freeze()
 }
 
-/// Decodes the class and message of an exception and of its causes, as text.
+/// Decodes the class and message of an exception and its causes.
 ///
 /// # Errors
 ///
-/// If the bytes are not an exception.
+/// If the bytes are invalid.
 pub fn decode_exception(bytes: &Bytes) -> Result<String> {
     let mut reader = Reader::new(bytes);
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The bodies of the headers of application messages, written and read for every message.
+//! The bodies of application messages' headers.
 
 use bytes::BufMut;
 
@@ -6,7 +6,6 @@ use super::addresses::{put_address, read_present};
 use super::primitives::{Reader, Result, bad, put_bool, put_compressed_int, put_compressed_long};
 use crate::{HeaderBody, MagicId, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
-/// The types of the headers that number application messages.
 pub(super) const UNICAST_DATA: u8 = 0;
 pub(super) const NAKACK_MSG: u8 = 1;
 
@@ -16,7 +15,6 @@ pub(super) fn ids_and_type(&[high, low, magic_high, magic_low, kind]: &[u8; 5]) 
     (id, MagicId(i16::from_be_bytes([magic_high, magic_low])), kind)
 }
 
-/// Reads the part after a header's ids and type.
 #[inline]
 pub(super) fn read_nakack_msg(reader: &mut Reader<'_>) -> Result<NakAckHeader> {
     reader.skip(5);
@@ -31,10 +29,9 @@ pub(super) fn read_unicast_data(reader: &mut Reader<'_>) -> Result<UnicastHeader
     Ok(UnicastHeader::Data { seqno, conn_id, first })
 }
 
-/// The maximum size of a short header in bytes, ids included.
+/// The size in bytes includes the ids.
 pub(super) const SHORT_MAX: usize = 24;
 
-/// Returns whether a header takes at most [`SHORT_MAX`] bytes.
 #[inline]
 pub(super) const fn is_short(body: &HeaderBody) -> bool {
     match body {

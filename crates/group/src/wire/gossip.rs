@@ -1,4 +1,4 @@
-//! The frames of TCPGOSSIP, TUNNEL and GossipRouter between members and routers.
+//! Frames of TCPGOSSIP, TUNNEL and GossipRouter.
 
 use std::sync::Arc;
 
@@ -9,24 +9,24 @@ use super::primitives::{Reader, Result, WireError, put_string};
 use super::views::{PING_DATA_MAX, put_ping_data, read_ping_data};
 use crate::{Address, PhysAddr, PingData};
 
-/// The kind of a frame.
+/// A frame's kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GossipKind {
-    /// Registers a member of a group, reached through this connection.
+    /// Registers this connection's member in a group.
     Register,
     /// Ends a registration.
     Unregister,
-    /// Requests the members of a group; without a group, of all groups.
+    /// Requests the members of one or all groups.
     GetMembers,
-    /// The response to `GetMembers`, or a part of it.
+    /// The response, or a part.
     Members,
-    /// A payload for a member, or for all members.
+    /// A payload for one or all members.
     Message,
-    /// Checks the connection. The answer is a `Heartbeat`, too.
+    /// Checks the connection; answered with a `Heartbeat`.
     Heartbeat,
     /// A member's connection has ended.
     Suspect,
-    /// The last part of the response to `GetMembers`.
+    /// The response's last part.
     LastMembers,
 }
 
@@ -48,22 +48,22 @@ pub struct GossipData {
     pub kind: GossipKind,
     /// The cluster.
     pub group: Option<Arc<str>>,
-    /// The member in question. In a `Message`, the destination; all members if absent.
+    /// The member, or a `Message`'s destination; absent: all.
     pub addr: Option<Address>,
-    /// The sender of the message.
+    /// The message's sender.
     pub sender: Option<Address>,
-    /// The member's logical name. A `Message` has neither a name nor the fields after it.
+    /// The logical name. A `Message` lacks it and the next fields.
     pub name: Option<Arc<str>>,
-    /// The group's members.
+    /// The members.
     pub members: Vec<PingData>,
-    /// The member's physical address.
+    /// The physical address.
     pub phys: Option<PhysAddr>,
-    /// A message's payload.
+    /// The payload.
     pub payload: Bytes,
 }
 
 impl GossipData {
-    /// Creates a frame for a group, with all other fields empty.
+    /// Creates a frame, otherwise empty.
     pub fn new(kind: GossipKind, group: Option<Arc<str>>) -> Self {
         Self {
             kind,
@@ -77,7 +77,7 @@ impl GossipData {
         }
     }
 
-    /// Sets the member in question.
+    /// Sets the member.
     pub fn with_member(self, member: Address) -> Self {
         Self { addr: Some(member), ..self }
     }
@@ -103,11 +103,11 @@ pub fn encode_gossip(data: &GossipData) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a frame. The payload is a slice of `bytes`.
+/// Decodes a frame; its payload is a slice of `bytes`.
 ///
 /// # Errors
 ///
-/// If the bytes are not exactly one frame.
+/// If the bytes are not one frame.
 pub fn decode_gossip(bytes: &Bytes) -> Result<GossipData> {
     let mut reader = Reader::new(bytes);
     let kind = reader.u8("kind of gossip")?;

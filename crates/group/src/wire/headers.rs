@@ -1,4 +1,4 @@
-//! Headers on the wire: protocol id, magic id, body.
+//! Headers: protocol id, magic id, body.
 
 use bytes::{BufMut, BytesMut};
 
@@ -11,7 +11,7 @@ use super::primitives::{Reader, Result, WireError, put_bool, put_string};
 use super::rare_headers::*;
 use crate::*;
 
-/// Returns the magic id of a header's class.
+/// Returns the magic id of a header.
 pub fn magic_of_header(header: &Header) -> MagicId {
     match &header.body {
         HeaderBody::Tp(_) => MagicId::TP,
@@ -152,8 +152,7 @@ pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header> {
     Ok(Header { id, body })
 }
 
-/// Reads a header and appends it to `headers`. The frequent ones are constructed in place: to construct a
-/// header elsewhere and move it stalls longer than reading it takes.
+/// To move a frequent header stalls longer than to read it.
 #[inline]
 pub(super) fn read_behind(headers: &mut Headers, reader: &mut Reader<'_>) -> Result<()> {
     let mut put = |id, body| headers.0.push(Header { id, body });
@@ -216,7 +215,7 @@ fn read_rare(reader: &mut Reader<'_>, id: ProtocolId, magic: MagicId) -> Result<
     Ok(body)
 }
 
-/// Returns the encoded size of a header with its ids. The frequent ones are not encoded for it.
+/// Frequent headers are not encoded for their size.
 #[inline]
 pub(super) fn header_size(header: &Header) -> usize {
     let number = |value: u64| super::primitives::compressed_long_length(value as i64);

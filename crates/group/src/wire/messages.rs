@@ -12,20 +12,19 @@ use crate::{Address, EarlyBatch, Flags, HeaderBody, Message, Payload};
 const DEST: u8 = 1;
 const SRC: u8 = 2;
 
-/// The maximum number of headers of a message. Stacks have about 20 protocols.
+/// Stacks have about 20 protocols.
 const HEADERS_MAX: u16 = 128;
 
-/// How the bytes of a message's payload are written.
+/// How payload bytes are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bulk {
-    /// Copied after the other fields, in wire order.
+    /// After the other fields, in wire order.
     Copied,
-    /// Not written: the caller sends them after the rest. Possible because the bytes of [`Payload::Bytes`]
-    /// end a body.
+    /// By the caller, after the rest: bytes of [`Payload::Bytes`] end a body.
     Apart,
 }
 
-/// Returns the message type.
+/// Returns the type.
 pub fn message_type(payload: &Payload) -> i16 {
     match payload {
         Payload::Bytes(_) => 0,
@@ -40,8 +39,7 @@ pub fn message_type(payload: &Payload) -> i16 {
 }
 
 impl Message {
-    /// Returns the payload's length in bytes as flow control and STABLE count it. Objects and numbers count as
-    /// encoded, so that this is a part of the encoding.
+    /// Returns the payload's bytes for flow control and STABLE; objects and numbers count as encoded.
     pub fn length(&self) -> usize {
         match &self.payload {
             Payload::Empty => 0,
@@ -55,13 +53,12 @@ impl Message {
     }
 }
 
-/// The maximum size of a plain head, besides the headers and the transport's: 11 bytes of type, flags, count
-/// and length, and two plain addresses of 17 bytes each. Space for the whole head is reserved once, because
-/// reserving it per field costs more than the fields.
+/// The bytes are 11 of type, flags, count and length, and two plain addresses of 17. A reservation per field costs
+/// more than the fields.
 const PLAIN_MAX: usize = 11 + 2 * 17;
 
-/// Writes a body. With `list_src` it is a body inside a list: no destination, and a source only if it
-/// differs. `tp` follows the headers, unless the message has its own transport header.
+/// In a list (`list_src`) there is no destination, and a source only if it differs. `tp` follows the headers, unless
+/// the message has its own.
 #[inline]
 pub(super) fn put_body(
     out: &mut BytesMut,
@@ -73,7 +70,6 @@ pub(super) fn put_body(
     put_with(out, None, message, list_src, tp, bulk);
 }
 
-/// Writes the message's type and its body as [`put_body`] does.
 #[inline]
 pub(super) fn put_typed(
     out: &mut BytesMut,
@@ -119,8 +115,7 @@ fn has_plain_head(message: &Message) -> bool {
         && message.headers.0.iter().all(|header| is_short(&header.body))
 }
 
-/// Writes the type, if given, and the body up to the payload's own bytes. The length of [`Payload::Bytes`] is
-/// part of it.
+/// The length of [`Payload::Bytes`] is a part of the head.
 #[inline]
 fn put_head(
     out: &mut impl BufMut,
@@ -171,7 +166,6 @@ fn put_parts(out: &mut BytesMut, messages: &[Message], src: Option<&Address>) {
     }
 }
 
-/// Writes the part after [`put_head`].
 fn put_rest(out: &mut BytesMut, message: &Message) {
     match &message.payload {
         Payload::Empty | Payload::Bytes(None) => {}
@@ -195,7 +189,7 @@ fn put_rest(out: &mut BytesMut, message: &Message) {
     }
 }
 
-/// Reads a body. `dest` and `src` are preset from a list. A transport header equal to `own_tp` is skipped.
+/// A list presets `dest` and `src`. A header equal to `own_tp` is skipped.
 pub(super) fn read_body(
     reader: &mut Reader<'_>,
     kind: i16,
@@ -208,7 +202,7 @@ pub(super) fn read_body(
     Ok(message)
 }
 
-/// Reads a body into a message in its final place, because moving a message costs as much as reading it.
+/// To move a message costs as much as to read it.
 #[inline]
 pub(super) fn read_body_into(
     message: &mut Message,
@@ -244,8 +238,7 @@ pub(super) fn read_body_into(
     Ok(())
 }
 
-/// Returns whether the next header equals the local transport's. The protocol id in its first bytes excludes
-/// almost all others.
+/// The protocol id excludes almost all others.
 #[inline]
 fn is_own_tp(bytes: &[u8], own_tp: &[u8]) -> bool {
     own_tp.first_chunk::<2>().is_some_and(|id| bytes.first_chunk() == Some(id)) && bytes.starts_with(own_tp)
@@ -278,7 +271,7 @@ fn read_parts(
     parts
 }
 
-/// The size in bytes of the smallest message inside another: type, leading byte, flags, number of headers.
+/// The bytes are type, leading byte, flags and number of headers.
 const PART_SIZE_MIN: usize = 7;
 
 fn read_payload(
@@ -310,7 +303,7 @@ fn read_payload(
     })
 }
 
-/// Returns the encoded size of a message with its type, in a list (`Some(list's source)`) or alone.
+/// Returns the encoded size with its type, alone or in a list (`Some(list's source)`).
 #[inline]
 pub fn message_size(message: &Message, tp_len: usize, list_src: Option<Option<&Address>>) -> usize {
     let addresses = match list_src {
@@ -349,18 +342,18 @@ fn payload_size(message: &Message) -> usize {
     }
 }
 
-/// Encodes the body with addresses (`Message.writeTo`).
+/// Encodes a body with addresses (`Message.writeTo`).
 pub fn encode_body(message: &Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message_size(message, 0, None));
     put_body(&mut out, message, None, &[], Bulk::Copied);
     out.freeze()
 }
 
-/// Decodes the output of [`encode_body`].
+/// Decodes [`encode_body`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not exactly a message of this type.
+/// If the bytes are not one message of this type.
 pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
     let mut reader = Reader::new(bytes);
     let message = read_body(&mut reader, kind, None, None, &[])?;
@@ -368,18 +361,18 @@ pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
     Ok(message)
 }
 
-/// Encodes type and body, as in fragments and wrapped messages.
+/// Encodes type and body, as in fragments.
 pub fn encode_typed(message: &Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message_size(message, 0, None));
     put_typed(&mut out, message, None, &[], Bulk::Copied);
     out.freeze()
 }
 
-/// Decodes the output of [`encode_typed`].
+/// Decodes [`encode_typed`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not a message.
+/// If the bytes are invalid.
 pub fn decode_typed(bytes: &Bytes) -> Result<Message> {
     let mut reader = Reader::new(bytes);
     let kind = reader.i16("message type")?;
@@ -393,7 +386,6 @@ mod tests {
     use super::*;
     use crate::{Header, NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
 
-    /// The largest plain head fits into the reserved space, and its bytes equal those of the general path.
     #[test]
     fn the_longest_plain_head_fits() {
         let (seqno, conn_id, timestamp) = (i64::MAX as u64, i16::MAX, -1);
@@ -425,7 +417,7 @@ mod tests {
         }
     }
 
-    /// S000-76: the size is known before a message is encoded, so that its buffer is allocated once.
+    /// S000-76
     #[test]
     fn a_message_is_written_into_one_buffer_of_its_size() {
         for size in [10, 10_000, 1_000_000] {

@@ -1,6 +1,6 @@
-//! The JGroups 5.5 encoding: primitives, addresses, headers, objects, messages, packets.
+//! The JGroups 5.5 encoding.
 //!
-//! Every length is checked before memory is allocated. Invalid bytes return a [`WireError`].
+//! Every length is checked before memory is allocated. Invalid bytes give a [`WireError`].
 
 mod addresses;
 mod exceptions;

@@ -1,4 +1,4 @@
-//! Objects in ObjectMessages, and Java's primitive wrappers.
+//! Objects and Java's primitive wrappers.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,7 +12,7 @@ use super::views::{
 };
 use crate::{MagicId, Object, Primitive};
 
-/// One of Java's two encodings of a primitive.
+/// Java has two encodings of a primitive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// Compressed numbers; arrays extend to the end.
@@ -103,18 +103,18 @@ pub(super) fn read_primitive(reader: &mut Reader<'_>, form: Form) -> Result<Prim
     })
 }
 
-/// Encodes a value in the "buffer" form, as BytesMessages with flag SERIALIZED carry it.
+/// Encodes the "buffer" form, as in BytesMessages with flag SERIALIZED.
 pub fn encode_primitive(value: &Primitive) -> Bytes {
     let mut out = BytesMut::new();
     put_primitive(&mut out, value, Form::Buffer);
     out.freeze()
 }
 
-/// Decodes the output of [`encode_primitive`].
+/// Decodes [`encode_primitive`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not a primitive value.
+/// If the bytes are invalid.
 pub fn decode_primitive(bytes: &Bytes) -> Result<Primitive> {
     read_primitive(&mut Reader::new(bytes), Form::Buffer)
 }
@@ -176,7 +176,7 @@ pub(super) fn read_object(reader: &mut Reader<'_>) -> Result<Object> {
     })
 }
 
-/// Returns the length of an ObjectMessage's payload as flow control counts it.
+/// Returns an object's length for flow control.
 pub fn object_length(object: &Object) -> usize {
     match object {
         Object::Null => 1,

@@ -1,4 +1,4 @@
-//! Transport payloads (the part after TCP's length word, or one datagram) and TCP's set-up bytes.
+//! Transport payloads (after TCP's length word, or a datagram) and TCP's set-up bytes.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ pub enum Packet {
         /// The message.
         message: Message,
     },
-    /// Several messages to one destination.
+    /// Messages to one destination.
     List {
         /// The sender's version.
         version: Version,
         /// Whether it was multicast.
         is_multicast: bool,
-        /// The destination of all messages.
+        /// The destination.
         dest: Option<Address>,
-        /// The source of messages without their own source.
+        /// The source unless a message has its own.
         src: Option<Address>,
         /// The cluster's name.
         cluster: Option<Arc<str>>,
@@ -42,7 +42,7 @@ pub enum Packet {
     },
 }
 
-/// Encodes a cluster's transport header as it is in messages.
+/// Encodes a cluster's transport header.
 pub fn encode_tp(cluster: &str) -> Bytes {
     let body = HeaderBody::Tp(Box::new(TpHeader { cluster: Some(cluster.into()), rtt: None }));
     let mut out = BytesMut::new();
@@ -54,20 +54,20 @@ fn flags_of(dest: Option<&Address>) -> u8 {
     if dest.is_none() { MULTICAST } else { 0 }
 }
 
-/// Writes a packet of one message. `tp` follows its headers.
+/// Writes a packet of one message; `tp` follows its headers.
 pub fn write_single(out: &mut BytesMut, version: Version, message: &Message, tp: &[u8], bulk: Bulk) {
     out.put_u16(version.0);
     out.put_u8(flags_of(message.dest.as_ref()));
     put_typed(out, message, None, tp, bulk);
 }
 
-/// The position of a list's count, to be filled in.
+/// Where a list's count goes.
 #[derive(Clone, Copy, Debug)]
 pub struct ListStart {
     count_at: usize,
 }
 
-/// Begins a list packet.
+/// Begins a list.
 pub fn begin_list(
     out: &mut BytesMut,
     version: Version,
@@ -84,8 +84,7 @@ pub fn begin_list(
     ListStart { count_at: out.len() - 4 }
 }
 
-/// Appends a message to a list that was begun with this source. A message with [`Bulk::Apart`] must be the
-/// last one.
+/// Appends a message. One with [`Bulk::Apart`] must be the last.
 #[inline]
 pub fn append_to_list(
     out: &mut BytesMut,
@@ -102,7 +101,7 @@ pub fn finish_list(out: &mut BytesMut, start: ListStart, count: u32) {
     out[start.count_at..start.count_at + 4].copy_from_slice(&count.to_be_bytes());
 }
 
-/// Returns the version at the start of a packet; `None` if it is too short.
+/// Returns the version of a packet that is long enough.
 pub fn peek_version(packet: &[u8]) -> Option<Version> {
     match packet {
         [high, low, _flags, ..] => Some(Version(u16::from_be_bytes([*high, *low]))),
@@ -110,12 +109,11 @@ pub fn peek_version(packet: &[u8]) -> Option<Version> {
     }
 }
 
-/// Decodes a packet. Payloads are slices of it. Transport headers equal to `own_tp` ([`encode_tp`]) are
-/// skipped; others stay in their messages.
+/// Decodes a packet; payloads are slices of it. Headers equal to `own_tp` ([`encode_tp`]) are skipped.
 ///
 /// # Errors
 ///
-/// If the bytes are not exactly one packet.
+/// If the bytes are not one packet.
 pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let mut reader = Reader::new(packet);
     let version = Version(reader.u16("version")?);
@@ -144,10 +142,10 @@ pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     Ok(Packet::List { version, is_multicast, dest, src, cluster, messages })
 }
 
-/// The magic bytes at the start of every connection.
+/// Starts every connection.
 const COOKIE: &[u8; 4] = b"bela";
 
-/// Encodes the set-up bytes that the connecting side writes first.
+/// Encodes the set-up bytes of the connecting side.
 pub fn encode_setup(version: Version, listener: IpAddress) -> Bytes {
     let mut address = BytesMut::new();
     put_ip(&mut address, listener);
@@ -159,12 +157,11 @@ pub fn encode_setup(version: Version, listener: IpAddress) -> Bytes {
     out.freeze()
 }
 
-/// Decodes set-up bytes into version, listener and the number of bytes used. `Ok(None)` if more bytes are
-/// needed.
+/// Decodes set-up bytes into version, listener and bytes used; `None` if they are incomplete.
 ///
 /// # Errors
 ///
-/// If the magic bytes or the address are wrong. Close the connection then.
+/// If magic bytes or address are wrong; close the connection then.
 pub fn decode_setup(bytes: &[u8]) -> Result<Option<(Version, IpAddress, usize)>> {
     let known = bytes.len().min(COOKIE.len());
     if bytes[..known] != COOKIE[..known] {

@@ -26,7 +26,7 @@ pub enum WireError {
         /// The value.
         value: i64,
     },
-    /// A header of an unknown class. Headers carry no length, so the rest of the message is unreadable.
+    /// An unknown header class. Headers carry no length, so the rest is unreadable.
     #[error("unknown header {magic} of protocol {protocol}")]
     UnknownHeader {
         /// The protocol's id.
@@ -34,51 +34,50 @@ pub enum WireError {
         /// The magic id.
         magic: i16,
     },
-    /// Messages are nested too deeply.
+    /// Messages nest too deeply.
     #[error("messages are nested more than {NESTING_MAX} deep")]
     TooDeep,
-    /// Bytes are left after the end.
+    /// Bytes after the end.
     #[error("{0} bytes are left over")]
     Trailing(usize),
 }
 
-/// The maximum nesting of composite and batch messages. Real messages nest once or twice.
+/// The nesting of composite and batch messages; real ones nest once or twice.
 pub const NESTING_MAX: u8 = 4;
 
-/// A reader of shared bytes. Payloads are slices of them, not copies.
+/// A reader of shared bytes; payloads are slices of them.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a Bytes,
-    /// The position of the next read, never beyond the end.
+    /// Never beyond the end.
     at: usize,
     pub(super) depth: u8,
 }
 
 pub(super) type Result<T> = std::result::Result<T, WireError>;
 
-/// Returns the error of a field with a value outside the allowed range.
 pub(super) fn bad(what: &'static str, value: u8) -> WireError {
     WireError::BadValue { what, value: value.into() }
 }
 
 impl<'a> Reader<'a> {
-    /// Creates a reader of these bytes.
+    /// Creates a reader.
     pub const fn new(bytes: &'a Bytes) -> Self {
         Self { bytes, at: 0, depth: 0 }
     }
 
-    /// Returns how many bytes are left.
+    /// Returns the number of bytes left.
     #[inline]
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// Returns the bytes that are left.
+    /// Returns the bytes left.
     pub fn rest(self) -> Bytes {
         self.bytes.slice(self.at..)
     }
 
-    /// Fails if any bytes are left.
+    /// Fails if bytes are left.
     pub fn end(&self) -> Result<()> {
         if self.left() == 0 { Ok(()) } else { Err(WireError::Trailing(self.left())) }
     }
@@ -151,7 +150,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Reads a length or count as a signed int; -1 is `None`.
+    /// -1 is `None`.
     pub(super) fn length(&mut self, what: &'static str) -> Result<Option<usize>> {
         match self.i32(what)? {
             -1 => Ok(None),
@@ -161,7 +160,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a count of items of at least `each` bytes. Fails if that exceeds the bytes left.
+    /// Fails if items of `each` bytes exceed the bytes left.
     pub(super) fn count(&mut self, what: &'static str, each: usize) -> Result<usize> {
         let count = self.length(what)?.unwrap_or(0);
         self.need(what, count.saturating_mul(each))?;
@@ -202,7 +201,7 @@ impl<'a> Reader<'a> {
         Ok(self.little_endian(what, 8)? as i64)
     }
 
-    /// Reads a seqno: a compressed long that is not negative.
+    /// A compressed long that is not negative.
     #[inline]
     pub(super) fn seqno(&mut self, what: &'static str) -> Result<u64> {
         let value = self.compressed_long(what)?;
@@ -224,19 +223,18 @@ impl<'a> Reader<'a> {
         high.map(|high| (low, high)).ok_or(WireError::BadValue { what, value: delta as i64 })
     }
 
-    /// Reads a string without presence byte, in Java's modified UTF-8.
+    /// The string has no presence byte and is in Java's modified UTF-8.
     pub(super) fn utf(&mut self, what: &'static str) -> Result<String> {
         let count = self.u16(what)?;
         let bytes = self.bytes(what, usize::from(count))?;
         decode_modified_utf8(&bytes).ok_or(WireError::BadValue { what, value: count.into() })
     }
 
-    /// Reads a string with presence byte.
+    /// A presence byte comes first.
     pub(super) fn string(&mut self, what: &'static str) -> Result<Option<String>> {
         if self.bool(what)? { self.utf(what).map(Some) } else { Ok(None) }
     }
 
-    /// Reads a tagged string.
     pub(super) fn tagged_string(&mut self, what: &'static str) -> Result<String> {
         if !self.bool(what)? {
             return self.utf(what);
@@ -245,7 +243,7 @@ impl<'a> Reader<'a> {
         Ok(self.bytes(what, count)?.iter().map(|&b| char::from(b)).collect())
     }
 
-    /// Reads an ASCII string with a short length; -1 = absent.
+    /// The length is a short; -1 is an absent string.
     pub(super) fn ascii(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         match self.i16(what)? {
             -1 => Ok(None),
@@ -257,7 +255,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a byte buffer with presence byte.
+    /// A presence byte comes first.
     pub(super) fn byte_buffer(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         if !self.bool(what)? {
             return Ok(None);
@@ -308,8 +306,7 @@ fn put_little_endian(out: &mut impl BufMut, value: u64) {
     put_low_bytes(out, value, count);
 }
 
-/// Writes the `count` lowest bytes, the lowest first. Uses pieces of fixed size, because copying a slice
-/// costs a call.
+/// The pieces have a fixed size, because copying a slice costs a call.
 #[inline]
 fn put_low_bytes(out: &mut impl BufMut, mut value: u64, count: u8) {
     if count == 8 {
@@ -337,7 +334,7 @@ pub(super) fn put_compressed_long(out: &mut impl BufMut, value: i64) {
     put_little_endian(out, value as u64);
 }
 
-/// Returns the length of a compressed long in bytes.
+/// Returns a compressed long's bytes.
 pub const fn compressed_long_length(value: i64) -> usize {
     1 + (8 - (value.leading_zeros() / 8) as usize)
 }
@@ -353,7 +350,7 @@ pub(super) fn put_long_sequence(out: &mut impl BufMut, low: u64, high: u64) {
     put_low_bytes(out, delta, second);
 }
 
-/// Writes a string without presence byte. A text beyond Java's 65535 bytes is truncated at a character.
+/// A text beyond Java's 65535 bytes is truncated at a character.
 pub(super) fn put_utf(out: &mut impl BufMut, text: &str) {
     let length_of = |unit: u16| match unit {
         1..0x80 => 1,
@@ -399,7 +396,7 @@ pub(super) fn put_tagged_string(out: &mut impl BufMut, text: &str) {
     }
 }
 
-/// Writes the low byte of each character, because cluster names are ASCII.
+/// Writes low bytes, because cluster names are ASCII.
 pub(super) fn put_ascii(out: &mut impl BufMut, text: Option<&str>) {
     match text {
         None => out.put_i16(-1),
@@ -410,7 +407,6 @@ pub(super) fn put_ascii(out: &mut impl BufMut, text: Option<&str>) {
     }
 }
 
-/// Reads a text that was written as one byte per character.
 pub(super) fn ascii_text(bytes: &[u8]) -> Arc<str> {
     bytes.iter().map(|&b| char::from(b)).collect::<String>().into()
 }
@@ -429,7 +425,7 @@ mod tests {
 
     use super::*;
 
-    /// S000-77: numbers are read directly from the packet.
+    /// S000-77
     #[test]
     fn numbers_are_read_without_allocation() {
         let mut out = BytesMut::new();

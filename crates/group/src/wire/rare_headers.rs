@@ -1,4 +1,4 @@
-//! The bodies of all other headers. Most are sent only when the membership changes, or in the background.
+//! The bodies of other headers, for membership changes and background work.
 
 use std::sync::Arc;
 
@@ -382,7 +382,6 @@ pub(super) fn read_dh(reader: &mut Reader<'_>) -> Result<DhHeader> {
     Ok(DhHeader { dh_key, secret })
 }
 
-/// The pairs of an INFO header.
 type Pairs = Vec<(Option<String>, Option<String>)>;
 
 pub(super) fn put_info(out: &mut impl BufMut, pairs: &Pairs) {

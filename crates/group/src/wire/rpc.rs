@@ -6,16 +6,16 @@ use super::objects::{Form, put_primitive, read_primitive};
 use super::primitives::{Reader, Result, WireError, put_bool, put_string};
 use crate::{MagicId, Object, Primitive};
 
-/// The reference to a method.
+/// A reference to a method.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Method {
-    /// By a number that caller and callee agree on.
+    /// By an agreed number.
     Id(i16),
-    /// By name, with the types of its parameters.
+    /// By name and parameter types.
     Name(Option<String>, Vec<Primitive>),
 }
 
-/// A call of a method with primitive arguments.
+/// A method call with primitive arguments.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MethodCall {
     /// The method.
@@ -24,7 +24,7 @@ pub struct MethodCall {
     pub args: Vec<Primitive>,
 }
 
-/// Type number of a streamable object in the "buffer" form.
+/// The type number of a streamable object in the "buffer" form.
 const STREAMABLE: u8 = 50;
 
 pub(super) fn put_method_call(out: &mut impl BufMut, call: &MethodCall) {
@@ -58,7 +58,7 @@ pub(super) fn read_method_call(reader: &mut Reader<'_>) -> Result<MethodCall> {
     Ok(MethodCall { method, args: list(reader, "number of arguments")? })
 }
 
-/// Encodes the call as the object of an ObjectMessage.
+/// Encodes a call as an object.
 pub fn encode_method_call(call: &MethodCall) -> Object {
     let mut out = BytesMut::new();
     out.put_u8(STREAMABLE);
@@ -68,11 +68,11 @@ pub fn encode_method_call(call: &MethodCall) -> Object {
     Object::Serialized(Some(out.freeze()))
 }
 
-/// Decodes the call in an ObjectMessage's object.
+/// Decodes a call.
 ///
 /// # Errors
 ///
-/// If the object is not a method call, or an argument is not a primitive value.
+/// If the object is no call, or an argument no primitive.
 pub fn decode_method_call(object: &Object) -> Result<MethodCall> {
     let Object::Serialized(Some(bytes)) = object else {
         return Err(WireError::BadValue { what: "method call", value: 0 });

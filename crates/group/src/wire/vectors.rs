@@ -1,5 +1,4 @@
-//! Every byte vector decodes, and encodes back to the same bytes. `tests/vectors/README.md` lists the files,
-//! and which of them are tested elsewhere.
+//! Every byte vector decodes, and encodes back. `tests/vectors/README.md` lists the files and other tests of them.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +28,6 @@ fn every_file_is_listed() {
     assert_eq!(there, known);
 }
 
-/// Each file is read by the tests that it names, and by no others.
 #[test]
 fn every_file_is_read_by_the_tests_it_names() {
     let source = |path: &str| {
@@ -44,7 +42,7 @@ fn every_file_is_read_by_the_tests_it_names() {
     }
 }
 
-/// Returns whether a source reads all lines of a file, or names the file if it does not read any.
+/// A source reads all lines, or the file's name.
 fn reads(source: &str, file: &str) -> bool {
     let goes_through = |what: &str| source.contains(&format!("in lines({what})"));
     if file.contains("session") {
@@ -168,7 +166,7 @@ fn set_up_bytes() {
     }
 }
 
-/// S003-3, S003-12: every header has JGroups' ids and exactly its bytes.
+/// S003-3, S003-12
 #[test]
 fn headers() {
     for (name, bytes, _) in lines("07-headers") {
@@ -191,7 +189,7 @@ fn headers() {
     }
 }
 
-/// S003-8: a header starts with two shorts, whatever its protocol's name.
+/// S003-8: the size does not depend on the protocol's name.
 #[test]
 fn header_ids_take_four_bytes() {
     let heartbeat = Header { id: ProtocolId::FD_ALL3, body: HeaderBody::Heartbeat };
@@ -384,7 +382,6 @@ fn transformed_messages() {
     }
 }
 
-/// Checks a session's comment on a message: type, flags, length and the protocols of its headers.
 fn check_comment(comment: &str, message: &Message, at: &str) {
     let kind = match &message.payload {
         Payload::Bytes(_) => "BytesMessage",

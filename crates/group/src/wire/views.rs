@@ -1,4 +1,4 @@
-//! Views, digests and the payloads of membership messages.
+//! Views, digests and membership payloads.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::primitives::{
 };
 use crate::{Address, DeltaView, Digest, DigestEntry, PingData, SeqnoList, View, ViewId};
 
-/// The maximum number of seqnos in a list. It limits how many messages a request can make this member resend;
-/// JGroups' largest max_xmit_req_size in use is far below.
+/// Seqnos in a list, so the messages that a request can have resent; JGroups' largest max_xmit_req_size in use is far
+/// below.
 pub const SEQNO_LIST_MAX: u32 = 1 << 20;
 
 pub(super) fn put_view_id(out: &mut impl BufMut, id: &ViewId) {
@@ -50,7 +50,7 @@ pub(super) fn put_view(out: &mut impl BufMut, view: &View) {
     }
 }
 
-/// Writes a member of a subgroup, as its rank in the view if it has one.
+/// A member of the view is written as its rank.
 fn put_member(out: &mut impl BufMut, view: &View, member: &Address) {
     match view.rank(member) {
         Some(rank) => out.put_i16(rank as i16),
@@ -164,12 +164,12 @@ pub(super) fn read_seqno_list(reader: &mut Reader<'_>) -> Result<SeqnoList> {
     Ok(SeqnoList { size, offset, words })
 }
 
-/// A view in one of its encodings.
+/// An encoding of a view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ViewForm {
-    /// The whole view; a merge view with its subgroups.
+    /// The whole view, with subgroups.
     Full(View),
-    /// The difference from another view.
+    /// The difference.
     Delta(DeltaView),
 }
 
@@ -179,7 +179,7 @@ const MERGE_VIEW: u16 = 4;
 const DELTA_VIEW: u16 = 8;
 const READ_ADDRS: u16 = 16;
 
-/// Encodes GMS' payload of view and digest.
+/// Encodes GMS' view and digest.
 pub fn encode_view_and_digest(view: Option<&ViewForm>, digest: Option<&Digest>) -> Bytes {
     let mut out = BytesMut::new();
     let members_match = match (view, digest) {
@@ -208,11 +208,11 @@ pub fn encode_view_and_digest(view: Option<&ViewForm>, digest: Option<&Digest>) 
     out.freeze()
 }
 
-/// Decodes the output of [`encode_view_and_digest`].
+/// Decodes [`encode_view_and_digest`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not such a payload.
+/// If the bytes are invalid.
 pub fn decode_view_and_digest(bytes: &Bytes) -> Result<(Option<ViewForm>, Option<Digest>)> {
     let mut reader = Reader::new(bytes);
     let flags = reader.u16("view and digest flags")?;
@@ -240,16 +240,16 @@ pub fn decode_view_and_digest(bytes: &Bytes) -> Result<(Option<ViewForm>, Option
 /// A coordinator's response to a joiner.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct JoinRsp {
-    /// The view that includes the joiner.
+    /// The view with the joiner.
     pub view: Option<View>,
     /// The members' seqnos.
     pub digest: Option<Digest>,
-    /// The reason for a refusal.
+    /// Why it is refused.
     pub fail_reason: Option<String>,
 }
 
-/// Encodes JOIN_RSP's payload: presence byte and body. A merge view is written as a plain view, because
-/// members before 5.5.7 cannot read the other form.
+/// Encodes JOIN_RSP: presence byte and body. A merge view is written as a plain one, because members before 5.5.7
+/// cannot read the other form.
 pub fn encode_join_rsp(rsp: &JoinRsp) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(1);
@@ -257,7 +257,7 @@ pub fn encode_join_rsp(rsp: &JoinRsp) -> Bytes {
     out.freeze()
 }
 
-/// Writes the body alone; a merge view in its own form (flag 8).
+/// A merge view has its own form (flag 8).
 pub(super) fn put_join_rsp(out: &mut impl BufMut, rsp: &JoinRsp) {
     let view_flag = rsp.view.as_ref().map_or(0, |view| if view.is_merge() { 8 } else { 1 });
     let digest_flag = if rsp.digest.is_some() { 2 } else { 0 };
@@ -285,11 +285,11 @@ pub(super) fn read_join_rsp(reader: &mut Reader<'_>) -> Result<JoinRsp> {
     Ok(JoinRsp { view, digest, fail_reason })
 }
 
-/// Decodes the output of [`encode_join_rsp`].
+/// Decodes [`encode_join_rsp`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not a join response.
+/// If the bytes are invalid.
 pub fn decode_join_rsp(bytes: &Bytes) -> Result<JoinRsp> {
     let mut reader = Reader::new(bytes);
     if !reader.bool("join response presence")? {
@@ -298,39 +298,39 @@ pub fn decode_join_rsp(bytes: &Bytes) -> Result<JoinRsp> {
     read_join_rsp(&mut reader)
 }
 
-/// Encodes MERGE_REQ's payload.
+/// Encodes MERGE_REQ.
 pub fn encode_address_list(addresses: &[Address]) -> Bytes {
     let mut out = BytesMut::new();
     put_addresses(&mut out, Some(addresses));
     out.freeze()
 }
 
-/// Decodes the output of [`encode_address_list`].
+/// Decodes [`encode_address_list`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not an address list.
+/// If the bytes are invalid.
 pub fn decode_address_list(bytes: &Bytes) -> Result<Vec<Address>> {
     Ok(read_addresses(&mut Reader::new(bytes))?.unwrap_or_default())
 }
 
-/// Encodes GET_CURRENT_VIEW's payload.
+/// Encodes GET_CURRENT_VIEW.
 pub fn encode_view_id_option(id: Option<&ViewId>) -> Bytes {
     let mut out = BytesMut::new();
     put_view_id_option(&mut out, id);
     out.freeze()
 }
 
-/// Decodes the output of [`encode_view_id_option`].
+/// Decodes [`encode_view_id_option`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not a view id.
+/// If the bytes are invalid.
 pub fn decode_view_id_option(bytes: &Bytes) -> Result<Option<ViewId>> {
     read_view_id_option(&mut Reader::new(bytes))
 }
 
-/// Encodes MERGE3's VIEW_RSP payload: presence byte and view.
+/// Encodes MERGE3's VIEW_RSP: presence byte and view.
 pub fn encode_view_option(view: Option<&View>) -> Bytes {
     let mut out = BytesMut::new();
     put_bool(&mut out, view.is_some());
@@ -340,20 +340,20 @@ pub fn encode_view_option(view: Option<&View>) -> Bytes {
     out.freeze()
 }
 
-/// Decodes the output of [`encode_view_option`]. Subgroups after the view are ignored, as in JGroups.
+/// Decodes [`encode_view_option`]'s output; ignores subgroups, as JGroups.
 ///
 /// # Errors
 ///
-/// If the bytes are not a view.
+/// If the bytes are invalid.
 pub fn decode_view_option(bytes: &Bytes) -> Result<Option<View>> {
     let mut reader = Reader::new(bytes);
     if reader.bool("view presence")? { read_view(&mut reader, false).map(Some) } else { Ok(None) }
 }
 
-/// The maximum number of members in a discovery message. Responses with a whole cache carry one per member.
+/// Members in a discovery message; a whole cache carries one per member.
 pub const PING_DATA_MAX: usize = 10_000;
 
-/// Encodes a discovery message's payload.
+/// Encodes discovery's payload.
 pub fn encode_ping_data(list: &[PingData]) -> Bytes {
     let mut out = BytesMut::new();
     out.put_i32(list.len() as i32);
@@ -369,11 +369,11 @@ pub(super) fn put_ping_data(out: &mut impl BufMut, data: &PingData) {
     put_addresses(out, data.wanted.as_deref());
 }
 
-/// Decodes the output of [`encode_ping_data`].
+/// Decodes [`encode_ping_data`]'s output.
 ///
 /// # Errors
 ///
-/// If the bytes are not a list of members.
+/// If the bytes are invalid.
 pub fn decode_ping_data(bytes: &Bytes) -> Result<Vec<PingData>> {
     let mut reader = Reader::new(bytes);
     let count = reader.count("number of members", 6)?;

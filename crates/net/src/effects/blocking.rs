@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::Outcomes;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 
-/// Jobs that may be queued; a layer has one or two.
+/// A layer has one or two.
 const JOBS_MAX: usize = 256;
 
 /// Look-ups at a time. A name server that does not respond delays its names for seconds, and must not delay others.
@@ -26,10 +26,9 @@ const LOOK_UPS_MAX: usize = 8;
 /// Files that are read of a directory: one per member of the largest cluster, and stale ones.
 const FILES_MAX: usize = 4096;
 
-/// Bytes that are read of one file, which has a line per member.
+/// A file has a line per member.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
-/// A blocking job.
 pub(super) enum Job {
     Read { directory: String, ending: &'static str },
     Write { directory: String, name: String, content: String },
@@ -38,7 +37,6 @@ pub(super) enum Job {
     LookUp { name: String },
 }
 
-/// The queue of jobs.
 pub(super) struct Jobs {
     waiting: VecDeque<(Token, Job)>,
     running: Vec<Running>,
@@ -196,8 +194,7 @@ fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok(all)
 }
 
-/// Returns the path of a file in this directory. A name that leads elsewhere is an error, because names contain
-/// members' own names.
+/// A name that leads elsewhere is an error, because it contains members' names.
 fn plain(directory: &Path, name: &str) -> io::Result<PathBuf> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0']);
     if is_plain {

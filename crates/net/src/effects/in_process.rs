@@ -1,4 +1,4 @@
-//! The registry of members in this process, by cluster (LOCAL_PING).
+//! Members in this process, by cluster (LOCAL_PING).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use consort_group::{Address, PingData};
 
 type Clusters = BTreeMap<Arc<str>, BTreeMap<Address, (u64, PingData)>>;
 
-/// Numbers a member's announcements: the end of an older one must not remove the newer one.
+/// The end of an older announcement must not remove a newer one.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 static CLUSTERS: Mutex<Clusters> = Mutex::new(BTreeMap::new());
@@ -17,7 +17,7 @@ fn clusters() -> MutexGuard<'static, Clusters> {
     CLUSTERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A member's registry entry, removed on drop.
+/// A drop removes the entry.
 pub(super) struct Announcement {
     cluster: Arc<str>,
     member: Address,
@@ -47,7 +47,6 @@ impl Drop for Announcement {
     }
 }
 
-/// Returns all announced members of a cluster.
 pub(super) fn find(cluster: &str) -> Vec<PingData> {
     clusters()
         .get(cluster)

@@ -1,5 +1,4 @@
-//! Effects that layers request besides packets ([`Effect`]): connections of their own, a multicast group, files,
-//! names, and the members of this process.
+//! Effects of layers besides packets ([`Effect`]).
 
 mod blocking;
 mod in_process;
@@ -22,19 +21,16 @@ use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
 
-/// Outcomes that the stack has not taken yet.
 type Outcomes = VecDeque<(Token, Outcome)>;
 
-/// The connections of one layer.
+/// A layer has one table.
 struct Table {
     links: Links,
-    /// The effect whose token accepted connections are reported under.
+    /// Accepted connections are reported under this token.
     listener: Option<Token>,
-    /// The token of each connection's outcomes.
     tokens: HashMap<u64, Token>,
 }
 
-/// Carries out the effects that layers request.
 pub(crate) struct EffectRunner {
     signals: Arc<Signals>,
     settings: LinkSettings,
@@ -58,7 +54,6 @@ impl EffectRunner {
         }
     }
 
-    /// Carries out an effect, or begins to.
     pub(crate) fn perform(&mut self, now: Time, token: Token, effect: Effect, shared: &Shared) {
         match effect {
             Effect::Listen { bind, ports, external } => {
@@ -132,7 +127,6 @@ impl EffectRunner {
         }
     }
 
-    /// Polls one source that its waker named.
     pub(crate) fn service(&mut self, now: Time, key: Key) {
         let outcomes = &mut self.outcomes;
         match key.owner {
@@ -153,7 +147,7 @@ impl EffectRunner {
         }
     }
 
-    /// Polls the sources that stopped with input left. Returns whether there are more.
+    /// Those that stopped with input left. Returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time) -> bool {
         let mut has_more = false;
         for Table { links, listener, tokens } in self.tables.values_mut() {
@@ -168,7 +162,6 @@ impl EffectRunner {
         has_more
     }
 
-    /// Writes queued frames.
     pub(crate) fn flush(&mut self, now: Time) {
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
@@ -187,17 +180,15 @@ impl EffectRunner {
         }
     }
 
-    /// Takes the next outcome for the stack.
     pub(crate) fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
         self.outcomes.pop_front()
     }
 
-    /// Returns whether there is an outcome.
     pub(crate) fn has_outcomes(&self) -> bool {
         !self.outcomes.is_empty()
     }
 
-    /// Closes everything. Requested changes of files are still made.
+    /// Requested changes of files are still made.
     pub(crate) fn begin_close(&mut self, now: Time) {
         self.groups.clear();
         self.announced.clear();
@@ -261,7 +252,6 @@ impl EffectRunner {
     }
 }
 
-/// Returns a table for the connections of a layer, without a listening address.
 fn links_of(layer: u16, signals: Arc<Signals>, settings: LinkSettings) -> Links {
     // A stack has one range of connection numbers; each layer draws from its own part.
     let first = u64::from(layer) << 40;
@@ -272,8 +262,7 @@ fn links_of(layer: u16, signals: Arc<Signals>, settings: LinkSettings) -> Links 
     links
 }
 
-/// Opens a layer's listener. Returns it with its address for peers: the transport's host if it is bound to a wildcard
-/// address.
+/// With its address for peers: the transport's host for a wildcard.
 fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Result<(TcpListener, PhysAddr)> {
     let ports = || ports.iter().copied();
     let listener = match bind {
@@ -292,7 +281,6 @@ fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Res
     Ok((TcpListener::from_std(listener)?, own))
 }
 
-/// Reports a connection's event under its token.
 fn report_link_event(
     event: LinkEvent,
     listener: Option<Token>,
@@ -337,7 +325,6 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    /// The connections of a layer, polled by hand, and their peers.
     struct Port {
         links: Links,
         at: SocketAddr,
@@ -355,7 +342,6 @@ mod tests {
             Self { links, at, peers: Vec::new(), frames: 0 }
         }
 
-        /// A peer connects from an address of its own, as its set-up bytes say.
         async fn connect(&mut self) {
             let port = 10_000 + self.peers.len() as u16;
             let mut peer = TcpStream::connect(self.at).await.unwrap();
@@ -364,7 +350,6 @@ mod tests {
             self.peers.push(peer);
         }
 
-        /// Polls all connections once.
         async fn step(&mut self) {
             tokio::task::yield_now().await;
             for index in 0..=self.peers.len() as u32 {
@@ -374,7 +359,7 @@ mod tests {
             }
         }
 
-        /// Each peer writes a frame of that length without its last byte, and as much as possible is read of them.
+        /// Each peer writes a frame without its last byte, and as much as possible is read.
         async fn read_frames_in_part(&mut self, length: usize) -> usize {
             let mut frame = (length as i32).to_be_bytes().to_vec();
             frame.resize(4 + length - 1, 7);

@@ -1,4 +1,4 @@
-//! A multicast group that a layer joins with sockets of its own (MPING).
+//! A multicast group of a layer (MPING).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +15,16 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 use crate::udp::{MulticastOptions, group_socket, interface_index, unicast_socket};
 use crate::warnings::RateLimitedWarnings;
 
-/// Length of the read buffer. Discovery requests have a few hundred bytes.
+/// Discovery requests have a few hundred bytes.
 const DATAGRAM_LEN_MAX: usize = 64 * 1024;
 
-/// Datagrams received per cycle, so that a flood does not starve the driver.
+/// A flood must not starve the driver.
 const DATAGRAMS_PER_CYCLE: usize = 16;
 
-/// A joined group.
 pub(super) struct Group {
     token: Token,
     receiver: UdpSocket,
-    /// Not tokio's: a socket that tokio has not yet seen ready would refuse the first request, which may be the only
-    /// one.
+    /// Not tokio's, which would refuse the first request, perhaps the only one, until it has seen the socket ready.
     sender: std::net::UdpSocket,
     group: SocketAddr,
     waker: Waker,
@@ -36,7 +34,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Joins on the transport's interface.
+    /// The group is on the transport's interface.
     pub(super) fn join(
         signals: &Arc<Signals>,
         token: Token,
@@ -65,14 +63,14 @@ impl Group {
         })
     }
 
-    /// Sends a datagram. It is lost if the system does not take it now.
+    /// Lost if the system does not take it now.
     pub(super) fn send(&mut self, now: Time, datagram: Bytes) {
         if let Err(error) = self.sender.send_to(&datagram, self.group) {
             self.warnings.count(now, "group_send_failed", || format!("{}: {error}", self.group));
         }
     }
 
-    /// Returns whether [`Group::receive`] stopped before the socket was empty.
+    /// True if [`Group::receive`] stopped before the socket was empty.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }

@@ -1,4 +1,4 @@
-//! The transport's edge over TCP: one connection per peer, opened by the first packet.
+//! The TCP edge: a connection per peer, opened by the first packet.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::signals::{Owner, Signals};
 use crate::stats::EdgeStats;
 use crate::tcp::tls::Tls;
 
-/// Pause after a failed attempt, during which packets for the peer are queued: retransmissions to a dead member must
-/// not cause a stream of attempts, and a member that has restarted must not miss packets.
+/// Packets are queued meanwhile: retransmissions to a dead member must not cause a stream of attempts, and a
+/// restarted member must not miss packets.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// A listening TCP edge that does not accept yet.
+/// It does not accept yet.
 pub(crate) struct BoundTcp {
     listener: TcpListener,
     own: PhysAddr,
@@ -62,7 +62,6 @@ impl BoundTcp {
     }
 }
 
-/// Returns the settings of connections, from the transport's.
 pub(crate) fn link_settings(config: &TransportConfig, version: Version, tls: Option<Tls>) -> LinkSettings {
     LinkSettings {
         version,
@@ -83,7 +82,6 @@ pub(crate) fn link_settings(config: &TransportConfig, version: Version, tls: Opt
     }
 }
 
-/// An open TCP edge.
 pub(crate) struct TcpEdge {
     links: Links,
     own: PhysAddr,

@@ -1,7 +1,7 @@
-//! Frames on a connection: a length word and that many bytes, in either direction.
+//! Frames: a length word and its bytes.
 //!
-//! A read takes as much as the socket has, and splits frames off the buffer without copying. A write gathers queued
-//! frames into one system call.
+//! A read takes all that the socket has, and splits frames off without copying. A write gathers queued frames into
+//! one system call.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker};
@@ -13,27 +13,26 @@ use consort_memory::Reservation;
 use super::queue::{FRAMES_PER_WRITE, SLICES_PER_WRITE, SendQueue};
 use super::stream::Stream;
 
-/// Capacity for the first reads of a connection: the largest bundle of the stock files.
+/// The size of the stock files' largest bundle.
 const READ_LEN_MIN: usize = 64 * 1024;
 
-/// Capacity for reads of a busy connection; it doubles from the minimum while reads fill it. With more, the data is
-/// no longer in the CPU's cache when the stack reads it; with less, frames are split more often, and their first
-/// parts are copied.
+/// The capacity doubles from the minimum while reads fill it. With more, the data leaves the CPU's cache before the
+/// stack reads it; with less, frames are split more often, and their first parts are copied.
 pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
-/// A frame from this size on keeps the buffer's memory, and the bytes behind it are copied into a new buffer.
-/// Otherwise a buffer that grew for a long frame would stay as large, and no reservation would count it.
+/// A frame of this size keeps the buffer, and following bytes are copied into a new one. Otherwise a buffer that grew
+/// for a long frame would stay as large, without a reservation.
 const FRAME_ALONE_MIN: usize = READ_LEN_MAX;
 
-/// The length word that announces a graceful close.
+/// Announces a graceful close.
 pub const CLOSE_WORD: [u8; 4] = (-5i32).to_be_bytes();
 
-/// An item of a peer's byte stream.
+/// An item of a byte stream.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Frame {
-    /// One payload.
+    /// A payload.
     Payload(Bytes),
-    /// The peer is about to close.
+    /// The peer will close.
     Close,
 }
 
@@ -43,11 +42,11 @@ pub enum Frame {
 pub struct BadLength {
     /// The word.
     pub length: i32,
-    /// The longest frame that is read, in bytes.
+    /// The longest frame in bytes.
     pub max: usize,
 }
 
-/// Recognises the alert with which a TLS member answers one without TLS.
+/// A TLS member answers one without TLS with an alert.
 const fn hint(length: i32) -> &'static str {
     if length >> 16 == 0x1503 {
         " (an alert of TLS: tls.enabled is set at the peer, not at this member)"
@@ -56,7 +55,7 @@ const fn hint(length: i32) -> &'static str {
     }
 }
 
-/// Takes the next complete frame off the buffer.
+/// Takes the next complete frame.
 ///
 /// # Errors
 ///
@@ -82,14 +81,14 @@ pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, Bad
     Ok(Some(Frame::Payload(frame)))
 }
 
-/// Appends a frame with its length word, for callers that gather several frames before a write.
+/// Appends a frame, for writes of several.
 pub fn put_frame(out: &mut BytesMut, frame: &[u8]) {
     out.put_i32(frame.len() as i32);
     out.put_slice(frame);
 }
 
-/// Returns the capacity for the next read, for this unread input and this capacity of ordinary reads. It grows with
-/// received bytes, never with an announced length. A long frame gets no more than its rest.
+/// Returns the next read's capacity. It grows with received bytes, never with an announced length; a long frame gets
+/// its rest at most.
 pub fn read_capacity(input: &[u8], read_len: usize) -> usize {
     let promised = frame_length(input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
     let missing = (4 + promised).saturating_sub(input.len());
@@ -97,15 +96,15 @@ pub fn read_capacity(input: &[u8], read_len: usize) -> usize {
     if promised >= FRAME_ALONE_MIN && missing > 0 { room.min(missing) } else { room }
 }
 
-/// The capacity that [`reserve_room`] gives a buffer for the next read; nothing if the buffer has enough.
+/// Returns the capacity from [`reserve_room`]; `None` if the buffer has enough.
 pub fn capacity_wanted(input: &BytesMut, read_len: usize) -> Option<usize> {
     let wanted = read_capacity(input, read_len);
     let free = input.capacity() - input.len();
     (free < wanted.div_ceil(2)).then(|| input.len() + wanted)
 }
 
-/// Gives a buffer room for the next read. A buffer that grows gets the capacity of [`capacity_wanted`] and no byte more:
-/// [`BytesMut::reserve`] would double it, and twice the bytes that are reserved for it would be held.
+/// Makes room for the next read: [`capacity_wanted`] and no byte more. [`BytesMut::reserve`] would double a growing
+/// buffer, beyond its reservation.
 pub fn reserve_room(input: &mut BytesMut, read_len: usize) {
     let Some(capacity) = capacity_wanted(input, read_len) else { return };
     if !input.try_reclaim(capacity - input.len()) {
@@ -119,37 +118,32 @@ fn frame_length(input: &[u8]) -> Option<i32> {
     input.first_chunk().copied().map(i32::from_be_bytes)
 }
 
-/// The end of this member's side of a connection.
+/// The state of this member's side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
-    /// Not ending.
     Open,
-    /// After the queue, the close word, of which that many bytes are written.
+    /// Written bytes of the close word, which follows the queue.
     Word(usize),
-    /// Next, the end of the stream.
     Shutdown,
-    /// Nothing is written any more.
     Done,
 }
 
-/// A connection with its input and its queue.
 pub(crate) struct Framed {
     stream: Stream,
     pub(crate) input: BytesMut,
     read_len: usize,
     pub(crate) queue: SendQueue,
-    /// The socket accepts nothing until its waker is woken.
+    /// The socket is full until its waker is woken.
     is_blocked: bool,
     /// A TLS stream may hold bytes back.
     is_unflushed: bool,
     ending: Ending,
-    /// The close word has been read.
+    /// The close word has come.
     pub(crate) is_peer_closing: bool,
     /// This member opened it, to a known address.
     pub(crate) is_ours: bool,
-    /// Since when a frame is incomplete.
     pub(crate) unfinished_since: Option<Time>,
-    /// Bytes reserved for that frame beyond the capacity of an ordinary read.
+    /// The reservation exceeds an ordinary read.
     pub(crate) held: Option<Reservation>,
 }
 
@@ -170,23 +164,21 @@ impl Framed {
         }
     }
 
-    /// Notes that the frame is complete.
     pub(crate) fn finish_frame(&mut self) {
         (self.unfinished_since, self.held) = (None, None);
     }
 
-    /// Returns the length of the incomplete frame, or 0 if it is not known yet.
+    /// 0 if the length is not known yet.
     pub(crate) fn unfinished_len(&self) -> usize {
         frame_length(&self.input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0)
     }
 
-    /// Returns the capacity to give the buffer before the next read, if it has too little.
     pub(crate) fn capacity_needed(&self) -> Option<usize> {
         capacity_wanted(&self.input, self.read_len)
     }
 
-    /// Reads once; ready with zero at the end of the stream. The buffer comes from `spare`, and [`Framed::return_buffer`]
-    /// returns it, so that an idle connection holds none.
+    /// Zero: the stream's end. The buffer comes from `spare`, and [`Framed::return_buffer`] returns it, so that an
+    /// idle connection holds none.
     pub(crate) fn poll_fill(&mut self, waker: &Waker, spare: &mut BytesMut) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
             self.input = std::mem::take(spare);
@@ -202,7 +194,6 @@ impl Framed {
         polled
     }
 
-    /// Returns an empty buffer to `spare` for other connections.
     pub(crate) fn return_buffer(&mut self, spare: &mut BytesMut) {
         if self.input.is_empty() {
             let own = std::mem::take(&mut self.input);
@@ -212,23 +203,20 @@ impl Framed {
         }
     }
 
-    /// Returns the peer's address, for logs.
     pub(crate) fn peer(&self) -> String {
         self.stream.peer()
     }
 
-    /// Returns whether frames are queued or bytes are held back.
+    /// Queued frames and bytes held back count.
     pub(crate) fn has_output(&self) -> bool {
         !self.queue.is_empty() || self.is_unflushed
     }
 
-    /// Returns whether the last write left bytes because the socket was full.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
-    /// Begins to end this side; gracefully means the close word after the queue. In the middle of a frame the word
-    /// would be read as a part of it.
+    /// The close word follows the queue, because within a frame it would be read as a part.
     pub(crate) fn end(&mut self, is_graceful: bool) {
         if self.ending == Ending::Open {
             let is_graceful = is_graceful && !self.queue.is_mid_frame();
@@ -236,7 +224,7 @@ impl Framed {
         }
     }
 
-    /// Ends this side gracefully without its queue, and returns that for the connection that replaces it.
+    /// The queue is for the connection that replaces this one.
     pub(crate) fn end_without_queue(&mut self) -> SendQueue {
         self.end(true);
         let mut queue = std::mem::take(&mut self.queue);
@@ -244,7 +232,7 @@ impl Framed {
         queue
     }
 
-    /// Writes queued frames. Returns bytes and writes; the rest waits for the waker.
+    /// Returns bytes and writes; the rest waits for the waker.
     pub(crate) fn write(&mut self, waker: &Waker) -> io::Result<(u64, u64)> {
         let mut cx = Context::from_waker(waker);
         let (mut bytes, mut calls) = (0, 0);

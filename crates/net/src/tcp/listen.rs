@@ -1,14 +1,14 @@
-//! Listening sockets on the first free port of a range.
+//! Listening sockets.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections that the system queues before they are accepted: a large cluster may join at once.
+/// A large cluster may join at once.
 const BACKLOG: i32 = 1024;
 
-/// Listens on the first free one of these ports. The wildcard address of IPv6 accepts IPv4 too.
+/// Takes the first free port. IPv6's wildcard accepts IPv4 too.
 pub(crate) fn listen(
     ip: IpAddr,
     scope_id: u32,
@@ -43,7 +43,7 @@ fn listen_on(ip: IpAddr, scope_id: u32, port: u16, recv_buf: Option<usize>) -> i
     Ok(socket.into())
 }
 
-/// Returns a socket address; the scope only counts for link-local IPv6 addresses.
+/// The scope counts for link-local IPv6 addresses only.
 pub(crate) fn with_scope(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
     let mut addr = SocketAddr::new(ip, port);
     if let (SocketAddr::V6(v6), IpAddr::V6(ip)) = (&mut addr, ip)
@@ -54,7 +54,7 @@ pub(crate) fn with_scope(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
     addr
 }
 
-/// Returns the ports to try: `first` and the `range` ports after it; any port if `first` is 0.
+/// `first` and `range` ports after it; any port if `first` is 0.
 pub(crate) fn port_range(first: u16, range: u16) -> impl Iterator<Item = u16> {
     let last = if first == 0 { 0 } else { first.saturating_add(range) };
     first..=last

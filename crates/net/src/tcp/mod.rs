@@ -1,4 +1,4 @@
-//! TCP: connections with set-up bytes and frames ([`links`]), and the transport's edge over them ([`TcpEdge`]).
+//! TCP: connections ([`links`]), and the edge over them ([`TcpEdge`]).
 
 pub(crate) mod framed;
 pub(crate) mod links;

@@ -1,4 +1,4 @@
-//! The queue of frames to one peer: control first, data behind it, both bounded in bytes.
+//! The queue to one peer: control first, then data, both bounded in bytes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -6,28 +6,28 @@ use std::io::IoSlice;
 use bytes::Bytes;
 use consort_group::PacketPriority;
 
-/// Frames gathered into one write. With length words and tails they are three times as many slices, well under any
-/// system's limit (1,024). At usual bundle sizes they are more bytes than a socket takes at once.
+/// With length words and tails they are three times as many slices, well under any limit (1,024). Usual bundles are
+/// more bytes than a socket takes at once.
 pub(crate) const FRAMES_PER_WRITE: usize = 64;
 
-/// Slices of one write: the set-up bytes; and length, bytes and tail of each frame.
+/// The set-up bytes; and length, bytes and tail of each frame.
 pub(crate) const SLICES_PER_WRITE: usize = 1 + 3 * FRAMES_PER_WRITE;
 
-/// Bytes that a frame counts beside its own, so that a flood of tiny frames is bounded too.
+/// Counted beside a frame's bytes, so that tiny frames are bounded too.
 const FRAME_OVERHEAD: usize = 64;
 
-/// Limits of each queue, in bytes.
+/// The limits are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueLimits {
     pub(crate) data: usize,
     pub(crate) control: usize,
 }
 
-/// A queued frame without its length word.
+/// The frame has no length word yet.
 #[derive(Clone, Debug)]
 pub(crate) struct OutFrame {
     pub(crate) bytes: Bytes,
-    /// Bytes behind `bytes`, often none.
+    /// The tail follows `bytes` and is often empty.
     pub(crate) tail: Bytes,
 }
 
@@ -36,7 +36,6 @@ impl OutFrame {
         self.bytes.len() + self.tail.len()
     }
 
-    /// Returns the rest of length word, bytes and tail after `written` bytes.
     fn rest<'a>(&'a self, length: &'a [u8; 4], written: usize) -> [&'a [u8]; 3] {
         let mut skip = written;
         [&length[..], &self.bytes, &self.tail].map(|part| {
@@ -53,12 +52,11 @@ impl From<Bytes> for OutFrame {
     }
 }
 
-/// The queue of one peer.
 #[derive(Default)]
 pub(crate) struct SendQueue {
-    /// Raw bytes before all frames: the set-up bytes.
+    /// The set-up bytes.
     head: Bytes,
-    /// The frame that is partly written, and its written bytes including the length word.
+    /// The number is of written bytes, with the length word.
     current: Option<(OutFrame, usize)>,
     control: VecDeque<OutFrame>,
     data: VecDeque<OutFrame>,
@@ -67,7 +65,7 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Adds a frame. Returns false if its queue is full: the frame is dropped.
+    /// Returns false if a full queue dropped the frame.
     pub(crate) fn push(
         &mut self,
         priority: PacketPriority,
@@ -89,7 +87,7 @@ impl SendQueue {
         true
     }
 
-    /// Puts the set-up bytes before all frames. A frame that was partly written elsewhere begins again.
+    /// A frame that was partly written elsewhere begins again.
     pub(crate) fn begin(&mut self, head: Bytes) {
         self.head = head;
         if let Some((_, written)) = &mut self.current {
@@ -97,27 +95,24 @@ impl SendQueue {
         }
     }
 
-    /// Returns whether nothing is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_empty() && self.current.is_none() && self.control.is_empty() && self.data.is_empty()
     }
 
-    /// Returns whether a frame is partly written: its rest must be written next.
+    /// The rest of that frame must be written next.
     pub(crate) fn is_mid_frame(&self) -> bool {
         self.current.as_ref().is_some_and(|(_, written)| *written > 0)
     }
 
-    /// Returns the size of the data queue, in bytes.
     pub(crate) fn data_len(&self) -> usize {
         self.data_len
     }
 
-    /// Returns the number of queued frames.
     pub(crate) fn len(&self) -> usize {
         usize::from(self.current.is_some()) + self.control.len() + self.data.len()
     }
 
-    /// Lays out the next write. `lengths` holds the frames' length words; returns how many slices are used.
+    /// `lengths` holds the frames' length words; returns the slices used.
     pub(crate) fn gather<'a>(
         &'a self,
         lengths: &'a mut [[u8; 4]; FRAMES_PER_WRITE],
@@ -140,7 +135,6 @@ impl SendQueue {
         used
     }
 
-    /// Notes that `count` bytes of the last layout have been written.
     pub(crate) fn consume(&mut self, mut count: usize) {
         let from_head = count.min(self.head.len());
         let _ = self.head.split_to(from_head);

@@ -1,21 +1,21 @@
 //! Limits of TCP's retransmissions, for links that fail and heal.
 //!
-//! TCP doubles the time between attempts: a cut of 15 s ends for it after 25 s. A member waits that long for one key,
-//! and so do all that wait for that member. Attempts once a second cost a packet each.
+//! TCP doubles the time between attempts: a cut of 15 s ends for it after 25 s, and all that wait for the member wait
+//! that long. Attempts once a second cost a packet each.
 
 use std::io;
 use std::time::Duration;
 
 use socket2::SockRef;
 
-/// Greatest time between two retransmissions; the kernel's minimum for this limit.
+/// The kernel's minimum for this limit.
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time after which TCP gives up. The system's own limit counts attempts, which are more now; this is as long as
-/// fifteen attempts took. Failure detection is much faster.
+/// As long as TCP's fifteen attempts took: its own limit counts attempts, which are more now. Failure detection is
+/// much faster.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(924);
 
-/// Sets both limits. A kernel before Linux 6.15 does not have the first; then neither is set.
+/// A kernel before Linux 6.15 lacks the first limit; then neither is set.
 pub(super) fn set_retransmit_limits(socket: &SockRef<'_>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     if option::set_attempt_interval(socket, ATTEMPT_INTERVAL)? {
@@ -24,7 +24,7 @@ pub(super) fn set_retransmit_limits(socket: &SockRef<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The socket option, which no crate has yet.
+/// No crate has the option yet.
 #[cfg(target_os = "linux")]
 mod option {
     #![allow(unsafe_code)]
@@ -35,10 +35,10 @@ mod option {
 
     use socket2::SockRef;
 
-    /// `TCP_RTO_MAX_MS` of `linux/tcp.h`.
+    /// The constant is from `linux/tcp.h`.
     const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-    /// Returns false if the kernel does not have the option.
+    /// Returns false if the kernel lacks the option.
     pub(super) fn set_attempt_interval(socket: &SockRef<'_>, most: Duration) -> io::Result<bool> {
         let ms = libc::c_int::try_from(most.as_millis()).unwrap_or(libc::c_int::MAX);
         let fd: RawFd = socket.as_raw_fd();

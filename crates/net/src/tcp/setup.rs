@@ -1,4 +1,4 @@
-//! Set-up bytes, which a connecting side writes first: cookie, version, and its own listening address.
+//! Set-up bytes of the connecting side: cookie, version, own listening address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,10 +7,10 @@ use consort_group::{PhysAddr, Version};
 
 const COOKIE: &[u8; 4] = b"bela";
 
-/// The first byte of TLS: a record of the handshake.
+/// The first byte of a TLS handshake's record.
 const TLS_HANDSHAKE: u8 = 22;
 
-/// Length of an IPv4 address on the wire, with its length byte and port; IPv6 has a scope id in addition.
+/// With length byte and port; IPv6 adds a scope id.
 const V4_LEN: u16 = 7;
 const V6_LEN: u16 = 23;
 
@@ -23,10 +23,10 @@ pub enum SetupError {
     /// The peer speaks TLS.
     #[error("the peer uses TLS, and tls.enabled is not set at this member")]
     Tls,
-    /// The version does not match.
+    /// Another version.
     #[error("version {0} does not match")]
     Version(Version),
-    /// The address has an invalid length.
+    /// The address' length is invalid.
     #[error("address of the wrong length")]
     Address,
 }
@@ -42,7 +42,7 @@ impl SetupError {
     }
 }
 
-/// Encodes this member's set-up bytes.
+/// Encodes set-up bytes.
 pub fn encode(version: Version, own: PhysAddr) -> Bytes {
     let mut out = BytesMut::with_capacity(31);
     out.put_slice(COOKIE);
@@ -64,8 +64,7 @@ pub fn encode(version: Version, own: PhysAddr) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a peer's set-up bytes: its address and their length; `None` if more bytes are needed. An error is found at
-/// the first byte that shows it.
+/// Decodes a peer's address and the bytes used; `None` if incomplete. The first wrong byte is an error.
 ///
 /// # Errors
 ///

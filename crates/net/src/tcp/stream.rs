@@ -1,4 +1,4 @@
-//! A TCP connection, plain or within TLS, and how it is opened.
+//! A TCP connection, plain or within TLS.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -15,10 +15,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::retransmit_limits;
 use crate::tcp::tls::Tls;
 
-/// An attempt to open a connection, or the TLS handshake of an accepted one.
+/// An attempt, or the TLS handshake of an accepted connection.
 pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
-/// Options of every connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SocketOptions {
     pub(crate) nodelay: bool,
@@ -28,7 +27,7 @@ pub(crate) struct SocketOptions {
 }
 
 impl SocketOptions {
-    /// Sets options of an open connection. An option that the system refuses is ignored.
+    /// An option that the system refuses is ignored.
     fn apply(self, stream: &TcpStream) {
         let socket = SockRef::from(stream);
         let results = [
@@ -43,7 +42,6 @@ impl SocketOptions {
     }
 }
 
-/// One connection.
 pub(crate) enum Stream {
     Plain(TcpStream),
     #[cfg(feature = "tls")]
@@ -51,7 +49,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Opens a connection. One to the own socket is an error.
+    /// A connection to the own socket is an error.
     pub(crate) fn connect(to: SocketAddr, options: SocketOptions, tls: Option<Tls>) -> Opening {
         Box::pin(async move {
             let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -77,7 +75,7 @@ impl Stream {
         })
     }
 
-    /// Takes an accepted connection; with TLS, the handshake comes first.
+    /// The TLS handshake comes first.
     pub(crate) fn accepted(
         stream: TcpStream,
         options: SocketOptions,
@@ -96,7 +94,6 @@ impl Stream {
         }
     }
 
-    /// Returns the peer's address, for logs.
     pub(crate) fn peer(&self) -> String {
         let tcp = match self {
             Self::Plain(stream) => stream,
@@ -106,7 +103,6 @@ impl Stream {
         tcp.peer_addr().map_or_else(|_| "an unknown peer".to_owned(), |peer| peer.to_string())
     }
 
-    /// Reads into the buffer's spare capacity.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
         // The futures are cancel safe: dropped while pending, they have read nothing and leave their waker
         // registered.
@@ -117,7 +113,6 @@ impl Stream {
         }
     }
 
-    /// Writes as much of these slices as the stream takes.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -130,7 +125,6 @@ impl Stream {
         }
     }
 
-    /// Flushes bytes that a TLS stream holds back.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
@@ -139,7 +133,6 @@ impl Stream {
         }
     }
 
-    /// Ends the writing direction.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),

@@ -1,4 +1,4 @@
-//! TLS for TCP: the same bytes within a TLS stream, with certificates on both sides.
+//! TLS for TCP, with certificates on both sides.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ pub(crate) use with_rustls::{Tls, reason};
 #[cfg(not(feature = "tls"))]
 pub(crate) use without::{Tls, reason};
 
-/// A failed TLS handshake. No member's data has gone over the connection.
+/// No member's data has gone over the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("no TLS between this member ({own}) and {peer}: {reason}")]
 pub(crate) struct HandshakeError {
@@ -17,7 +17,6 @@ pub(crate) struct HandshakeError {
     reason: String,
 }
 
-/// Returns whether the error is a failed TLS handshake.
 pub(crate) fn is_handshake(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<HandshakeError>())
 }
@@ -29,7 +28,7 @@ mod without {
     use crate::bind_error::TlsError;
     use crate::config::TlsConfig;
 
-    /// Uninhabited: this build has no TLS.
+    /// This build has no TLS.
     #[derive(Clone)]
     pub(crate) enum Tls {}
 
@@ -39,7 +38,6 @@ mod without {
         }
     }
 
-    /// Returns `None`, because no error comes from TLS.
     pub(crate) fn reason(_error: &io::Error) -> Option<String> {
         None
     }
@@ -60,7 +58,6 @@ mod with_rustls {
     use crate::bind_error::TlsError;
     use crate::config::{ClientAuth, TlsConfig};
 
-    /// The TLS settings of both roles.
     #[derive(Clone)]
     pub(crate) struct Tls {
         acceptor: TlsAcceptor,
@@ -69,7 +66,7 @@ mod with_rustls {
     }
 
     impl Tls {
-        /// Reads the files; `None` if TLS is off.
+        /// Returns `None` if TLS is off.
         pub(crate) fn new(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
             if !config.enabled {
                 return Ok(None);
@@ -121,7 +118,7 @@ mod with_rustls {
         }
     }
 
-    /// Adds both addresses to the error, and a hint if the cause is known.
+    /// Adds a hint if the cause is known.
     fn with_addresses(own: SocketAddr, peer: SocketAddr, error: &io::Error) -> io::Error {
         let reason = reason(error).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
@@ -132,7 +129,6 @@ mod with_rustls {
         io::Error::new(error.kind(), HandshakeError { own, peer, reason })
     }
 
-    /// Returns the cause of an error of TLS, with a hint.
     pub(crate) fn reason(error: &io::Error) -> Option<String> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         let hint = match error {

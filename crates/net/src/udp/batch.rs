@@ -1,4 +1,4 @@
-//! Batches of datagrams on a tokio socket: by `recvmmsg` and `sendmmsg` on Linux, one by one elsewhere.
+//! Batches of datagrams: `recvmmsg` and `sendmmsg` on Linux, else one by one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,20 +7,16 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use tokio::net::UdpSocket;
 
-/// The greatest length of a datagram.
 const DATAGRAM_LEN_MAX: usize = 65_536;
 
-/// A datagram up to this length is copied into a buffer of its size; a longer one keeps its receive buffer, which
-/// must not be much larger than its content.
+/// Copied into a buffer of its size; a longer datagram keeps its receive buffer, which must not be much larger.
 const COPY_LEN_MAX: usize = 16 * 1024;
 
-/// Datagrams sent per system call.
 pub(super) const BATCH_MAX: usize = system::BATCH_MAX;
 
-/// Datagrams received per system call: few, so that large ones are in the CPU's cache when the stack reads them.
+/// The batch is small, so that large datagrams are in the CPU's cache when the stack reads them.
 const RECEIVE_MAX: usize = 8;
 
-/// The buffers of one receiver.
 pub(super) struct Receiver {
     buffers: Vec<BytesMut>,
     sources: Vec<Option<SocketAddr>>,
@@ -33,7 +29,7 @@ impl Receiver {
         Self { buffers, sources: Vec::with_capacity(BATCH_MAX) }
     }
 
-    /// Receives a batch; without one, the waker is woken later.
+    /// Without a datagram, the waker is woken later.
     pub(super) fn poll_receive(
         &mut self,
         socket: &UdpSocket,
@@ -56,7 +52,6 @@ impl Receiver {
         }
     }
 
-    /// Receives a batch, which may be empty.
     pub(super) fn try_receive(
         &mut self,
         socket: &UdpSocket,
@@ -83,7 +78,7 @@ impl Receiver {
     }
 }
 
-/// Sends a batch; if the socket is full, the waker is woken later. An error concerns the first datagram.
+/// The waker of a full socket is woken later. An error concerns the first datagram.
 pub(super) fn poll_send(
     socket: &UdpSocket,
     waker: &Waker,

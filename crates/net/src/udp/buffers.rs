@@ -1,14 +1,13 @@
-//! Buffer sizes of sockets, as far as the system grants them.
+//! Buffer sizes of sockets.
 
 use std::io;
 
 use socket2::Socket;
 
-/// Requests receive and send buffers of these sizes, in bytes; 0 leaves the system's default. A member with
-/// `CAP_NET_ADMIN` (on Linux) exceeds the system's limit (`net.core.rmem_max`). Others get that limit and a warning,
-/// because a burst that does not fit is lost and retransmitted. Linux counts losses in `RcvbufErrors` (of `Udp:` in
-/// `/proc/net/snmp`); its other counters of dropped datagrams include the member's own multicasts
-/// ([`drop_own`](super::own_filter::drop_own)).
+/// In bytes; 0 leaves the default. With `CAP_NET_ADMIN` (on Linux) a member exceeds the system's limit
+/// (`net.core.rmem_max`); others get the limit and a warning, because a larger burst is lost and retransmitted. Linux
+/// counts losses in `RcvbufErrors` (of `Udp:` in `/proc/net/snmp`); other counters of dropped datagrams include own
+/// multicasts ([`drop_own`](super::own_filter::drop_own)).
 pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
     if receive > 0 {
         let asked = force(socket, receive).or_else(|_| socket.set_recv_buffer_size(receive));
@@ -27,7 +26,7 @@ pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
     }
 }
 
-/// Linux reports twice the requested size, because half is for its own bookkeeping.
+/// Linux reports twice the requested size, half of it for bookkeeping.
 fn granted(reported: usize) -> usize {
     if cfg!(target_os = "linux") { reported / 2 } else { reported }
 }

@@ -1,4 +1,4 @@
-//! The transport's edge over UDP.
+//! The UDP edge.
 
 use std::collections::VecDeque;
 use std::io;
@@ -27,13 +27,13 @@ use crate::stats::EdgeStats;
 use crate::tcp::listen::port_range;
 use crate::warnings::RateLimitedWarnings;
 
-/// Datagrams received per cycle, so that a flood delays neither the other socket nor the timers.
+/// A flood must delay neither the other socket nor timers.
 const DATAGRAMS_PER_CYCLE: usize = 256;
 
-/// Bytes received from one socket per cycle, so that they are in the CPU's cache when the stack reads them.
+/// The bound keeps datagrams in the CPU's cache until the stack reads them.
 const BYTES_PER_CYCLE: usize = 256 * 1024;
 
-/// Bytes that a datagram counts beside its own.
+/// A datagram counts these bytes beside its own.
 const DATAGRAM_OVERHEAD: usize = 64;
 
 const UNICAST: u32 = 0;
@@ -41,11 +41,11 @@ const GROUP: u32 = 1;
 const INBOX: u32 = 2;
 const TASKS: u32 = 3;
 
-/// A bound UDP edge that does not receive yet.
+/// It does not receive yet.
 pub(crate) struct BoundUdp {
     unicast: Socket,
     group: Option<(Socket, SocketAddr)>,
-    /// The source of this member's datagrams: the socket's own address.
+    /// The source of this member's datagrams.
     local: PhysAddr,
     own: PhysAddr,
     config: TransportConfig,
@@ -148,14 +148,14 @@ fn join(config: &TransportConfig, chosen: &Interface) -> io::Result<(Socket, Soc
     Ok((socket, SocketAddr::new(ip, config.mcast_port)))
 }
 
-/// One socket, read by the driver or by separate tasks.
+/// The driver or tasks read it.
 struct Source {
     socket: Arc<UdpSocket>,
     waker: Waker,
     receivers: Option<Receivers>,
 }
 
-/// Queued datagrams, control first.
+/// Control packets come first.
 #[derive(Default)]
 struct Outbox {
     control: VecDeque<(SockAddr, Bytes)>,
@@ -207,7 +207,6 @@ impl Outbox {
     }
 }
 
-/// An open UDP edge.
 pub(crate) struct UdpEdge {
     unicast: Source,
     group: Option<Source>,
@@ -217,12 +216,11 @@ pub(crate) struct UdpEdge {
     tasks_waker: Waker,
     receiver: Receiver,
     taken: Vec<(PhysAddr, Bytes)>,
-    /// Sources to poll without their wakers.
+    /// The sources to poll without their wakers.
     again: Vec<u32>,
     outbox: Outbox,
-    /// The socket takes nothing until its waker is woken.
+    /// The socket is full until its waker is woken.
     is_blocked: bool,
-    /// Addresses whose datagrams are this member's own.
     own: [PhysAddr; 2],
     limits: (usize, usize),
     is_closing: bool,
@@ -414,8 +412,7 @@ impl Edge for UdpEdge {
         Vec::new()
     }
 
-    /// Returns whether the queue, which all peers share, is more than half full. This member's own datagrams do not
-    /// use it.
+    /// All peers share the queue; own datagrams do not use it.
     fn is_half_full(&self, peer: PhysAddr) -> bool {
         self.outbox.data_len > self.queue_bytes() / 2 && !self.own.contains(&peer)
     }
@@ -433,14 +430,14 @@ mod tests {
         Transmit { dest, bytes: vec![0; bytes].into(), tail: Bytes::new(), priority: PacketPriority::Data }
     }
 
-    /// A peer with a socket, and an edge with a queue of 100,000 bytes whose socket is writable.
+    /// With a queue of 100,000 bytes and a writable socket.
     async fn peer_and_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
         let (socket, peer, edge) = peer_and_new_edge();
         edge.unicast.socket.writable().await.unwrap();
         (socket, peer, edge)
     }
 
-    /// The same before the runtime knows that the socket is writable.
+    /// The runtime does not know that the socket is writable.
     fn peer_and_new_edge() -> (std::net::UdpSocket, PhysAddr, UdpEdge) {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let config = TransportConfig { ip_mcast: false, send_queue_bytes: 100_000, ..TransportConfig::udp() };

@@ -1,9 +1,9 @@
-//! Many datagrams per system call: `recvmmsg`, which neither socket2 nor rustix has, and `sendmmsg`, for which rustix
-//! would need an address and a control buffer of its own per datagram.
+//! Many datagrams per system call: `recvmmsg`, which socket2 and rustix lack, and `sendmmsg`, for which rustix needs
+//! an address and a control buffer per datagram.
 //!
-//! Each `unsafe` block states why it is sound. All rely on this: the arrays for the kernel live on the function's
-//! stack or in the caller's buffers, do not move between taking pointers and the call, and the kernel keeps no
-//! pointer after it.
+//! Each `unsafe` block states why it is sound. All rely on this: the kernel's arrays live on the function's stack or
+//! in the caller's buffers and do not move between taking pointers and the call, and the kernel keeps no pointer
+//! after it.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,11 +15,11 @@ use std::ptr;
 use bytes::BytesMut;
 use socket2::SockAddr;
 
-/// Datagrams per call. The kernel's arrays for 32 fit the stack and make the call's fixed cost small per datagram.
+/// The kernel's arrays for 32 fit the stack and make the call's cost per datagram small.
 pub(super) const BATCH_MAX: usize = 32;
 
-/// Receives up to [`BATCH_MAX`] datagrams, each into the spare capacity of one buffer, and sets the buffers' lengths.
-/// Returns the sources in the order of the buffers. A datagram longer than the capacity is truncated.
+/// Each datagram goes into a buffer's spare capacity, at most [`BATCH_MAX`]; a longer one is truncated. Returns the
+/// sources in order.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     buffers: &mut [BytesMut],
@@ -64,7 +64,7 @@ pub(super) fn receive(
     Ok(received)
 }
 
-/// Sends up to [`BATCH_MAX`] datagrams. Returns how many the kernel took; an error concerns the first.
+/// Sends up to [`BATCH_MAX`]. Returns how many the kernel took; an error concerns the first.
 pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[(SockAddr, &[u8])]) -> io::Result<usize> {
     let count = datagrams.len().min(BATCH_MAX);
     // SAFETY: plain C data, for which all zeroes is a valid value.
@@ -92,7 +92,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[(SockAddr, &[u8])]) -> i
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Returns the address in a name that the kernel has written; `None` for other families.
+/// Returns `None` for another address family.
 fn source(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(name.ss_family) {
         libc::AF_INET => {

@@ -1,4 +1,4 @@
-//! UDP: one socket for unicasts and for sending, one for the group.
+//! UDP: a socket for unicasts and sending, one for the group.
 
 mod batch;
 mod buffers;

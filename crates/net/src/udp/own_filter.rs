@@ -1,19 +1,18 @@
-//! A kernel filter that drops a member's own multicasts before they are queued.
+//! A kernel filter that drops own multicasts before they are queued.
 //!
-//! A group returns datagrams to all of its members on this host, the sender included. Of four members that send
-//! alike, each would receive, copy and discard a quarter of all datagrams, and fill its receive buffer with them. A
-//! packet filter on the group's socket (classic BPF) compares source address and port instead. Without such filters,
-//! or if the kernel refuses one, the edge compares sources itself.
+//! A group returns datagrams to all its members on this host, with the sender. Of four that send alike, each would
+//! receive and discard a quarter of all datagrams, which fill its buffer. A classic BPF filter compares source
+//! address and port. Without it, the edge compares sources.
 //!
-//! Linux counts filtered datagrams as errors of the socket (measured with 6.18): in the column `drops` of
-//! `/proc/net/udp`, and in `InErrors` of `Udp:` in `/proc/net/snmp`. Datagrams that do not fit a receive buffer count
-//! there too, and in `RcvbufErrors`, which counts nothing else.
+//! Linux counts filtered datagrams as socket errors (measured with 6.18): in `drops` of `/proc/net/udp`, and in
+//! `InErrors` of `Udp:` in `/proc/net/snmp`. Datagrams that do not fit a buffer count there too, and alone in
+//! `RcvbufErrors`.
 
 use std::net::SocketAddr;
 
 use socket2::Socket;
 
-/// Drops datagrams from `own`, an address of the same family as the group's socket.
+/// `own` has the group socket's address family.
 #[cfg(target_os = "linux")]
 pub(super) fn drop_own(group: &Socket, own: SocketAddr) {
     if own.ip().is_unspecified() {
@@ -24,12 +23,11 @@ pub(super) fn drop_own(group: &Socket, own: SocketAddr) {
     }
 }
 
-/// Does nothing, because this system has no such filters.
+/// This system has no such filters.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn drop_own(_group: &Socket, _own: SocketAddr) {}
 
-/// Builds the filter: it compares each word of the source address and then the source port. If all are equal, it
-/// keeps no byte; else all.
+/// Compares each word of the source address, then the port. If all are equal, it keeps no byte; else all.
 #[cfg(target_os = "linux")]
 fn program(own: SocketAddr) -> Vec<socket2::SockFilter> {
     use socket2::SockFilter;

@@ -13,13 +13,12 @@ use tokio::task::JoinHandle;
 use super::batch::Receiver;
 use crate::inbox::Inbox;
 
-/// Tasks that read a socket into an inbox until they are stopped.
 pub(super) struct Receivers {
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Receivers {
-    /// Starts `count` tasks. Datagrams of one sender may overtake each other between them, as on any network.
+    /// One sender's datagrams may overtake each other, as on any network.
     pub(super) fn start(count: usize, socket: &Arc<UdpSocket>, inbox: &Arc<Inbox>) -> Self {
         let tasks = (0..count).map(|_| tokio::spawn(read(socket.clone(), inbox.clone()))).collect();
         Self { tasks }
@@ -31,7 +30,7 @@ impl Receivers {
         }
     }
 
-    /// Returns whether all tasks have ended; if not, the waker is woken then.
+    /// If not, the waker is woken at the end.
     pub(super) fn is_over(&mut self, waker: &Waker) -> bool {
         self.tasks
             .retain_mut(|task| matches!(Pin::new(task).poll(&mut Context::from_waker(waker)), Poll::Pending));

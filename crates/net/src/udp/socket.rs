@@ -1,4 +1,4 @@
-//! Datagram sockets: for unicasts and sending, and for a multicast group.
+//! Datagram sockets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,15 +8,14 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::tcp::listen::with_scope;
 
-/// Options for sending to a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MulticastOptions {
     pub(crate) ttl: u32,
-    /// Members on the same host receive the multicasts too.
+    /// Members on the same host receive the multicasts.
     pub(crate) is_looped: bool,
 }
 
-/// Opens a socket for unicasts in both directions, and for sending to groups from its address.
+/// The socket also sends to groups.
 pub(crate) fn unicast_socket(
     ip: IpAddr,
     scope_id: u32,
@@ -44,7 +43,6 @@ pub(crate) fn unicast_socket(
     Ok(socket)
 }
 
-/// Opens a socket that receives datagrams of a group on the interface with this address.
 pub(crate) fn group_socket(group: PhysAddr, interface: IpAddr, index: u32) -> io::Result<Socket> {
     let not_a_group =
         || io::Error::new(io::ErrorKind::InvalidInput, format!("{group} is no multicast group"));
@@ -66,8 +64,7 @@ pub(crate) fn group_socket(group: PhysAddr, interface: IpAddr, index: u32) -> io
     Ok(socket)
 }
 
-/// Returns the address to bind. A socket bound to the group itself does not receive other groups' datagrams on the
-/// same port; only Unix allows it.
+/// A socket bound to the group does not receive other groups' datagrams on its port; only Unix allows it.
 fn bind_address(group: IpAddr, index: u32, port: u16) -> SocketAddr {
     if cfg!(unix) {
         let mut addr = SocketAddr::new(group, port);
@@ -83,7 +80,7 @@ fn bind_address(group: IpAddr, index: u32, port: u16) -> SocketAddr {
     }
 }
 
-/// Returns the index of the interface with this address; 0, the system's choice, if there is none.
+/// 0 is the system's choice.
 pub(crate) fn interface_index(ip: IpAddr) -> u32 {
     let interfaces = crate::bind_addr::Interface::of_host().unwrap_or_default();
     interfaces.iter().find(|one| one.ip == ip).map_or(0, |one| one.index)

@@ -1,10 +1,10 @@
 //! AUTH: joiners, merging groups and coordinators prove that they belong to the cluster.
 //!
-//! The layer is directly below GMS. It adds a token to requests of join and merge, and checks the token of received ones
-//! (facts section 22.5). A refused joiner gets the reason, and a refused merge a rejection.
+//! The layer, directly below GMS, adds a token to join and merge requests and checks received ones (facts section
+//! 22.5). A refused joiner gets the reason, a refused merge a rejection.
 //!
-//! Tokens travel unencrypted, and physical addresses are those that members claim. So AUTH keeps members out that are
-//! configured wrongly. Against attackers on the network a cluster needs SYM_ENCRYPT or TLS.
+//! Tokens travel unencrypted, and members claim their own physical addresses. So AUTH only keeps wrongly configured
+//! members out. Against attackers a cluster needs SYM_ENCRYPT or TLS.
 
 mod token;
 
@@ -29,7 +29,7 @@ crate::properties! {
     }
 }
 
-/// The reason that a refused joiner gets, as in JGroups.
+/// JGroups' text.
 const FAILED: &str = "authentication failed";
 const NO_HEADER: &str = "no AUTH header found in message";
 
@@ -43,11 +43,11 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Creates the layer. `hosts` resolves names of hosts.
+    /// Creates the layer. `hosts` resolves host names.
     ///
     /// # Errors
     ///
-    /// If a setting cannot be used: the attribute, and a text for the operator.
+    /// The attribute that cannot be used, and a text for the operator.
     pub fn new(
         config: AuthConfig,
         token_config: AuthTokenConfig,
@@ -57,7 +57,6 @@ impl Auth {
         Ok(Self { config, token_config, token, accepted: 0, refused: 0 })
     }
 
-    /// Returns the kind of a message that needs a token.
     fn authenticated_kind(&self, message: &Message) -> Option<GmsKind> {
         let Some(HeaderBody::Gms(header)) = message.headers.get(ProtocolId::GMS) else { return None };
         let is_needed = match header.kind {
@@ -69,7 +68,7 @@ impl Auth {
         is_needed.then_some(header.kind)
     }
 
-    /// Checks a received message. Returns false if it must not pass.
+    /// Returns false if it must not pass.
     fn admit(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
         let header = message.headers.take(ProtocolId::AUTH);
         let Some(kind) = self.authenticated_kind(message) else { return true };
@@ -96,7 +95,6 @@ impl Auth {
         false
     }
 
-    /// Answers a refused request.
     fn reject(&self, cx: &mut Cx<'_>, kind: GmsKind, to: Address, why: &str) {
         let gms = |kind, merge_rejected| {
             HeaderBody::Gms(Box::new(GmsHeader { kind, member: None, merge_id: None, merge_rejected }))

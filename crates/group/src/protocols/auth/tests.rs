@@ -19,7 +19,7 @@ fn with(attributes: &[(&str, &str)]) -> Result<Auth, (&'static str, String)> {
 const FIXED: (&str, &str) = ("auth_class", "org.jgroups.auth.FixedMembershipToken");
 const REGEX: (&str, &str) = ("auth_class", "org.jgroups.auth.RegexMembership");
 
-/// A member that admits member 2, on port 7802, and no other.
+/// It admits only member 2 on port 7802.
 fn fixed() -> Harness {
     let auth = with(&[FIXED, ("auth_token.fixed_members_value", "localhost/7801, 127.0.0.1/7802")]);
     let mut harness = Harness::new(auth.unwrap());
@@ -78,7 +78,7 @@ fn requests_and_answers_carry_the_token_and_other_messages_do_not() {
     }
 }
 
-/// The header of a regular expression equals JGroups' (vectors 07).
+/// A regular expression's header equals JGroups' (vectors 07).
 #[test]
 fn tokens_equal_those_of_jgroups() {
     let mut harness = Harness::new(with(&[REGEX, ("auth_token.match_string", ".*")]).unwrap());
@@ -99,7 +99,7 @@ fn a_listed_member_passes_without_its_token() {
     assert!(harness.take_down().is_empty());
 }
 
-/// A rogue member that wants to join or merge gets the reason, as in JGroups. Its answers and views are dropped.
+/// As in JGroups, requests get the reason; answers and views are dropped.
 #[test]
 fn an_unlisted_member_is_refused_with_the_reason() {
     let mut harness = fixed();
@@ -136,7 +136,6 @@ fn a_member_without_a_token_with_another_one_or_without_an_address_is_refused() 
     }
 }
 
-/// Each message of a batch is judged by itself.
 #[test]
 fn a_batch_loses_only_its_unauthenticated_messages() {
     let mut harness = fixed();
@@ -149,7 +148,6 @@ fn a_batch_loses_only_its_unauthenticated_messages() {
     assert_eq!(harness.up_batch(batch).take_up(), [data("first"), data("second")]);
 }
 
-/// A joiner sees why it was refused: the refusal needs no token.
 #[test]
 fn a_refusal_passes_without_a_token() {
     let mut harness = fixed();

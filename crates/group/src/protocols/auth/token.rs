@@ -1,4 +1,4 @@
-//! Tokens of AUTH: by which a member is recognised.
+//! Tokens of AUTH.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,14 +11,13 @@ use crate::{Address, AddressBook, AuthHeader, PhysAddr};
 const FIXED_MEMBERSHIP: &str = "org.jgroups.auth.FixedMembershipToken";
 const REGEX_MEMBERSHIP: &str = "org.jgroups.auth.RegexMembership";
 
-/// The text in a fixed membership's token. JGroups has no attribute for it, and does not compare it.
+/// JGroups has no attribute for this text, and does not compare it.
 const EMPTY_TOKEN: &str = "emptyToken";
 
-/// The most addresses of a fixed membership.
 const FIXED_MAX: usize = 10_000;
 
 crate::properties! {
-    /// The token's attributes, without `auth_token.` before their names.
+    /// The attributes, without `auth_token.`.
     TokenConfig {
         /// FixedMembershipToken: the addresses of all members, as `HOST/PORT`, or as `HOST` for all ports.
         fixed_members_value: String = String::new(),
@@ -34,7 +33,7 @@ crate::properties! {
     }
 }
 
-/// The names in configurations, and those of the fields. JGroups has a second name with an error in its spelling.
+/// JGroups misspells the second name.
 const NAMES: &[(&str, &str)] = &[
     ("auth_token.fixed_members_value", "fixed_members_value"),
     ("auth_token.fixed_members_separator", "fixed_members_separator"),
@@ -44,7 +43,7 @@ const NAMES: &[(&str, &str)] = &[
     ("auth_token.match_logical_name", "match_logical_name"),
 ];
 
-/// The token's attributes under their names in configurations, which begin with `auth_token.`.
+/// The token's attributes, whose names in configurations begin with `auth_token.`.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct AuthTokenConfig(pub TokenConfig);
 
@@ -71,22 +70,20 @@ impl Properties for AuthTokenConfig {
     }
 }
 
-/// A token: the proof that this member sends, and the check of other members.
 #[derive(Debug)]
 pub(super) enum AuthToken {
-    /// The IP addresses of members; `None`: each port.
+    /// `None` admits each port.
     FixedMembership(Vec<(IpAddr, Option<u16>)>),
-    /// A pattern, and whether addresses and names are matched.
+    /// The pattern matches addresses, names or both.
     Regex { pattern: Regex, address: bool, name: bool },
 }
 
-/// A setting that cannot be used: the attribute, and a text for the operator.
+/// The attribute, and a text for the operator.
 type Refused = (&'static str, String);
 
 const CLASS: &str = "auth_class";
 
 impl AuthToken {
-    /// Creates the token of a class.
     pub(super) fn new(
         class: &str,
         config: &TokenConfig,
@@ -167,7 +164,6 @@ impl AuthToken {
         Ok(Self::Regex { pattern, address, name })
     }
 
-    /// Returns the class in Java.
     pub(super) const fn class(&self) -> &'static str {
         match self {
             Self::FixedMembership(_) => FIXED_MEMBERSHIP,
@@ -175,7 +171,6 @@ impl AuthToken {
         }
     }
 
-    /// Returns the header that proves this member's identity.
     pub(super) fn header(&self) -> AuthHeader {
         match self {
             Self::FixedMembership(_) => AuthHeader::FixedMembership(Some(EMPTY_TOKEN.to_owned())),
@@ -183,11 +178,7 @@ impl AuthToken {
         }
     }
 
-    /// Checks a sender.
-    ///
-    /// # Errors
-    ///
-    /// The reason for the log.
+    /// The error is the reason for the log.
     pub(super) fn check(&self, book: &AddressBook, src: &Address, header: &AuthHeader) -> Result<(), String> {
         let phys = book.phys(src);
         match self {
@@ -221,7 +212,7 @@ impl AuthToken {
     }
 }
 
-/// Returns an address as Java prints it, against which patterns for JGroups are written. IPv6 is not shortened.
+/// Patterns are written for Java's form, which does not shorten IPv6.
 pub(super) fn as_in_java(phys: PhysAddr) -> String {
     let mut text = match phys.ip {
         None => "<null>".to_owned(),

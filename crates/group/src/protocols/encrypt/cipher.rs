@@ -1,4 +1,4 @@
-//! AES in the modes that JGroups' transformations name.
+//! AES in the modes of JGroups' transformations.
 
 use aes::cipher::consts::U16;
 use aes::cipher::generic_array::GenericArray;
@@ -8,26 +8,19 @@ use aes::{Aes128, Aes192, Aes256};
 
 use super::SecretKey;
 
-/// The size of a block, of padding and of an initialization vector in bytes.
+/// The block size in bytes, and that of an initialization vector.
 pub(super) const BLOCK: usize = 16;
 
-/// How blocks are chained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
-    /// Each block alone. Equal blocks have equal cipher texts.
+    /// Each block alone: equal blocks have equal cipher texts.
     Ecb,
-    /// Cipher block chaining.
     Cbc,
-    /// Counter mode, without padding.
     Ctr,
 }
 
 impl Mode {
-    /// Parses a Java transformation.
-    ///
-    /// # Errors
-    ///
-    /// A text for the operator.
+    /// The error is for the operator.
     pub(super) fn parse(transformation: &str) -> Result<Self, String> {
         let upper = transformation.trim().to_ascii_uppercase();
         match upper.as_str() {
@@ -46,24 +39,22 @@ impl Mode {
         }
     }
 
-    /// Returns whether each message has an initialization vector.
     pub(super) const fn has_iv(self) -> bool {
         !matches!(self, Self::Ecb)
     }
 }
 
-/// A cipher text that this key has not made: its length, padding or initialization vector is wrong.
+/// The length, padding or initialization vector is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Undecipherable;
 
-/// The round keys, by the key's length. They are cleared when dropped.
+/// The keys are cleared on drop.
 enum RoundKeys {
     Aes128(Box<Aes128>),
     Aes192(Box<Aes192>),
     Aes256(Box<Aes256>),
 }
 
-/// A key in a mode.
 pub(super) struct Cipher {
     keys: RoundKeys,
     mode: Mode,
@@ -80,11 +71,7 @@ macro_rules! with_keys {
 }
 
 impl Cipher {
-    /// Creates a cipher.
-    ///
-    /// # Errors
-    ///
-    /// If the key is not one of AES.
+    /// The error is for the operator.
     pub(super) fn new(key: &SecretKey, mode: Mode) -> Result<Self, String> {
         if !key.algorithm().eq_ignore_ascii_case("AES") {
             return Err(format!(
@@ -106,7 +93,7 @@ impl Cipher {
         self.mode
     }
 
-    /// Returns the cipher text. The initialization vector has [`BLOCK`] bytes, or none in a mode without one.
+    /// The vector has [`BLOCK`] bytes, or none in a mode without one.
     pub(super) fn encrypt(&self, iv: &[u8], plain: &[u8]) -> Vec<u8> {
         let padding = match self.mode {
             Mode::Ctr => 0,
@@ -126,11 +113,6 @@ impl Cipher {
         text
     }
 
-    /// Returns the plain text.
-    ///
-    /// # Errors
-    ///
-    /// If length, padding or initialization vector do not fit the mode.
     pub(super) fn decrypt(&self, iv: &[u8], text: &[u8]) -> Result<Vec<u8>, Undecipherable> {
         let has_whole_blocks = !text.is_empty() && text.len().is_multiple_of(BLOCK);
         if iv.len() != if self.mode.has_iv() { BLOCK } else { 0 }
@@ -182,8 +164,7 @@ fn apply_counters<C: BlockEncrypt + BlockSizeUser<BlockSize = U16>>(cipher: &C, 
     }
 }
 
-/// Returns the length without padding. Its time does not depend on the text, so that an attacker cannot measure how
-/// much of the padding was right.
+/// The time does not depend on the text, so that an attacker cannot measure the padding.
 fn unpadded_length(plain: &[u8]) -> Option<usize> {
     let last = plain.last_chunk::<BLOCK>()?;
     let padding = last[BLOCK - 1];
@@ -207,7 +188,7 @@ mod tests {
         (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
     }
 
-    /// The first counter block of NIST SP 800-38A, F.5.1, and a counter that overflows into its higher half.
+    /// NIST SP 800-38A, F.5.1, and a counter that overflows into its higher half.
     #[test]
     fn counter_mode_equals_its_standard_and_overflows_in_all_128_bits() {
         let key = SecretKey::new("AES", hex("2b7e151628aed2a6abf7158809cf4f3c"));
@@ -220,7 +201,7 @@ mod tests {
         assert_eq!(cipher.encrypt(&high, &[0; 32])[16..], cipher.encrypt(&next, &[0; 16]));
     }
 
-    /// NIST SP 800-38A, F.2.5: AES-256 in CBC.
+    /// The vector is in NIST SP 800-38A, F.2.5.
     #[test]
     fn chaining_equals_its_standard() {
         let key =

@@ -1,10 +1,10 @@
-//! Secret keys, and sources of unpredictable bytes.
+//! Secret keys and unpredictable bytes.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A secret key that all members share. Its memory is cleared, and debug output does not show it.
+/// A secret key that all members share. Its memory is cleared, and debug output hides it.
 #[derive(Clone)]
 pub struct SecretKey {
     algorithm: String,
@@ -32,13 +32,13 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A source of bytes that no peer can predict. A member's is the operating system's. The stack's [`crate::Rng`] is none:
-/// its sequence follows from a seed.
+/// A source of bytes that no peer can predict, such as the operating system. The stack's [`crate::Rng`] is
+/// predictable.
 pub trait RandomBytes: Send {
     /// Fills a buffer.
     ///
     /// # Errors
     ///
-    /// If no such bytes are available. The caller sends nothing then.
+    /// If there are none; then nothing is sent.
     fn fill(&mut self, out: &mut [u8]) -> Result<(), String>;
 }

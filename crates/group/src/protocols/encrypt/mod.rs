@@ -1,11 +1,11 @@
 //! SYM_ENCRYPT: payloads are encrypted with a key that all members share.
 //!
-//! The layer is below NAKACK and UNICAST, so retransmissions pass it too. Only payloads are encrypted. Headers
-//! of layers above stay readable, unless the message has no byte array: then the whole message is encrypted and
-//! becomes the payload of a new message. The format has no authentication code: a changed cipher text decrypts
-//! to other bytes and is only noticed if its padding is wrong (facts section 22.2).
+//! The layer is below NAKACK and UNICAST, so retransmissions pass it, too. Headers of layers above stay readable,
+//! unless the payload is no byte array: then the whole message is encrypted into the payload of a new one. The format
+//! has no authentication code: a changed cipher text decrypts to other bytes, and only wrong padding shows it (facts
+//! section 22.2).
 //!
-//! Messages without the layer's header, or with a header of another key, are discarded.
+//! Messages without the layer's header, or of another key, are discarded.
 
 mod cipher;
 mod key;
@@ -45,11 +45,11 @@ crate::properties! {
 }
 
 impl SymEncryptConfig {
-    /// Checks the settings. The error is the attribute, and a text for the operator.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// If a value is unknown, or values contradict each other.
+    /// The attribute that is unknown or contradicts another, and a text for the operator.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let mode = Mode::parse(&self.sym_algorithm).map_err(|why| ("sym_algorithm", why))?;
         let length = self.sym_iv_length;
@@ -69,16 +69,16 @@ impl SymEncryptConfig {
         Ok(())
     }
 
-    /// Returns the password of the key.
+    /// Returns the key's password.
     pub fn password_of_key(&self) -> &Password {
         if self.key_password.is_empty() { &self.store_password } else { &self.key_password }
     }
 }
 
-/// The number of random bytes requested at once. Each is used once.
+/// The bytes requested at once; each is used once.
 const RANDOM_BYTES: usize = 64 * BLOCK;
 
-/// Random bytes for initialization vectors, requested in larger pieces because a request is a system call.
+/// Random bytes come in larger pieces because a request is a system call.
 struct Vectors {
     source: Box<dyn RandomBytes>,
     bytes: Bytes,
@@ -99,7 +99,7 @@ impl Vectors {
 pub struct SymEncrypt {
     config: SymEncryptConfig,
     cipher: Cipher,
-    /// The MD5 digest of the key, by which receivers recognise it.
+    /// The key's MD5, by which receivers recognise it.
     version: Bytes,
     vectors: Vectors,
     encrypted: u64,
@@ -112,7 +112,7 @@ impl SymEncrypt {
     ///
     /// # Errors
     ///
-    /// If a setting or the key cannot be used: the attribute, and a text for the operator.
+    /// The attribute that cannot be used, and a text for the operator.
     pub fn new(
         config: SymEncryptConfig,
         key: &SecretKey,
@@ -126,7 +126,7 @@ impl SymEncrypt {
         Ok(Self { config, cipher, version, vectors, encrypted: 0, decrypted: 0, rejected: 0 })
     }
 
-    /// Encrypts a message. Returns false if it must not be sent.
+    /// Returns false if it must not be sent.
     fn encrypt(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
         let iv = if self.cipher.mode().has_iv() {
             match self.vectors.next() {
@@ -165,7 +165,7 @@ impl SymEncrypt {
         true
     }
 
-    /// Decrypts a message. The error is the reason to discard it.
+    /// The error is the reason to discard it.
     fn decrypt(&self, message: &mut Message) -> Result<(), DropReason> {
         let Some(HeaderBody::Encrypt(header)) = message.headers.take(ProtocolId::SYM_ENCRYPT) else {
             return Err(DropReason::MissingHeader);
@@ -219,7 +219,7 @@ impl SymEncrypt {
     }
 }
 
-/// Returns whether JGroups encrypts this payload. Null and no payload are not encrypted.
+/// As JGroups: null and no payload are not encrypted.
 fn has_payload(payload: &Payload) -> bool {
     match payload {
         Payload::Empty => false,

@@ -4,7 +4,7 @@ use crate::protocols::{NakAck, NakAckConfig, NakAckKind, Unicast, UnicastConfig,
 use crate::vectors::{lines, vector};
 use crate::{Address, Flags, GmsHeader, GmsKind, NakAckHeader, Primitive, Transient};
 
-/// Random bytes that count up, so that each vector differs.
+/// Counts up, so that each vector differs.
 pub(in crate::protocols) struct Counting(pub(in crate::protocols) u8);
 
 impl RandomBytes for Counting {
@@ -59,7 +59,6 @@ fn harness() -> Harness {
     harness
 }
 
-/// Returns the messages as member 2 of the cluster sends them.
 fn sent_by_two(messages: Vec<Message>) -> Vec<Message> {
     encrypted_with(&key(), messages)
 }
@@ -80,7 +79,7 @@ fn object(text: &str) -> Payload {
     Payload::Object(Box::new(Object::Primitive(Primitive::String(text.to_owned()))))
 }
 
-/// Cipher texts, headers and the message that replaces an object's equal JGroups' byte for byte (vectors 13).
+/// The vectors are of file 13.
 #[test]
 fn encrypted_messages_equal_those_of_jgroups() {
     let bytes = Payload::Bytes(Some(Bytes::from_static(b"hello")));
@@ -104,7 +103,7 @@ fn encrypted_messages_equal_those_of_jgroups() {
     assert_eq!(lines("13-transforms").iter().filter(|(name, ..)| name.starts_with("symencrypt")).count(), 5);
 }
 
-/// S000-91: an empty payload and no payload stay distinct, and so do all other kinds of payload.
+/// S000-91
 #[test]
 fn each_payload_survives_as_itself() {
     let payloads = [
@@ -145,8 +144,7 @@ fn cipher_texts_of_equal_messages_differ() {
     assert!(texts.iter().all(|text| text.len() == 16));
 }
 
-/// S000-89: a batch may mix plain, encrypted, out-of-band and foreign messages. Each is delivered or discarded by
-/// itself, in order.
+/// S000-89
 #[test]
 fn a_mixed_batch_loses_only_its_plain_and_foreign_messages() {
     let text = |text: &'static str| Message::bytes(None, text);
@@ -179,9 +177,8 @@ fn a_mixed_batch_loses_only_its_plain_and_foreign_messages() {
     assert_eq!(harness.count(StackCount::RejectedMessages), 3);
 }
 
-/// S000-57: each bit of an encrypted message is flipped. If the bit is in the key's version, the vector or the cipher
-/// text, the receiver never delivers the original payload. The format protects no other part of the message. A vector's bits
-/// flip those of the first block; in an object's envelope these are its type and flags, of which some have no effect.
+/// S000-57. The format protects no other part of the message. A vector's bits flip those of the first block, in an
+/// object's envelope its type and flags, of which some have no effect.
 #[test]
 fn a_flipped_bit_in_version_vector_or_cipher_text_never_delivers_the_payload() {
     let plain = Bytes::from_static(b"the payload of a message, in several blocks");
@@ -213,7 +210,6 @@ fn a_flipped_bit_in_version_vector_or_cipher_text_never_delivers_the_payload() {
     }
 }
 
-/// A rogue member without the key, or with another one, reaches no layer above with any message of GMS.
 #[test]
 fn a_rogue_member_cannot_join_merge_or_send_a_view() {
     let mut harness = harness();
@@ -252,7 +248,7 @@ fn a_rogue_member_cannot_join_merge_or_send_a_view() {
     assert_eq!(harness.up(kind_one).take_up(), [], "SYM_ENCRYPT installs no keys");
 }
 
-/// A whole stack from the key up, for replays.
+/// The stack from the key up, for replays.
 fn reliable(n: u64) -> Harness {
     let mut harness = Harness::with_layers(
         n,
@@ -268,8 +264,7 @@ fn reliable(n: u64) -> Harness {
     harness
 }
 
-/// S000-57: replayed messages are discarded in the same view, after the sender has left, and after it is back under
-/// its next address.
+/// S000-57: the views are the same, one without the sender, and one with its next address.
 #[test]
 fn replayed_messages_are_discarded_in_each_view() {
     let (mut one, mut two) = (reliable(1), reliable(2));
@@ -293,7 +288,7 @@ fn replayed_messages_are_discarded_in_each_view() {
     assert_eq!(one.up(renamed).take_up(), []);
 }
 
-/// A retransmission is encrypted anew, and a lost cipher text costs nothing.
+/// A retransmission is encrypted anew.
 #[test]
 fn a_lost_or_undecipherable_message_is_retransmitted() {
     let (mut one, mut two) = (reliable(1), reliable(2));

@@ -23,7 +23,7 @@ crate::properties! {
     }
 }
 
-/// The maximum number of delayed batches. Beyond it they pass at once.
+/// Further batches pass at once.
 const HELD_MAX: usize = 100_000;
 
 const NEXT: TimerKey = TimerKey(1);
@@ -31,13 +31,13 @@ const NEXT: TimerKey = TimerKey(1);
 /// The DELAY layer.
 pub struct Delay {
     config: DelayConfig,
-    /// Due time, a number that keeps the order, the direction, and the batch.
+    /// The number keeps the order; true is upwards.
     held: BTreeMap<(Time, u64), (bool, MessageBatch)>,
     next: u64,
 }
 
 impl Delay {
-    /// Creates a layer that delays as configured.
+    /// Creates the layer.
     pub const fn new(config: DelayConfig) -> Self {
         Self { config, held: BTreeMap::new(), next: 0 }
     }

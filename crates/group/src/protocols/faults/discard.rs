@@ -27,14 +27,14 @@ crate::properties! {
 /// The DISCARD layer.
 pub struct Discard {
     config: DiscardConfig,
-    /// Members whose messages are dropped, by logical name or address.
+    /// By logical name or address.
     ignored: Vec<String>,
     lost_up: u64,
     lost_down: u64,
 }
 
 impl Discard {
-    /// Creates a layer that drops as configured.
+    /// Creates the layer.
     pub const fn new(config: DiscardConfig) -> Self {
         Self { config, ignored: Vec::new(), lost_up: 0, lost_down: 0 }
     }
@@ -70,13 +70,12 @@ impl Discard {
     }
 }
 
-/// Redirects a dropped multicast to its sender only. The transport loops it back in order, as a unicast.
+/// The transport loops a dropped multicast back in order, as a unicast.
 fn to_self_only(cx: &Cx<'_>, message: &mut Message) {
     message.dest = Some(cx.local().clone());
     message.headers.put(ProtocolId::DISCARD, HeaderBody::Heartbeat);
 }
 
-/// Returns whether it was redirected by `to_self_only`, and clears the mark.
 fn was_to_self_only(message: &mut Message) -> bool {
     let is_marked =
         message.transient.has(Transient::LOOPED_BACK) && message.headers.take(ProtocolId::DISCARD).is_some();
@@ -131,7 +130,7 @@ impl Protocol for Discard {
         Some(&mut self.config)
     }
 
-    /// `ignore` adds the named members, `ignoreNobody` clears the list.
+    /// `ignore` adds members, `ignoreNobody` clears the list.
     fn operations(&self) -> &'static [&'static str] {
         &["ignore", "ignoreNobody"]
     }
@@ -196,7 +195,7 @@ mod tests {
         assert_eq!(harness.up(from(2)).take_up(), []);
     }
 
-    /// Creates the layer above a transport that loops back, as all do.
+    /// The transport loops back, as all do.
     fn over_transport(config: DiscardConfig) -> Harness {
         struct Loop;
         impl Protocol for Loop {

@@ -1,5 +1,4 @@
-//! DISCARD_PAYLOAD: drops and repeats sent messages by the number in their payload, for tests of
-//! retransmission.
+//! DISCARD_PAYLOAD: drops and repeats messages by the number in their payload.
 
 use crate::wire;
 use crate::{
@@ -16,7 +15,7 @@ crate::properties! {
     }
 }
 
-/// How many messages with the number `seqno` are dropped, as in JGroups.
+/// How often the number `seqno` is dropped, as in JGroups.
 const DISCARDS: u32 = 3;
 
 /// The DISCARD_PAYLOAD layer.
@@ -32,7 +31,6 @@ impl DiscardPayload {
     }
 }
 
-/// Returns the payload if it is a Java `Long`.
 fn number(message: &Message) -> Option<i64> {
     match &message.payload {
         Payload::Long(number) => Some(*number),

@@ -24,12 +24,12 @@ pub struct Duplicate {
 }
 
 impl Duplicate {
-    /// Creates a layer that repeats as configured.
+    /// Creates the layer.
     pub const fn new(config: DuplicateConfig) -> Self {
         Self { config }
     }
 
-    /// Returns a copy without credit and ticket, so that neither is returned twice.
+    /// The copy has no credit and ticket, so that neither is returned twice.
     fn copy(message: &Message) -> Message {
         Message { credit: 0, ticket: 0, ..message.clone() }
     }

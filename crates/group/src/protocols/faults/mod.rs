@@ -1,5 +1,4 @@
-//! Fault-injection layers for tests: DISCARD drops messages, DELAY delays them, SHUFFLE reorders and DUPL
-//! repeats them. They sit directly above the transport. All randomness comes from the stack's seed.
+//! Fault-injection layers for tests, directly above the transport. The stack's seed gives all randomness.
 
 mod delay;
 mod discard;
@@ -15,5 +14,5 @@ pub use shuffle::{Shuffle, ShuffleConfig};
 
 use crate::ProtocolId;
 
-/// These layers have no headers. JGroups numbers DISCARD only.
+/// JGroups numbers DISCARD only.
 const NO_HEADER: ProtocolId = ProtocolId(0);

@@ -31,7 +31,7 @@ pub struct Shuffle {
 }
 
 impl Shuffle {
-    /// Creates a layer that shuffles as configured.
+    /// Creates the layer.
     pub const fn new(config: ShuffleConfig) -> Self {
         Self { config, up: Vec::new(), down: Vec::new() }
     }

@@ -1,15 +1,13 @@
 //! FD_SOCK2: every member connects to the next member in the view and suspects it when the connection breaks.
 //!
-//! The connections are separate from the transport's. A crash closes them at once, so it is detected within
-//! milliseconds. A host that vanishes without closing them is left to FD_ALL3.
+//! A crash closes these connections, separate from the transport's, within milliseconds. FD_ALL3 detects a host that
+//! vanishes without closing them.
 //!
-//! A graceful close proves no crash: members close gracefully when they leave, and when two members connected
-//! to each other at once. If the member is still in the view shortly after, this member reconnects and
-//! suspects it only if that fails.
+//! A graceful close proves no crash: members close so when they leave, and when two connected to each other at once.
+//! If the member is still in the view shortly after, this member reconnects and suspects it only if that fails.
 //!
-//! Suspicions, and their withdrawal, are sent without reliability. The member that detected a crash repeats
-//! the suspicion while it holds; other members forget it when it is not repeated. (JGroups keeps it until the
-//! member is gone.)
+//! Suspicions and withdrawals are sent without reliability. The detecting member repeats a suspicion while it holds;
+//! others forget it without repetition. (JGroups keeps it until the member is gone.)
 
 mod ring;
 
@@ -55,7 +53,7 @@ crate::properties! {
 }
 
 impl FdSock2Config {
-    /// Checks that the connections are possible.
+    /// Checks that connections are possible.
     ///
     /// # Errors
     ///
@@ -74,8 +72,7 @@ impl FdSock2Config {
     }
 }
 
-/// The maximum number of open connections. Each member has at most one to and one from every other, so no
-/// working view exceeds it.
+/// Each member has at most one to and one from every other, so no working view exceeds it.
 const CONNECTIONS_MAX: usize = 2_000;
 
 const ANSWER: TimerKey = TimerKey(1);
@@ -83,22 +80,20 @@ const REPORT: TimerKey = TimerKey(2);
 const RETRY: TimerKey = TimerKey(3);
 const EXPIRE: TimerKey = TimerKey(4);
 
-/// The intervals for which a received suspicion holds. Two repetitions may be lost.
+/// A received suspicion holds for these report intervals: two repetitions may be lost.
 const RECEIVED_INTERVALS: u32 = 3;
 
 struct Conn {
-    /// The listener's address in its set-up bytes, or the address connected to.
+    /// The listener's address, or the address connected to.
     peer: PhysAddr,
-    /// Whether this member opened it.
     is_outgoing: bool,
-    /// Whether the peer monitors this member through it.
     is_watched_by_peer: bool,
 }
 
 /// The FD_SOCK2 layer.
 pub struct FdSock2 {
     config: FdSock2Config,
-    /// The address to listen on; `None` = all.
+    /// `None` is all addresses.
     bind: Option<IpAddr>,
     is_connected: bool,
     listener: Option<Token>,
@@ -106,14 +101,12 @@ pub struct FdSock2 {
     conns: BTreeMap<ConnId, Conn>,
     neighbour: Option<Address>,
     link: Link,
-    /// Members that are not connected to before this time, because they closed gracefully or could not be
-    /// reached. Members of the view only.
+    /// Members are not connected to before this time: they closed gracefully or were unreachable.
     pauses: BTreeMap<Address, Time>,
-    /// All suspects, detected here or received.
     suspects: BTreeSet<Address>,
-    /// The received suspects, and until when the suspicion holds.
+    /// Each suspicion holds until this time.
     received: BTreeMap<Address, Time>,
-    /// The members whose connection to this member broke. Reported to the other members until they are gone.
+    /// Their connection broke; they are reported until they are gone.
     detected: BTreeSet<Address>,
     suspicions: u64,
 }
@@ -138,13 +131,12 @@ impl FdSock2 {
         }
     }
 
-    /// Sets the address to listen on; all addresses if absent.
+    /// Sets the address to listen on; absent: all.
     #[must_use]
     pub fn bound_to(self, bind: Option<IpAddr>) -> Self {
         Self { bind, ..self }
     }
 
-    /// Returns the ports on which a member with this transport port may listen.
     fn ports(&self, transport_port: u16) -> Vec<u16> {
         let FdSock2Config { offset, port_range, min_port, max_port, .. } = self.config;
         let first = u32::from(transport_port) + u32::from(offset);
@@ -187,7 +179,6 @@ impl FdSock2 {
         self.detected.clear();
     }
 
-    /// Writes a frame: the body of an empty message with an FD_SOCK2 header.
     fn write(&self, cx: &mut Cx<'_>, conn: ConnId, header: FdSock2Header) {
         let mut message =
             Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
@@ -223,7 +214,7 @@ impl FdSock2 {
         }
     }
 
-    /// Multicasts without reliability. Suspicions are repeated instead.
+    /// Suspicions are repeated, because multicasts are unreliable here.
     fn multicast(&self, cx: &mut Cx<'_>, header: FdSock2Header) {
         let mut message =
             Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
@@ -240,8 +231,7 @@ impl FdSock2 {
         self.report_suspects(cx);
     }
 
-    /// Reports the suspects to the other members. Acts itself if this member would now lead, because the
-    /// previous leader may be gone.
+    /// Also acts if this member would now lead, because the previous leader may be gone.
     fn report_suspects(&self, cx: &mut Cx<'_>) {
         if self.detected.is_empty() {
             return cx.disarm(REPORT);
@@ -294,8 +284,7 @@ impl FdSock2 {
         }
     }
 
-    /// Forgets received suspicions that were not repeated. Their reporter was wrong or is gone; a real crash
-    /// is detected again.
+    /// The reporter was wrong or is gone; a real crash is detected again.
     fn expire_received(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let over: Vec<Address> =
@@ -304,8 +293,7 @@ impl FdSock2 {
         self.arm_forget(cx);
     }
 
-    /// Withdraws suspicions of members that are alive. The layers above may wait to act on them, and another
-    /// member's verification does not reach them otherwise.
+    /// The layers above may wait for them, and only this layer reports another member's verification.
     fn withdraw(&mut self, cx: &mut Cx<'_>, mut members: Vec<Address>) {
         members.retain(|member| self.suspects.contains(member));
         if !members.is_empty() {

@@ -1,4 +1,4 @@
-//! The monitoring side: the neighbour that this member watches, and the connection to it.
+//! The neighbour that this member watches, and the connection to it.
 
 use std::collections::VecDeque;
 
@@ -6,18 +6,17 @@ use super::{ANSWER, Conn, FdSock2, RETRY};
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
 
 pub(super) enum Link {
-    /// No neighbour, or no attempt may start yet.
+    /// There is no neighbour, or a pause.
     None,
-    /// An attempt is in progress; `left` has the addresses left to try.
+    /// `left` has the addresses to try next.
     Connecting { token: Token, to: PhysAddr, left: VecDeque<PhysAddr> },
-    /// Connected; the neighbour has been asked for its identity.
+    /// The neighbour was asked for its identity.
     Asking { conn: ConnId, left: VecDeque<PhysAddr> },
-    /// The identity is confirmed. When this connection breaks, the neighbour has crashed.
+    /// A break of this connection is a crash.
     Watching { conn: ConnId },
 }
 
 impl FdSock2 {
-    /// Returns the next member in the view whose connection has not broken: the one to watch.
     fn next_in_ring(&self, cx: &Cx<'_>) -> Option<Address> {
         let view = cx.view()?;
         let rank = view.rank(cx.local())?;
@@ -65,12 +64,11 @@ impl FdSock2 {
         cx.arm(RETRY, pause);
     }
 
-    /// Returns the connection shared with a peer, whichever member opened it.
     fn open_to(&self, peer: PhysAddr) -> Option<ConnId> {
         self.conns.iter().find(|(_, conn)| conn.peer == peer).map(|(&conn, _)| conn)
     }
 
-    /// Ends the watch. A connection through which the peer monitors this member stays open.
+    /// The connection stays open if the peer monitors this member through it.
     fn stop_watching(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(ANSWER);
         if let Link::Asking { conn, .. } | Link::Watching { conn } =
@@ -131,7 +129,7 @@ impl FdSock2 {
         }
     }
 
-    /// Handles an identity response; `None` = of another cluster.
+    /// `None` is a member of another cluster.
     pub(super) fn answered(&mut self, cx: &mut Cx<'_>, conn: ConnId, server: Option<Address>) {
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Asking { conn: own, left } if own == conn => {
@@ -157,8 +155,6 @@ impl FdSock2 {
         }
     }
 
-    /// Closes a connection that this member opened and no longer needs, unless the peer monitors this member
-    /// through it.
     fn abandon(&mut self, cx: &mut Cx<'_>, conn: ConnId) {
         if self.conns.get(&conn).is_some_and(|known| known.is_outgoing && !known.is_watched_by_peer) {
             self.conns.remove(&conn);
@@ -166,7 +162,7 @@ impl FdSock2 {
         }
     }
 
-    /// Handles a closed connection. After a graceful close the view decides what it means.
+    /// After a graceful close the view decides.
     pub(super) fn closed(&mut self, cx: &mut Cx<'_>, conn: ConnId, is_graceful: bool) {
         let known = self.conns.remove(&conn);
         // Two connections opened at the same time are merged into the other one.

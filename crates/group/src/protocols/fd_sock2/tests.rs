@@ -184,7 +184,7 @@ fn a_suspicion_that_is_not_repeated_is_forgotten() {
     assert_eq!(harness.take_up_events(), [], "2 would lead, since it is not suspected any more");
 }
 
-/// GMS may keep a suspicion until it leads, and the suspect's response to this member was lost.
+/// GMS may keep a suspicion until it leads, while the suspect's response to this member was lost.
 #[test]
 fn a_suspicion_withdrawn_by_another_member_is_withdrawn_above() {
     let mut harness = harness(&[3, 2, 1]);

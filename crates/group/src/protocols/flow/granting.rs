@@ -1,36 +1,30 @@
 //! The receiver's side: the credits that each sender has used, and when they return.
 //!
-//! Members install views at different moments, and a paused member may miss views. So a sender is also
-//! counted before it is in the view, and its count continues when it is in the view again; otherwise the
-//! sender would lose these credits for good. If the sender has restarted its count and this member has not,
-//! credits return earlier than needed. (JGroups counts members only and forgets those that leave; its senders
-//! request credits after `max_block_time`.)
+//! Members install views at different moments, and a paused one may miss some. So senders outside the view are
+//! counted, too, and the count continues in the view; otherwise the sender would lose these credits for good. If only
+//! the sender has restarted its count, credits return early. (JGroups counts members only and forgets leavers; its
+//! senders request credits after `max_block_time`.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::{Address, ProbeOut, Time, View};
 
-/// The maximum number of counted senders outside the view, so that invented senders or leavers cannot grow
-/// the table. A forgotten sender may have to wait for `max_block_time` once.
+/// Invented senders or leavers cannot grow the table. A forgotten sender may once wait for `max_block_time`.
 pub(super) const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 
-/// A second request within this time asks for the same credits as the first. Requests sent repeatedly while
-/// the network was blocked arrive together.
+/// Requests that were repeated while the network was blocked arrive together, and are for the same credits.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 struct Sender {
-    /// The credits that the sender has left, by this member's count.
+    /// The credits left by this member's count.
     left: u64,
-    /// The bytes delivered to the application and not yet consumed.
+    /// The bytes delivered and not yet consumed.
     outstanding: u64,
-    /// Whether its last request was granted in part, because it was unclear which messages were lost. Happens
-    /// when the sender installed the view first, or lost credits were replaced just before.
+    /// The last request was granted in part, because it was unclear which messages were lost.
     is_owed: bool,
-    /// When lost credits were last replaced.
     replaced_at: Option<Time>,
-    /// How often lost credits were replaced since consumed bytes last returned. Messages taken for lost may
-    /// still arrive through a merge that had begun before.
+    /// Replacements since consumed bytes last returned. Messages taken for lost may still arrive through a merge.
     replacements: u64,
 }
 
@@ -43,9 +37,8 @@ impl Sender {
 pub(super) struct CreditGrants {
     max: u64,
     min: u64,
-    /// Members of the view and other senders.
     senders: BTreeMap<Address, Sender>,
-    /// The senders outside the view, oldest first.
+    /// The oldest is first.
     non_members: VecDeque<Address>,
 }
 
@@ -54,14 +47,13 @@ impl CreditGrants {
         Self { max, min, senders: BTreeMap::new(), non_members: VecDeque::new() }
     }
 
-    /// Returns the limit of credits left at which a sender gets credits back.
+    /// Credits return when a sender has this many left.
     pub(super) const fn min(&self) -> u64 {
         self.min
     }
 
-    /// Applies a view. Members that were counted before keep their counts. Returns the senders that must
-    /// request credits again because they requested them before they were in this view. Messages before a
-    /// sender's digest never arrive here, so they return no credits.
+    /// Counts continue. Returns the senders that requested credits before they were in this view, and must again.
+    /// Messages before a sender's digest never arrive here, so they return no credits.
     pub(super) fn view(&mut self, view: &View) -> Vec<Address> {
         let mut owed = Vec::new();
         for non_member in self.non_members.iter().filter(|non_member| view.contains(non_member)) {
@@ -106,8 +98,7 @@ impl CreditGrants {
         self.sender(sender).outstanding += bytes;
     }
 
-    /// Subtracts consumed bytes. Returns the credits to send back now, if enough have accumulated. A receiver
-    /// that consumes nothing returns none.
+    /// Returns the credits to send back. A receiver that consumes nothing returns none.
     pub(super) fn consumed(&mut self, sender: &Address, bytes: u64) -> Option<u64> {
         let (max, min) = (self.max, self.min);
         let sender = self.sender(sender);
@@ -123,12 +114,11 @@ impl CreditGrants {
         Some(granted)
     }
 
-    /// Handles a sender's request after a long wait. JGroups grants all requested credits. Here the sender
-    /// gets the credits of consumed bytes only, so that waiting does not bypass a slow receiver.
+    /// JGroups grants the whole request; this member only credits of consumed bytes, so that waiting does not bypass
+    /// a slow receiver.
     ///
-    /// The rest may be lost to the sender, as around a join or a merge, and is then replaced. It may also be
-    /// in transit (certain if there is a gap), or just have been replaced. In these cases the sender
-    /// requests again later ([`Self::settled`]).
+    /// The rest is replaced if it may be lost, as around a join or a merge. If it may be in transit (certain with a
+    /// gap), or was just replaced, the sender requests again later ([`Self::settled`]).
     pub(super) fn requested(&mut self, now: Time, sender: &Address, bytes: u64, has_gap: bool) -> u64 {
         let max = self.max;
         self.sender(sender);
@@ -147,8 +137,7 @@ impl CreditGrants {
         (consumed + not_received).min(bytes).min(max)
     }
 
-    /// Returns, once, whether a member of the view with an unclear request may request again, because it has
-    /// no gap any more.
+    /// Returns true once, when a member with an unclear request has no gap any more.
     pub(super) fn settled(&mut self, sender: &Address, has_gap: impl FnOnce() -> bool) -> bool {
         let non_members = &self.non_members;
         let owed = self.senders.get_mut(sender).filter(|owed| owed.is_owed && !non_members.contains(sender));

@@ -1,13 +1,12 @@
 //! Credit flow control: UFC for unicasts, MFC for multicasts, and their non-blocking variants.
 //!
-//! A sender has `max_credits` bytes per receiver. Bytes that the receiver's application has consumed return
-//! as credits. No layer blocks: messages without credits wait here in order. [`Protocol::queued_bytes`]
-//! reports their size to the channel, so that it can make senders wait.
+//! A sender has `max_credits` bytes per receiver; bytes consumed by the receiver's application return as credits. No
+//! layer blocks: messages without credits wait here in order, and [`Protocol::queued_bytes`] lets the channel make
+//! senders wait.
 //!
-//! This layer cannot refuse a message, so the driver has to respect the limit ([`HOLD_LIMIT`],
-//! [`crate::Stack::hold_limit`]), as the channel's gate does. UFC_NB and MFC_NB let `max_queue_size` bytes
-//! wait; nothing else differs. A multicast flagged DONT_BLOCK is dropped instead of queued; with MFC_NB only
-//! if the queue is full.
+//! The driver has to respect the limit ([`HOLD_LIMIT`], [`crate::Stack::hold_limit`]), as the channel's gate does,
+//! because this layer cannot refuse a message. UFC_NB and MFC_NB differ only in their limit, `max_queue_size` bytes.
+//! A DONT_BLOCK multicast is dropped instead of queued; with MFC_NB only if the queue is full.
 
 mod granting;
 mod multicast;
@@ -25,8 +24,8 @@ use crate::{
 };
 
 crate::properties! {
-    /// The properties of flow control. All members must use the same credits. The defaults are those of
-    /// JGroups' classes, so that stacks that omit them agree.
+    /// Flow control's properties, the same on all members. The defaults are JGroups', so that stacks that omit them
+    /// agree.
     FlowConfig {
         /// The bytes that may be in transit to a receiver or unconsumed there.
         max_credits: crate::config::Bytes = crate::config::Bytes(5_000_000),
@@ -40,14 +39,14 @@ crate::properties! {
 }
 
 crate::properties! {
-    /// The further properties of the non-blocking variants.
+    /// Further properties of the non-blocking variants.
     QueueConfig {
         /// The bytes that may wait for credits before senders have to wait.
         max_queue_size: crate::config::Bytes = crate::config::Bytes(10_000_000),
     }
 }
 
-/// The controlled messages, and the protocol's name.
+/// The protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowKind {
     /// Unicasts.
@@ -70,37 +69,31 @@ impl FlowKind {
     }
 }
 
-/// The bytes per destination that may wait for credits before senders have to wait. The channel's gate also
-/// applies it in stacks without flow control. It is enough to fill packets and to continue at once when
-/// credits return. It is small compared with the credits of the stock stacks (2 MB and 4 MB), so a sender
-/// without credits waits almost at once.
+/// The bytes per destination that may wait for credits before senders wait, also in stacks without flow control.
+/// Enough to fill packets and to continue when credits return; small against the stock stacks' credits (2 MB and 4
+/// MB).
 pub const HOLD_LIMIT: u64 = 1_000_000;
 
 const BLOCKED: TimerKey = TimerKey(1);
 
-/// The shortest time between requests, whatever `max_block_time` is.
+/// This bounds a short `max_block_time`.
 const REQUEST_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// The delay of a request to a member that may have lost count, if `max_block_time` is longer. Earlier
-/// messages have arrived by then; a request at once would make the receiver take them for lost and grant
-/// their credits twice.
+/// The delay of a request to a member that may have lost count. Earlier messages arrive meanwhile; the receiver would
+/// take them for lost and grant their credits twice.
 const CREDIT_RESYNC_DELAY: Duration = Duration::from_millis(100);
 
-/// How long a sender waits for credits before it requests them.
 #[derive(Clone, Copy)]
 struct CreditTimeout {
     all: Duration,
-    /// For members that may have counted less than this member has sent.
+    /// The time for members that may have counted too little.
     doubtful: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SendDecision {
-    /// It is sent now.
     Passes,
-    /// It is in the queue.
     Queued,
-    /// It must not wait and is dropped.
     Dropped,
 }
 
@@ -125,7 +118,6 @@ pub struct FlowControl {
     queue: QueueConfig,
     credits: Credits,
     granting: CreditGrants,
-    /// The last view that took effect.
     last_view: Option<View>,
     counters: Counters,
 }
@@ -141,7 +133,7 @@ struct Counters {
 }
 
 impl FlowControl {
-    /// Creates a layer of this kind. `queue` is used by the non-blocking kinds only.
+    /// Creates a layer. Only non-blocking kinds use `queue`.
     pub fn new(kind: FlowKind, config: FlowConfig, queue: QueueConfig) -> Self {
         let max = config.max_credits.0;
         let min = match config.min_credits.0 {
@@ -168,7 +160,7 @@ impl FlowControl {
         message.is_multicast() == self.kind.is_multicast() && !message.flags.has(Flags::NO_FC)
     }
 
-    /// Sends credits or a request. The non-blocking variants use the plain variants' headers.
+    /// The variants use the plain kinds' headers.
     fn send_header(&self, cx: &mut Cx<'_>, dest: &Address, header: FcHeader, credits: u64) {
         let mut message = Message::new(Some(dest.clone()), Payload::Long(credits as i64))
             .with_flags(Flags::OOB | Flags::DONT_BUNDLE)
@@ -308,7 +300,7 @@ impl Protocol for FlowControl {
         }
     }
 
-    /// The non-blocking variants interoperate with the plain ones, the only ones in JGroups 5.5.
+    /// The variants interoperate with the plain kinds.
     fn id(&self) -> ProtocolId {
         if self.kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC }
     }

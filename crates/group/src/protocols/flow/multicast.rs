@@ -1,4 +1,4 @@
-//! The sender's side of MFC: a multicast uses credits of every member, so the member with the fewest decides.
+//! The sender's side of MFC: a multicast uses every member's credits, so the smallest decide.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,25 +7,19 @@ use std::time::Duration;
 use super::{CreditTimeout, SendDecision};
 use crate::{Address, Cx, Message, ProbeOut, Time, Transient, View};
 
-/// The credits of all members, and the queue.
-///
-/// A member's credits are kept as the total number of bytes that may be sent to it (`limit`). So sending
-/// costs the same for any number of members.
+/// `limit` is the total bytes that may be sent to a member, so that sending costs the same for any number of members.
 pub(super) struct MulticastCredits {
     max: u64,
-    /// The bytes sent so far.
     sent: u64,
     limits: BTreeMap<Address, u64>,
-    /// The smallest limit.
     limit: u64,
     queue: VecDeque<Message>,
     queued: u64,
-    /// Since when the first queued message waits, or when credits were last requested.
+    /// The wait began with the first queued message or the last request.
     waiting_since: Time,
-    /// The members that may have counted fewer bytes than this member has sent. They joined or merged since
-    /// the last request and never get messages from before their digest.
+    /// They may have counted too little: they joined or merged since the last request, and never get messages before
+    /// their digest.
     doubtful: BTreeSet<Address>,
-    /// When credits were last requested because a message was dropped.
     asked_for_dropped: Option<Time>,
 }
 
@@ -48,7 +42,7 @@ impl MulticastCredits {
         self.limit = self.limits.values().min().copied().unwrap_or(0);
     }
 
-    /// Applies a view. `is_merged`: members may have been merged with this one since the last view.
+    /// `is_merged`: members may have merged since the last view.
     pub(super) fn view(&mut self, view: &View, is_merged: bool) {
         self.limits.retain(|member, _| view.contains(member));
         self.doubtful.retain(|member| view.contains(member));
@@ -64,7 +58,7 @@ impl MulticastCredits {
         self.find_limit();
     }
 
-    /// The injected bug: adds joiners and keeps departed members.
+    /// The injected bug.
     #[cfg(feature = "injected-bugs")]
     pub(super) fn view_without_removals(&mut self, view: &View) {
         for member in view.members() {
@@ -93,7 +87,7 @@ impl MulticastCredits {
         true
     }
 
-    /// Decides whether a message is sent now. A DONT_BLOCK message waits only up to `room` bytes.
+    /// A DONT_BLOCK message waits only up to `room` bytes.
     pub(super) fn try_send(
         &mut self,
         now: Time,
@@ -138,7 +132,6 @@ impl MulticastCredits {
         self.find_limit();
     }
 
-    /// Returns whether any message still waits.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) -> bool {
         while let Some(message) = self.queue.pop_front() {
             let length = message.length() as u64;
@@ -162,8 +155,7 @@ impl MulticastCredits {
         Some(self.waiting_since + if is_doubtful { timeout.doubtful } else { timeout.all })
     }
 
-    /// Returns the members to request credits from, with the number of credits: those that have blocked the
-    /// first queued message for too long.
+    /// Returns the members that have blocked the first message too long.
     pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let Some(first) = self.queue.front() else { return Vec::new() };
         let waited = now.since(self.waiting_since);
@@ -178,7 +170,6 @@ impl MulticastCredits {
         lacking
     }
 
-    /// Returns, as `overdue`, the members to request credits from after a message of this length was dropped.
     /// There is no delay, because these senders do not wait.
     pub(super) fn dropped(&mut self, now: Time, wait: Duration, length: u64) -> Vec<(Address, u64)> {
         // Queued messages make their own requests.

@@ -130,7 +130,7 @@ fn credits_for_multicasts_do_not_wait_for_credits_for_unicasts() {
     assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 100);
 }
 
-/// S000-3 and S000-85: credits return after the application has consumed, not before.
+/// S000-3 and S000-85
 #[test]
 fn a_receiver_returns_credits_for_consumed_bytes() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
@@ -194,7 +194,7 @@ fn a_sender_that_waits_long_requests_credits_repeatedly() {
     assert_eq!(sent_credits(&mut harness), []);
 }
 
-/// A slow receiver that returns credits gets no request: its application sets the pace.
+/// Its application sets the pace.
 #[test]
 fn the_wait_restarts_when_a_message_is_sent() {
     for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
@@ -248,7 +248,7 @@ fn with_a_queue_a_dont_block_multicast_is_dropped_only_when_the_queue_is_full() 
     assert_eq!(harness.stack.shared().drops.total(DropReason::NoCredits), 1);
 }
 
-/// Messages queued for a member that leaves are not lost: the layers below find out whether it is reachable.
+/// The layers below find out whether the member is reachable.
 #[test]
 fn queued_unicasts_to_a_leaving_member_are_sent() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
@@ -260,7 +260,7 @@ fn queued_unicasts_to_a_leaving_member_are_sent() {
     assert_eq!(harness.take_down().len(), 1, "a member that returns has all credits");
 }
 
-/// S000-6: a request does not bring more than max_credits before a slow application.
+/// S000-6
 #[test]
 fn a_request_is_granted_as_far_as_the_application_has_kept_up() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
@@ -279,7 +279,6 @@ fn a_request_is_granted_as_far_as_the_application_has_kept_up() {
     );
 }
 
-/// Requests sent repeatedly while the network was blocked arrive together.
 #[test]
 fn lost_credits_are_replaced_once() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2]);
@@ -299,7 +298,7 @@ fn lost_credits_are_replaced_once() {
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 900)], "they may have been lost again");
 }
 
-/// S000-6: with a gap, missing messages are in transit and count when they arrive.
+/// S000-6: missing messages count when they arrive.
 #[test]
 fn credits_of_messages_in_transit_are_not_replaced() {
     let mut harness = harness(FlowKind::Mfc, &[1, 2]);
@@ -315,7 +314,7 @@ fn credits_of_messages_in_transit_are_not_replaced() {
     assert_eq!(sent_credits(&mut harness), [], "once");
 }
 
-/// The sender's side: zero credits mean that the receiver did not know all.
+/// Zero credits mean that the receiver did not know all.
 #[test]
 fn a_receiver_that_returns_zero_credits_gets_another_request_soon() {
     for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
@@ -331,7 +330,7 @@ fn a_receiver_that_returns_zero_credits_gets_another_request_soon() {
     }
 }
 
-/// Bytes before the application beyond max_credits got credits already, as after a merge.
+/// These bytes got credits already, as after a merge.
 #[test]
 fn bytes_beyond_max_credits_return_no_credits() {
     let mut harness = harness(FlowKind::Ufc, &[1, 2]);
@@ -342,7 +341,7 @@ fn bytes_beyond_max_credits_return_no_credits() {
     assert_eq!(sent_credits(&mut harness), [(2, FcHeader::Replenish, 600)]);
 }
 
-/// A joiner's first view may reach it before others; its messages count from then on.
+/// A joiner's first view may reach it first.
 #[test]
 fn messages_before_the_senders_view_are_counted() {
     let mut harness = harness(FlowKind::Ufc, &[1]);
@@ -379,7 +378,7 @@ fn of_many_non_member_senders_the_oldest_is_forgotten() {
     }
 }
 
-/// Messages sent around a join or a merge may never arrive, because the receiver's digest is of another time.
+/// They may never arrive, because the receiver's digest is of another time.
 #[test]
 fn a_receiver_that_may_have_lost_count_gets_an_early_request() {
     for (kind, id) in [(FlowKind::Ufc, ProtocolId::UFC), (FlowKind::Mfc, ProtocolId::MFC)] {
@@ -408,7 +407,7 @@ fn a_receiver_that_may_have_lost_count_gets_an_early_request() {
     }
 }
 
-/// A member with a merge view uses its digest, and skips messages of a sender without that view.
+/// A member with a merge view uses its digest, and skips older messages.
 #[test]
 fn a_sender_that_missed_views_requests_credits_early() {
     for kind in [FlowKind::Ufc, FlowKind::Mfc] {
@@ -423,8 +422,7 @@ fn a_sender_that_missed_views_requests_credits_early() {
     }
 }
 
-/// A sender that installed the view before this member requested too early: its messages before its digest
-/// never arrive here.
+/// Messages before this member's digest never arrive here.
 #[test]
 fn a_sender_that_requests_before_it_is_in_the_view_requests_again_once_it_is() {
     let mut harness = harness(FlowKind::Mfc, &[1]);
@@ -469,7 +467,7 @@ fn a_message_larger_than_all_credits_goes_when_nothing_is_outstanding() {
     assert_eq!(harness.take_down().len(), 1);
 }
 
-/// S000-8, S000-9 and S000-11: the non-blocking kinds differ in the limit only.
+/// S000-8, S000-9 and S000-11
 #[test]
 fn the_non_blocking_kinds_report_their_queue_limit() {
     let mut harness = harness(FlowKind::UfcNb, &[1, 2]);
@@ -479,7 +477,7 @@ fn the_non_blocking_kinds_report_their_queue_limit() {
     assert_eq!(harness.stack.queued_bytes(Some(&member(2))), 10);
 }
 
-/// S000-10: messages leave in order, in whatever order credits return.
+/// S000-10
 #[test]
 fn order_survives_a_million_bytes_of_random_stalls() {
     let mut harness = harness(FlowKind::UfcNb, &[1, 2]);
@@ -513,8 +511,7 @@ fn credits_of_one_layer_pass_the_other() {
     }
 }
 
-/// S000-8: the non-blocking kinds use the plain kinds' headers and vice versa; both send and deliver the
-/// same.
+/// S000-8
 #[test]
 fn either_kind_replaces_the_other() {
     for (kind, other) in [(FlowKind::Ufc, FlowKind::UfcNb), (FlowKind::Mfc, FlowKind::MfcNb)] {
@@ -537,7 +534,7 @@ fn either_kind_replaces_the_other() {
     }
 }
 
-/// S000-11 and S000-12, up to the maximum.
+/// S000-11 and S000-12
 #[test]
 fn the_limit_is_the_configured_size() {
     for max_queue_size in [1, 10_000_000, u64::MAX] {
@@ -555,8 +552,7 @@ fn negative_credits_are_refused() {
     assert_eq!(harness.stack.shared().drops.total(DropReason::Malformed), 1);
 }
 
-/// Two members with flow control and fragmentation. Bytes are consumed only when they leave the top of the
-/// stack.
+/// Bytes are consumed only above fragmentation.
 #[test]
 fn a_message_larger_than_all_credits_arrives_without_a_credit_request() {
     use crate::protocols::{Frag, FragConfig, FragKind};
@@ -601,8 +597,7 @@ fn every_kind_reports_its_queue_limit() {
     }
 }
 
-/// RSVP's acknowledgements are empty, because their sender must not wait for credits that it would return
-/// itself.
+/// These are empty, because their sender must not wait for credits that it would return itself.
 #[test]
 fn an_acknowledgement_of_rsvp_needs_no_credits() {
     let config = FlowConfig { max_credits: Bytes(100), ..FlowConfig::default() };

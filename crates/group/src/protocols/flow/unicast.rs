@@ -1,5 +1,4 @@
-//! The sender's side of UFC: credits and a queue per destination, so that a slow member does not delay
-//! unicasts to others.
+//! The sender's side of UFC: credits and a queue per destination, so that a slow member delays no other unicasts.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +9,9 @@ struct Receiver {
     left: u64,
     queue: VecDeque<Message>,
     queued: u64,
-    /// Since when the first queued message waits, or when credits were last requested.
+    /// The wait began with the first queued message or the last request.
     waiting_since: Time,
-    /// Whether it may have counted fewer bytes than this member has sent: it joined or merged since the last
-    /// request.
+    /// It may have counted too little, because it joined or merged since the last request.
     is_doubtful: bool,
 }
 
@@ -23,12 +21,10 @@ impl Receiver {
     }
 }
 
-/// The credits per destination. A destination outside the view is not controlled, because no view change
-/// would release its queue.
+/// Destinations outside the view are not controlled: no view change would release their queues.
 pub(super) struct UnicastCredits {
     max: u64,
     receivers: BTreeMap<Address, Receiver>,
-    /// The number of destinations with queued messages.
     blocked: usize,
 }
 
@@ -37,7 +33,7 @@ impl UnicastCredits {
         Self { max, receivers: BTreeMap::new(), blocked: 0 }
     }
 
-    /// Applies a view. `is_merged`: members may have been merged with this one since the last view.
+    /// `is_merged`: members may have merged since the last view.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View, is_merged: bool) {
         for member in view.members() {
             let (max, now) = (self.max, cx.now());
@@ -55,7 +51,6 @@ impl UnicastCredits {
         }
     }
 
-    /// Decides whether a message is sent now. Unicasts wait if they must.
     pub(super) fn try_send(&mut self, now: Time, message: &mut Message, length: u64) -> SendDecision {
         let Some(receiver) = message.dest.as_ref().and_then(|dest| self.receivers.get_mut(dest)) else {
             return SendDecision::Passes;
@@ -88,7 +83,6 @@ impl UnicastCredits {
         }
     }
 
-    /// Returns whether any message still waits.
     pub(super) fn release(&mut self, cx: &mut Cx<'_>) -> bool {
         if self.blocked == 0 {
             return false;
@@ -117,8 +111,6 @@ impl UnicastCredits {
         waiting.map(|receiver| receiver.due(timeout)).min()
     }
 
-    /// Returns the destinations to request credits from, with the number of credits: those that have blocked
-    /// for too long.
     pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let max = self.max;
         let waiting = self.receivers.iter_mut().filter(|(_, receiver)| !receiver.queue.is_empty());

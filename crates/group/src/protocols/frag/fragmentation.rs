@@ -59,7 +59,6 @@ impl Frag {
         }
     }
 
-    /// Returns the header of a fragment that begins at this offset of all bytes.
     fn header(&self, header: FragHeader, length: usize, offset: usize) -> HeaderBody {
         match self.kind {
             FragKind::Frag => {

@@ -1,10 +1,8 @@
 //! FRAG, FRAG2, FRAG3 and FRAG4: messages larger than `frag_size` travel in fragments.
 //!
-//! Byte arrays are split without copying. Other payloads are encoded as a whole and split: FRAG2 and FRAG3 send
-//! their fragments as byte arrays, FRAG4 as fragments of the original type. FRAG encodes every message as a
-//! whole, and its `frag_size` counts headers, too. To the layers below, fragments are
-//! ordinary messages with their own seqnos and credits, so a message of any size gets through with any number
-//! of credits.
+//! Byte arrays are split without copying. Other payloads are encoded whole. FRAG does so with every message, and its
+//! `frag_size` counts headers, too. To the layers below, fragments are ordinary messages with seqnos and credits, so
+//! a message of any size gets through.
 
 mod fragmentation;
 mod reassembly;
@@ -19,7 +17,7 @@ use crate::{
 };
 
 crate::properties! {
-    /// The properties of FRAG, FRAG2, FRAG3 and FRAG4.
+    /// The properties of all kinds.
     FragConfig {
         /// The largest payload that is not split; with FRAG the largest message with its headers. Must be
         /// below the transport's `bundler.max_size` by the size of the headers.
@@ -27,20 +25,19 @@ crate::properties! {
     }
 }
 
-/// The first message id is random below this: far more ids than a receiver remembers, and at most 3 bytes per
-/// fragment.
+/// The first id is random below this, far more than a receiver remembers; ids take at most 3 bytes.
 const FIRST_IDS: u64 = 1 << 24;
 
 /// The protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragKind {
-    /// Fragments are byte arrays of the whole encoded message.
+    /// Byte arrays of the whole message.
     Frag,
-    /// Fragments are byte arrays.
+    /// Byte arrays.
     Frag2,
-    /// Fragments are byte arrays, and their header has offset and length.
+    /// Byte arrays, with offset and length.
     Frag3,
-    /// Fragments of a payload other than a byte array keep its type.
+    /// A payload keeps its type.
     Frag4,
 }
 
@@ -63,7 +60,6 @@ impl FragKind {
         }
     }
 
-    /// Returns the size that is compared with `frag_size`.
     fn size(self, message: &Message) -> usize {
         match self {
             Self::Frag => wire::message_size(message, 0, None),
@@ -71,7 +67,6 @@ impl FragKind {
         }
     }
 
-    /// Returns the fields that all kinds share.
     fn read(self, header: HeaderBody) -> Option<FragHeader> {
         match (self, header) {
             // FRAG's header does not say that the fragments are a whole message, because they always are.
@@ -102,7 +97,7 @@ pub struct Frag {
 }
 
 impl Frag {
-    /// Creates a fragmentation layer of this kind.
+    /// Creates a layer.
     pub fn new(kind: FragKind, config: FragConfig) -> Self {
         Self {
             kind,

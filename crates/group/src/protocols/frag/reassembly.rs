@@ -1,8 +1,8 @@
-//! Reassembly: the receiver's side.
+//! Reassembly.
 //!
-//! A reassembled message carries credit like any other, so that the application sets the sender's pace. But a
-//! sender that waits for credits in the middle of a message would wait forever if the fragments kept all of
-//! them. So fragments keep at most what the layers below allow; the rest returns at once.
+//! A reassembled message carries credit, so that the application sets the sender's pace. A sender in the middle of a
+//! message would wait forever if fragments kept all its credits. So they keep at most what the layers below allow;
+//! the rest returns at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,30 +13,25 @@ use super::Frag;
 use crate::wire;
 use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query, Time, TimerKey, View};
 
-/// The maximum number of incomplete messages per sender. A sender has at most one incomplete regular message,
-/// and as many out-of-band ones as its application sends at once. Beyond the limit the oldest is abandoned.
+/// A sender has one incomplete regular message, and the out-of-band ones that its application sends at once. Beyond
+/// it the oldest is abandoned.
 pub(super) const INCOMPLETE_MAX: usize = 1_000;
 
-/// The maximum bytes in incomplete messages per sender: the limit of a Java array, hence of a Java member's
-/// message. Beyond the limit the oldest is abandoned.
+/// The limit of a Java array. Beyond it the oldest message is abandoned.
 const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// The maximum number of non-members with incomplete messages, so that a flood of invented senders cannot
-/// grow the table.
+/// Invented senders cannot grow the table.
 pub(super) const NON_MEMBER_SENDERS_MAX: usize = 100;
 
-/// How long incomplete multicasts of a departed sender are kept if another member broadcasts them. The
-/// missing fragments may wait for that member's credits; no working cluster waits longer.
+/// A departed sender's multicasts wait for the member that broadcasts them, which may lack credits.
 pub(super) const DEPARTED_SENDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) const ABANDON: TimerKey = TimerKey(1);
 
-/// The maximum number of remembered abandoned messages: as many as can be incomplete at once. Beyond it the
-/// oldest is forgotten.
+/// As many as can be incomplete. Beyond it the oldest is forgotten.
 const ABANDONED_MAX: usize = INCOMPLETE_MAX;
 
-/// An abandoned message, remembered while fragments of it may arrive. They could never be complete, and would
-/// hold their sender's credit.
+/// Its fragments never complete it, and would hold their sender's credit.
 struct AbandonedMessage {
     src: Address,
     id: u64,
@@ -48,14 +43,12 @@ struct PartialMessage {
     is_multicast: bool,
     pieces: BTreeMap<u32, Bytes>,
     bytes: u64,
-    /// The fragment with the headers.
     first: Option<Message>,
-    /// The credit that has not been returned to the sender.
+    /// The credit not yet returned to the sender.
     credit: u32,
 }
 
 impl PartialMessage {
-    /// Returns the sender's credit that it holds, and counts a drop if there is a reason.
     fn return_credit(&mut self, cx: &mut Cx<'_>, src: &Address, why: Option<DropReason>) {
         let mut stand_in = Message::empty((!self.is_multicast).then(|| cx.local().clone()));
         stand_in.src = Some(src.clone());
@@ -80,12 +73,10 @@ impl PartialMessage {
 
 #[derive(Default)]
 struct Sender {
-    /// By id, which its sender increments.
     messages: BTreeMap<u64, PartialMessage>,
     bytes: u64,
-    /// The credit held by incomplete unicasts and multicasts.
+    /// The credit of unicasts and of multicasts.
     withheld: [u64; 2],
-    /// When the sender left the view.
     left: Option<Time>,
 }
 
@@ -97,7 +88,6 @@ impl Sender {
         Some(incomplete)
     }
 
-    /// Abandons the oldest messages until a fragment of this length fits.
     fn make_room(
         &mut self,
         cx: &mut Cx<'_>,
@@ -131,8 +121,7 @@ impl Reassembly {
         *self = Self::default();
     }
 
-    /// Abandons incomplete messages of departed members that cannot be completed. Another member may complete
-    /// their multicasts, and has sent whole ones that come later.
+    /// Another member may complete a departed member's multicasts.
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         let is_sent_by_other = is_sent_by_one(cx);
         let now = cx.now();
@@ -168,7 +157,6 @@ impl Reassembly {
         }
     }
 
-    /// Abandons incomplete messages of members that left `DEPARTED_SENDER_TIMEOUT` ago.
     pub(super) fn abandon(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let is_over = |sender: &Sender| sender.left.is_some_and(|left| left + DEPARTED_SENDER_TIMEOUT <= now);
@@ -185,7 +173,6 @@ impl Reassembly {
         self.abandoned.drain(..self.abandoned.len().saturating_sub(ABANDONED_MAX));
     }
 
-    /// Returns whether a fragment belongs to an abandoned message, and counts it.
     fn is_abandoned(&mut self, src: &Address, id: u64) -> bool {
         let Some(at) =
             self.abandoned.iter().position(|abandoned| abandoned.id == id && abandoned.src == *src)
@@ -282,7 +269,6 @@ fn is_sent_by_one(cx: &Cx<'_>) -> bool {
 }
 
 impl Frag {
-    /// Adds a fragment. Returns the whole message if it was the last one.
     pub(super) fn reassemble(
         &mut self,
         cx: &mut Cx<'_>,

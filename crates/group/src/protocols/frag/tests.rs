@@ -25,7 +25,7 @@ fn of_size(kind: FragKind, bytes: u64) -> Harness {
     harness
 }
 
-/// Creates the layer above UFC, which lets a layer keep 50 - 10 bytes of credit.
+/// UFC lets the layer keep 50 - 10 bytes of credit.
 fn with_credits() -> Harness {
     let config =
         FlowConfig { max_credits: ByteCount(100), min_credits: ByteCount(50), ..FlowConfig::default() };
@@ -37,7 +37,6 @@ fn with_credits() -> Harness {
     harness
 }
 
-/// Returns a fragment from member `n`.
 fn piece(n: u64, id: u64, frag_id: u32, num_frags: u32, bytes: usize) -> Message {
     let header = FragHeader { id, frag_id, num_frags, needs_deserialization: false, original_type: 0 };
     let mut piece = Message::bytes(Some(member(1)), vec![frag_id as u8; bytes])
@@ -106,7 +105,6 @@ fn objects_are_encoded_whole_by_frag2_and_keep_their_type_with_frag4() {
     }
 }
 
-/// Returns the fields of a fragment's header, which FRAG3 has all of.
 fn frag3(piece: &Message) -> crate::Frag3Header {
     match piece.headers.get(ProtocolId::FRAG3) {
         Some(HeaderBody::Frag3(header)) => **header,
@@ -139,8 +137,7 @@ fn frag3_tells_offset_and_length_and_restores_arrays_and_objects() {
     assert_eq!(joined[0].payload, object);
 }
 
-/// JGroups' FRAG encodes each message as a whole, compares its size with headers, and sets neither
-/// `needs_deserialization` nor a type.
+/// JGroups' FRAG sets neither `needs_deserialization` nor a type.
 #[test]
 fn frag_encodes_every_message_whole_and_counts_its_headers() {
     let rsvp = HeaderBody::Rsvp(RsvpHeader { kind: RsvpKind::Request, id: 5 });
@@ -266,7 +263,7 @@ fn senders_outside_the_view_are_few() {
     assert_eq!(harness.take_up().len(), 1, "members are not limited");
 }
 
-/// The rest of a message whose sender was out of the view completes nothing and must not hold credit.
+/// It completes nothing and must not hold credit.
 #[test]
 fn fragments_of_an_abandoned_message_return_their_credit() {
     let mut harness = with_credits();
@@ -279,8 +276,7 @@ fn fragments_of_an_abandoned_message_return_their_credit() {
     assert_eq!(harness.take_up().len(), 1, "all fragments have arrived: the id is free again");
 }
 
-/// Creates the layer above SEQUENCER and MFC, which lets a layer keep 400 - 100 bytes of credit. Member 2 is
-/// coordinator.
+/// SEQUENCER and MFC let the layer keep 400 - 100 bytes of credit. Member 2 is coordinator.
 fn ordered(numbers: &[u64]) -> Harness {
     let max_credits = ByteCount(1_000);
     let config = FlowConfig { max_credits, min_threshold: 0.4, ..FlowConfig::default() };
@@ -293,7 +289,6 @@ fn ordered(numbers: &[u64]) -> Harness {
     harness
 }
 
-/// Returns a fragment of a multicast of member `n` in a message of its own, as the coordinator broadcasts it.
 fn broadcast(n: u64, frag_id: u32, num_frags: u32) -> Message {
     let header = SequencerHeader {
         kind: SequencerKind::WrappedBcast,
@@ -307,8 +302,7 @@ fn broadcast(n: u64, frag_id: u32, num_frags: u32) -> Message {
         .sent_by(2)
 }
 
-/// Otherwise incomplete messages of several members could hold all credits that the coordinator needs to
-/// finish one.
+/// Otherwise they could hold all credits that the coordinator needs to finish one.
 #[test]
 fn incomplete_messages_of_all_members_share_the_credit_of_their_broadcaster() {
     let mut harness = ordered(&[2, 3, 4, 5, 1]);
@@ -324,7 +318,7 @@ fn incomplete_messages_of_all_members_share_the_credit_of_their_broadcaster() {
     assert_eq!((credited, incomplete(&harness).as_str()), (vec![Some(member(2))], "3"));
 }
 
-/// The coordinator has waited for credits. Later messages of the sender are delivered in any case.
+/// The coordinator has waited for credits. Later messages are delivered in any case.
 #[test]
 fn another_member_completes_the_multicast_of_a_departed_member() {
     let mut harness = ordered(&[2, 3, 1]);
@@ -355,7 +349,7 @@ fn inconsistent_headers_are_dropped() {
     assert_eq!(harness.take_up(), []);
 }
 
-/// A process that restarts under its old address would continue messages that receivers have abandoned.
+/// A process restarted under its address would continue abandoned messages.
 #[test]
 fn messages_are_not_numbered_from_one() {
     let sent = harness(FragKind::Frag2).send(Message::bytes(None, vec![0; 11])).take_down();
@@ -363,7 +357,7 @@ fn messages_are_not_numbered_from_one() {
     assert!(header.id > 1_000, "{}", header.id);
 }
 
-/// The fragments equal JGroups' (vectors 13, frag_size 20) byte for byte, except for the first id.
+/// Byte for byte (vectors 13, frag_size 20), except for the first id.
 #[test]
 fn fragments_equal_those_of_jgroups() {
     let vectors: Vec<(&str, Bytes)> = lines("13-transforms")

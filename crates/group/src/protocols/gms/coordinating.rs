@@ -1,4 +1,4 @@
-//! The coordinator's part: requests become views, and members acknowledge views.
+//! The coordinator's part: requests become views that members acknowledge.
 
 use super::group::Group;
 use super::messages::{header, send, send_leave_rsp};
@@ -8,7 +8,6 @@ use crate::{
     Address, Answer, Control, Cx, DeltaView, Digest, DropReason, Flags, GmsKind, Payload, Query, View, ViewId,
 };
 
-/// Changes of the membership that the next view is to have.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) joiners: Vec<Address>,
@@ -21,8 +20,8 @@ impl Pending {
         self.joiners.len() + self.leavers.len() + self.suspects.len()
     }
 
-    /// Drops changes that a new view has settled. A member that does not lead drops all joiners and suspects:
-    /// the coordinator handles them. The detectors repeat suspicions that still hold, but never a withdrawal.
+    /// A member that does not lead drops joiners and suspects, too: the detectors repeat suspicions that still hold,
+    /// but never a withdrawal.
     pub(super) fn keep_members(&mut self, view: &View, leads: bool) {
         self.leavers.retain(|member| view.contains(member));
         self.suspects.retain(|member| leads && view.contains(member));
@@ -38,32 +37,27 @@ impl Pending {
     }
 }
 
-/// The acknowledgements of a view that are awaited.
 struct Acks {
     missing: Vec<Address>,
     has_joiners: bool,
 }
 
-/// The next view, before it is installed.
 struct NextView {
     previous: View,
     view: View,
     joiners: Vec<Address>,
-    /// The response to the joiners.
     join_rsp: Option<bytes::Bytes>,
 }
 
-/// The state of a coordinator, and of a member that may take over as one.
 #[derive(Default)]
 pub(super) struct Coordinator {
-    /// Whether this member acts as coordinator: as first member of the view, or in place of coordinators that
-    /// leave or crash.
+    /// True for the first member, or in place of coordinators that leave or crash.
     pub(super) is_coordinating: bool,
-    /// Whether this coordinator has sent a full view, so that differences can follow.
+    /// A difference can only follow a full view.
     has_sent_view: bool,
     pub(super) pending: Pending,
     acks: Option<Acks>,
-    /// The number of views that not all members acknowledged in time.
+    /// The views that not all members acknowledged in time.
     pub(super) unconfirmed_views: u64,
 }
 
@@ -72,7 +66,6 @@ impl Coordinator {
         *self = Self { unconfirmed_views: self.unconfirmed_views, ..Self::default() };
     }
 
-    /// Follows a new view, in which this member leads or not.
     pub(super) fn follow(&mut self, view: &View, leads: bool) {
         if leads && !self.is_coordinating {
             self.has_sent_view = false;
@@ -96,7 +89,7 @@ impl Coordinator {
         }
     }
 
-    /// Returns whether this member leads once all leavers and suspects are gone. A leaver never does.
+    /// Leavers and suspects do not count. A leaver never leads.
     fn would_lead(&self, cx: &Cx<'_>, group: &Group) -> bool {
         !group.is_leaving()
             && cx.view().is_some_and(|view| {
@@ -105,8 +98,7 @@ impl Coordinator {
             })
     }
 
-    /// Takes the pending changes and makes a view of them, if there are any that the current view lacks.
-    /// Responds to leavers and to joiners that are members already.
+    /// Returns a view of the pending changes. Responds to leavers, and to joiners that are members.
     fn take_next_view(&mut self, cx: &mut Cx<'_>, group: &Group) -> Option<NextView> {
         let previous = cx.view().cloned()?;
         let own_digest = match cx.ask(&Query::Digest) {
@@ -145,7 +137,6 @@ impl Coordinator {
         Some(NextView { previous, view, joiners, join_rsp })
     }
 
-    /// Lets the joiners of the view that was announced into the group.
     fn answer_joiners(&mut self, cx: &mut Cx<'_>, joiners: &[Address], join_rsp: Option<bytes::Bytes>) {
         let (Some(rsp), Some(acks)) = (join_rsp, &mut self.acks) else { return };
         acks.has_joiners = true;
@@ -155,18 +146,15 @@ impl Coordinator {
         }
     }
 
-    /// Returns whether the next view travels as a difference from this one.
     const fn sends_delta(&self, config: &GmsConfig) -> bool {
         config.use_delta_views && self.has_sent_view
     }
 
-    /// Waits for acknowledgements of the next view, in place of those of the previous one.
     fn await_acks(&mut self, missing: Vec<Address>) {
         let has_joiners = self.acks.take().is_some_and(|acks| acks.has_joiners);
         self.acks = Some(Acks { missing, has_joiners });
     }
 
-    /// Multicasts a view that was installed here.
     fn send_view(&mut self, cx: &mut Cx<'_>, view: &View, form: &ViewForm, digest: Option<&Digest>) {
         let is_merge = view.is_merge();
         self.has_sent_view = !is_merge;
@@ -178,14 +166,12 @@ impl Coordinator {
         }
     }
 
-    /// Notes that a member has acknowledged the view, or that it will not.
     fn remove_missing(&mut self, member: &Address) {
         if let Some(acks) = &mut self.acks {
             acks.missing.retain(|missing| missing != member);
         }
     }
 
-    /// Stops waiting for acknowledgements.
     fn give_up_missing(&mut self, cx: &Cx<'_>, config: &GmsConfig) {
         let Some(acks) = self.acks.as_mut().filter(|acks| !acks.missing.is_empty()) else { return };
         self.unconfirmed_views += 1;
@@ -196,7 +182,7 @@ impl Coordinator {
         acks.missing.clear();
     }
 
-    /// Returns whether the last missing acknowledgement has come. The view is then complete.
+    /// Returns whether the last acknowledgement has come.
     fn take_complete(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(acks) = self.acks.take_if(|acks| acks.missing.is_empty()) else { return false };
         cx.disarm(ACKS);
@@ -256,7 +242,7 @@ impl Gms {
         }
     }
 
-    /// Returns whether a view or a merge is under way. The next view waits for its end.
+    /// The next view waits meanwhile.
     fn is_changing(&self) -> bool {
         self.coordinator.acks.is_some() || self.merging.is_running()
     }
@@ -285,7 +271,7 @@ impl Gms {
         self.acks_may_be_complete(cx);
     }
 
-    /// Installs a view and multicasts it. Waits for the acknowledgements of `awaited`, except this member's.
+    /// The members of `awaited` but this one acknowledge the view.
     pub(super) fn announce(
         &mut self,
         cx: &mut Cx<'_>,
@@ -325,7 +311,6 @@ impl Gms {
         }
     }
 
-    /// Requests the next view, if this member leads and stays.
     pub(super) fn request_view_as_coordinator(&mut self, cx: &mut Cx<'_>) {
         if self.coordinator.is_coordinating && self.group.is_staying() {
             self.request_view(cx);
@@ -333,7 +318,6 @@ impl Gms {
     }
 }
 
-/// Repeats the response to a joiner that is a member already.
 fn join_again(cx: &mut Cx<'_>, view: &View, own_digest: &Digest, joiner: &Address) {
     if own_digest.has_members(view.members()) {
         let rsp = JoinRsp { view: Some(view.clone()), digest: Some(own_digest.clone()), fail_reason: None };
@@ -342,7 +326,6 @@ fn join_again(cx: &mut Cx<'_>, view: &View, own_digest: &Digest, joiner: &Addres
     }
 }
 
-/// Returns the response to joiners: the view and its members' seqnos before it.
 fn join_rsp(view: &View, own_digest: &Digest) -> bytes::Bytes {
     let mut digest = Digest::default();
     for member in view.members() {

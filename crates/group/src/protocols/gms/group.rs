@@ -1,4 +1,4 @@
-//! The state that all parts of the layer use: configuration, policy, and this member's role.
+//! The state that all parts use: configuration, policy, and this member's role.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,6 @@ pub(super) struct Group {
     pub(super) config: GmsConfig,
     pub(super) policy: Arc<dyn MembershipPolicy>,
     pub(super) role: Role,
-    /// The highest view number seen.
     highest_view: u64,
 }
 
@@ -24,7 +23,6 @@ impl Group {
         matches!(self.role, Role::Member | Role::Leaving(_))
     }
 
-    /// Returns whether this member is in a view and does not leave.
     pub(super) const fn is_staying(&self) -> bool {
         matches!(self.role, Role::Member)
     }
@@ -37,22 +35,20 @@ impl Group {
         self.highest_view = self.highest_view.max(number);
     }
 
-    /// Returns the number of a view that follows those with numbers up to `highest`.
     pub(super) fn next_view_number(&self, highest: u64) -> u64 {
         self.highest_view.max(highest) + 1
     }
 
-    /// Returns how long a merge lasts at most.
     pub(super) fn merge_limit(&self) -> Duration {
         self.config.merge_timeout.saturating_mul(2)
     }
 
-    /// Returns the members of a view without these leavers and suspects, the next coordinator first.
+    /// Returns the next coordinator first.
     pub(super) fn remaining(&self, view: &View, leavers: &[Address], suspects: &[Address]) -> Vec<Address> {
         remaining(&*self.policy, view, leavers, suspects)
     }
 
-    /// Applies a difference to the current view. `None`: it refers to another view.
+    /// Returns `None` if the difference is from another view.
     pub(super) fn apply(&self, own: &View, delta: &DeltaView) -> Option<View> {
         if *own.id() != delta.reference {
             return None;

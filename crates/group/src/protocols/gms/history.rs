@@ -1,4 +1,4 @@
-//! The views that were installed, for probe and metrics.
+//! Installed views, for probe and metrics.
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,11 @@ use crate::{Cx, View};
 pub(super) struct ViewHistory {
     pub(super) views: u64,
     pub(super) merge_views: u64,
-    /// The last views as text, newest last.
+    /// The newest view is last.
     previous: VecDeque<String>,
 }
 
 impl ViewHistory {
-    /// Counts and logs a view, and keeps the texts of at most `most` views.
     pub(super) fn add(&mut self, cx: &Cx<'_>, view: &View, most: usize) {
         self.views += 1;
         self.merge_views += u64::from(view.is_merge());
@@ -25,7 +24,6 @@ impl ViewHistory {
         }
     }
 
-    /// Returns the last views, one a line.
     pub(super) fn previous_views(&self) -> String {
         self.previous.iter().map(|view| format!("{view}\n")).collect()
     }

@@ -1,4 +1,4 @@
-//! Joining: discovery, the request to a coordinator, and starting a group if there is none.
+//! Joining: discovery, the request to a coordinator, or a new group.
 
 use std::collections::VecDeque;
 
@@ -10,9 +10,8 @@ use crate::{
     PingData, Query, View, ViewId,
 };
 
-/// A join in progress.
 pub(super) struct Join {
-    /// Failed rounds of discovery.
+    /// The failed discoveries.
     attempts: u32,
     step: Step,
 }
@@ -20,18 +19,15 @@ pub(super) struct Join {
 enum Step {
     /// A discovery runs.
     Discovering,
-    /// No coordinator was found. The timer starts the next discovery.
+    /// The timer starts the next discovery.
     Waiting,
-    /// A coordinator has the request; `others` are the remaining ones.
+    /// `others`: the remaining coordinators.
     Asking { others: VecDeque<Address> },
 }
 
-/// How a join goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// It waits for a response or a timer.
     Waits,
-    /// This member becomes a group of its own.
     StartsGroup,
 }
 
@@ -46,7 +42,6 @@ impl Join {
         Progress::Waits
     }
 
-    /// Handles the result of a discovery.
     fn found(&mut self, cx: &mut Cx<'_>, config: &GmsConfig, found: &[PingData]) -> Progress {
         let local = cx.local().clone();
         if !matches!(self.step, Step::Discovering) {
@@ -77,7 +72,7 @@ impl Join {
         self.ask_next(cx, config)
     }
 
-    /// Counts a failed attempt. Returns whether it was the last one.
+    /// Returns whether it was the last attempt.
     fn has_failed(&mut self, config: &GmsConfig) -> bool {
         let most = config.max_join_attempts;
         self.attempts += 1;
@@ -129,8 +124,7 @@ impl Gms {
         self.continue_join(cx, Join::timer);
     }
 
-    /// Takes a step of the join, if there is one. After the last attempt this member becomes a group of its
-    /// own.
+    /// After the last attempt this member becomes a group of its own.
     fn continue_join(
         &mut self,
         cx: &mut Cx<'_>,
@@ -198,9 +192,8 @@ impl Gms {
     }
 }
 
-/// Returns whether the other members would receive all messages that this member has sent. If it sent
-/// messages while alone and were let in without them, all members would wait for messages that no member has.
-/// A merge unites the groups instead.
+/// Otherwise all members would wait for messages that this member sent while alone. A merge unites the groups
+/// instead.
 fn has_all_own_messages(cx: &Cx<'_>, local: &Address, digest: &Digest) -> bool {
     let sent = |digest: &Digest| digest.get(local).map_or(0, |row| row.highest_received);
     match cx.ask(&Query::DigestOf(local)) {

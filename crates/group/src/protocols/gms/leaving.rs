@@ -1,19 +1,16 @@
-//! Leaving: a remaining member makes the view without this member.
+//! Leaving: a remaining member makes the view without this one.
 
 use super::messages::send_leave_req;
 use super::{Gms, LEAVE, Role};
 use crate::{Address, Cx, Event};
 
-/// A leave in progress.
 #[derive(Default)]
 pub(super) struct Leave {
-    /// The member that was requested to make the view without this one.
     asked: Option<Address>,
 }
 
 impl Leave {
-    /// Sends the leave requests of this member and of other leavers to `next`. This member's own is sent
-    /// once, except by a coordinator.
+    /// The own request is sent once, except by a coordinator.
     fn request(&mut self, cx: &mut Cx<'_>, next: &Address, others: &[Address], is_coordinator: bool) {
         let local = cx.local().clone();
         let before = self.asked.replace(next.clone());
@@ -50,8 +47,7 @@ impl Gms {
         }
     }
 
-    /// Sends a leave request, once, to the member that will make the next view. The request also lists the
-    /// other known leavers, because a leaving coordinator makes no views.
+    /// The request names other leavers, too, because a leaving coordinator makes no views.
     pub(super) fn ask_to_leave(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         let local = cx.local().clone();
@@ -76,7 +72,7 @@ impl Gms {
         }
     }
 
-    /// Handles a view during a leave: a new coordinator needs a new request.
+    /// A new coordinator needs a new request.
     pub(super) fn coordinator_may_have_changed(&mut self, cx: &mut Cx<'_>) {
         if self.group.is_leaving() {
             self.ask_to_leave(cx);

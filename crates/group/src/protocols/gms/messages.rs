@@ -10,12 +10,10 @@ pub(super) fn header(kind: GmsKind) -> GmsHeader {
     GmsHeader { kind, member: None, merge_id: None, merge_rejected: false }
 }
 
-/// Returns the header of a message about a merge.
 pub(super) fn merge_header(kind: GmsKind, id: &MergeId) -> GmsHeader {
     GmsHeader { merge_id: Some(id.clone()), ..header(kind) }
 }
 
-/// Sends a message to a member, or to all others.
 pub(super) fn send(
     cx: &mut Cx<'_>,
     dest: Option<&Address>,
@@ -63,7 +61,7 @@ pub(super) fn send_cancel_merge<'m>(
     }
 }
 
-/// Decodes the payload of VIEW, MERGE_RSP and similar messages. Counts invalid ones.
+/// Counts invalid payloads.
 pub(super) fn view_and_digest(
     cx: &mut Cx<'_>,
     message: &Message,

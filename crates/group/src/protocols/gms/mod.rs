@@ -1,11 +1,11 @@
 //! GMS: group membership.
 //!
-//! Members join through the coordinator, the first member of the view. Only the coordinator makes views;
-//! joins, leaves and crashes that occur close together result in one view. When the coordinator leaves or
-//! crashes, the next member takes over. One of the coordinators merges groups that were formed separately.
+//! The coordinator, the first member of the view, admits joiners and makes all views; joins, leaves and crashes close
+//! together result in one. When it leaves or crashes, the next member takes over. One of the coordinators merges
+//! groups that were formed separately.
 //!
-//! Guarantees: a member installs views of increasing number only, and each contains the member itself. No
-//! member is in two different views of the same number unless the group was partitioned.
+//! Guarantees: a member installs views of increasing number that contain it. Without a partition, no two members have
+//! different views of one number.
 
 mod coordinating;
 mod group;
@@ -70,10 +70,9 @@ crate::properties! {
     }
 }
 
-/// The maximum number of requests pending for the next view: more than any deployment starts at once. Joiners
-/// repeat their request.
+/// More than any deployment starts at once. Joiners repeat their request.
 const PENDING_MAX: usize = 4_096;
-/// The maximum time for which stability is suspended while members join.
+/// The bound while members join.
 const STABLE_SUSPENDED_MAX: Duration = Duration::from_secs(30);
 
 const JOIN: TimerKey = TimerKey(1);
@@ -85,17 +84,13 @@ const MERGE_DIGESTS: TimerKey = TimerKey(6);
 const MERGE_END: TimerKey = TimerKey(7);
 
 enum Role {
-    /// Not connected.
     Idle,
-    /// Joining.
     Joining(Join),
-    /// Member of a view.
     Member,
-    /// Member of a view, leaving.
     Leaving(Leave),
 }
 
-/// The GMS layer. Its parts own their state; the layer carries out the steps that concern several of them.
+/// The GMS layer. Its parts own their state; it carries out steps that concern several.
 pub struct Gms {
     group: Group,
     coordinator: Coordinator,
@@ -104,12 +99,12 @@ pub struct Gms {
 }
 
 impl Gms {
-    /// Creates the layer with JGroups' membership policy.
+    /// Creates the layer with JGroups' policy.
     pub fn new(config: GmsConfig) -> Self {
         Self::with_policy(config, Arc::new(DefaultPolicy))
     }
 
-    /// Creates the layer with another policy.
+    /// Creates the layer.
     pub fn with_policy(config: GmsConfig, policy: Arc<dyn MembershipPolicy>) -> Self {
         Self {
             group: Group::new(config, policy),
@@ -119,7 +114,6 @@ impl Gms {
         }
     }
 
-    /// Makes a view current and takes the role that it assigns.
     fn install(&mut self, cx: &mut Cx<'_>, view: View) {
         self.group.note_view_number(view.id().id);
         self.history.add(cx, &view, self.group.config.num_prev_views);
@@ -275,8 +269,7 @@ impl Protocol for Gms {
         }
     }
 
-    /// Handles control calls. After a state transfer above, the windows may be past a view that had not
-    /// arrived, so the coordinator is asked for a newer view.
+    /// After a state transfer the windows may be past a view, so the coordinator is asked for a newer one.
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
         if !matches!(control, Control::OverwriteDigest(_)) || !self.group.is_server() {
             return;

@@ -1,11 +1,10 @@
-//! The membership policy: which members are in the next view, and in which order.
+//! The membership policy: the members of the next view, in order.
 
 use crate::{Address, View};
 
-/// A policy for the members of new views. All members of a cluster must use the same policy, because they
-/// apply it to delta views.
+/// The members of new views. All members of a cluster need the same policy, because they apply it to delta views.
 pub trait MembershipPolicy: Send + Sync {
-    /// Returns the next members, given the current ones in order, the joiners, the leavers and the suspects.
+    /// Returns the next members, given the current ones, joiners, leavers and suspects.
     fn next(
         &self,
         current: &[Address],
@@ -14,12 +13,12 @@ pub trait MembershipPolicy: Send + Sync {
         suspects: &[Address],
     ) -> Vec<Address>;
 
-    /// Returns the members of a view that merges these subgroups, each with its members in order.
+    /// Returns the members of a merged view, given each subgroup's.
     fn merge(&self, subgroups: &[Vec<Address>]) -> Vec<Address>;
 }
 
-/// JGroups' default policy: old members keep their order and joiners come last. After a merge the smallest
-/// coordinator of a subgroup is first, and the other members follow by subgroup.
+/// JGroups' default: old members keep their order, joiners come last. After a merge the smallest coordinator is
+/// first, and the others follow by subgroup.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DefaultPolicy;
 

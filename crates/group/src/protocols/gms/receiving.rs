@@ -1,5 +1,3 @@
-//! Handling of GMS messages and of views made by a coordinator.
-
 use super::Gms;
 use super::merging::MergeStep;
 use super::messages::{header, send, send_view_ack, view_and_digest};

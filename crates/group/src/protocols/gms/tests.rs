@@ -92,7 +92,7 @@ fn joined(numbers: &[u64]) -> Harness {
     harness
 }
 
-/// S000-33: the first view has number 0.
+/// S000-33
 #[test]
 fn a_member_that_finds_no_other_becomes_a_group_of_its_own() {
     let mut harness = harness(1);
@@ -230,7 +230,7 @@ fn a_delta_of_an_unknown_view_triggers_a_request_for_the_full_view() {
     assert_eq!(views(&mut harness), [view(8, &[2, 1, 3])]);
 }
 
-/// A view is a multicast like others: windows set past it have lost it.
+/// A window past the view's seqno never delivers it.
 #[test]
 fn after_a_state_transfer_the_coordinator_is_asked_for_a_newer_view() {
     let mut harness = joined(&[2, 1]);
@@ -293,8 +293,7 @@ fn a_merge_leader_is_no_longer_suspected() {
     assert_eq!(harness.stack.attribute("GMS", "pending_requests").unwrap(), "0");
 }
 
-/// Both lists contain a member that two coordinators count as theirs: the leader asks it, and the other
-/// coordinator drops it.
+/// Two coordinators count the member as theirs: the leader asks it, and the other drops it.
 #[test]
 fn a_member_requested_by_the_leader_is_not_released_by_other_coordinators() {
     for (asked_by_leader, canceller, is_over) in [(true, 3, false), (true, 2, true), (false, 3, true)] {
@@ -399,8 +398,7 @@ fn a_silent_group_is_not_part_of_the_merge() {
     assert!(sent(&mut harness).contains(&(GmsKind::CancelMerge, Some(2))));
 }
 
-/// The digest request has made it take part. Without a cancellation it would refuse the next merges for
-/// seconds.
+/// The digest request has made it take part. Without cancellation it would refuse merges for seconds.
 #[test]
 fn the_merge_is_cancelled_for_an_excluded_member_of_another_group() {
     let mut harness = joined(&[1, 3, 5]);
@@ -431,8 +429,7 @@ fn a_merge_that_was_cancelled_is_not_begun_by_a_late_request() {
     }
 }
 
-/// The leader was paused: the other members have abandoned the merge, and may have used the number of its
-/// view.
+/// The leader was paused: the others may have used the number of its view.
 #[test]
 fn a_leader_after_the_merge_timeout_makes_no_view() {
     let mut harness = joined(&[1]);
@@ -540,8 +537,7 @@ fn a_participant_of_another_merge_refuses() {
     );
 }
 
-/// A coordinator sent its last view to this member only, and crashed; the other member made one of the same
-/// number.
+/// A coordinator sent its last view to this member only, and crashed.
 #[test]
 fn a_group_with_two_views_of_one_number_merges_with_itself() {
     let mut harness = joined(&[1, 3]);
@@ -558,7 +554,7 @@ fn a_group_with_two_views_of_one_number_merges_with_itself() {
     assert!(made[0].is_merge());
 }
 
-/// Members that keep waiting for a failed merge would miss the next one.
+/// Members that keep waiting would miss the next merge.
 #[test]
 fn a_merge_that_fails_is_cancelled_for_the_own_group_too() {
     let mut harness = joined(&[1, 3]);

@@ -1,5 +1,3 @@
-//! Digests, views and stability.
-
 use super::{DEPARTED_MEMBERS_MAX, NakAck};
 use crate::{Address, Control, Cx, Digest, DigestEntry, View};
 
@@ -19,7 +17,6 @@ impl NakAck {
         }
     }
 
-    /// Returns a member's delivered and received seqno; for this member, of the send window.
     pub(super) fn digest_row(&self, member: &Address) -> Option<DigestEntry> {
         let (highest_delivered, highest_received) = if self.local.as_ref() == Some(member) {
             let seqno = self.sent.highest_sent();
@@ -35,8 +32,7 @@ impl NakAck {
         Digest { entries: self.order.iter().filter_map(|member| self.digest_row(member)).collect() }
     }
 
-    /// Creates windows of other members at the digest's rows, if there are none or if `replaces(own,
-    /// theirs)`. This member's numbering continues after its row.
+    /// Existing windows stay unless `replaces(own, theirs)`. This member's numbering continues after its row.
     fn set_windows(&mut self, cx: &mut Cx<'_>, digest: &Digest, replaces: impl Fn(u64, u64) -> bool) {
         for entry in &digest.entries {
             if cx.is_local(&entry.member) {
@@ -64,7 +60,7 @@ impl NakAck {
         }
     }
 
-    /// Returns the seqno up to which a former member's messages were delivered; 0 if it was no member.
+    /// Returns 0 if it was no member.
     fn delivered_before(&self, member: &Address) -> u64 {
         self.departed
             .iter()
@@ -106,7 +102,6 @@ impl NakAck {
         }
     }
 
-    /// Handles a digest of seqnos that all members have delivered.
     fn stable(&mut self, cx: &mut Cx<'_>, digest: &Digest) {
         let local = cx.local().clone();
         if let Some(entry) = digest.get(&local) {

@@ -1,11 +1,10 @@
 //! NAKACK2, NAKACK3 and NAKACK4: reliable multicasts, in order per sender.
 //!
-//! Guarantees: a member delivers the multicasts of each member of its view in seqno order, each once, without
-//! gaps; messages of non-members are dropped. Missing messages are requested.
+//! Guarantees: a member delivers the multicasts of each member of its view in seqno order, once, without gaps; those
+//! of non-members are dropped.
 //!
-//! NAKACK2 and NAKACK3 keep sent messages until STABLE reports that all members have them. NAKACK4 keeps them until all
-//! members have acknowledged them, and sends at most its capacity ahead of the slowest member; further
-//! messages wait here, in order.
+//! NAKACK2 and NAKACK3 keep sent messages until STABLE reports that all members have them. NAKACK4 keeps them until
+//! all have acknowledged, and sends at most its capacity ahead of the slowest; further messages wait here, in order.
 
 mod digests;
 mod receiving;
@@ -25,12 +24,12 @@ use crate::{
     NakAckHeader, Pass, ProbeOut, Protocol, ProtocolId, Query, StackCount, TimerKey,
 };
 
-/// The protocol, with its wire format and rules.
+/// The protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NakAckKind {
     /// Windows grow; STABLE purges.
     NakAck2,
-    /// As `NakAck2`, with the headers of `NakAck4`.
+    /// As `NakAck2`, with `NakAck4`'s headers.
     NakAck3,
     /// Windows are fixed; acknowledgements purge.
     NakAck4,
@@ -62,7 +61,7 @@ impl NakAckKind {
 }
 
 crate::properties! {
-    /// The properties of NAKACK2, NAKACK3 and NAKACK4.
+    /// The properties of all kinds.
     NakAckConfig {
         /// The time between checks for gaps. Short enough to repair a loss within a heartbeat, long compared
         /// with a round trip.
@@ -86,13 +85,12 @@ crate::properties! {
     }
 }
 
-/// The maximum number of remembered former members. Those that return do so within minutes.
+/// Former members that return do so within minutes.
 const DEPARTED_MEMBERS_MAX: usize = 1_000;
 
 #[derive(Debug)]
 struct Peer {
     window: ReceiveWindow,
-    /// NAKACK4.
     acks: OwedAcks,
 }
 
@@ -107,23 +105,22 @@ pub struct NakAck {
     kind: NakAckKind,
     config: NakAckConfig,
     is_server: bool,
-    /// Multicasts that arrived while joining.
+    /// Messages that arrived while this member joined.
     early: VecDeque<Message>,
-    /// The view's members, including this one.
+    /// The members of the view.
     order: Vec<Address>,
     local: Option<Address>,
     sent: SendWindow,
     has_sent_since_tick: bool,
     announced: (u64, u32),
     peers: BTreeMap<Address, Peer>,
-    /// The seqnos up to which former members' messages were delivered, newest last. A member that is removed
-    /// from a view and added again continues its numbering, and its old messages must not be delivered twice.
+    /// The seqnos of former members. A member that is added again continues its numbering, and its old messages must
+    /// not be delivered twice.
     departed: VecDeque<(Address, u64)>,
-    /// NAKACK4: the seqnos acknowledged by the other members.
+    /// The other members' acknowledgements (NAKACK4).
     acks: BTreeMap<Address, u64>,
-    /// NAKACK4: this member's last message that is looped back.
+    /// The last own message that is looped back (NAKACK4).
     last_looped: u64,
-    /// NAKACK4: messages that wait for room in the send window.
     waiting: WaitingMessages,
     last_stable: Option<crate::Digest>,
     xmit: XmitCounts,
@@ -131,7 +128,7 @@ pub struct NakAck {
 }
 
 impl NakAck {
-    /// Creates the layer, not yet joined.
+    /// Creates the layer.
     pub fn new(kind: NakAckKind, config: NakAckConfig) -> Self {
         Self {
             kind,
@@ -178,7 +175,7 @@ impl NakAck {
     }
 }
 
-/// Returns the seqno of a message sent for the first time.
+/// A retransmitted message has none.
 fn seqno_of(body: &HeaderBody) -> Option<u64> {
     match body {
         HeaderBody::NakAck2(NakAckHeader::Msg { seqno })
@@ -290,7 +287,6 @@ impl Protocol for NakAck {
     }
 }
 
-/// Returns whether a message on its way down gets a seqno.
 fn is_numbered(message: &Message) -> bool {
     message.is_multicast() && !message.flags.has(Flags::NO_RELIABILITY)
 }

@@ -1,4 +1,4 @@
-//! The receiver's side: delivery in order, requests for missing messages, and NAKACK4's acknowledgements.
+//! The receiver's side.
 
 use super::{NakAck, Peer, nakack_of, seqno_of};
 use crate::consumption::due_acks;
@@ -47,8 +47,7 @@ impl NakAck {
         cx.refill(batch, ready, is_multicast, is_oob);
     }
 
-    /// Removes the headers of the messages at the batch's start that are in turn, as most are, without moving
-    /// them. Returns how many.
+    /// Most messages are in turn, and need not move.
     fn pass_in_turn(&mut self, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
         let src = batch.src().filter(|_| self.is_server);
@@ -69,7 +68,6 @@ impl NakAck {
         passed
     }
 
-    /// As `pass_in_turn`, for a batch of this member's own messages.
     fn pass_own(&mut self, cx: &Cx<'_>, batch: &mut MessageBatch) -> usize {
         let id = self.id();
         let mut passed = 0;
@@ -83,7 +81,7 @@ impl NakAck {
         passed
     }
 
-    /// Handles this member's own multicast, looped back in order by the transport.
+    /// The transport loops back in order.
     fn loop_back(&mut self, cx: &Cx<'_>, seqno: u64, message: &mut Message) {
         self.delivered += 1;
         if self.is_fixed() {
@@ -166,7 +164,6 @@ impl NakAck {
         cx.send(message);
     }
 
-    /// Requests these gaps: those of a round, or those noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let windows = self.peers.iter_mut().map(|(sender, peer)| (sender, &mut peer.window));
         let wanted = gaps_of(windows, gaps, self.config.max_xmit_req_size);
@@ -187,14 +184,13 @@ impl NakAck {
         }
     }
 
-    /// Requests messages that a stability round listed and that never arrived.
+    /// The stability round listed messages that never arrived.
     pub(super) fn request_last(&mut self, cx: &mut Cx<'_>, sender: &Address, seqno: u64) {
         let mut list = SeqnoList::new(seqno, 1);
         list.add(seqno);
         self.request(cx, sender, list);
     }
 
-    /// NAKACK4: counts consumed messages and acknowledges them once there are enough.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let threshold = self.ack_threshold();
         let Some(peer) = self.peers.get_mut(src) else { return };

@@ -1,4 +1,4 @@
-//! The sender's side: numbering, keeping, retransmission, and NAKACK4's acknowledgements.
+//! The sender's side.
 
 use super::{NakAck, is_numbered};
 use crate::retransmission::requested_seqnos;
@@ -7,10 +7,9 @@ use crate::{
     ProtocolId, Transient,
 };
 
-/// Returns a placeholder for a purged message that is requested by a member that was not among those that had
-/// it. That is a joiner whose coordinator's digest is older than the last purge, or a member of another group
-/// without a merge. Its window would otherwise wait forever. A VIEW_ACK is the smallest message that every
-/// member accepts from every other and that no application sees.
+/// Replaces a purged message, for which the requester's window would wait forever. The requester joined with an older
+/// digest than the last purge, or is of another group without a merge. A VIEW_ACK is the smallest message that every
+/// member accepts and no application sees.
 fn filler(local: &Address) -> Message {
     let header = GmsHeader { kind: GmsKind::ViewAck, member: None, merge_id: None, merge_rejected: false };
     let mut message = Message::empty(None)
@@ -38,7 +37,6 @@ impl NakAck {
         batch.messages = messages;
     }
 
-    /// Returns whether the send window has room, after purging acknowledged messages.
     fn finds_room(&mut self, cx: &mut Cx<'_>) -> bool {
         if !self.has_room() {
             self.purge_acked(cx);
@@ -101,7 +99,7 @@ impl NakAck {
         }
     }
 
-    /// Announces the last message: without this, its loss would go unnoticed.
+    /// Otherwise the loss of the last message would go unnoticed.
     pub(super) fn announce_last(&mut self, cx: &mut Cx<'_>) {
         let seqno = self.sent.highest_sent();
         let has_sent = std::mem::take(&mut self.has_sent_since_tick);
@@ -124,15 +122,13 @@ impl NakAck {
         cx.send(message);
     }
 
-    /// NAKACK4: a member has consumed this member's messages up to `seqno`.
     pub(super) fn acked(&mut self, cx: &mut Cx<'_>, member: &Address, seqno: u64) {
         let Some(acked) = self.acks.get_mut(member) else { return };
         *acked = (*acked).max(seqno.min(self.sent.highest_sent()));
         self.purge_acked(cx);
     }
 
-    /// Purges the messages that all members have acknowledged. This member counts only while its own
-    /// application has messages to consume: messages sent without loopback never reach it.
+    /// This member counts only while its application has messages to consume: those without loopback never reach it.
     pub(super) fn purge_acked(&mut self, cx: &mut Cx<'_>) {
         let local = cx.local();
         let waits = self.acks.get(local).is_some_and(|own| *own < self.last_looped);

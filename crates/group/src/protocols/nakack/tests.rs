@@ -209,7 +209,7 @@ fn nakack4_waits_for_the_slowest_member_and_resumes_in_order() {
     assert_eq!(values(&harness.take_down()), [4, 5]);
 }
 
-/// S000-3 for stacks without flow control: consumption counts.
+/// S000-3: the stack has no flow control.
 #[test]
 fn nakack4_acknowledges_consumed_messages() {
     let config = NakAckConfig { capacity: 8, ..NakAckConfig::default() };
@@ -279,8 +279,7 @@ fn messages_of_a_removed_and_readded_member_are_not_delivered_twice() {
     assert_eq!(values(&harness.take_up()), [6]);
 }
 
-/// A process that restarts under its old address may get a view with the previous process, whose last message
-/// had this seqno. Otherwise the other members would take its first messages for the old ones.
+/// Otherwise its first messages would count as the previous process' ones.
 #[test]
 fn a_restarted_member_continues_numbering_after_the_row_of_its_previous_process() {
     for kind in [NakAckKind::NakAck2, NakAckKind::NakAck3, NakAckKind::NakAck4] {
@@ -307,7 +306,7 @@ fn a_restarted_member_continues_numbering_after_the_row_of_its_previous_process(
     }
 }
 
-/// A member that joins from another group without a merge requests messages that all members had long ago.
+/// The member comes from another group without a merge.
 #[test]
 fn nakack2_answers_requests_for_stable_messages() {
     let mut harness = joined();

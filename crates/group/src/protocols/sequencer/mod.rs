@@ -1,23 +1,20 @@
 //! SEQUENCER: total order of all multicasts at all members.
 //!
-//! Members send their multicasts to the coordinator, which broadcasts them. The order in which its broadcasts
-//! arrive is the same at all members. When the coordinator changes or groups merge, members first resend
-//! their messages that have not come back to the new coordinator, one at a time.
+//! Members send their multicasts to the coordinator, whose broadcasts arrive in the same order everywhere. When the
+//! coordinator changes or groups merge, members first resend their messages that have not come back, one at a time.
 //!
-//! The order is that of one coordinator at a time. As in JGroups, members may have delivered different
-//! messages before a view:
+//! The order is that of one coordinator at a time. As in JGroups, members may have delivered different messages
+//! before a view:
 //!
-//! * A coordinator that crashes may have reached only some members. Messages that have not come back to their
-//!   sender are ordered again; messages that have come back are not resent to members that lack them.
-//! * After a merge, a former coordinator's broadcast may arrive after later messages sent through the new
-//!   coordinator.
-//! * Messages that the coordinator refused from a member outside its view may arrive after the member's later
-//!   messages: the member resends them as soon as it detects missed views.
-//! * A message may arrive after its sender has left the view, because it waited for credits at the
-//!   coordinator.
+//! * A crashed coordinator may have reached only some members. Messages that came back to their sender are not resent
+//!   to members that lack them.
+//! * After a merge, a former coordinator's broadcast may arrive after later messages through the new one.
+//! * Messages that the coordinator refused from a member outside its view may arrive after later ones, once the
+//!   member detects missed views.
+//! * A message may arrive after its sender has left, because it waited for credits at the coordinator.
 //!
-//! Flow control counts a message twice: against its sender until the coordinator has broadcast it, and
-//! against the coordinator until the message has been consumed.
+//! Flow control counts a message twice: against its sender until it is broadcast, and against the coordinator until
+//! it is consumed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -44,24 +41,23 @@ crate::properties! {
     }
 }
 
-/// How long a message sent one at a time may take to come back before it is resent.
+/// A message sent one at a time is resent after this time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 const RETRY: TimerKey = TimerKey(1);
 
-/// The maximum number of remembered senders outside the view. Last messages of departed members may arrive
-/// twice, or after the members have returned; those that return do so within minutes.
+/// Last messages of these senders may arrive twice. Members that return do so within minutes.
 const DEPARTED_SENDERS_MAX: usize = 100;
 
 #[derive(Default)]
 struct DeliveredSeqnos {
     seqnos: BTreeSet<u64>,
-    /// All messages up to here count as delivered.
+    /// All seqnos up to here count as delivered.
     forgotten: u64,
 }
 
 impl DeliveredSeqnos {
-    /// Adds a message and forgets old ones beyond `most`. Returns whether it is new.
+    /// Returns whether the message is new.
     fn add(&mut self, seqno: u64, most: usize) -> bool {
         if seqno <= self.forgotten || !self.seqnos.insert(seqno) {
             return false;
@@ -73,18 +69,15 @@ impl DeliveredSeqnos {
     }
 }
 
-/// A sender outside the view.
 struct DepartedSender {
     sender: Address,
-    /// Whether it has been in a view. Otherwise it may be in the coordinator's view already, and this member
-    /// will get it.
+    /// Otherwise this member will get a view with the sender.
     has_left: bool,
 }
 
-/// An own message on its way through the coordinator.
 struct ForwardedMessage {
     wrapped: Bytes,
-    /// Whether it is delivered here too. It must come back in any case.
+    /// Unwanted messages must come back, too.
     is_wanted_back: bool,
 }
 
@@ -92,24 +85,21 @@ struct ForwardedMessage {
 pub struct Sequencer {
     config: SequencerConfig,
     coordinator: Option<Address>,
-    /// The last view delivered here. GMS may have a newer one already, which is behind messages still on
-    /// their way up.
+    /// The last view delivered here. GMS may have a newer one, behind messages on their way up.
     view: Option<View>,
     next_seqno: u64,
     /// Own messages that have not come back.
     forwarded: BTreeMap<u64, ForwardedMessage>,
-    /// How many more messages are sent one at a time. While it is not 0, new messages wait.
+    /// New messages wait while it is not 0.
     serial_left: u32,
-    /// The message currently sent one at a time.
     in_flight: Option<u64>,
     delivered: BTreeMap<Address, DeliveredSeqnos>,
-    /// The senders in `delivered` outside the view, newest last.
+    /// The newest is last.
     departed: VecDeque<DepartedSender>,
-    /// Credit of forwarders whose message this member has broadcast and that has not come back, because it
-    /// may wait for credits. Bounded by the credit granted.
+    /// Credit of forwarders whose broadcast message has not come back, because it may wait for credits. Bounded by
+    /// the credit granted.
     pledged: BTreeMap<(Address, u64), u64>,
-    /// For every sender with unconsumed messages, the members whose credit the application holds. Bounded
-    /// likewise.
+    /// The members whose credit the application holds, by sender. Bounded likewise.
     owed: BTreeMap<Address, VecDeque<(Address, u64)>>,
     broadcasts: u64,
     forwards: u64,
@@ -184,7 +174,6 @@ impl Sequencer {
         cx.send(message);
     }
 
-    /// Sends the oldest message that has not come back, unless one is on its way.
     fn send_next_serially(&mut self, cx: &mut Cx<'_>) {
         if self.in_flight.is_some() {
             return;
@@ -204,7 +193,7 @@ impl Sequencer {
         self.forwarded.iter().map(|(&seqno, forwarded)| (seqno, forwarded.wrapped.clone())).collect()
     }
 
-    /// Notes that an own message has come back. Returns whether it is delivered here.
+    /// Returns whether it is delivered here.
     fn note_returned(&mut self, cx: &mut Cx<'_>, seqno: u64) -> bool {
         let is_wanted = self.forwarded.remove(&seqno).is_none_or(|forwarded| forwarded.is_wanted_back);
         if self.in_flight != Some(seqno) {
@@ -277,7 +266,7 @@ impl Sequencer {
         }
     }
 
-    /// The injected bug: messages that other members need come back to this member only.
+    /// This is the injected bug.
     #[cfg(feature = "injected-bugs")]
     fn loop_back_outstanding(&mut self, cx: &mut Cx<'_>) {
         for (seqno, wrapped) in self.outstanding() {
@@ -356,7 +345,6 @@ impl Sequencer {
         }
     }
 
-    /// Notes that the credit of a message of `src` is `creditor`'s.
     fn note_creditor(&mut self, src: &Address, creditor: Option<&Address>, credit: u32) {
         let (Some(creditor), 1..) = (creditor, credit) else { return };
         let owed = self.owed.entry(src.clone()).or_default();
@@ -366,7 +354,7 @@ impl Sequencer {
         }
     }
 
-    /// Notes the credit of a multicast without total order, which is its own sender's.
+    /// Its credit is the sender's own.
     fn note_sender_credit(&mut self, message: &Message) {
         if message.is_multicast()
             && let Some(src) = &message.src
@@ -387,7 +375,7 @@ impl Sequencer {
         }
     }
 
-    /// Returns whether a message is delivered, which happens once.
+    /// Returns true once per message.
     fn accept(&mut self, cx: &mut Cx<'_>, src: &Address, seqno: u64) -> bool {
         let is_wanted = !cx.is_local(src) || self.note_returned(cx, seqno);
         let most = self.config.delivery_table_max_size.max(1);

@@ -79,7 +79,7 @@ fn merged(id: u64, members: &[u64]) -> View {
     View::merged(plain.id().clone(), plain.members().to_vec(), [])
 }
 
-/// This member was outside the coordinator's views before, and the coordinator refused its messages.
+/// The coordinator refused this member's messages before.
 #[test]
 fn outstanding_messages_are_resent_to_the_same_coordinator_after_a_merge() {
     let mut harness = harness(&[2, 3, 1]);
@@ -90,7 +90,7 @@ fn outstanding_messages_are_resent_to_the_same_coordinator_after_a_merge() {
     assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
 }
 
-/// The third view lacked this member and did not reach it; the fourth is no merge view.
+/// The third view did not reach this member; the fourth is no merge view.
 #[test]
 fn outstanding_messages_are_resent_to_the_same_coordinator_after_a_missed_view() {
     let mut harness = harness(&[2, 3, 1]);
@@ -100,7 +100,7 @@ fn outstanding_messages_are_resent_to_the_same_coordinator_after_a_missed_view()
     assert_eq!(kinds(&mut harness), [(SequencerKind::Flush, 1, Some(member(2)))]);
 }
 
-/// The second copy waited for credits at the coordinator until its sender had left.
+/// The second copy waited for credits at the coordinator.
 #[test]
 fn a_message_of_a_departed_member_is_delivered_once() {
     let mut harness = harness(&[2, 3, 1]);
@@ -131,7 +131,7 @@ fn a_message_of_a_member_returned_by_a_missed_view_is_delivered_once() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
-/// The coordinator's view was a delta of an unknown view, so this member requests the full one.
+/// This member requests the full view of an unknown delta.
 #[test]
 fn a_message_before_its_senders_first_view_is_delivered_once() {
     let mut harness = harness(&[2, 1]);
@@ -140,7 +140,7 @@ fn a_message_before_its_senders_first_view_is_delivered_once() {
     assert_eq!(harness.take_up().len(), 2);
 }
 
-/// GMS installs views at once; they rise behind messages that came before them.
+/// GMS installs views at once.
 #[test]
 fn a_message_before_the_view_with_its_sender_is_delivered_once() {
     let mut harness = harness(&[2, 1]);
@@ -181,7 +181,6 @@ fn a_broadcast_message_has_its_own_sender_and_is_delivered_once() {
     assert_eq!(harness.stack.shared().drops.total(DropReason::Duplicate), 1);
 }
 
-/// The layers above can distinguish messages in total order from those in sender order.
 #[test]
 fn totally_ordered_messages_are_marked_and_share_no_batch_with_others() {
     let mut harness = harness(&[2, 1]);
@@ -205,7 +204,6 @@ fn unicasts_and_unordered_multicasts_pass() {
     assert_eq!(harness.take_down().len(), 3);
 }
 
-/// Batches going down may be mixed.
 #[test]
 fn the_first_message_of_a_batch_does_not_decide_about_the_others() {
     let unicast = || Message::bytes(Some(member(2)), "x");

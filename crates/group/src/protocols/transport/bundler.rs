@@ -1,10 +1,8 @@
-//! The bundler packs messages into packets: a single message becomes a single-message packet, several become
-//! a list.
+//! The bundler packs messages into packets: alone, or as a list.
 //!
-//! Messages are encoded into their destination's buffer as they arrive. They leave at the end of the sweep,
-//! or earlier if the next one would not fit. So an idle stack adds no delay and a busy one sends full
-//! packets, without a timer. Control messages (heartbeats, views, acks, credits) have separate buffers, so
-//! that the edge can send them before queued data.
+//! Messages are encoded into their destination's buffer on arrival, and leave at the end of the sweep, or when the
+//! next one would not fit. So an idle stack adds no delay and a busy one sends full packets, without a timer. Control
+//! messages (heartbeats, views, acks, credits) have separate buffers, so that the edge can send them first.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -17,10 +15,10 @@ use crate::{Address, Flags, HeaderBody, Message, PacketPriority, Payload, PhysAd
 /// The bundling strategy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BundlerKind {
-    /// `pd`: a packet leaves when the messages of its own destination fill it. JGroups 5.5's default.
+    /// `pd`: a packet leaves when its own messages fill it. JGroups 5.5's default.
     #[default]
     PerDestination,
-    /// `tq`: all packets leave when the messages of all destinations together would fill one.
+    /// `tq`: all leave when all messages would fill one.
     TransferQueue,
     /// `nb`: every message is a packet.
     NoBundler,
@@ -37,7 +35,7 @@ impl BundlerKind {
     }
 }
 
-/// An unknown bundler name. Nothing was changed.
+/// An unknown bundler name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown bundler `{0}`; the bundlers are transfer-queue (tq), per-destination (pd), no-bundler (nb)")]
 pub struct UnknownBundler(pub String);
@@ -45,7 +43,7 @@ pub struct UnknownBundler(pub String);
 impl FromStr for BundlerKind {
     type Err = UnknownBundler;
 
-    /// Parses a name. Bundlers that existed in JGroups 4.0 select their replacement.
+    /// Parses a name. JGroups 4.0's bundlers select their replacement.
     fn from_str(name: &str) -> Result<Self, UnknownBundler> {
         match name {
             "pd" | "per-destination" => Ok(Self::PerDestination),
@@ -64,7 +62,6 @@ impl FromStr for BundlerKind {
     }
 }
 
-/// The parts common to all packets of a stack.
 #[derive(Clone, Debug)]
 pub(super) struct Envelope {
     pub(super) version: Version,
@@ -77,7 +74,7 @@ pub(super) struct Packet {
     pub(super) to: Target,
     pub(super) priority: PacketPriority,
     pub(super) bytes: Bytes,
-    /// The part after `bytes`.
+    /// The tail follows `bytes`.
     pub(super) tail: Bytes,
     pub(super) messages: u32,
 }
@@ -88,62 +85,56 @@ pub(super) enum Target {
     One(PhysAddr),
 }
 
-/// The packet being built for one destination and one priority.
 struct Pending {
     to: Target,
     priority: PacketPriority,
     dest: Option<Address>,
     src: Option<Address>,
-    /// The first message, not encoded yet, because alone it is encoded differently.
+    /// Not encoded yet, because alone it is encoded differently.
     first: Option<Message>,
     list: Option<ListStart>,
-    /// The payload of the last message, if it is sent uncopied. No message follows it.
+    /// The last payload, if uncopied. No message follows it.
     tail: Option<Bytes>,
     count: u32,
-    /// The encoded size so far, as a list.
+    /// The encoded size as a list.
     size: usize,
-    /// The size of the last list in this slot. The next one is likely as large, and growing a buffer copies
-    /// it.
+    /// The next list is likely as large, and growing a buffer copies it.
     last_size: usize,
 }
 
 pub(super) struct Bundler {
     pub(super) kind: BundlerKind,
     pub(super) max_size: usize,
-    /// Payloads of at least this size are sent uncopied.
+    /// Larger payloads are sent uncopied.
     tail_min: usize,
-    /// Only the first `used` are of this sweep, so that a past burst to many destinations does not slow later
-    /// sweeps.
+    /// The first `used` are of this sweep, so that a past burst does not slow later ones.
     pending: Vec<Pending>,
     used: usize,
-    /// Buffers parallel to `pending`. Kept when a packet leaves, so that their memory is reused.
+    /// The buffers of `pending`, kept so that memory is reused.
     buffers: Vec<BytesMut>,
     total: usize,
 }
 
-/// The size of a list's start: version, flags, two addresses, cluster name, count. An upper bound for plain
-/// members.
+/// Version, flags, two addresses, cluster name, count; an upper bound for plain members.
 const LIST_START_SIZE: usize = 3 + 17 + 17 + 2 + 4;
 
-/// The size from which streams send a payload uncopied, as the end of a packet. Copying such a payload takes
-/// longer than the extra packet for the next message.
+/// Copying such a payload takes longer than the extra packet of a stream.
 pub(super) const TAIL_MIN: usize = 8 * 1024;
 
-/// A buffer's initial size. It grows to the largest packet, and stays up to [`BUFFER_KEPT_MAX`].
+/// The buffer grows to the largest packet, up to [`BUFFER_KEPT_MAX`].
 const BUFFER_SIZE: usize = 8 * 1024;
 
-/// The size of a packet and the rest of its buffer beyond which the rest is not reused, because it keeps the
-/// whole allocation alive. The stock stacks' largest packets have 64 KB.
+/// A larger buffer's rest is not reused, because it keeps the whole allocation. The stock stacks' largest packets
+/// have 64 KB.
 const BUFFER_KEPT_MAX: usize = 256 * 1024;
 
 impl Bundler {
-    /// Creates a bundler. `tail_min` is [`TAIL_MIN`], or a huge value for packets that must be in one piece.
+    /// A huge `tail_min` keeps packets in one piece.
     pub(super) fn new(kind: BundlerKind, max_size: usize, tail_min: usize) -> Self {
         Self { kind, max_size, tail_min, pending: Vec::new(), used: 0, buffers: Vec::new(), total: 0 }
     }
 
-    /// Adds a message, preferably owned, because the first of a packet is kept. Appends packets that are full
-    /// to `out`.
+    /// Owned messages are better, because the first of a packet is kept. Appends full packets to `out`.
     pub(super) fn add(
         &mut self,
         envelope: &Envelope,
@@ -279,7 +270,7 @@ impl Bundler {
     }
 }
 
-/// Returns the priority of a message: membership, failure detection, acks and credits are control; application bytes are data.
+/// Application bytes are data; membership, failure detection, acks and credits are control.
 fn priority_of(message: &Message) -> PacketPriority {
     let has =
         |is_meant: fn(&HeaderBody) -> bool| message.headers.0.iter().any(|header| is_meant(&header.body));
@@ -330,7 +321,6 @@ mod tests {
         assert_eq!(unpack(&out), [vec![0; 100], vec![1; 100], vec![2; 100]]);
     }
 
-    /// A large payload ends its packet and is not copied into it. The bytes on the wire are the same.
     #[test]
     fn a_large_payload_is_sent_from_where_it_is() {
         let sizes = [100, 9_000, 100, 100, 9_000, 9_000, 100];
@@ -357,7 +347,7 @@ mod tests {
         }
     }
 
-    /// S003-6 and S000-70: a list carries destination, source and cluster once.
+    /// S003-6 and S000-70
     #[test]
     fn a_list_carries_its_addresses_once() {
         let mut bundler = Bundler::new(BundlerKind::PerDestination, 64_000, TAIL_MIN);
@@ -373,7 +363,7 @@ mod tests {
         assert_eq!(count(b"demo"), 1 + 100);
     }
 
-    /// S003-9: the size of the second and later messages of a list, with the headers of the stock stacks.
+    /// S003-9: the list has the stock stacks' headers.
     #[test]
     fn a_message_in_a_list_costs_few_bytes_besides_its_payload() {
         use crate::{NakAckHeader, ProtocolId, RpcHeader, RpcKind, UnicastHeader};
@@ -400,7 +390,7 @@ mod tests {
         }
     }
 
-    /// S000-15: the names of JGroups 4.0 are accepted; removed ones select their replacement.
+    /// S000-15: names of JGroups 4.0.
     #[test]
     fn bundlers_have_jgroups_names() {
         for (name, kind) in [
@@ -416,7 +406,7 @@ mod tests {
         assert_eq!("xx".parse::<BundlerKind>(), Err(UnknownBundler("xx".to_owned())));
     }
 
-    /// S000-59: a hundred exchanges under load lose and reorder no message.
+    /// S000-59
     #[test]
     fn a_bundler_is_exchanged_under_load() {
         let kinds = [BundlerKind::PerDestination, BundlerKind::NoBundler, BundlerKind::TransferQueue];
@@ -436,7 +426,7 @@ mod tests {
         assert!(out.len() > 100 && out.iter().any(|packet| packet.messages > 5));
     }
 
-    /// S000-15: no kind loses or reorders messages.
+    /// S000-15
     #[test]
     fn packets_stay_below_max_size_and_messages_in_order() {
         for kind in [BundlerKind::PerDestination, BundlerKind::TransferQueue, BundlerKind::NoBundler] {

@@ -1,7 +1,7 @@
-//! The transport layer: maps member addresses to physical ones, and messages to packets and back.
+//! The transport layer: maps members to physical addresses, and messages to packets.
 //!
-//! It has no sockets: packets leave as [`Transmit`]s and arrive through `receive`. Multicasts, and unicasts
-//! to this member, are looped back here.
+//! Packets leave as [`Transmit`]s and arrive through `receive`. Multicasts, and unicasts to this member, are looped
+//! back here.
 
 mod bundler;
 #[cfg(test)]
@@ -24,21 +24,21 @@ use crate::{
     TransmitDest, View, ViewId,
 };
 
-/// The transport named in the configuration. The bytes of a packet are the same for all.
+/// The configured transport. Packets' bytes are the same for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransportKind {
-    /// Datagrams, with IP multicast or without.
+    /// Datagrams, optionally with IP multicast.
     Udp,
     /// One connection per peer.
     Tcp,
-    /// The same bytes as TCP.
+    /// As TCP.
     TcpNio2,
     /// Within one process.
     SharedLoopback,
 }
 
 impl TransportKind {
-    /// Returns the name in configurations.
+    /// Returns the configured name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -49,25 +49,25 @@ impl TransportKind {
     }
 }
 
-/// The layer's configuration. The edge has the sockets' configuration.
+/// The layer's configuration, without the sockets'.
 #[derive(Clone, Debug)]
 pub struct TransportLayerConfig {
-    /// The transport's name.
+    /// The transport.
     pub kind: TransportKind,
     /// The bundling strategy.
     pub bundler: BundlerKind,
-    /// The maximum packet size in bytes. 64000 leaves space for headers below UDP's limit of 65507.
+    /// A packet's maximum bytes. 64000 leaves space for headers below UDP's limit of 65507.
     pub max_size: usize,
-    /// The minimum time between two discoveries for an unknown member.
+    /// The time between discoveries of an unknown member.
     pub who_has_cache_timeout: Duration,
-    /// Whether round-trip probes of peers are answered.
+    /// Whether round-trip probes are answered.
     pub rtt_enabled: bool,
     /// Whether a member is suspected when its connection breaks.
     pub enable_suspect_events: bool,
 }
 
 impl TransportLayerConfig {
-    /// Returns the defaults of a transport.
+    /// Returns a transport's defaults.
     pub const fn new(kind: TransportKind) -> Self {
         Self {
             kind,
@@ -80,11 +80,10 @@ impl TransportLayerConfig {
     }
 }
 
-/// The maximum number of members whose address was requested recently, so that a flood of unknown
-/// destinations cannot grow it.
+/// Unknown destinations cannot grow the requested members.
 const WHO_HAS_MAX: usize = 1_000;
 
-/// The minimum time between two discoveries for members that a multicast had to skip.
+/// This is for members that a multicast skipped.
 const SKIPPED_WHO_HAS_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Default, Debug)]
@@ -106,8 +105,7 @@ pub struct Transport {
     ready: Vec<Packet>,
     asked: BTreeMap<Address, Time>,
     skipped_asked: Option<Time>,
-    /// The other members' physical addresses, with the view and the book's change count from which they were
-    /// computed.
+    /// The addresses are valid for this view and change count of the book.
     fan_out: Option<(Option<ViewId>, u64, Arc<[PhysAddr]>)>,
     /// Whether this member leaves, or has left. Then the loss of a connection is no failure.
     is_leaving: bool,
@@ -115,7 +113,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Creates a transport that is not connected yet.
+    /// Creates a transport.
     pub fn new(config: TransportLayerConfig) -> Self {
         let tail_min = match config.kind {
             TransportKind::Tcp | TransportKind::TcpNio2 => TAIL_MIN,
@@ -186,7 +184,6 @@ impl Transport {
         }
     }
 
-    /// Transmits packets in the order of their completion.
     fn transmit(&mut self, cx: &mut Cx<'_>) {
         if self.ready.is_empty() {
             return;
@@ -212,8 +209,7 @@ impl Transport {
         self.ready = ready;
     }
 
-    /// Returns the physical addresses of all other members; before the first view, of all members in the
-    /// book.
+    /// Before the first view these are all members in the book.
     fn other_addresses(&mut self, cx: &mut Cx<'_>) -> Arc<[PhysAddr]> {
         let shared = cx.shared();
         let (view_id, changes) = (shared.view.as_ref().map(|view| view.id().clone()), shared.book.changes());
@@ -279,7 +275,7 @@ impl Transport {
         self.lower(cx, answer);
     }
 
-    /// Passes up a list. Regular and OOB messages go up in separate batches, in the list's order.
+    /// Regular and OOB messages go in separate batches.
     fn accept_list(&mut self, cx: &mut Cx<'_>, messages: Vec<Message>) {
         if messages.iter().any(Message::is_oob) {
             let (oob, regular): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_oob);
@@ -290,9 +286,8 @@ impl Transport {
         }
     }
 
-    /// Discards a packet for another member. After a restart that is the previous process at this address,
-    /// because senders do not know yet that it is gone. A packet for a current member at another address was
-    /// misaddressed.
+    /// After a restart senders do not know yet that the previous process here is gone. A packet for a current member
+    /// at another address was misaddressed.
     fn discard_misaddressed(cx: &mut Cx<'_>, what: &str, dest: Option<&Address>, from: PhysAddr) {
         let shared = cx.shared();
         let is_elsewhere = |member: &Address| {

@@ -2,10 +2,9 @@ use super::*;
 use crate::harness::{member, phys, view};
 use crate::{Indication, Stack, StackSetup, Version, View};
 
-/// A member number and the port of its physical address.
+/// A member number and a port.
 type Place = (u64, u16);
 
-/// Installs a view in the layers below it, and learns the members' addresses.
 struct Viewer(Option<(View, Vec<Place>)>);
 
 impl Protocol for Viewer {
@@ -51,7 +50,6 @@ fn stack_with(config: TransportLayerConfig, n: u64, members: View, places: &[Pla
     stack
 }
 
-/// Sends a message of member 2 for `dest` to member 1's address, where `first` receives it.
 fn receive_for(first: &mut Stack, dest: u64) {
     let mut second = stack(2, view(1, &[2, dest]), &[(dest, 1)]);
     second.handle_send(Time::ZERO, Message::bytes(Some(member(dest)), "hello"));

@@ -1,8 +1,8 @@
 //! UNICAST3 and UNICAST4: reliable unicasts, in order per sender.
 //!
-//! Guarantees: between two members every unicast is delivered once, in the order of sending. A receiver that
-//! missed the start of a connection requests it. UNICAST4's windows are fixed: a sender is at most its
-//! capacity ahead of the messages that the receiver has consumed; further messages wait here, in order.
+//! Guarantees: between two members every unicast is delivered once, in the order of sending. A receiver requests a
+//! missed start of a connection. UNICAST4's windows are fixed: a sender is at most its capacity ahead of the consumed
+//! messages; further ones wait here, in order.
 
 mod receiving;
 mod sending;
@@ -21,7 +21,7 @@ use crate::{
     Protocol, ProtocolId, Query, SeqnoList, StackCount, Time, TimerKey, UnicastHeader, View,
 };
 
-/// The protocol, with its wire format and rules.
+/// The protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnicastKind {
     /// Windows grow.
@@ -54,7 +54,7 @@ impl UnicastKind {
 }
 
 crate::properties! {
-    /// UNICAST3's and UNICAST4's properties.
+    /// The properties of both kinds.
     UnicastConfig {
         /// The time between checks for gaps and unacknowledged messages.
         xmit_interval: Duration = Duration::from_millis(500),
@@ -74,41 +74,35 @@ crate::properties! {
     }
 }
 
-/// The maximum bytes of received messages per acknowledgement, about 100 messages of 1 KB, because the sender
-/// keeps all unacknowledged messages.
+/// About 100 messages of 1 KB. The sender keeps unacknowledged messages.
 const ACK_BYTES: u64 = 128 * 1024;
 
-/// The maximum number of messages kept per sender while a connection's start is missing. The start arrives
-/// within a round trip.
+/// A connection's start is missing for a round trip at most.
 const EARLY_MAX: usize = 1024;
 
-/// The maximum number of non-members with a receive window: joiners and members of other partitions. The
-/// limit keeps a flood of invented senders from growing the table.
+/// Invented senders cannot grow the table. Joiners and members of other partitions are counted.
 const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 
-/// The maximum number of remembered closed connections. Senders that continue one do so within minutes.
+/// Senders that continue a closed connection do so within minutes.
 const CLOSED_CONNECTIONS_MAX: usize = 1_000;
 
-/// The maximum number of 64-seqno words in which the closed connections' delivered out-of-band messages are
-/// remembered: 1 MiB, 32 full windows. Beyond it they are forgotten, because an out-of-band message delivered
-/// twice is better than one never delivered.
+/// 1 MiB, 32 full windows. Beyond it they are forgotten, because an out-of-band message delivered twice is better
+/// than one never delivered.
 const CLOSED_CONNECTION_WORDS_MAX: usize = 1 << 17;
 
-/// Connection ids are not negative.
 const CONN_IDS: u64 = 1 << 15;
 
 #[derive(Debug)]
 struct SendConnection {
     conn_id: i16,
     window: SendWindow,
-    /// The timestamp of the last accepted acknowledgement or request.
+    /// Acknowledgements and requests have it.
     last_timestamp: Option<i32>,
-    /// (highest acknowledged, highest sent) at the last tick.
+    /// The highest acknowledged seqno and the highest sent one.
     at_last_tick: (u64, u64),
     last_used: Time,
-    /// When it began to close: the member left the view, or the connection was idle.
+    /// The member left the view, or the connection was idle.
     closing_since: Option<Time>,
-    /// UNICAST4: messages that wait for room.
     waiting: WaitingMessages,
 }
 
@@ -119,27 +113,25 @@ struct ReceiveConnection {
     acks: OwedAcks,
     last_used: Time,
     closing_since: Option<Time>,
-    /// Whether the sender was in no view when the connection was opened, or has left one since. A process
-    /// that restarts under its old address may choose a smaller id for its next connection.
+    /// The sender was in no view at the opening, or left one. A restarted process may choose a smaller id.
     may_go_back: bool,
 }
 
-/// The messages of a connection whose start is missing.
 #[derive(Debug, Default)]
 struct EarlyMessages {
     messages: VecDeque<(i16, u64, Message)>,
     last_request: Option<Time>,
 }
 
-/// A closed, replaced or forgotten connection. The sender may continue it, and late messages may arrive after
-/// a newer connection was opened; delivered messages must not be delivered again.
+/// The sender may continue it, and late messages may arrive after a newer one was opened; none may be delivered
+/// again.
 #[derive(Debug)]
 struct ClosedConnection {
     sender: Address,
     conn_id: i16,
     /// All messages up to here were delivered.
     delivered: u64,
-    /// The out-of-band messages delivered ahead of their turn.
+    /// Out-of-band messages delivered ahead of their turn.
     ahead: SeqnoList,
 }
 
@@ -159,12 +151,12 @@ pub struct Unicast {
     kind: UnicastKind,
     config: UnicastConfig,
     next_conn_id: i16,
-    /// Shared by acknowledgements and requests to all peers.
+    /// All peers' acknowledgements and requests share it.
     timestamp: i32,
     senders: BTreeMap<Address, SendConnection>,
     receivers: BTreeMap<Address, ReceiveConnection>,
     early: BTreeMap<Address, EarlyMessages>,
-    /// The senders' closed connections, newest last.
+    /// The newest is last.
     closed: VecDeque<ClosedConnection>,
     xmit: XmitCounts,
     acks_sent: u64,
@@ -172,7 +164,7 @@ pub struct Unicast {
 }
 
 impl Unicast {
-    /// Creates the layer without connections.
+    /// Creates the layer.
     pub fn new(kind: UnicastKind, config: UnicastConfig) -> Self {
         Self {
             kind,
@@ -210,7 +202,7 @@ impl Unicast {
         self.timestamp
     }
 
-    /// Starts to close connections to and from departed members, and resumes those of returned members.
+    /// Returned members' connections resume.
     fn view(&mut self, now: Time, view: &View) {
         for (member, connection) in &mut self.senders {
             connection.closing_since =
@@ -228,7 +220,7 @@ impl Unicast {
         self.early.retain(|member, _| view.contains(member));
     }
 
-    /// Closes idle connections, and forgets closed ones. A current member gets a Close message.
+    /// A current member gets a Close.
     fn expire(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
         let (expiry, close) = (self.config.conn_expiry_timeout, self.config.conn_close_timeout);
@@ -265,12 +257,11 @@ impl Unicast {
         }
     }
 
-    /// Returns the remembered state of a closed connection.
     fn closed_connection(&self, sender: &Address, conn_id: i16) -> Option<&ClosedConnection> {
         self.closed.iter().rev().find(|closed| closed.conn_id == conn_id && closed.sender == *sender)
     }
 
-    /// Remembers closed connections up to the limits. The newest take precedence.
+    /// The newest take precedence.
     fn remember(&mut self, over: Vec<ClosedConnection>) {
         if over.is_empty() {
             return;
@@ -397,8 +388,7 @@ impl Protocol for Unicast {
     }
 }
 
-/// Returns whether a message on its way down gets a seqno: unicasts to other members. The transport loops
-/// unicasts to this member back in order and without loss.
+/// The transport loops unicasts to this member back.
 fn is_numbered(cx: &Cx<'_>, message: &Message) -> bool {
     match &message.dest {
         None | Some(Address::Ip(_)) => false,

@@ -1,4 +1,4 @@
-//! The receiver's side: delivery in order, acknowledgements, requests for missing messages.
+//! The receiver's side.
 
 use super::{
     ACK_BYTES, ClosedConnection, EARLY_MAX, NON_MEMBER_SENDERS_MAX, ReceiveConnection, Unicast, unicast_of,
@@ -8,7 +8,6 @@ use crate::retransmission::{count_refused, gaps_of, request_soon, xmit_request};
 use crate::window::{Gaps, ReceiveWindow};
 use crate::{Address, Cx, DropReason, Flags, HeaderBody, Message, MessageBatch, Protocol, UnicastHeader};
 
-/// How a message's connection relates to the current one.
 enum ConnectionMatch {
     Current,
     Opens,
@@ -49,8 +48,7 @@ impl Unicast {
         }
     }
 
-    /// Removes the headers of the messages at the batch's start that are in turn on the current connection,
-    /// as most are, without moving them. Returns how many.
+    /// Most messages are in turn, and need not move.
     fn pass_in_turn(&mut self, cx: &Cx<'_>, src: &Address, batch: &mut MessageBatch) -> usize {
         let (id, is_fixed) = (self.id(), self.is_fixed());
         let Some(connection) = self.receivers.get_mut(src) else { return 0 };
@@ -224,7 +222,6 @@ impl Unicast {
         cx.send(request);
     }
 
-    /// Acknowledges received or consumed messages of a member once there are enough.
     fn ack_if_many(&mut self, cx: &mut Cx<'_>, src: &Address) {
         let threshold = self.ack_threshold();
         let are_many = |ReceiveConnection { acks, .. }: &ReceiveConnection| {
@@ -264,7 +261,6 @@ impl Unicast {
         }
     }
 
-    /// Requests these gaps: those of a round, or those noticed `FIRST_REQUEST_DELAY` ago.
     pub(super) fn request_gaps(&mut self, cx: &mut Cx<'_>, gaps: Gaps) {
         let windows = self.receivers.iter_mut().map(|(sender, one)| (sender, &mut one.window));
         for (sender, list) in gaps_of(windows, gaps, self.config.max_xmit_req_size) {
@@ -275,7 +271,6 @@ impl Unicast {
         }
     }
 
-    /// UNICAST4: counts consumed messages and acknowledges them once there are enough.
     pub(super) fn note_consumed(&mut self, cx: &mut Cx<'_>, src: &Address, credit: u64) {
         let Some(connection) = self.receivers.get_mut(src) else { return };
         connection.acks.consume(credit);

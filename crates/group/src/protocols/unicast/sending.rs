@@ -1,4 +1,4 @@
-//! The sender's side: numbering, keeping until acknowledged, retransmission.
+//! The sender's side.
 
 use std::collections::btree_map::Entry;
 
@@ -24,9 +24,8 @@ impl Unicast {
         batch.messages = messages;
     }
 
-    /// Returns the connection to a member, opened if needed; a closing one is reused. A connection to a
-    /// non-member starts to close at once unless a view adds the member, because no view would report that it
-    /// is gone.
+    /// A closing connection is reused. One to a non-member closes unless a view adds the member, because no view
+    /// would report its end.
     fn connection(&mut self, cx: &Cx<'_>, dest: &Address) -> &mut SendConnection {
         let now = cx.now();
         // An open connection is to a member: the view without the member closes it.
@@ -62,7 +61,6 @@ impl Unicast {
         connection.window.push(message.clone());
     }
 
-    /// Returns whether this acknowledgement or request is newer than the last one accepted from the member.
     fn is_newer(connection: &mut SendConnection, timestamp: i32) -> bool {
         let is_newer = connection.last_timestamp.is_none_or(|last| timestamp.wrapping_sub(last) > 0);
         if is_newer {
@@ -99,8 +97,7 @@ impl Unicast {
         }
     }
 
-    /// Handles a receiver that lacks the start: resends the oldest kept message as the first of the
-    /// connection.
+    /// The oldest kept message becomes the connection's first.
     pub(super) fn send_first(&mut self, cx: &mut Cx<'_>, member: &Address, timestamp: i32) {
         let kind = self.kind;
         let Some(connection) = self.senders.get_mut(member) else { return };
@@ -127,8 +124,7 @@ impl Unicast {
         }
     }
 
-    /// Resends the last message if the connection made no progress since the last tick. That provokes an
-    /// acknowledgement or a request.
+    /// The last message provokes an acknowledgement or a request.
     pub(super) fn resend_stalled(&mut self, cx: &mut Cx<'_>) {
         for connection in self.senders.values_mut() {
             let state = (connection.window.low(), connection.window.highest_sent());

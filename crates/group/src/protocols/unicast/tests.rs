@@ -8,7 +8,7 @@ use crate::{Object, Payload, SeqnoList};
 
 const TICK: Duration = Duration::from_millis(500);
 const ID: ProtocolId = ProtocolId::UNICAST3;
-/// The id of this member's first connection, determined by the harness' seed.
+/// The harness' seed determines the id.
 const FIRST: i16 = 26_594;
 
 fn harness() -> Harness {
@@ -88,7 +88,7 @@ fn large_messages_are_acknowledged_when_they_are_128_kib() {
     assert_eq!(headers(&harness.take_down()), [ack(6, 2)]);
 }
 
-/// S000-88: messages before the first one are delivered once it has arrived, and none is lost.
+/// S000-88
 #[test]
 fn a_lost_first_message_is_requested_and_the_rest_is_kept() {
     let mut harness = harness();
@@ -245,7 +245,7 @@ fn unicast4_acknowledges_consumed_large_messages() {
     assert_eq!(acks, [Some(HeaderBody::Unicast4(ack))]);
 }
 
-/// The sender does not know that the connection was forgotten, and some acknowledgements were lost.
+/// The sender does not know it, and some acknowledgements were lost.
 #[test]
 fn a_continued_forgotten_connection_delivers_no_message_twice() {
     let mut harness = harness();
@@ -257,7 +257,7 @@ fn a_continued_forgotten_connection_delivers_no_message_twice() {
     assert_eq!(values(&harness.take_up()), [4]);
 }
 
-/// The last message of an old connection, delayed on its way, may arrive after the first ones of the next.
+/// They arrive after the first messages of the next connection.
 #[test]
 fn late_messages_of_a_forgotten_connection_replace_no_newer_one() {
     let mut harness = harness();
@@ -280,7 +280,6 @@ fn late_messages_of_a_closed_or_replaced_connection_are_delivered_once() {
     assert_eq!(values(&harness.take_up()), [1, 2]);
 }
 
-/// Out-of-band messages after a gap that was never filled.
 #[test]
 fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
     let mut harness = harness();
@@ -293,7 +292,6 @@ fn a_forgotten_connection_delivers_no_out_of_band_message_twice() {
     assert_eq!(values(&harness.take_up()), [2, 5]);
 }
 
-/// Every other message is out of band, so that none is adjacent to another delivered one.
 #[test]
 fn a_forgotten_connection_loses_no_message_between_out_of_band_ones() {
     const LAST: u64 = 400;
@@ -332,8 +330,7 @@ fn messages_delivered_ahead_are_remembered_for_the_newest_connections() {
     assert_eq!(kept, [vec![(7, false)], vec![(7, true); fits]].concat());
 }
 
-/// A restarted process under its old address neither continues an old connection nor is limited by old
-/// timestamps and ids.
+/// Old timestamps and ids do not limit it.
 #[test]
 fn messages_of_a_restarted_member_are_delivered() {
     let unicast4 = |header: UnicastHeader, value| {
@@ -353,7 +350,7 @@ fn messages_of_a_restarted_member_are_delivered() {
     assert_eq!((values(&harness.take_up()), values(&harness.take_down())), (vec![2], vec![1]));
 }
 
-/// A joiner that crashes before it is a member and restarts under its address.
+/// A joiner crashes before it is a member.
 #[test]
 fn messages_of_a_restarted_non_member_are_delivered() {
     let mut harness = Harness::new(Unicast::new(UnicastKind::Unicast4, UnicastConfig::default()));
@@ -377,8 +374,7 @@ fn a_connection_to_a_non_member_closes() {
     assert_eq!(harness.take_down(), [], "no message is resent forever");
 }
 
-/// The missing message may never arrive: its sender has closed the connection and left this member out of its
-/// view.
+/// Its sender has closed the connection.
 #[test]
 fn a_connection_from_a_non_member_closes() {
     let mut harness = harness();
@@ -391,7 +387,7 @@ fn a_connection_from_a_non_member_closes() {
     assert_eq!(harness.take_down(), [], "no message is requested forever");
 }
 
-/// This member is in the sender's view again, but the sender has forgotten its earlier messages.
+/// The sender has forgotten its earlier messages.
 #[test]
 fn a_connection_with_an_unfilled_gap_is_forgotten() {
     let mut harness = harness();

@@ -1,8 +1,8 @@
-//! Connections between members: opened, accepted, identified by the address in their set-up bytes, and closed.
+//! Connections between members, identified by the address in their set-up bytes.
 //!
-//! The transport has one table, and each layer with sockets of its own (FD_SOCK2) another one: wire format and the
-//! rule for simultaneous connections are the same. A table keeps one connection per peer. Nothing here blocks: a
-//! socket is polled when its waker has named it, and bytes that cannot be written stay queued.
+//! The transport and each layer with sockets (FD_SOCK2) have a table: wire format and the rule for simultaneous
+//! connections are the same. A table keeps one connection per peer. Nothing blocks: a socket is polled when its waker
+//! has named it, and unwritten bytes stay queued.
 
 mod serve;
 mod slots;
@@ -26,20 +26,19 @@ use crate::stats::EdgeStats;
 use crate::tcp::tls::Tls;
 use crate::warnings::RateLimitedWarnings;
 
-/// Sockets of one table: enough for a cluster of a thousand members that all reconnect at once, and a bound for a
-/// peer that claims ever new addresses.
+/// Sockets of a table: for a thousand members that all reconnect at once, and a bound for a peer that claims ever new
+/// addresses.
 const LINKS_MAX: usize = 4096;
 
-/// Time for a closing connection to deliver bytes under way, in both directions.
+/// Bytes under way arrive meanwhile, in both directions.
 const DRAIN_TIME: Duration = Duration::from_millis(1000);
 
-/// The same when the table closes: a peer that hangs must not delay leaving.
+/// When the table closes: a peer that hangs must not delay leaving.
 const CLOSE_TIME: Duration = Duration::from_millis(300);
 
-/// Failed peers that are remembered for the pause before the next attempt.
+/// The pause before the next attempt needs them.
 const FAILED_MAX: usize = 1024;
 
-/// Settings of all connections of a table.
 #[derive(Clone)]
 pub(crate) struct LinkSettings {
     pub(crate) version: Version,
@@ -48,57 +47,53 @@ pub(crate) struct LinkSettings {
     pub(crate) setup_timeout: Duration,
     pub(crate) limits: QueueLimits,
     pub(crate) frame_len_max: usize,
-    /// Idle time after which a connection is closed; zero = never.
+    /// Zero is never.
     pub(crate) expire_time: Duration,
     pub(crate) reaper_interval: Duration,
-    /// Least time between a failed attempt and the next one.
+    /// The pause follows a failed attempt.
     pub(crate) reconnect_pause: Duration,
     pub(crate) tls: Option<Tls>,
 }
 
-/// An event on a connection.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// A frame arrived. `is_current` is false if this member is closing the connection.
+    /// `is_current` is false while this member closes the connection.
     Frame { link: u64, peer: PhysAddr, frame: Bytes, is_current: bool },
-    /// A peer connected, and this is now the table's connection to it.
+    /// This is now the table's connection to the peer.
     Accepted { link: u64, peer: PhysAddr },
-    /// A connection that this member opened is established.
+    /// This member opened the connection.
     Connected { link: u64 },
-    /// An attempt to open a connection failed.
+    /// An attempt failed.
     Failed { link: u64, reason: String },
     /// A connection of the table ended, not by the owner's request.
     Closed { link: u64, peer: PhysAddr, is_graceful: bool },
 }
 
-/// Takes events.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(LinkEvent);
 
-/// A table of connections.
 pub(crate) struct Links {
     settings: LinkSettings,
-    /// The most sockets, [`LINKS_MAX`] except in tests.
+    /// It is [`LINKS_MAX`] except in tests.
     links_max: usize,
-    /// This member's listening address, as peers know it.
+    /// The listening address as peers know it.
     own: PhysAddr,
     slots: Slots,
     by_peer: HashMap<PhysAddr, u32>,
     failed: HashMap<PhysAddr, Time>,
     next_reap: Option<Time>,
-    /// Peers that are members of the view; `None` while some members' addresses are unknown.
+    /// `None` while some members' addresses are unknown.
     members: Option<HashSet<PhysAddr>>,
-    /// Incomplete frames.
     unfinished: Unfinished,
-    /// Slots with new bytes to write.
+    /// The slots with bytes to write.
     dirty: Vec<u32>,
-    /// A read buffer, shared by connections that read.
+    /// Connections that read share this buffer.
     spare: BytesMut,
     pub(crate) warnings: RateLimitedWarnings,
     pub(crate) stats: EdgeStats,
 }
 
 impl Links {
-    /// Makes an empty table. Link numbers begin at `first_link`, so that several tables can share a range.
+    /// Link numbers begin at `first_link`, so that tables can share a range.
     pub(crate) fn new(
         owner: Owner,
         signals: Arc<Signals>,
@@ -126,17 +121,16 @@ impl Links {
 
     // --- calls of the owner ---
 
-    /// Changes the listening address, which the rule for simultaneous connections compares.
+    /// The rule for simultaneous connections compares it.
     pub(crate) fn set_own(&mut self, own: PhysAddr) {
         self.own = own;
     }
 
-    /// Accepts connections from now on.
     pub(crate) fn listen(&mut self, listener: TcpListener) {
         self.slots.add(State::Listening(listener), None);
     }
 
-    /// Closes the listeners. Connections stay.
+    /// Connections stay open.
     pub(crate) fn close_listeners(&mut self) {
         let is_listening =
             |(index, slot): (u32, &Slot)| matches!(slot.state, State::Listening(_)).then_some(index);
@@ -146,12 +140,12 @@ impl Links {
         }
     }
 
-    /// Returns the table's connection to a peer, established or being opened.
+    /// The connection is established or being opened.
     pub(crate) fn find(&self, peer: PhysAddr) -> Option<u32> {
         self.by_peer.get(&peer).copied()
     }
 
-    /// Returns the slot of a link that is established or being opened.
+    /// The connection is established or being opened.
     pub(crate) fn slot_of(&self, link: u64) -> Option<u32> {
         self.slots.iter().find_map(|(index, slot)| match slot.state {
             State::Open(_) | State::Connecting(_) if slot.link == link => Some(index),
@@ -159,13 +153,11 @@ impl Links {
         })
     }
 
-    /// Returns the link in a slot.
     pub(crate) fn link_of(&self, index: u32) -> u64 {
         self.slots.link(index)
     }
 
-    /// Begins to open a connection, after a pause if an attempt has just failed. Returns `None` if there are too
-    /// many. The set-up bytes are sent if `own` is present.
+    /// After a pause if an attempt just failed; `None`: too many. Set-up bytes need `own`.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -192,7 +184,7 @@ impl Links {
         Stream::connect(peer.socket_addr(), self.settings.options, self.settings.tls.clone())
     }
 
-    /// Queues a frame. Returns false if it was dropped because the queue is full.
+    /// Returns false if a full queue dropped the frame.
     pub(crate) fn push(
         &mut self,
         now: Time,
@@ -223,7 +215,6 @@ impl Links {
         is_taken
     }
 
-    /// Returns whether more than half of a peer's data queue is full.
     pub(crate) fn is_half_full(&self, peer: PhysAddr) -> bool {
         let slot = self.find(peer).and_then(|index| self.slots.get(index));
         let waiting = slot.map_or(0, |slot| match &slot.state {
@@ -234,12 +225,12 @@ impl Links {
         waiting > self.queue_bytes() / 2
     }
 
-    /// Returns how much data may be queued for each peer, in bytes.
+    /// The bound is per peer.
     pub(crate) fn queue_bytes(&self) -> usize {
         self.settings.limits.data
     }
 
-    /// Closes a connection, or an attempt to open one. No event of it follows.
+    /// Also ends an attempt. No event follows.
     pub(crate) fn close(&mut self, now: Time, index: u32, is_graceful: bool) {
         match self.slots.take(index) {
             Some(State::Open(connection)) if is_graceful => self.drain(now, index, connection, DRAIN_TIME),
@@ -252,12 +243,12 @@ impl Links {
         }
     }
 
-    /// Sets the peers that are members; `None` while some members' addresses are unknown.
+    /// `None` while some addresses are unknown.
     pub(crate) fn set_members(&mut self, members: Option<&[PhysAddr]>) {
         self.members = members.map(|members| members.iter().copied().collect());
     }
 
-    /// Gracefully closes all connections but those to members. Attempts continue: their peers may be about to join.
+    /// Attempts continue: their peers may be about to join.
     pub(crate) fn retain(&mut self, now: Time, is_member: impl Fn(PhysAddr) -> bool) {
         let is_non_member = |(index, slot): (u32, &Slot)| match &slot.state {
             State::Open(connection) if !is_member(connection.peer) => Some(index),
@@ -268,7 +259,7 @@ impl Links {
         }
     }
 
-    /// Closes everything: listeners and attempts at once, connections gracefully.
+    /// Listeners and attempts close at once, connections gracefully.
     pub(crate) fn begin_close(&mut self, now: Time) {
         for index in self.slots.iter().map(|(index, _)| index).collect::<Vec<_>>() {
             match self.slots.take(index) {
@@ -282,12 +273,10 @@ impl Links {
         self.by_peer.clear();
     }
 
-    /// Returns whether all slots are free.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.in_use() == 0
     }
 
-    /// Returns the peers with an open connection.
     pub(crate) fn peers(&self) -> impl Iterator<Item = PhysAddr> {
         self.slots.iter().filter_map(|(_, slot)| match &slot.state {
             State::Open(connection) => Some(connection.peer),
@@ -297,13 +286,12 @@ impl Links {
 
     // --- calls of the driver ---
 
-    /// Lowers the bound of sockets.
     #[cfg(test)]
     pub(crate) fn set_links_max(&mut self, links_max: usize) {
         self.links_max = links_max;
     }
 
-    /// Polls the sources that stopped with input left; returns whether there are more.
+    /// Those that stopped with input left; returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time, sink: Sink<'_>) -> bool {
         for index in self.slots.take_again() {
             self.service(now, index, sink);
@@ -311,7 +299,7 @@ impl Links {
         self.slots.has_again()
     }
 
-    /// Writes the frames queued since the last call: one system call per peer, if the socket takes them all.
+    /// One system call per peer, if the socket takes all.
     pub(crate) fn flush(&mut self, now: Time, sink: Sink<'_>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
@@ -326,13 +314,11 @@ impl Links {
         self.dirty = dirty;
     }
 
-    /// Returns when to call [`Links::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let deadline = self.slots.first_deadline().map(|(at, _)| at);
         [deadline, self.next_reap, self.unfinished.next_poll].into_iter().flatten().min()
     }
 
-    /// Ends connections and attempts whose deadline has passed.
     pub(crate) fn handle_timeout(&mut self, now: Time, sink: Sink<'_>) {
         while let Some((at, index)) = self.slots.first_deadline()
             && at <= now
@@ -381,7 +367,6 @@ impl Links {
         }
     }
 
-    /// Removes a connection from the table and closes it gracefully.
     fn drain(&mut self, now: Time, index: u32, mut connection: Connection, within: Duration) {
         self.forget(connection.peer, index);
         connection.framed.end(true);
@@ -390,7 +375,6 @@ impl Links {
         self.slots.poll_again(index);
     }
 
-    /// Removes the peer's entry if it is this connection.
     fn forget(&mut self, peer: PhysAddr, index: u32) {
         if self.by_peer.get(&peer) == Some(&index) {
             self.by_peer.remove(&peer);

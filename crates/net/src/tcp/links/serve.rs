@@ -1,6 +1,6 @@
-//! Handling of one polled source: a listener, an attempt or a connection.
+//! One polled source: a listener, an attempt or a connection.
 //!
-//! Each step takes the slot's content, and either puts its successor back or releases the slot.
+//! Each step takes the slot's content, and puts its successor back or releases the slot.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -19,31 +19,26 @@ use crate::tcp::setup;
 use crate::tcp::stream::{Opening, Stream};
 use crate::tcp::tls;
 
-/// Connections accepted per cycle, so that timers are not delayed.
+/// The bound keeps timers from waiting.
 const ACCEPTS_PER_CYCLE: usize = 64;
 
-/// Bytes read from one connection per cycle, so that a fast peer delays neither others nor timers. Responses leave
-/// after the read: with 1 MB a rebalance takes a sixth longer, because the sender learns late of the next request.
+/// A fast peer delays neither others nor timers. Responses leave after the read: with 1 MB a rebalance takes a sixth
+/// longer, because the sender learns late of the next request.
 const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 
-/// Accepted connections without set-up bytes. One more closes the longest silent one: silent clients must not lock
-/// members out.
+/// One more connection closes the longest silent one: silent clients must not lock members out.
 const UNIDENTIFIED_CONNECTIONS_MAX: usize = 256;
 
-/// Pause of accepting after a failure, for example a lack of descriptors.
+/// Accepting fails for example without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The state of a connection after a read.
 #[derive(PartialEq, Eq)]
 enum Reading {
-    /// The peer may send more.
     Open,
-    /// The stream ended, failed, or was invalid.
     Ended,
 }
 
 impl Links {
-    /// Polls one source that its waker named.
     pub(crate) fn service(&mut self, now: Time, index: u32, sink: Sink<'_>) {
         match self.slots.take(index) {
             None | Some(State::Vacant) => {}
@@ -138,7 +133,7 @@ impl Links {
         }
     }
 
-    /// Registers an identified connection; the rule for simultaneous connections decides which one stays.
+    /// The rule for simultaneous connections decides.
     fn register(&mut self, now: Time, index: u32, peer: PhysAddr, mut framed: Box<Framed>, sink: Sink<'_>) {
         if peer == self.own {
             self.warnings.count(now, "claims_own_address", || format!("connection from {peer} closed"));
@@ -163,14 +158,13 @@ impl Links {
         self.serve_open(now, index, Connection { peer, framed, used: now }, sink);
     }
 
-    /// Returns whether an attempt has not begun. The peer does not know of it, so there are no two connections to
-    /// choose from.
+    /// The peer does not know such an attempt, so there is no choice between connections.
     fn is_pausing(&self, index: u32) -> bool {
         let state = self.slots.get(index).map(|slot| &slot.state);
         matches!(state, Some(State::Connecting(Attempt { opening: None, .. })))
     }
 
-    /// Ends a connection that another one replaces. Returns its queue and its event.
+    /// Returns the queue and the event.
     fn replace(&mut self, now: Time, old: u32) -> (SendQueue, Option<LinkEvent>) {
         let link = self.slots.link(old);
         match self.slots.take(old) {
@@ -215,7 +209,7 @@ impl Links {
         }
     }
 
-    /// Reports a failed attempt. Its queued frames are dropped, and layers above retransmit them.
+    /// Queued frames are dropped; layers above retransmit them.
     pub(super) fn fail(&mut self, now: Time, index: u32, attempt: Attempt, reason: &str, sink: Sink<'_>) {
         let Attempt { peer, queue, .. } = attempt;
         tracing::debug!(%peer, reason, "no connection");
@@ -245,7 +239,6 @@ impl Links {
         self.write(now, index, connection, sink);
     }
 
-    /// Writes the queue of the table's connection to a peer.
     pub(super) fn write(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         if !connection.framed.has_output() {
             return self.slots.put(index, State::Open(connection));
@@ -264,7 +257,6 @@ impl Links {
         }
     }
 
-    /// Handles a connection that failed, or that the peer closed.
     pub(super) fn close_lost(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
@@ -282,7 +274,6 @@ impl Links {
         self.slots.put(index, State::Draining(connection));
     }
 
-    /// Reads available input, within bounds.
     fn read(
         &mut self,
         now: Time,
@@ -348,8 +339,7 @@ impl Links {
     }
 }
 
-/// Returns whether this member's connection to a peer gives way to one that the peer opened: of two, the one opened
-/// by the member with the larger address survives.
+/// The connection opened by the member with the larger address survives.
 fn yields(own: PhysAddr, peer: PhysAddr) -> bool {
     own < peer
 }
@@ -367,7 +357,6 @@ mod tests {
     use crate::signals::{Owner, Signals};
     use crate::tcp::edge::link_settings;
 
-    /// Polls one source until it has an event.
     async fn next_events(links: &mut Links, index: u32) -> Vec<LinkEvent> {
         let mut events = Vec::new();
         while events.is_empty() {
@@ -377,7 +366,7 @@ mod tests {
         events
     }
 
-    /// An owner that watches a peer by its connection must know the new one when the old one's end arrives.
+    /// An owner that watches by connection must know the new one when the old one ends.
     #[tokio::test]
     async fn a_connection_is_reported_before_the_end_of_the_one_it_replaces() {
         for is_open in [false, true] {
@@ -408,7 +397,7 @@ mod tests {
         }
     }
 
-    /// This member's connection would survive if it had begun. Its queue moves to the peer's.
+    /// It would survive if it had begun. Its queue moves to the peer's.
     #[tokio::test]
     async fn an_attempt_that_pauses_gives_way_to_the_peers_connection() {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();

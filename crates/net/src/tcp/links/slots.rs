@@ -1,4 +1,4 @@
-//! The slab under [`super::Links`]: numbered slots with a waker, a deadline and a list of those to poll.
+//! The slab under [`super::Links`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,52 +13,47 @@ use crate::tcp::framed::Framed;
 use crate::tcp::queue::SendQueue;
 use crate::tcp::stream::Opening;
 
-/// The content of a slot.
 pub(super) enum State {
-    /// Empty, or taken out for a step.
+    /// A step may have the content.
     Vacant,
     Listening(TcpListener),
-    /// Accepted; during the TLS handshake.
+    /// The accepted connection is in the TLS handshake.
     Handshaking(Opening),
-    /// Accepted; before the set-up bytes.
+    /// The accepted connection has sent no set-up bytes.
     Unidentified(Box<Framed>),
-    /// Being opened by this member; frames are queued.
+    /// This member opens it; frames are queued.
     Connecting(Attempt),
-    /// The table's connection to a peer.
     Open(Connection),
-    /// Being closed by this member: the queue is written, and bytes under way are read.
+    /// This member closes it: the queue is written, and bytes under way are read.
     Draining(Connection),
 }
 
-/// A connection being opened.
 pub(super) struct Attempt {
     pub(super) peer: PhysAddr,
-    /// Its timeout, counted from its begin.
+    /// The time counts from the begin.
     pub(super) timeout: Duration,
-    /// `None` during the pause after a failed attempt: the peer has received nothing yet.
+    /// `None` in the pause after a failed attempt: the peer got nothing yet.
     pub(super) opening: Option<Opening>,
     pub(super) queue: SendQueue,
 }
 
-/// A connection to a known peer.
 pub(super) struct Connection {
     pub(super) peer: PhysAddr,
     pub(super) framed: Box<Framed>,
-    /// When bytes last went over it.
+    /// The time when bytes last went.
     pub(super) used: Time,
 }
 
 pub(super) struct Slot {
-    /// Never reused, unlike the slot.
+    /// Unlike the slot, it is never reused.
     pub(super) link: u64,
     pub(super) waker: Waker,
     pub(super) deadline: Option<Time>,
-    /// It is in the list of slots with new bytes to write.
+    /// The slot has bytes to write.
     pub(super) is_dirty: bool,
     pub(super) state: State,
 }
 
-/// All slots of a table.
 pub(super) struct Slots {
     owner: Owner,
     signals: Arc<Signals>,
@@ -66,7 +61,7 @@ pub(super) struct Slots {
     free: Vec<u32>,
     next_link: u64,
     deadlines: BTreeSet<(Time, u32)>,
-    /// Slots to poll without their wakers.
+    /// The slots to poll without their wakers.
     again: Vec<u32>,
 }
 
@@ -99,17 +94,15 @@ impl Slots {
         (0..).zip(&self.slots)
     }
 
-    /// Returns the waker of an occupied slot.
     pub(super) fn waker(&self, index: u32) -> &Waker {
         &self.slots[index as usize].waker
     }
 
-    /// Returns the link in an occupied slot.
     pub(super) fn link(&self, index: u32) -> u64 {
         self.slots[index as usize].link
     }
 
-    /// Occupies a slot. The next cycle polls it, which registers its waker with the socket.
+    /// The next cycle polls it, which registers its waker.
     pub(super) fn add(&mut self, state: State, deadline: Option<Time>) -> u32 {
         let link = self.next_link;
         self.next_link += 1;
@@ -131,7 +124,7 @@ impl Slots {
         index
     }
 
-    /// Takes out the content of a slot for a step; `None` if it is empty. The slot stays occupied.
+    /// The slot stays occupied.
     pub(super) fn take(&mut self, index: u32) -> Option<State> {
         let slot = self.slots.get_mut(index as usize)?;
         match std::mem::replace(&mut slot.state, State::Vacant) {
@@ -140,12 +133,11 @@ impl Slots {
         }
     }
 
-    /// Puts content back.
     pub(super) fn put(&mut self, index: u32, state: State) {
         self.slots[index as usize].state = state;
     }
 
-    /// Frees a slot whose content has been taken out. Dropping the content closes the socket.
+    /// Its content is taken out; dropping that closes the socket.
     pub(super) fn release(&mut self, index: u32) {
         self.set_deadline(index, None);
         let slot = &mut self.slots[index as usize];
@@ -154,7 +146,7 @@ impl Slots {
         self.free.push(index);
     }
 
-    /// Polls the slot in the next cycle, without its waker.
+    /// The next cycle polls the slot without its waker.
     pub(super) fn poll_again(&mut self, index: u32) {
         self.again.push(index);
     }
@@ -181,7 +173,6 @@ impl Slots {
         self.deadlines.first().copied()
     }
 
-    /// Returns slots in the order of their deadlines.
     pub(super) fn by_deadline(&self) -> impl Iterator<Item = u32> {
         self.deadlines.iter().map(|&(_, index)| index)
     }

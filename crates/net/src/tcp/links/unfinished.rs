@@ -1,7 +1,7 @@
-//! Bounds of incomplete frames: the bytes that they hold together, and the time for one.
+//! Bounds of incomplete frames: their bytes together, and the time for one.
 //!
-//! A connection whose next read would exceed the bound is not read for a while, so that its peer waits as for a slow
-//! application. No frame is lost. One connection is always read, so that frames are completed one after the other.
+//! A connection whose next read would exceed them pauses, so that its peer waits as for a slow application. No frame
+//! is lost. One connection is always read, so that frames are completed one by one.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,32 +13,29 @@ use super::slots::State;
 use super::{Links, Sink};
 use crate::tcp::framed::{Framed, READ_LEN_MAX};
 
-/// Bytes of the buffers of all incomplete frames of a table, beyond the capacity of an ordinary read for each connection. One frame
-/// of the greatest length may exceed it.
+/// A table's buffers beyond an ordinary read per connection. One frame of the greatest length may exceed it.
 const UNFINISHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Bytes of those of them whose peers are not members.
 const NON_MEMBER_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Bytes that are read of a non-member's frame before it is a member. Joining and merging members send less.
+/// Joining and merging members send less.
 const NON_MEMBER_FRAME_LEN_MAX: usize = 1024 * 1024;
 
-/// Time for a frame, and in addition its length divided by the rate below.
+/// And in addition its length divided by the rate below.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 const FRAME_BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// Interval between searches for frames that take longer, while any is incomplete.
+/// Searches run while a frame is incomplete.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Pause before a connection that exceeds the bound is read again.
+/// A connection beyond the bound is tried again after this time.
 pub(super) const CAPACITY_PAUSE: Duration = Duration::from_millis(20);
 
-/// The incomplete frames of a table.
 pub(super) struct Unfinished {
     all: Budget,
-    /// Those of non-members; a part of `all`.
+    /// A part of `all`.
     non_members: Budget,
-    /// The connection that is read despite the bound, until its frame is complete.
+    /// Read despite the bound, until its frame is complete.
     favoured: Option<u64>,
     pub(super) next_poll: Option<Time>,
 }
@@ -56,7 +53,6 @@ impl Unfinished {
         Self { all, non_members, favoured: None, next_poll: None }
     }
 
-    /// Returns whether more may be read of a connection's incomplete frame.
     pub(super) fn admit(
         &mut self,
         now: Time,
@@ -89,7 +85,6 @@ impl Unfinished {
         }
     }
 
-    /// Reads on from one connection despite the bound.
     fn favour(&mut self, link: u64, more: u64, framed: &mut Framed) -> bool {
         if *self.favoured.get_or_insert(link) != link {
             return false;
@@ -99,7 +94,7 @@ impl Unfinished {
         true
     }
 
-    /// Notes that a connection's frame is complete: another connection may be read despite the bound.
+    /// Another connection may now be read despite the bound.
     pub(super) fn note_finished(&mut self, link: u64) {
         if self.favoured == Some(link) {
             self.favoured = None;
@@ -112,7 +107,6 @@ fn frame_timeout(framed: &Framed) -> Duration {
 }
 
 impl Links {
-    /// Closes connections whose frames take too long, at intervals.
     pub(super) fn end_slow_frames(&mut self, now: Time, sink: Sink<'_>) {
         if self.unfinished.next_poll.is_none_or(|at| at > now) {
             return;
@@ -165,7 +159,7 @@ mod tests {
 
     const MIB: usize = 1024 * 1024;
 
-    /// A table, and connected peers, each of which has sent the beginning of a frame.
+    /// Each peer has sent the beginning of a frame.
     struct Table {
         links: Links,
         peers: Vec<PhysAddr>,
@@ -196,7 +190,6 @@ mod tests {
             Self { links, peers, clients, outputs, frames: 0 }
         }
 
-        /// Polls all connections, as after their wakers, and their deadlines.
         fn serve(&mut self, now: Time) {
             let mut events = Vec::new();
             for index in 0..=self.peers.len() as u32 {
@@ -217,7 +210,6 @@ mod tests {
             self.connections().map(|framed| framed.input.capacity()).sum()
         }
 
-        /// Checks that each buffer beyond an ordinary read's is reserved to the byte.
         fn check_reservations(&self) {
             for framed in self.connections() {
                 let reserved = framed.held.as_ref().map_or(0, Reservation::bytes);
@@ -226,7 +218,6 @@ mod tests {
             }
         }
 
-        /// Queues the beginning of a frame at each peer.
         fn queue(&mut self, length: usize, bytes: usize) {
             for output in &mut self.outputs {
                 output.extend_from_slice(&(length as i32).to_be_bytes());
@@ -234,7 +225,6 @@ mod tests {
             }
         }
 
-        /// Lets peers write, and the table read.
         async fn step(&mut self, now: Time) {
             for (client, output) in self.clients.iter().zip(&mut self.outputs) {
                 if let Ok(count) = client.try_write(output) {

@@ -1,4 +1,4 @@
-//! The merge leader's part: leader election, requests to the groups, and the resulting view.
+//! The merge leader's part.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use crate::wire::{self, ViewForm};
 use crate::{Address, Cx, Digest, Flags, GmsHeader, GmsKind, MergeId, Message, Payload, View, ViewId};
 
 pub(super) struct LedMerge {
-    /// The requested coordinators and their responses. Inner `None`: refused.
+    /// The inner `None` is a refusal.
     answers: BTreeMap<Address, Option<(View, Digest)>>,
     asked: BTreeSet<Address>,
     subviews: Vec<View>,
-    /// Whether members of the own group have other views. Then a merge is needed even if no other group
-    /// responds: a new view of the same number does not help a member with a crashed coordinator's last view.
+    /// Then the merge is needed without another group: a new view of the same number does not help a member with a
+    /// crashed coordinator's last view.
     own_views_differ: bool,
 }
 
@@ -26,8 +26,7 @@ impl LedMerge {
 }
 
 impl Merging {
-    /// Handles MERGE3's report of members with different views: leads a merge if this member is the one that
-    /// all of them choose.
+    /// All members reported by MERGE3 choose the same leader.
     pub(in crate::protocols::gms) fn lead_if_chosen(
         &mut self,
         cx: &mut Cx<'_>,
@@ -114,7 +113,6 @@ impl Merging {
         self.combine(cx, group)
     }
 
-    /// Combines the groups that have responded, once all have or time is up.
     pub(in crate::protocols::gms) fn combine(&mut self, cx: &mut Cx<'_>, group: &Group) -> MergeStep {
         cx.disarm(MERGE_RESPONSES);
         let limit = group.merge_limit();
@@ -186,14 +184,14 @@ impl Merging {
     }
 }
 
-/// Returns the smallest member that leads its own view; if there is none, the smallest creator of a view.
+/// The smallest member that leads its own view comes before the smallest creator.
 fn leader(views: &BTreeMap<Address, View>) -> Option<Address> {
     let leads = |(member, view): &(&Address, &View)| view.coordinator() == Some(member);
     let actual = views.iter().filter(leads).map(|(member, _)| member).min();
     actual.or_else(|| views.values().map(|view| &view.id().creator).min()).cloned()
 }
 
-/// Returns the views without members whose own view lacks the view's owner, because those would not respond.
+/// Members whose own view lacks the owner would not respond.
 fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
     views
         .iter()
@@ -211,9 +209,7 @@ fn sanitized(views: &BTreeMap<Address, View>) -> BTreeMap<Address, View> {
         .collect()
 }
 
-/// Returns the members to send requests to, each with the members it responds for. Each view's creator
-/// responds for its group. A member that no creator covers responds for itself, because its creator is asked
-/// for others or lacks it in its own view.
+/// Each view's creator responds for its group. Other members respond for themselves.
 fn groups_to_ask(views: &BTreeMap<Address, View>) -> BTreeMap<Address, Vec<Address>> {
     let mut groups: BTreeMap<Address, Vec<Address>> = BTreeMap::new();
     for view in views.values() {
@@ -252,7 +248,7 @@ mod tests {
         assert_eq!(leader(&views), Some(member(2)));
     }
 
-    /// S000-86: every coordinator of a subgroup sees another member as coordinator.
+    /// S000-86
     #[test]
     fn without_any_actual_coordinator_a_creator_leads() {
         let views = BTreeMap::from([(member(1), view(3, &[2, 1])), (member(2), view(4, &[1, 2]))]);

@@ -1,8 +1,8 @@
-//! Merging: groups that were formed separately or were partitioned become one.
+//! Merging: groups formed separately or partitioned become one.
 //!
-//! One of the coordinators leads. It requests from every group the members and their seqnos, and makes one
-//! view of them. Every coordinator installs that view in its own group. During a merge no member makes other
-//! views. A merge ends by itself after twice the merge timeout.
+//! The leader, one of the coordinators, requests members and seqnos from every group and makes one view. Every
+//! coordinator installs it in its group. Meanwhile no member makes other views. A merge ends by itself after twice
+//! the merge timeout.
 
 mod leader;
 
@@ -19,39 +19,29 @@ use crate::{
     Query, Time, View, ViewId,
 };
 
-/// The merge in which this member takes part, and those that are over.
 #[derive(Default)]
 pub(super) struct Merging {
     merge: Option<Merge>,
-    /// Merges that are over. Their late messages must not restart them.
+    /// Their late messages must not restart them.
     done: VecDeque<MergeId>,
-    /// The number of the last merge that this member led.
     last_led: i32,
 }
 
-/// The step that the layer takes next in a merge.
 pub(super) enum MergeStep {
-    /// None: it waits for a message or a timer.
     Wait,
-    /// End the merge.
     End,
-    /// Install the leader's view in this member's group.
     Install(View, Option<Digest>),
 }
 
 struct Merge {
     id: MergeId,
     begun: Time,
-    /// The state of the leader.
     leading: Option<LedMerge>,
-    /// The state of a group's coordinator.
     collecting: Option<DigestCollection>,
-    /// The member that requested participation: the leader, or this group's coordinator.
+    /// The leader, or this group's coordinator.
     requested_by: Address,
-    /// The members of this group that take part through this member.
     group: Vec<Address>,
-    /// Those of them included in this member's response. They get the merge view from this member and
-    /// acknowledge it here.
+    /// They get the merge view from this member and acknowledge it here.
     confirming: Vec<Address>,
 }
 
@@ -61,8 +51,7 @@ struct DigestCollection {
     digest: Digest,
 }
 
-/// The maximum number of remembered merges, so that a late message does not restart one. Enough for all that
-/// overlap within twice the timeout.
+/// Enough for all that overlap within twice the timeout.
 const MERGES_DONE_MAX: usize = 20;
 
 impl Merging {
@@ -75,7 +64,7 @@ impl Merging {
         self.done.clear();
     }
 
-    /// Starts to take part in a merge. Returns false if another merge runs or this one is over.
+    /// Returns false if another merge runs or this one is over.
     fn begin(&mut self, cx: &mut Cx<'_>, group: &Group, id: &MergeId, requested_by: &Address) -> bool {
         match &mut self.merge {
             Some(merge) if merge.id == *id => {
@@ -105,7 +94,6 @@ impl Merging {
         }
     }
 
-    /// Ends the merge. Returns whether there was one.
     fn end(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(merge) = self.merge.take() else { return false };
         self.remember_done(merge.id);
@@ -127,8 +115,7 @@ impl Merging {
         }
     }
 
-    /// Cancels the merge for members of this group that get no merge view, because while waiting they refuse
-    /// other merges. Members that the leader requested itself are not cancelled here.
+    /// While waiting, members refuse other merges. Members that the leader requested itself are not cancelled here.
     fn release_group(&self, cx: &mut Cx<'_>, is_released: impl Fn(&Address) -> bool) {
         let Some(merge) = &self.merge else { return };
         let is_asked =
@@ -137,7 +124,7 @@ impl Merging {
         send_cancel_merge(cx, released, &merge.id);
     }
 
-    /// Handles a message of a merge that needs no more than this member's role.
+    /// Handles messages that need only this member's role.
     pub(super) fn receive(
         &mut self,
         cx: &mut Cx<'_>,
@@ -191,7 +178,6 @@ impl Merging {
         self.join(cx, group, id, src, &members)
     }
 
-    /// Handles a leader's request for this group.
     fn join(
         &mut self,
         cx: &mut Cx<'_>,
@@ -267,7 +253,7 @@ impl Merging {
         self.answer(cx, group)
     }
 
-    /// Sends the leader the digests of the members that have responded, once all have or time is up.
+    /// Waits until all have responded or time is up.
     pub(super) fn answer(&mut self, cx: &mut Cx<'_>, group: &Group) -> MergeStep {
         cx.disarm(MERGE_DIGESTS);
         let Some(view) = cx.view().cloned() else { return MergeStep::Wait };
@@ -318,8 +304,7 @@ impl Gms {
         }
     }
 
-    /// Handles the view of a merge that this member has abandoned. If the view is in this member's name, its
-    /// number is used: two views with one id would look equal and would not be merged.
+    /// The view uses up a number of this member: two views with one id would never be merged.
     fn handle_abandoned_merge_view(&mut self, cx: &mut Cx<'_>, view: &View) {
         if !self.group.is_server() || view.id().creator != *cx.local() {
             return;
