@@ -35,6 +35,7 @@ pub(crate) enum Order {
     Look,
     /// Wait until the cache has this number of members and no segment moves. Response: [`State`].
     Settle(usize),
+    /// Put these keys with values of `size` bytes.
     Populate { first: u32, last: u32, size: usize },
     /// The local copies of keys 1 to this number.
     Copies(u32),
