@@ -25,7 +25,9 @@ pub(crate) enum Order {
     Settings,
     /// Of the next test.
     Set(Settings),
+    /// Response: figures, when the test is over.
     Start(Test),
+    /// End the test early.
     EndRun,
     /// Response: [`super::iteration_load::IterationResult`].
     Iterate(IterationLoad),
@@ -39,6 +41,7 @@ pub(crate) enum Order {
     Populate { first: u32, last: u32, size: usize },
     /// The local copies of keys 1 to this number.
     Copies(u32),
+    /// End.
     Quit,
 }
 
