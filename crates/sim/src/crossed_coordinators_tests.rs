@@ -60,8 +60,8 @@ fn coordinators_that_see_each_other_as_coordinator_merge() {
     }
 }
 
-/// A member of the leader's view that is a group of its own does not see the leader, and confirms the merged view to itself:
-/// the leader goes on at once.
+/// A member of the leader's view that is a group of its own confirms the merged view to itself only: the leader
+/// goes on at once.
 #[test]
 fn a_leader_does_not_wait_for_members_that_have_left_it() {
     let mut world =

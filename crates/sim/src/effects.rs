@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
 
-/// One end of a connection.
 #[derive(Clone, Copy)]
 struct End {
     node: usize,
@@ -12,7 +11,7 @@ struct End {
     peer: Option<ConnId>,
 }
 
-/// An event for a node, delivered now or after the network's delay.
+/// Delivered now, or after the network's delay.
 pub(crate) struct NodeOutcome {
     pub(crate) node: usize,
     pub(crate) token: Token,
@@ -21,7 +20,6 @@ pub(crate) struct NodeOutcome {
     pub(crate) from: Option<usize>,
 }
 
-/// All connections and announcements.
 #[derive(Default)]
 pub(crate) struct EffectRunner {
     listeners: BTreeMap<PhysAddr, (usize, Token)>,
@@ -31,7 +29,7 @@ pub(crate) struct EffectRunner {
 }
 
 impl EffectRunner {
-    /// Carries out a request of a node's layer; `connects` returns whether two nodes reach each other.
+    /// `connects` returns whether two nodes reach each other.
     pub(crate) fn perform(
         &mut self,
         node: usize,
@@ -108,7 +106,7 @@ impl EffectRunner {
         Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
-    /// Breaks the connections of a node that is gone, as the kernel does.
+    /// As the kernel does when a process ends.
     pub(crate) fn close_all(&mut self, node: usize) -> Vec<NodeOutcome> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);

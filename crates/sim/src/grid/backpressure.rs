@@ -1,4 +1,4 @@
-//! Channels that have no room for a member now and then, and members that accept few bytes of values at a time: calls wait at
+//! Channels without room now and then, and members that accept few bytes of values at a time: calls wait at
 //! their callers, and reads at owners.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use consort_grid::{Node, ResponseLimits};
 use consort_group::{Address, Rng, Time};
 
-/// Turns a seed into the one for draws of limits.
+/// Turns a seed into the one for limits.
 pub(super) const SEED: u64 = 0x4e41_5252_4f57_4e41;
 
-/// The limits that were drawn for a run.
+/// The limits of a run.
 pub(crate) struct Backpressure {
     pub(super) limits: ResponseLimits,
     rng: Rng,
     /// Members for which a node's channel has no room.
     closed: BTreeMap<usize, BTreeSet<Address>>,
-    /// The maximum of bytes of values that one member requested at a time from another.
+    /// The most bytes of values that one member requested from another at a time.
     pub(super) most: u64,
-    /// The largest value that was written: it comes alone if it is larger than the limit.
+    /// The largest value: it comes alone if it exceeds the limit.
     pub(super) largest: u64,
     /// How often a read waited at an owner, and a call at its caller.
     pub(super) held: u64,
@@ -34,13 +34,13 @@ impl Backpressure {
         Self { limits, rng, closed: BTreeMap::new(), most: 0, largest: 0, held: 0, waited: 0 }
     }
 
-    /// Returns whether [`Backpressure::update`] would change the state although the node has sent nothing.
+    /// Whether [`Backpressure::update`] would change the state although the node has sent nothing.
     pub(super) fn has_waiting(&self, index: usize, node: &Node) -> bool {
         self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
     }
 
-    /// Records that a node's channel has taken frames for these members, and reports to the node for which members there is
-    /// more room.
+    /// Records that a node's channel has taken frames for these members, and reports to the node which members
+    /// have room again.
     pub(super) fn update(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
         let load = node.response_load();
         self.most = self.most.max(load.reserved_bytes_of_one);

@@ -1,5 +1,5 @@
-//! Client operations on several keys: reads, puts or removals of many keys, and clears, as `cache` does them: many concurrent
-//! operations, and for a clear an iteration over all keys and their removals.
+//! Client operations on several keys, as `cache` does them: concurrent reads, puts or removals; a clear
+//! iterates over all keys and removes them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,23 +23,21 @@ const MANY_MAX: u64 = 20;
 /// The probability that it is a clear.
 const CLEAR: f64 = 0.004;
 
-/// The number of keys that a clear fetches at a time.
+/// The keys that a clear fetches at a time.
 const CLEAR_AT_ONCE: usize = 16;
 
-/// The interval at which a clear checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An operation on several keys.
 pub(crate) struct BulkOperation {
     client: usize,
     pub(crate) node: usize,
     pub(crate) began: Time,
-    /// When it was acknowledged, if it was.
+    /// Of the acknowledgement.
     pub(crate) ended: Option<Time>,
     pub(crate) is_clear: bool,
-    /// The iteration over the remaining keys, if it is a clear.
+    /// Over the remaining keys, for a clear.
     iteration: Option<IterationId>,
-    /// Indices of its unfinished operations in the history.
+    /// Its unfinished operations, as indices in the history.
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,
@@ -113,7 +111,6 @@ fn begin_clear(world: &mut GridWorld, nth: usize) {
     world.schedule(world.now, Turn::Clear(nth));
 }
 
-/// Wakes a clear for which keys have arrived.
 pub(super) fn wake_clear(world: &mut GridWorld, node: usize, iteration: IterationId) {
     let is_it = |one: &BulkOperation| one.node == node && one.iteration == Some(iteration);
     if let Some(nth) = world.app.bulk.iter().position(is_it) {
@@ -121,7 +118,6 @@ pub(super) fn wake_clear(world: &mut GridWorld, node: usize, iteration: Iteratio
     }
 }
 
-/// Continues a clear.
 pub(super) fn clear(world: &mut GridWorld, nth: usize) {
     let grid = &mut world.app;
     let bulk = &mut grid.bulk[nth];

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use consort_group::Rng;
 
-/// The number of keys of each kind.
+/// By kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     /// Read anywhere.
@@ -14,13 +14,12 @@ pub(crate) struct Keys {
     pub(crate) counters: u64,
     /// Put and never removed, so that iterations have entries to return.
     pub(crate) steady: u64,
-    /// Of entries with a lifespan.
+    /// With a lifespan.
     pub(crate) mortals: u64,
-    /// Of entries with a max-idle.
+    /// With a max-idle.
     pub(crate) idlers: u64,
 }
 
-/// The kind of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Register,
@@ -50,12 +49,10 @@ impl Kind {
     }
 }
 
-/// Returns the key of one client.
 pub(crate) fn private(client: usize) -> Bytes {
     Bytes::from(format!("p{client}"))
 }
 
-/// Returns a key that is never removed.
 pub(crate) fn steady(n: u64) -> Bytes {
     Bytes::from(format!("w{n}"))
 }
@@ -72,7 +69,6 @@ impl Keys {
         }
     }
 
-    /// Draws a key of any kind.
     pub(crate) fn any(&self, rng: &mut Rng) -> Bytes {
         if self.mortals > 0 && rng.chance(0.4) {
             return Bytes::from(format!("m{}", rng.below(self.mortals)));

@@ -1,5 +1,5 @@
-//! Listeners that begin and end in the quiet after the faults: each receives every change that begins while it listens, and
-//! no gap, whatever listeners there were before and whatever was written while there was none.
+//! Listeners that begin and end after the faults: each receives every change that begins while it listens, and
+//! no gap, whatever listeners and writes there were before.
 
 use std::time::Duration;
 
@@ -14,23 +14,22 @@ use super::{GridWorld, listener_client};
 use crate::after_faults::advance;
 use crate::checks::Broken;
 
-/// The limit until a listener is ready: a topology, its phases, and marks of all primaries.
+/// A topology, its phases, and marks of all primaries.
 const READY_LIMIT: Duration = Duration::from_secs(15);
 
-/// A time without listeners after which other members have stopped to send changes to a member.
+/// After this time without listeners, other members have stopped to send changes to a member.
 const LONG: Duration = Duration::from_secs(35);
 
-/// A listener of this phase.
 struct BegunListener {
     node: usize,
     id: ListenerId,
 }
 
-/// The writes of a round, as indices in the history.
+/// As indices in the history.
 type Round = Vec<usize>;
 
-/// Begins a listener on each member, ends it, and begins another one: at once, or when the topology does not name its member
-/// any more.
+/// Begins and ends a listener on each member, and begins another one: at once, or when the topology does not
+/// name its member any more.
 pub(super) fn begin_and_end_listeners(world: &mut GridWorld) -> Result<(), Broken> {
     listener_client::end_all(world);
     // If each member has its own entries, changes have no common order.
@@ -115,7 +114,7 @@ fn write(world: &mut GridWorld, nth: &mut usize) -> Result<Round, Broken> {
     Ok(written)
 }
 
-/// Checks that a listener receives each write of a round once, in the order of the key's versions, and no gap.
+/// A listener receives each write of a round once, in the order of the key's versions, and no gap.
 fn check_delivery(
     world: &mut GridWorld,
     one: &BegunListener,

@@ -10,7 +10,6 @@ use super::GridWorld;
 use super::history::Operation;
 use super::outdated_members::{is_by_itself, is_left_out, readers};
 
-/// The timeout of an operation.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Begins an operation that no client waits for by itself. Returns its index in the history.
@@ -20,8 +19,8 @@ pub(super) fn submit(world: &mut GridWorld, node: usize, key: Bytes, action: Act
     at
 }
 
-/// Begins an operation. Returns its index in the history, and whether it has ended at once. The member's stack has not sent
-/// its messages yet.
+/// Returns the operation's index in the history, and whether it has ended at once. The member's stack has not
+/// sent its messages yet.
 pub(super) fn begin(
     world: &mut GridWorld,
     node: usize,
@@ -75,7 +74,6 @@ pub(super) fn begin(
     (at, is_ended)
 }
 
-/// Records the result of an operation.
 pub(super) fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, OperationError>) {
     judge(world, at);
     let now = world.now;

@@ -1,4 +1,4 @@
-//! The checker of counters, which clients increment by compare-and-swap. A counter has at least the acknowledged increments,
+//! The checker of counters, which clients increment by compare-and-swap: at least the acknowledged increments,
 //! and at most those and the uncertain ones.
 
 use super::OfKey;

@@ -1,5 +1,5 @@
-//! The checker of writes. The acknowledged writes of a key have one order, that of their versions: a write that begins after
-//! another was acknowledged is newer, and each has seen the one before it. Nothing is excused: if two partitions both
+//! The checker of writes. Versions order the acknowledged writes of a key: a write that begins after another
+//! was acknowledged is newer, and each has seen the one before it. Nothing is excused: if two partitions
 //! acknowledged writes of a key, one would not have seen the other's.
 
 use consort_grid::{Condition, Version};
