@@ -18,14 +18,13 @@ const REPLACEMENTS_MIN: u64 = 1;
 /// another begins.
 const SEQUENCED: u64 = 2;
 
-/// Each sender's delivered but unconsumed bytes, unicasts and multicasts apart.
+/// Delivered and not yet consumed bytes by sender, unicasts and multicasts apart.
 #[derive(Default)]
 pub(crate) struct Backlog {
     unconsumed: BTreeMap<(Address, bool), u64>,
-    /// The credits of a sender. `None` without flow control.
+    /// `None` without flow control.
     unicasts_max: Option<u64>,
     multicasts_max: Option<u64>,
-    /// The maximum of one sender.
     most: u64,
     excess: Option<String>,
 }
@@ -41,7 +40,6 @@ impl Backlog {
         }
     }
 
-    /// Counts a message that was delivered to the application above `stack`.
     pub(crate) fn add(&mut self, stack: Option<&Stack>, src: &Address, is_multicast: bool, bytes: u64) {
         let there = self.unconsumed.entry((src.clone(), is_multicast)).or_default();
         *there += bytes;

@@ -28,10 +28,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A rule, and the members that broke it.
 pub(crate) type Broken = (&'static str, String);
 
-/// Checks the rules that hold at every moment, and that no message is missing.
 pub(crate) fn all(nodes: &[Node]) -> Result<(), Broken> {
     order(nodes)?;
     content(nodes)?;
@@ -53,7 +51,7 @@ pub(crate) fn content(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// One sender's backlog is no larger than flow control allows, however slow the application is.
+/// However slow the application is.
 fn memory(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         if let Some(what) = node.backlog.excess() {
@@ -63,7 +61,6 @@ fn memory(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// No duplicates, and every sender's messages arrive in the order of sending.
 pub(crate) fn order(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         let mut known = BTreeSet::new();
@@ -127,7 +124,6 @@ pub(crate) fn views(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// No member receives a multicast of a member outside its view.
 pub(crate) fn membership(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         let mut views = node.log.views.iter().peekable();
@@ -240,7 +236,6 @@ pub(crate) fn completeness(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// All live members have one view of exactly themselves.
 pub(crate) fn is_one_view(nodes: &[Node]) -> bool {
     let alive: Vec<&Node> = nodes.iter().filter(|node| node.is_alive()).collect();
     let Some(first) = alive.first().and_then(|node| node.view()) else { return alive.is_empty() };
@@ -250,7 +245,7 @@ pub(crate) fn is_one_view(nodes: &[Node]) -> bool {
         })
 }
 
-/// No member receives a multicast from before its start: in a quiet cluster, joiners get the messages that follow.
+/// In a quiet cluster, joiners get only messages that follow their start.
 pub(crate) fn no_past(nodes: &[Node], joiners: &[usize]) -> Result<(), Broken> {
     for node in joiners.iter().map(|&joiner| &nodes[joiner]) {
         for got in node.log.got.iter().filter(|got| got.is_multicast) {

@@ -11,7 +11,6 @@ struct End {
     peer: Option<ConnId>,
 }
 
-/// Delivered now, or after the network's delay.
 pub(crate) struct NodeOutcome {
     pub(crate) node: usize,
     pub(crate) token: Token,
@@ -29,7 +28,6 @@ pub(crate) struct EffectRunner {
 }
 
 impl EffectRunner {
-    /// `connects` returns whether two nodes reach each other.
     pub(crate) fn perform(
         &mut self,
         node: usize,

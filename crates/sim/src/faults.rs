@@ -63,7 +63,7 @@ pub(crate) struct Faults {
     mix: Mix,
     members: usize,
     until: Time,
-    /// Links are cut again and again, also while others are cut.
+    /// Links are also cut while others are cut.
     is_parting: bool,
 }
 
@@ -103,12 +103,11 @@ impl Faults {
         faults
     }
 
-    /// Makes half of the faults cuts, also before members have come together.
+    /// Half of the faults are cuts, also before members have come together.
     pub(crate) fn parting(self) -> Self {
         Self { mix: Mix { cuts: true, ..self.mix }, is_parting: true, ..self }
     }
 
-    /// Draws the first fault anew, once members have entries to lose.
     pub(crate) fn begin_again<A: Application>(&mut self, world: &mut World<A>, until: Time) {
         self.until = until;
         world.is_fault_due = false;
@@ -185,7 +184,6 @@ impl Faults {
         }
     }
 
-    /// Starts a member that has ended again, or crashes one and starts it at once.
     fn restart<A: Application>(&self, world: &mut World<A>, node: usize) {
         let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
         let has_room =
@@ -207,7 +205,6 @@ impl Faults {
         if self.mix.clocks { SLOWEST + world.rng.below(60) as f64 / 1_000.0 } else { 1.0 }
     }
 
-    /// Cuts off a random part of the members, in one direction or both.
     fn cut<A: Application>(&self, world: &mut World<A>) {
         let is_one_way = world.rng.chance(0.3);
         let inside: Vec<bool> = (0..world.places()).map(|_| world.rng.chance(0.5)).collect();

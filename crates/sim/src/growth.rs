@@ -96,7 +96,6 @@ pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
     Ok(Growth { members, phases, steady_packets, steady_bytes })
 }
 
-/// Counts packets from an event until all members have one view again.
 fn measure(
     world: &mut World<Messages>,
     name: &'static str,
@@ -146,7 +145,6 @@ fn run_until(world: &mut World<Messages>, time: Duration) {
     while world.step(until) {}
 }
 
-/// Cuts the cluster into halves, and waits until each has its own view.
 fn split(world: &mut World<Messages>) -> Result<(), String> {
     let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
     let (one, two) = alive.split_at(alive.len() / 2);

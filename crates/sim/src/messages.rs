@@ -33,7 +33,7 @@ const HEAD: usize = 24;
 /// The bytes after which the body of a message repeats itself.
 const PERIOD: usize = 256;
 
-/// Two periods of a body: from each offset in the first on there is a whole one.
+/// From each offset in the first period on there is a whole one.
 const BODY: [u8; 2 * PERIOD] = {
     let mut body = [0; 2 * PERIOD];
     let mut at = 0;
@@ -61,7 +61,6 @@ fn content(sender: usize, number: u64, size: usize) -> Bytes {
     bytes.freeze()
 }
 
-/// Whether a message has the content that [`content`] gave its sender.
 fn is_content(sender: usize, number: u64, bytes: &[u8]) -> bool {
     let Some((mut head, body)) = bytes.split_at_checked(HEAD) else { return false };
     let is_head = head.get_u64() == number
@@ -131,9 +130,8 @@ impl World<Messages> {
         self.work(node);
     }
 
-    /// Whether flow control has had its sender count this message for this receiver. It does not know members
-    /// outside its view, which its multicasts still reach over UDP or after a merge; messages that wait for a
-    /// member that leaves the view are sent.
+    /// Flow control does not know members outside the sender's view, which its multicasts still reach over UDP
+    /// or after a merge; messages that wait for a member that leaves the view are sent.
     fn has_counted(&self, sender: usize, receiver: usize, is_multicast: bool, number: u64) -> bool {
         let (Some(sender), receiver) = (self.nodes.get(sender), &self.nodes[receiver].address) else {
             return false;
@@ -150,7 +148,7 @@ impl World<Messages> {
 impl Application for Messages {
     type Event = NextSend;
 
-    /// From a rate that keeps up easily to a sixth of the rate at which all members send.
+    /// A rate that keeps up easily, to a sixth of the rate at which all members send.
     const SLOWNESS_MAX_MICROS: u64 = 30_000;
 
     fn handle_event(world: &mut World<Self>, NextSend { node }: NextSend) {

@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use consort_group::Rng;
 
-/// The faults of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
     pub(crate) delay_min: Duration,
     /// Delays between the two reorder packets.
     pub(crate) delay_max: Duration,
-    /// The probability that a packet is lost.
     pub(crate) loss: f64,
-    /// The probability that it arrives twice.
     pub(crate) duplication: f64,
 }
 
@@ -28,12 +25,11 @@ impl Weather {
     }
 }
 
-/// Of a clogged link.
 const CLOG: Duration = Duration::from_secs(1);
 
 pub(crate) struct Network {
     pub(crate) weather: Weather,
-    /// Pairs of places (from, to) between which no packet passes.
+    /// Pairs (from, to).
     pub(crate) cuts: BTreeSet<(usize, usize)>,
     /// Pairs between which every packet takes 1 s longer.
     pub(crate) clogs: BTreeSet<(usize, usize)>,
@@ -58,7 +54,6 @@ impl Network {
         self.weather.delay_max + CLOG
     }
 
-    /// Whether a connection between the two can live.
     pub(crate) fn connects(&self, a: usize, b: usize) -> bool {
         !self.cuts.contains(&(a, b)) && !self.cuts.contains(&(b, a))
     }

@@ -13,7 +13,6 @@ use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, V
 use crate::backlog::Backlog;
 use crate::wakes::Wakes;
 
-/// As its receiver sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Got {
     pub(crate) src: Address,
@@ -21,14 +20,12 @@ pub(crate) struct Got {
     pub(crate) sender: usize,
     pub(crate) is_multicast: bool,
     pub(crate) number: u64,
-    /// Whether its content is the one that was sent.
     pub(crate) is_whole: bool,
     pub(crate) at: Time,
-    /// The views that its receiver had had.
+    /// The views of its receiver before.
     pub(crate) nth_view: usize,
 }
 
-/// For the checkers.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
@@ -39,33 +36,29 @@ pub(crate) struct Log {
 
 pub(crate) struct Node {
     pub(crate) name: String,
-    /// Its host: a node that starts there again has its predecessor's name and physical address.
+    /// A node that starts there again has its predecessor's name and physical address.
     pub(crate) place: usize,
     pub(crate) address: Address,
     pub(crate) phys: PhysAddr,
     /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
-    /// Whether a protocol of the stack gives all multicasts one order.
     pub(crate) is_sequenced: bool,
     pub(crate) log: Log,
-    /// The rate of its clock, and the clock's time when the node started.
+    /// The clock's rate, and its time at the node's start.
     pub(crate) rate: f64,
     pub(crate) born: Time,
-    /// The time of its application's clock by then.
+    /// Of its application's clock by then.
     pub(crate) beginning: Duration,
     /// All input waits until it resumes.
     pub(crate) is_paused: bool,
-    /// When it was stopped and resumed.
     pub(crate) pauses: Vec<(Time, Option<Time>)>,
     pub(crate) waiting: Vec<(PhysAddr, Bytes)>,
-    /// Before its application.
     pub(crate) backlog: Backlog,
     pub(crate) slowness: Duration,
-    /// When its application has consumed all delivered messages.
     pub(crate) busy_until: Time,
     pub(crate) wakes: Wakes,
     pub(crate) is_leaving: bool,
-    /// Of its crash or leave: its log ends there.
+    /// Its log ends there.
     pub(crate) ended: Option<Time>,
 }
 
@@ -120,7 +113,7 @@ pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
 }
 
 impl Node {
-    /// Under this address or a new one.
+    /// `None` for a new address.
     pub(crate) fn new(
         place: usize,
         address: Option<Address>,
@@ -182,7 +175,6 @@ impl Node {
         self.clock(now) + self.beginning
     }
 
-    /// When its clock will show a time.
     pub(crate) fn world_time(&self, own: Time) -> Time {
         // One nanosecond more than the division gives, so that the clock has reached it in spite of rounding.
         self.born + Duration::from_nanos((own.0 as f64 / self.rate) as u64 + 1)
@@ -192,7 +184,7 @@ impl Node {
         self.stack.is_some()
     }
 
-    /// The views that it has had at some moment of this time.
+    /// At some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         between(&self.log.views, from, until)
     }
@@ -202,7 +194,7 @@ impl Node {
     }
 }
 
-/// The items that were installed at some moment of this time; the log is in the order of times.
+/// Those installed at some moment of this time; the log is in the order of times.
 pub(crate) fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
     let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
     log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)

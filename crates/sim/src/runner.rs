@@ -8,9 +8,7 @@ use crate::faults::Faults;
 use crate::stock::{Discovery, QUICK, stock};
 use crate::world::{Application, World};
 
-/// A cluster's application, and the phases of its run.
 pub(crate) trait Workload {
-    /// Of a run that breaks no rule.
     type Report;
     type App: Application;
 
@@ -19,11 +17,10 @@ pub(crate) trait Workload {
     /// `rng` is the world's generator.
     fn application(&self, seed: u64, rng: &mut Rng) -> Self::App;
 
-    /// Runs all phases, from the first member to the last check.
     fn run(&self, world: &mut World<Self::App>) -> Result<Self::Report, Broken>;
 }
 
-/// Also returns the events of the run in their order, one per line.
+/// The events are in their order, one per line.
 pub(crate) fn replay<W: Workload>(workload: &W, seed: u64) -> (Result<W::Report, Violation>, Vec<String>) {
     let config = match quick_stack(workload.stack(), seed) {
         Ok(config) => config,

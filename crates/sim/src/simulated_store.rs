@@ -55,9 +55,7 @@ pub struct StoreFaults {
 #[derive(Debug)]
 struct FaultySpell {
     faults: StoreFaults,
-    /// The end of the last spell.
     until: Time,
-    /// Refused requests.
     refused: u64,
 }
 

@@ -3,14 +3,12 @@
 use consort_conf::{STOCK, Variables, parse_stack};
 use consort_group::config::{ProtocolConfig, StackConfig};
 
-/// A protocol's attribute, and its value.
 pub(crate) type Change = (&'static str, &'static str, &'static str);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discovery {
-    /// Within the process, whatever happens to the network.
     Local,
-    /// As in the configuration; every host name is the first member's.
+    /// Every host name is the first member's.
     Own,
 }
 

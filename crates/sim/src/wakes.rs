@@ -1,24 +1,21 @@
 //! The wakes of a node.
 //!
 //! A wake cannot be taken back when its timer is disarmed or armed for an earlier time, and each wake plans the
-//! next one, so their number only grows. The wakes of one time are one entry in the schedule, with their count,
-//! because the first has done all work.
+//! next one, so their number only grows. The wakes of one time are one entry in the schedule, with their count.
 
 use std::collections::BTreeMap;
 
 use consort_group::Time;
 
-/// Those in the schedule.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    /// The wake that was planned last, until a wake comes.
+    /// Until a wake comes.
     next: Option<Time>,
-    /// The number of wakes at each time.
     planned: BTreeMap<Time, u64>,
 }
 
 impl Wakes {
-    /// Plans a wake, unless there is an earlier one. Returns whether the schedule has none at this time.
+    /// Returns whether the schedule has none at this time. Does nothing if there is an earlier wake.
     pub(crate) fn plan(&mut self, at: Time) -> bool {
         if self.next.is_some_and(|planned| planned <= at) {
             return false;
@@ -29,14 +26,13 @@ impl Wakes {
         *count == 1
     }
 
-    /// Plans the last wake `times` more, for wakes that found nothing to do.
+    /// For wakes that found nothing to do.
     pub(crate) fn plan_same(&mut self, times: u64) {
         if let Some(count) = self.next.and_then(|at| self.planned.get_mut(&at)) {
             *count += times;
         }
     }
 
-    /// Returns the number of wakes that are due.
     pub(crate) fn take(&mut self, at: Time) -> u64 {
         self.planned.remove(&at).unwrap_or_default()
     }

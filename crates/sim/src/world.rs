@@ -13,23 +13,20 @@ use crate::network::Network;
 use crate::node::{Node, place_of};
 use crate::schedule::Schedule;
 
-/// The program above the members' stacks, with events, timeouts and output of its own. Its functions get the
-/// whole world, because most of them act on a member's stack as well.
+/// The program above the members' stacks. Its functions get the whole world, because most of them act on a
+/// member's stack as well.
 pub(crate) trait Application: Sized {
     type Event;
 
     /// The limit of a slow member's time for a message.
     const SLOWNESS_MAX_MICROS: u64;
 
-    /// Handles an event that is due.
     fn handle_event(world: &mut World<Self>, event: Self::Event);
 
     fn deliver(world: &mut World<Self>, node: usize, src: Address, message: &Message);
 
-    /// Adds a member whose stack connects, before its stack has run.
     fn node_added(_: &mut World<Self>, _node: usize) {}
 
-    /// The stack has run for the first time.
     fn node_started(_: &mut World<Self>, _node: usize) {}
 
     fn deliver_view(_: &mut World<Self>, _node: usize) {}
@@ -44,7 +41,7 @@ pub(crate) trait Application: Sized {
         false
     }
 
-    /// Whether [`Application::drain_outputs`] would act although no event has happened.
+    /// [`Application::drain_outputs`] would act although no event has happened.
     fn has_pending_output(_: &World<Self>, _node: usize) -> bool {
         false
     }
@@ -54,7 +51,7 @@ pub(crate) trait Application: Sized {
         false
     }
 
-    /// Begins to leave before the stack does, which the application lets follow. Returns false if it does not have to.
+    /// The stack follows. Returns false if the application does not have to leave.
     fn leave(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
@@ -87,7 +84,7 @@ pub(crate) trait Application: Sized {
 }
 
 enum SimEvent<E> {
-    /// A packet arrives at a place, at the node that is there by then.
+    /// The packet is for the node that is there by then.
     Packet {
         place: usize,
         from: PhysAddr,
@@ -125,7 +122,7 @@ pub(crate) struct World<A: Application> {
     pub(crate) rng: Rng,
     pub(crate) network: Network,
     pub(crate) nodes: Vec<Node>,
-    /// The last node that has started at each place.
+    /// The last node at each place.
     places: Vec<usize>,
     pub(crate) totals: Totals,
     pub(crate) trace: u64,
@@ -135,7 +132,6 @@ pub(crate) struct World<A: Application> {
     pub(crate) injected_bug: Option<consort_group::InjectedBug>,
     config: StackConfig,
     pub(crate) app: A,
-    /// For reports.
     faults: Vec<(Time, String)>,
     effects: EffectRunner,
     schedule: Schedule<SimEvent<A::Event>>,
@@ -178,7 +174,6 @@ impl<A: Application> World<A> {
         self.faults.push((self.now, what));
     }
 
-    /// Faults and views in the order in which they happened.
     pub(crate) fn story(&self) -> Vec<String> {
         let mut all = self.faults.clone();
         all.extend(self.app.story());
@@ -197,20 +192,18 @@ impl<A: Application> World<A> {
         self.nodes.iter().find(|node| node.address == *member).map_or("?", |node| &node.name)
     }
 
-    /// Adds words to the trace, a hash over all delivered and sent messages, in order (FNV-1a).
+    /// The trace is a hash over all delivered and sent messages, in order (FNV-1a).
     pub(crate) fn note(&mut self, words: &[u64]) {
         for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
             self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    /// Starts a new member, which begins to join.
     pub(crate) fn start(&mut self) -> Result<usize, String> {
         self.start_at(self.places.len(), None)
     }
 
-    /// Starts a node with the name and physical address of one that has ended: under an address of its own, or
-    /// under its predecessor's.
+    /// With its name and physical address, and its address or a new one.
     pub(crate) fn restart(&mut self, node: usize, keeps_address: bool) -> Result<usize, String> {
         let address = keeps_address.then(|| self.nodes[node].address.clone());
         self.start_at(self.nodes[node].place, address)
@@ -220,15 +213,13 @@ impl<A: Application> World<A> {
         self.places.len()
     }
 
-    /// Whether the node's place is unoccupied.
     pub(crate) fn may_restart(&self, node: usize) -> bool {
         self.places[self.nodes[node].place] == node && !self.nodes[node].is_alive()
     }
 
-    /// Whether the node's address may be used again: no live member has ever had it in a view, and none of its
-    /// packets is in transit. JGroups' wire does not distinguish a removed member that comes back from one that
-    /// begins anew, so a member that has had the address in a view would take the new node's multicasts for the
-    /// old one's.
+    /// No live member has ever had the address in a view, and none of its packets is in transit. JGroups' wire
+    /// does not distinguish a removed member that comes back from one that begins anew: the new node's
+    /// multicasts would be taken for the old one's.
     pub(crate) fn is_unknown(&self, node: usize) -> bool {
         let one = &self.nodes[node];
         let has_seen = |node: &Node| node.log.views.iter().any(|(_, view)| view.contains(&one.address));
@@ -263,7 +254,7 @@ impl<A: Application> World<A> {
         Ok(index)
     }
 
-    /// Runs the next event. If it is later than `until`, sets the time to `until` and returns false.
+    /// Returns false, and sets the time to `until`, if the next event is later.
     pub(crate) fn step(&mut self, until: Time) -> bool {
         let Some((at, event)) = self.schedule.take(until) else {
             self.now = until;
@@ -312,7 +303,6 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// Runs a node's wakes of this moment, one after the other.
     fn wakes(&mut self, node: usize) {
         let count = self.nodes[node].wakes.take(self.now);
         for nth in 1..=count {
@@ -386,7 +376,6 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// Runs a member's stack, and passes on its output.
     pub(crate) fn work(&mut self, node: usize) {
         let own = self.nodes[node].clock(self.now);
         for _ in 0..1_000 {

@@ -1,8 +1,8 @@
 //! The guarantees of SEQUENCER (facts 20.2), and their limits.
 //!
 //! A *reign* begins with a view in which a member begins to lead, or after a merge goes on to, and ends with
-//! the next such view. Messages that are sent and delivered within one reign have the order of the
-//! coordinator's broadcasts at all members of its views. Nothing ties two reigns to each other, as in JGroups:
+//! the next such view. Messages sent and delivered within one reign have the order of the coordinator's
+//! broadcasts. Nothing ties two reigns to each other, as in JGroups:
 //!
 //! * A crashed coordinator's last broadcasts have reached only some members. A sender forwards each message
 //!   that it has not received back to the next coordinator, which has its own order; it forwards no message
@@ -12,13 +12,13 @@
 //!
 //! These rules hold for members that live to the end:
 //!
-//! * A sender receives back every message that it has sent, under any coordinators.
+//! * A sender receives back every message that it has sent.
 //! * A message that was sent in the last reign, or came back to its sender in it, reaches every member that was
 //!   together with sender and coordinator then. Excepted is the first message that the sender received back, if
-//!   it was sent before: the crashed coordinator may have brought the first of its pieces to some members only.
+//!   sent before: the crashed coordinator may have brought the first of its pieces to some members only.
 //!
-//! In every reign, also one that ended with a crash, a member that was there when a message was sent, and never
-//! leaves, gets no later broadcast without the message itself.
+//! In every reign, a member that was there when a message was sent, and never leaves, gets no later broadcast
+//! without the message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,10 +31,9 @@ pub(super) fn is_sequenced(nodes: &[Node]) -> bool {
     nodes.first().is_some_and(|node| node.is_sequenced)
 }
 
-/// The coordinator, and the number of the view with which its reign began.
+/// The coordinator, and the number of its first view.
 type Reign = (Address, u64);
 
-/// The views with which members begin to lead.
 pub(super) struct Reigns(BTreeMap<Address, BTreeSet<u64>>);
 
 impl Reigns {
@@ -59,7 +58,6 @@ impl Reigns {
         Some((leader.clone(), begins.copied().unwrap_or_default()))
     }
 
-    /// The reign in which a member got a message.
     fn when_got(&self, node: &Node, got: &Got) -> Option<Reign> {
         let (_, view) = node.log.views.get(got.nth_view.checked_sub(1)?)?;
         self.get(view)
@@ -109,7 +107,6 @@ impl Reigns {
     }
 }
 
-/// A multicast's sender and number.
 type Id = (usize, u64);
 
 /// When the coordinator of this or a later reign came to a view without a member that had been in its views. No
@@ -124,8 +121,7 @@ fn left_out(nodes: &[Node], reigns: &Reigns, node: &Node, reign: &Reign) -> Opti
         .min()
 }
 
-/// Each member's messages by reign: sent in the reign, and received between the member's entry and its removal
-/// from the view.
+/// By reign: sent in the reign, and received between the member's entry and its removal from the view.
 fn within_reigns(nodes: &[Node], reigns: &Reigns, node: &Node) -> BTreeMap<Reign, Vec<Id>> {
     let mut stays: BTreeMap<Reign, (Time, Option<Time>)> = BTreeMap::new();
     for (at, view) in &node.log.views {
@@ -155,7 +151,7 @@ fn within_reigns(nodes: &[Node], reigns: &Reigns, node: &Node) -> BTreeMap<Reign
     within
 }
 
-/// Two members have their common messages of a reign in one order and without gaps.
+/// Members have their common messages of a reign in one order and without gaps.
 pub(super) fn order(nodes: &[Node]) -> Result<(), Broken> {
     let reigns = Reigns::of(nodes);
     let all: Vec<_> = nodes.iter().map(|node| (node, within_reigns(nodes, &reigns, node))).collect();
@@ -245,8 +241,7 @@ pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     merges(node) || nodes.get(got.sender).is_some_and(is_late)
 }
 
-/// Whether a member of the receiver's view has led a view with the sender when the message was sent, or later:
-/// it may have been broadcast then.
+/// Whether a member of the receiver's view has led a view with the sender since the message was sent.
 pub(super) fn was_member(nodes: &[Node], node: &Node, got: &Got) -> bool {
     // Time does not decide, because a member that resumes after a pause gets a message and the next view at the same moment.
     let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));

@@ -1,5 +1,4 @@
-//! Channels without room now and then, and members that accept few bytes of values at a time: calls wait at
-//! their callers, and reads at owners.
+//! Channels without room, and members that accept few bytes of values at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +8,14 @@ use consort_group::{Address, Rng, Time};
 /// Turns a seed into the one for limits.
 pub(super) const SEED: u64 = 0x4e41_5252_4f57_4e41;
 
-/// The limits of a run.
 pub(crate) struct Backpressure {
     pub(super) limits: ResponseLimits,
     rng: Rng,
-    /// Members for which a node's channel has no room.
     closed: BTreeMap<usize, BTreeSet<Address>>,
-    /// The most bytes of values that one member requested from another at a time.
     pub(super) most: u64,
     /// The largest value: it comes alone if it exceeds the limit.
     pub(super) largest: u64,
-    /// How often a read waited at an owner, and a call at its caller.
+    /// Reads at their owners, and calls at their callers.
     pub(super) held: u64,
     pub(super) waited: u64,
 }
@@ -39,8 +35,7 @@ impl Backpressure {
         self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
     }
 
-    /// Records that a node's channel has taken frames for these members, and reports to the node which members
-    /// have room again.
+    /// The node's channel has taken frames for these members, and members may have room again.
     pub(super) fn update(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
         let load = node.response_load();
         self.most = self.most.max(load.reserved_bytes_of_one);

@@ -1,5 +1,4 @@
-//! Client operations on several keys, as `cache` does them: concurrent reads, puts or removals; a clear
-//! iterates over all keys and removes them.
+//! Client operations on several keys, as `cache` does them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,14 +15,12 @@ use super::keys::Kind;
 use super::turns::{Turn, think};
 use super::{GridWorld, operations, outdated_members};
 
-/// The probability that a client's next turn uses many keys, and their limit.
+/// For a client's next turn, and the limit of its keys.
 const MANY: f64 = 0.03;
 const MANY_MAX: u64 = 20;
 
-/// The probability that it is a clear.
 const CLEAR: f64 = 0.004;
 
-/// The keys that a clear fetches at a time.
 const CLEAR_AT_ONCE: usize = 16;
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -32,20 +29,17 @@ pub(crate) struct BulkOperation {
     client: usize,
     pub(crate) node: usize,
     pub(crate) began: Time,
-    /// Of the acknowledgement.
     pub(crate) ended: Option<Time>,
     pub(crate) is_clear: bool,
-    /// Over the remaining keys, for a clear.
     iteration: Option<IterationId>,
     /// Its unfinished operations, as indices in the history.
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,
-    /// Whether it may have keys from a member that was removed from the topology and did not know it.
+    /// It may have keys from a member that was removed from the topology and did not know it.
     pub(crate) is_excused: bool,
 }
 
-/// Draws whether a client's turn is an operation on several keys, and begins it.
 pub(super) fn begin(world: &mut GridWorld, client: usize) -> bool {
     let grid = &mut world.app;
     let is_clear = grid.workload.clears && grid.own.chance(CLEAR);
@@ -161,7 +155,6 @@ fn submit(world: &mut GridWorld, nth: usize, key: Bytes, action: Action) {
     }
 }
 
-/// Handles the end of an operation that may be one of several.
 pub(super) fn note_end(world: &mut GridWorld, at: usize) {
     let grid = &mut world.app;
     let Some(nth) = grid.bulk.iter().rposition(|one| one.left.contains(&at)) else { return };
@@ -187,7 +180,7 @@ fn finish(world: &mut GridWorld, nth: usize) {
     think(world, client);
 }
 
-/// Marks the running clears that may get keys from a member that was removed from the topology.
+/// Those that may get keys from a member that was removed from the topology.
 pub(super) fn judge_clears(world: &mut GridWorld) {
     let bulk = world.app.bulk.iter().enumerate();
     let open: Vec<usize> = bulk.filter(|(_, one)| one.is_clear && !one.is_over).map(|(nth, _)| nth).collect();

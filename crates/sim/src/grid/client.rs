@@ -13,19 +13,16 @@ use super::turns::{Turn, think};
 use super::workload_mix::{idle_lifetime, lifetime};
 use super::{GridWorld, bulk_client, operations};
 
-/// For each member.
 const CLIENTS: usize = 3;
 
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) struct Client {
     pub(crate) node: usize,
-    /// The last seen entry of each key.
     seen: BTreeMap<Bytes, Stored>,
     next: Option<(Bytes, Action)>,
 }
 
-/// Adds the clients of a member that has become usable.
 pub(super) fn add(world: &mut GridWorld, node: usize) {
     let clients = &mut world.app.clients;
     let first = clients.len();
@@ -116,8 +113,7 @@ fn decide(world: &mut GridWorld, client: usize, keys: Keys) -> (Bytes, Action) {
     (key, action)
 }
 
-/// Decides an operation on an entry with a lifespan: mostly a read, because a write replaces the entry before
-/// it expires.
+/// Mostly a read, because a write replaces the entry before it expires.
 fn decide_mortal(
     rng: &mut Rng,
     lifetime: Lifetime,

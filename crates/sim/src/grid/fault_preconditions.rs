@@ -11,7 +11,6 @@ fn members(world: &GridWorld) -> impl Iterator<Item = &Member> {
     alive(world).map(|(_, member)| member)
 }
 
-/// Members with a positive capacity factor that stay.
 fn owners(world: &GridWorld) -> usize {
     let mode = world.app.config.mode;
     let takes = |member: &&Member| {
@@ -24,7 +23,7 @@ fn is_whole(world: &GridWorld) -> bool {
     world.network.cuts.is_empty() && !world.nodes.iter().any(|node| node.is_alive() && node.is_paused)
 }
 
-/// Every segment has all its owners, so one may be lost; and more than half of the members are left.
+/// Every segment has all its owners, and more than half of the members are left.
 pub(super) fn may_crash(world: &GridWorld) -> bool {
     world.app.config.mode != CacheMode::Distributed { owners: 1 }
         && members(world).count() > 2
@@ -68,7 +67,7 @@ pub(super) fn may_start(world: &GridWorld) -> bool {
     world.app.config.mode != CacheMode::Local && is_whole(world)
 }
 
-/// All live members have one view, and one stable topology of exactly themselves with all owners.
+/// All live members have one view, and one stable topology of them with all owners.
 pub(super) fn is_settled(world: &GridWorld) -> bool {
     let count = members(world).count();
     let topologies: Vec<_> = members(world).map(Member::topology).collect();
@@ -86,7 +85,7 @@ pub(super) fn is_settled(world: &GridWorld) -> bool {
         && !members(world).any(|member| member.is_leaving)
 }
 
-/// All owners, or as many as there are members.
+/// Or as many owners as members.
 fn has_all_owners(world: &GridWorld, topology: &Topology) -> bool {
     let config = &world.app.config;
     let takers = topology.members.iter().filter(|one| one.member.capacity != CapacityFactor::ZERO).count();

@@ -13,26 +13,25 @@ use crate::after_faults::advance;
 use crate::checks::Broken;
 use crate::faults::Faults;
 
-/// Of a shutdown: segments move, and the last member keeps them.
+/// Segments move, and the last member keeps them.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a leaving member waits that stays alone with a degraded cache, as in `cache`.
+/// For a leaving member alone with a degraded cache, as in `cache`.
 const ALONE_LIMIT: Duration = Duration::from_secs(8);
 
-/// Of a restart once all members are back: they have to find each other first.
+/// Members have to find each other first.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// Until members have one view and one topology then.
+/// Until one view and one topology then.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Pauses after which a cluster that must not be killed yet is checked again.
+/// After each pause, a cluster that must not be killed yet is checked again.
 const TRIES: usize = 50;
 
 pub(super) fn restart_count(world: &GridWorld) -> u64 {
     world.app.stores.as_ref().map_or(0, |stores| stores.kind.ends)
 }
 
-/// How long faults and clients go on before the end.
 pub(super) fn uptime(world: &mut GridWorld, longest: Duration) -> Duration {
     let uptime = draw_from_stores(world, |stores| stores.rng.duration(Duration::from_secs(1), longest));
     uptime.unwrap_or(longest)
@@ -50,7 +49,7 @@ fn may_end(world: &GridWorld) -> bool {
         && (grid.config.partitions != PartitionHandling::AllowReadWrites || is_settled(world))
 }
 
-/// Whether the members that stay have gone on together, as far as they know.
+/// As far as the members that stay know.
 fn is_together(world: &GridWorld) -> bool {
     let staying = || alive(world).filter(|(node, _)| !node.is_leaving);
     let topologies = || staying().filter_map(|(_, member)| member.topology());
@@ -63,7 +62,6 @@ fn draw_from_stores<R>(world: &mut GridWorld, draw: impl FnOnce(&mut Stores) -> 
     world.app.stores.as_mut().map(draw)
 }
 
-/// Does nothing if the members must not end for a while.
 pub(super) fn stop_and_restart_all(world: &mut GridWorld) -> Result<(), Broken> {
     let mut tries = 0;
     while !may_end(world) {
@@ -126,7 +124,6 @@ fn discard_topologies(world: &mut GridWorld) {
     grid.lost.extend((0..count).map(|node| (node, now)));
 }
 
-/// One member soon after the other.
 fn shut_down(world: &mut GridWorld) -> Result<(), Broken> {
     world.note_story("all members are shut down".to_owned());
     let limit = world.now + END_LIMIT;
@@ -171,14 +168,14 @@ fn shut_down(world: &mut GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Whether a member sees no other and has a cache whose other members are unreachable.
+/// It sees no other member, and the other members of its cache are unreachable.
 fn is_alone(world: &GridWorld, node: usize) -> bool {
     let topology = world.app.members[node].topology();
     world.nodes[node].view().is_some_and(|view| view.len() == 1)
         && topology.is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Starts every member whose store remembers the cache, in any order.
+/// In any order.
 fn start_all(world: &mut GridWorld) -> Result<(), Broken> {
     let mut nodes = stores::nodes_with_notes(world);
     let is_quiet = draw_from_stores(world, |stores| {

@@ -176,7 +176,6 @@ impl Application for Grid {
         has_sent
     }
 
-    /// Leaves the cache; the channel follows.
     fn leave(world: &mut GridWorld, node: usize) -> bool {
         let own = world.nodes[node].application_clock(world.now);
         let member = &mut world.app.members[node];
@@ -237,7 +236,6 @@ fn deliver_frame(world: &mut GridWorld, node: usize, src: &Address, payload: Opt
     }
 }
 
-/// Records an operation's result, and lets its client go on.
 fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, OperationError>) {
     operations::finish(world, at, result);
     match world.app.history[at].client {

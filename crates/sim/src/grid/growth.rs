@@ -45,7 +45,6 @@ const OPERATIONS: usize = 400;
 /// Small beside the entries, so that a reader that holds more is noticed.
 const BATCH: usize = 64;
 
-/// Longer than any operation on the quiet network.
 const STEP: Duration = Duration::from_millis(10);
 
 /// Measures a cluster of `members` during operations and the join of one more.
@@ -104,7 +103,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     })
 }
 
-/// Returns the most entries that the first member has requested or holds.
+/// Returns the most entries requested or held.
 fn iterate_all(world: &mut GridWorld) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);

@@ -18,9 +18,7 @@ pub(crate) const ROUNDED: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) node: usize,
-    /// The waiting client.
     pub(crate) client: Option<usize>,
-    /// One of several operations of a client, which waits for all of them.
     pub(crate) is_of_bulk: bool,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
@@ -28,23 +26,21 @@ pub(crate) struct Operation {
     /// `None` if its member has ended before.
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<Result<Outcome, OperationError>>,
-    /// The members that may have answered a read.
+    /// Those that may have answered a read.
     pub(crate) readers: BTreeSet<usize>,
-    /// The history of its member's topology. `None` if that changed meanwhile, because the partition of the
-    /// operation is unknown then.
+    /// Of its member's topology. `None` if that changed meanwhile, because the partition of the operation is
+    /// unknown then.
     pub(crate) split_points: Option<Arc<[SplitPoint]>>,
-    /// One of the readers knew that owners were unreachable: it cannot tell whether an entry that it did not use lives.
+    /// A reader knew that owners were unreachable: it cannot tell whether an entry that it did not use lives.
     pub(crate) is_degraded: bool,
-    /// Its member has begun a cache of its own, because it had not seen a member with the cache. Writes there
-    /// are given up when they meet.
+    /// Its member has begun its own cache, because it had not seen a member with the cache. Writes there are
+    /// given up at a merge.
     pub(crate) is_by_itself: bool,
-    /// One of the readers was removed from the topology meanwhile and did not know it: other members may have
-    /// written without it.
+    /// A reader was removed from the topology meanwhile and did not know it: other members may have written without it.
     pub(crate) is_excused: bool,
 }
 
 impl Operation {
-    /// The entry that a read found, and when.
     pub(crate) fn read(&self) -> Option<(Option<&Stored>, Time)> {
         match (&self.result, self.ended) {
             (Some(Ok(Outcome::Read(found))), Some(ended)) => Some((found.as_ref(), ended)),
@@ -63,7 +59,6 @@ impl Operation {
         self.action == Action::Read(ReadFrom::Primary)
     }
 
-    /// The result of a write, and the time of its acknowledgement.
     pub(crate) fn written(&self) -> Option<(&Written, Time)> {
         match (&self.result, self.ended) {
             (Some(Ok(Outcome::Written(written))), Some(ended)) => Some((written, ended)),
@@ -71,12 +66,11 @@ impl Operation {
         }
     }
 
-    /// Whether it is one of the reads that inspect a quiet cluster.
     pub(crate) fn is_look(&self) -> bool {
         self.client.is_none() && !self.is_of_bulk
     }
 
-    /// The version and acknowledgement of a write that has changed the entry.
+    /// Of a write that has changed the entry.
     pub(crate) fn acknowledged(&self) -> Option<(Version, Time)> {
         let (written, ended) = self.written().filter(|(written, _)| written.is_done)?;
         let is_change = written.was_present || !self.is_removal();
@@ -105,13 +99,12 @@ impl Operation {
         self.lifetime()?.lifespan
     }
 
-    /// The shortest life of the entry that it puts, if limited: the entry may never be used.
+    /// The entry may never be used.
     pub(crate) fn least_life(&self) -> Option<Duration> {
         self.lifetime().and_then(least)
     }
 
-    /// When its key may have been absent because of it: a removal from its beginning, a put when its entry has
-    /// expired by the fastest clock.
+    /// For a removal from its beginning, for a put when its entry has expired by the fastest clock.
     pub(crate) fn absent_from(&self) -> Option<Time> {
         if self.is_removal() {
             return Some(self.began);
@@ -124,7 +117,7 @@ impl Operation {
         self.absent_from().is_some_and(|from| from <= by)
     }
 
-    /// Whether it is a write without a known outcome, done or still to be done.
+    /// Done or still to be done.
     pub(crate) fn is_uncertain(&self) -> bool {
         self.write().is_some()
             && match &self.result {
@@ -140,13 +133,11 @@ impl Operation {
             }
     }
 
-    /// Whether it is a failed write that has changed nothing.
     pub(crate) fn is_undone(&self) -> bool {
         self.write().is_some() && matches!(self.result, Some(Err(_))) && !self.is_uncertain()
     }
 }
 
-/// After which time an unused entry expires.
 pub(crate) fn least(lifetime: Lifetime) -> Option<Duration> {
     lifetime.lifespan.into_iter().chain(lifetime.max_idle).min()
 }

@@ -13,13 +13,12 @@ use consort_group::{Rng, Time};
 use super::turns::Turn;
 use super::{GridWorld, outdated_members};
 
-/// For each member.
 const ITERATING_CLIENTS: usize = 2;
 
 /// Between two iterations.
 const REST: Duration = Duration::from_millis(300);
 
-/// The longest time that a reader takes for the received entries.
+/// For the received entries.
 const LOOK: Duration = Duration::from_millis(15);
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -31,13 +30,11 @@ pub(crate) struct Iteration {
     pub(crate) began: Time,
     /// `None` if it goes on, or its member has ended before.
     pub(crate) ended: Option<Time>,
-    /// The number of entries, or the error. `None` as `ended`, or if the reader stopped early.
+    /// `None` as `ended`, or if the reader stopped early.
     pub(crate) result: Option<Result<u64, IterationError>>,
-    /// The entries in their order.
     pub(crate) found: Vec<(Bytes, Version, Bytes)>,
-    /// The most entries that were requested or held.
     pub(crate) held: usize,
-    /// Since when it may have entries from a member that was removed from the topology and did not know it.
+    /// Since when it may have entries from a removed member.
     pub(crate) excused_since: Option<Time>,
 }
 
@@ -64,7 +61,6 @@ impl IteratingClients {
         Self { rng, all: Vec::new(), iterations: Vec::new() }
     }
 
-    /// Completed and failed iterations.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let of = |is_good: bool| {
             let is_it = |iteration: &&Iteration| {
@@ -75,7 +71,6 @@ impl IteratingClients {
         (of(true), of(false))
     }
 
-    /// As indices among all.
     fn running(&self) -> impl Iterator<Item = usize> {
         self.all.iter().filter_map(|iterating_client| iterating_client.current.map(|(_, at)| at))
     }
@@ -124,7 +119,6 @@ impl IteratingClients {
     }
 }
 
-/// Adds the readers of a member that has become usable.
 pub(super) fn add(world: &mut GridWorld, node: usize) {
     let Some(clients) = &mut world.app.iterating_clients else { return };
     let first = clients.all.len();
@@ -134,8 +128,7 @@ pub(super) fn add(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Begins one more iteration by the first reader of every live member, once the cluster is quiet. Returns the
-/// first one's index, if there are readers.
+/// Returns the index of the first one, if there are readers.
 pub(super) fn begin_last_iterations(world: &mut GridWorld) -> Option<usize> {
     let grid = &mut world.app;
     let clients = grid.iterating_clients.as_mut()?;
@@ -250,7 +243,7 @@ fn end(world: &mut GridWorld, client: usize, at: usize, result: Result<u64, Iter
     rest(world, client, REST);
 }
 
-/// Marks the running iterations that may get entries from a member that was removed from the topology.
+/// Those that may get entries from a removed member.
 pub(super) fn judge_running(world: &mut GridWorld) {
     let clients = world.app.iterating_clients.iter();
     let running: Vec<usize> = clients.flat_map(IteratingClients::running).collect();

@@ -3,20 +3,16 @@
 use bytes::Bytes;
 use consort_group::Rng;
 
-/// By kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
     /// Read anywhere.
     pub(crate) registers: u64,
-    /// Read at the primary only.
     pub(crate) atoms: u64,
     /// Counted up by compare-and-swap, and read at the primary only.
     pub(crate) counters: u64,
-    /// Put and never removed, so that iterations have entries to return.
+    /// Put and never removed: entries for iterations.
     pub(crate) steady: u64,
-    /// With a lifespan.
     pub(crate) mortals: u64,
-    /// With a max-idle.
     pub(crate) idlers: u64,
 }
 
@@ -25,13 +21,9 @@ pub(crate) enum Kind {
     Register,
     Atom,
     Counter,
-    /// Put by one client only.
     Private,
-    /// Put again and again, and never removed.
     Steady,
-    /// Some of its entries have a lifespan.
     Mortal,
-    /// Some of its entries have a max-idle.
     Idle,
 }
 

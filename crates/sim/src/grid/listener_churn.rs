@@ -28,8 +28,7 @@ struct BegunListener {
 /// As indices in the history.
 type Round = Vec<usize>;
 
-/// Begins and ends a listener on each member, and begins another one: at once, or when the topology does not
-/// name its member any more.
+/// The next listener begins at once, or when the topology does not name its member any more.
 pub(super) fn begin_and_end_listeners(world: &mut GridWorld) -> Result<(), Broken> {
     listener_client::end_all(world);
     // If each member has its own entries, changes have no common order.
@@ -94,7 +93,7 @@ fn end(world: &mut GridWorld, one: &BegunListener) {
     world.work(one.node);
 }
 
-/// Writes twice in every segment from each member, and removes some of the entries.
+/// And removes some of the entries.
 fn write(world: &mut GridWorld, nth: &mut usize) -> Result<Round, Broken> {
     let (keys, mut written) = (key_of_each_segment(world), Round::new());
     for node in live_nodes(world) {
@@ -114,7 +113,7 @@ fn write(world: &mut GridWorld, nth: &mut usize) -> Result<Round, Broken> {
     Ok(written)
 }
 
-/// A listener receives each write of a round once, in the order of the key's versions, and no gap.
+/// Once, in the order of the key's versions, without a gap.
 fn check_delivery(
     world: &mut GridWorld,
     one: &BegunListener,

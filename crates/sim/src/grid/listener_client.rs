@@ -9,10 +9,9 @@ use consort_group::{Rng, Time};
 use super::GridWorld;
 use super::turns::Turn;
 
-/// For each member.
 const LISTENERS_MAX: u64 = 2;
 
-/// From a member's becoming usable to its listener's beginning: for some, faults have begun by then.
+/// For some listeners, faults have begun by then.
 const BEGIN: Duration = Duration::from_secs(8);
 
 /// Until a woken reader takes its events.
@@ -20,14 +19,12 @@ const LOOK: Duration = Duration::from_millis(15);
 
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The queue length of a slow reader.
+/// Of a slow reader.
 pub(crate) const FEW: usize = 5;
 
-/// The shortest and the longest life of a listener that ends before its member.
 const LIFE_MIN: Duration = Duration::from_millis(100);
 const LIFE_MAX: Duration = Duration::from_secs(5);
 
-/// Until another listener begins on the member.
 const WITHOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct ListenerClient {
@@ -35,11 +32,9 @@ pub(crate) struct ListenerClient {
     pub(crate) options: ListenOptions,
     /// `None` if it has not begun.
     id: Option<ListenerId>,
-    /// When its reader learned that it is ready.
+    /// As its reader knows.
     pub(crate) ready: Option<Time>,
-    /// Set if it ends before its member.
     ends: Option<Time>,
-    /// When its reader has ended it.
     pub(crate) ended: Option<Time>,
     pub(crate) events: Vec<(Time, Event)>,
     pub(crate) failed: Option<ListenError>,
@@ -70,7 +65,6 @@ impl ListenerClients {
         Self { rng, previous, ends, all: Vec::new() }
     }
 
-    /// Delivered entry events, and gaps.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let events = self.all.iter().flat_map(|listener_client| &listener_client.events);
         events.fold((0, 0), |(entries, gaps), (_, event)| match event {
@@ -95,7 +89,6 @@ impl ListenerClients {
     }
 }
 
-/// Draws the listeners of a member that has become usable.
 pub(super) fn add(world: &mut GridWorld, node: usize) {
     let grid = &mut world.app;
     let Some(clients) = &mut grid.listener_clients else { return };
@@ -131,7 +124,7 @@ fn add_one(world: &mut GridWorld, at: Time, node: usize, options: ListenOptions)
     }
 }
 
-/// Begins another listener after a while. The reader has just taken all events.
+/// The reader has just taken all events.
 fn end(world: &mut GridWorld, client: usize) {
     let (now, grid) = (world.now, &mut world.app);
     let Some(clients) = &mut grid.listener_clients else { return };
@@ -148,7 +141,6 @@ fn end(world: &mut GridWorld, client: usize) {
     }
 }
 
-/// Without replacement.
 pub(super) fn end_all(world: &mut GridWorld) {
     let count = world.app.listener_clients.as_ref().map_or(0, |clients| clients.all.len());
     for client in 0..count {

@@ -19,10 +19,8 @@ use crate::simulated_store::SimStore;
 /// The time of a member's clock at its beginning. As in a real program, expired entries may be older than the member.
 pub(super) const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
-/// A custom merge policy.
 pub(super) const GREATEST: &str = "greatest";
 
-/// With the rest of its lifetime.
 fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> {
     let entries = others.iter().copied().chain([preferred]).flatten();
     entries
@@ -37,7 +35,6 @@ fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) ->
 pub(crate) struct InstalledTopology {
     pub(crate) id: u32,
     pub(crate) members: Arc<[Membership]>,
-    /// Whether owners are unreachable.
     pub(crate) is_degraded: bool,
 }
 
@@ -45,9 +42,8 @@ pub(crate) struct Member {
     pub(crate) node: Node,
     pub(crate) container: Arc<Container>,
     pub(crate) cache: CacheId,
-    /// While it has one and lives.
     pub(crate) store: Option<SimStore>,
-    /// The state with which it begins, until it has the cache open.
+    /// Until it has the cache open.
     backing: Option<StoreSettings>,
     pub(crate) capacity: CapacityFactor,
     /// A member opens the cache only once it sees a member that has it, because a member that is cut off would
@@ -55,9 +51,8 @@ pub(crate) struct Member {
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,
-    /// By number: indices in the history.
+    /// As indices in the history.
     pub(crate) running: BTreeMap<u64, usize>,
-    /// The installed topologies.
     pub(crate) topologies: Vec<(Time, InstalledTopology)>,
 }
 
@@ -103,7 +98,6 @@ impl Member {
         self.is_open = opened.is_ok();
     }
 
-    /// Whether its store has state of an earlier life.
     pub(crate) fn remembers(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.remembered.is_some())
     }
@@ -112,7 +106,7 @@ impl Member {
         self.node.topology(self.cache)
     }
 
-    /// The topologies that it has had at some moment of this time.
+    /// At some moment of this time.
     pub(crate) fn topologies_between(
         &self,
         from: Time,

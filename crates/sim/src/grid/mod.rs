@@ -57,10 +57,8 @@ pub(crate) type GridWorld = World<Grid>;
 
 pub(crate) struct Grid {
     pub(crate) config: CacheConfig,
-    /// By node.
     pub(crate) members: Vec<Member>,
     pub(crate) keys: Keys,
-    /// Capacity factors differ, and some are zero.
     pub(crate) is_weighted: bool,
     pub(crate) chunk_bytes: u32,
     pub(crate) clients: Vec<Client>,
@@ -68,45 +66,35 @@ pub(crate) struct Grid {
     pub(crate) iterating_clients: Option<IteratingClients>,
     pub(crate) listener_clients: Option<ListenerClients>,
     pub(crate) stores: Option<Stores>,
-    /// With its random generator.
     pub(crate) workload: WorkloadMix,
     pub(crate) own: Rng,
     pub(crate) idle: Rng,
     pub(crate) bulk: Vec<BulkOperation>,
     pub(crate) backpressure: Option<Backpressure>,
-    /// If a checker needs them.
     pub(crate) transit: Option<Transit>,
-    /// As indices in the history.
     running: BTreeSet<usize>,
-    /// The newest installed topologies of an available cache: several of the same id, if coordinators that do
-    /// not know of each other have made them.
+    /// Of an available cache: several of the same id, if coordinators that do not know of each other have made them.
     newest: Vec<Topology>,
     /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may count
     /// further meanwhile.
     elected: Option<Topology>,
     /// Since when topologies have gone on without a member that may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,
-    /// Since when members do not know that a newer topology has removed them or has taken them in anew.
+    /// They do not know that a newer topology has removed them or taken them in anew.
     left_out: BTreeMap<usize, Time>,
-    /// Members that have crashed or were removed, and when. No other member knows of uses that only they have seen.
+    /// Crashed or removed members. No other member knows of uses that only they have seen.
     pub(crate) lost: Vec<(usize, Time)>,
-    /// The merged partitions.
     sides: checks::merges::Sides,
     /// Members have gone on without all members that were merging their entries.
     has_forsaken: bool,
-    /// The last node that has an address.
     indices: BTreeMap<Address, usize>,
-    /// Whether clients go on.
     pub(crate) is_busy: bool,
-    /// Whether clients pause.
     pub(crate) is_quiet: bool,
     pub(crate) malformed: u64,
-    /// Messages between members.
     pub(crate) frames: u64,
     /// The installed topologies; with `with_operations`, operations as well.
     pub(crate) story: Vec<(Time, String)>,
     pub(crate) with_operations: bool,
-    /// Of all members.
     #[cfg(feature = "injected-bugs")]
     pub(crate) injected_bug: Option<consort_grid::InjectedBug>,
 }

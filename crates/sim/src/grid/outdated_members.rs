@@ -6,9 +6,9 @@ use consort_grid::{Availability, CacheMode, PartitionHandling, Topology};
 
 use super::GridWorld;
 
-/// Whether other members may write a key without a member that reads it and does not know: a newer topology is
-/// without it, or has taken it in anew. A member that knows that writers are unreachable, and must not read
-/// then, is not excused.
+/// Whether other members may write a key without this reader's knowledge: a newer topology is without it, or
+/// has taken it in anew. A member that knows that writers are unreachable, and must not read then, is not
+/// excused.
 pub(super) fn is_left_out(world: &GridWorld, node: usize, key: &[u8]) -> bool {
     let Some(own) = world.app.members[node].topology() else { return false };
     let writers = own.write_owners();
@@ -17,7 +17,7 @@ pub(super) fn is_left_out(world: &GridWorld, node: usize, key: &[u8]) -> bool {
     !refuses && does_not_know(world, node)
 }
 
-/// Whether a newer topology is without a member, or has taken it in anew, and the member does not know it.
+/// A newer topology is without the member, or has taken it in anew.
 fn does_not_know(world: &GridWorld, node: usize) -> bool {
     let Some(own) = world.app.members[node].topology() else { return false };
     let address = &world.nodes[node].address;
@@ -36,13 +36,11 @@ fn does_not_know(world: &GridWorld, node: usize) -> bool {
     })
 }
 
-/// Whether a member has another cache than the one that goes on.
 pub(super) fn is_by_itself(world: &GridWorld, node: usize) -> bool {
     let Some(own) = world.app.members[node].topology() else { return false };
     world.app.newest.iter().any(|newest| newest.origin != own.origin)
 }
 
-/// The members that may answer a read of a member.
 pub(super) fn readers(world: &GridWorld, node: usize, key: &[u8]) -> BTreeSet<usize> {
     let topology = world.app.members[node].topology();
     let own = &world.nodes[node].address;
@@ -60,14 +58,12 @@ pub(super) fn readers(world: &GridWorld, node: usize, key: &[u8]) -> BTreeSet<us
     indices.chain([node]).collect()
 }
 
-/// The members from which an iteration of a member may have entries.
 pub(super) fn iteration_sources(world: &GridWorld, node: usize) -> BTreeSet<usize> {
     let topology = world.app.members[node].topology();
     let owners = topology.into_iter().flat_map(|topology| topology.read_owners().members());
     owners.filter_map(|owner| world.app.indices.get(&owner.address).copied()).chain([node]).collect()
 }
 
-/// Since when.
 pub(super) fn note_left_out(world: &mut GridWorld) {
     let is_left_out: Vec<bool> = (0..world.nodes.len()).map(|node| does_not_know(world, node)).collect();
     let (now, grid) = (world.now, &mut world.app);

@@ -1,9 +1,9 @@
 //! The stores of members, if the seed has drawn them: files on a simulated disk at every place, which outlive
 //! their member.
 //!
-//! Stores have their own random generator, so that a seed without stores is the same run as before. Faults that
-//! lose data by right are not drawn: members with write-behind or passivation are never all killed at once, but
-//! may be shut down together in order.
+//! Their own random generator leaves a seed without stores the same run as before. Members with write-behind or
+//! passivation are never all killed at once, because data would be lost by right, but may be shut down in
+//! order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,19 +36,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// A write is acknowledged once it is queued for the store.
+    /// A write is acknowledged once queued.
     pub(crate) is_write_behind: bool,
     /// The store has only the entries for which memory has no room.
     pub(crate) passivation: bool,
-    /// The entries for which memory has room.
     pub(crate) room: Option<u64>,
-    /// Whether values are loaded when a member begins.
     preload: bool,
     /// Whether writes outlive a power failure, by which members end then.
     is_synced: bool,
-    /// Of a request.
     delay_max: Duration,
-    /// How often the whole cluster ends and begins again.
     pub(crate) ends: u64,
 }
 
@@ -69,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// Whether the stores have every acknowledged write at every moment.
+    /// The stores have every acknowledged write at every moment.
     pub(crate) fn outlives_kills(&self) -> bool {
         !self.is_write_behind && !self.passivation
     }
@@ -82,19 +78,16 @@ impl Kind {
 pub(crate) struct Stores {
     pub(crate) rng: Rng,
     pub(crate) kind: Kind,
-    /// By place.
     disks: BTreeMap<usize, SimDisk>,
-    /// By place: a capacity factor comes from a configuration, which a later life has as well.
+    /// A capacity factor comes from a configuration, which a later life has as well.
     capacities: BTreeMap<usize, CapacityFactor>,
-    /// Of all stores, until the faults are over.
     faults: Option<StoreFaults>,
     pub(crate) refusals: u64,
     pub(crate) loads: u64,
-    /// How often the whole cluster has begun again.
     pub(crate) beginnings: u64,
-    /// While the cluster begins again, members open the cache at once, with their stored entries.
+    /// Members open the cache at once then, with their stored entries.
     pub(crate) is_beginning: bool,
-    /// The first refusal of a store, or of a member because of its store.
+    /// By a store, or by a member because of its store.
     refused: Option<String>,
 }
 
@@ -147,7 +140,6 @@ impl Stores {
         self.refused.get_or_insert(what);
     }
 
-    /// Whether stores have refused requests, or may still do so.
     pub(crate) fn has_faults(&self) -> bool {
         self.faults.is_some() || self.refusals > 0
     }
@@ -167,7 +159,6 @@ impl Stores {
         }
     }
 
-    /// Stores on working disks refuse nothing.
     pub(crate) fn check(&self) -> Result<(), Broken> {
         self.refused
             .as_ref()
@@ -175,7 +166,7 @@ impl Stores {
     }
 }
 
-/// For write-through stores whose cluster does not end: an entry that a store has not taken is lost with the
+/// Of write-through stores whose cluster does not end: an entry that a store has not taken is lost with the
 /// last owner that has it in memory.
 fn draw_faults(seed: u64, kind: &Kind) -> Option<StoreFaults> {
     let mut rng = Rng::new(seed ^ TROUBLE);
@@ -194,7 +185,7 @@ pub(crate) struct Opened {
     pub(crate) backing: StoreSettings,
 }
 
-/// Opens the store of a member that begins: as its predecessor at this place has left it, or, sometimes, emptied.
+/// As its predecessor at this place has left it, or, sometimes, emptied.
 pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option<Opened> {
     let clocks = clocks(world, node);
     let place = world.nodes[node].place;
@@ -247,7 +238,7 @@ pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option
     Some(Opened { container, store, backing })
 }
 
-/// Whether a member opens the cache before it sees a member that has it: all other members may wait for its store.
+/// Before it sees a member with the cache: all other members may wait for its store.
 pub(super) fn opens_alone(world: &mut GridWorld, node: usize) -> bool {
     let grid = &mut world.app;
     let remembers = grid.members[node].remembers();
@@ -261,7 +252,6 @@ fn clocks(world: &GridWorld, node: usize) -> Clocks {
     Clocks { own: world.nodes[node].application_clock(world.now), world: world.now }
 }
 
-/// Returns whether there were any.
 pub(super) fn take_requests(world: &mut GridWorld, node: usize) -> bool {
     let clocks = clocks(world, node);
     let grid = &mut world.app;
@@ -299,7 +289,6 @@ pub(super) fn heal(world: &mut GridWorld) {
     }
 }
 
-/// In the middle of a request.
 pub(super) fn interrupt(world: &mut GridWorld, node: usize) {
     let place = world.nodes[node].place;
     let grid = &mut world.app;
@@ -312,7 +301,7 @@ pub(super) fn interrupt(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// The member ends in order: it has closed its cache, or never had it.
+/// The member has closed its cache, or never had it.
 pub(super) fn close(world: &mut GridWorld, node: usize) {
     take_requests(world, node);
     let grid = &mut world.app;
@@ -324,7 +313,7 @@ pub(super) fn close(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Ends a member that leaves without waiting longer for unreachable members.
+/// It does not wait longer for unreachable members.
 pub(super) fn end_alone(world: &mut GridWorld, node: usize) {
     world.note_story(format!("{} ends alone", world.nodes[node].name));
     close(world, node);

@@ -13,9 +13,8 @@ pub(crate) const SOON: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(crate) struct Transit {
-    /// Frames under way, in order, by sender and receiver: a hash of the content, and the time.
+    /// By sender and receiver, in order: a hash of the content, and the time.
     sent: BTreeMap<(Address, Address), VecDeque<(u64, Time)>>,
-    /// The arrivals of late frames, and their transit times.
     late: Vec<(Time, Duration)>,
 }
 
@@ -35,7 +34,6 @@ impl Transit {
         }
     }
 
-    /// The longest transit time of the frames that arrived between the two times.
     pub(crate) fn longest(&self, from: Time, to: Time) -> Duration {
         let came = self.late.partition_point(|(at, _)| *at < from);
         let late = self.late[came..].iter().take_while(|(at, _)| *at <= to);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::GridWorld;
 
-/// The mean time between two operations of a client.
 const THINK: Duration = Duration::from_millis(20);
 
 pub(crate) enum Turn {
@@ -12,9 +11,9 @@ pub(crate) enum Turn {
     Iteration(usize),
     /// A listener begins, or its reader takes events.
     Listener(usize),
-    /// The store of this node's member is ready with a request.
+    /// The store is ready with a request.
     Store(usize),
-    /// A clear continues: the index of the operation on several keys.
+    /// The index of the operation on several keys.
     Clear(usize),
 }
 

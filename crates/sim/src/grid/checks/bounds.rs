@@ -1,4 +1,4 @@
-//! The checker of bounds: no operation hangs, and queues and records stay bounded.
+//! The checker of bounds.
 
 use std::time::Duration;
 
@@ -15,18 +15,16 @@ use crate::node::Node;
 /// For slow clocks, and the interval at which members check.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Of a member's concurrent operations, with those that no caller waits for and those taken over. Clients have
-/// three; the others end when their owners have agreed.
+/// With those that no caller waits for and those taken over. Clients have three; the others end when their
+/// owners have agreed.
 const CALLS_MAX: usize = 1_000;
 
-/// Of commands that wait for a topology. Clients have three each, and a topology is one round trip away; a
-/// member that was paused finds more.
+/// Clients have three each, and a topology is one round trip away; a member that was paused finds more.
 const DEFERRED_MAX: usize = 5_000;
 
-/// Of unfinished records of a member: its callers' operations, and finished ones above an unfinished one.
+/// Those of its callers' operations, and finished ones above an unfinished one.
 const RECORDS_MAX: usize = 5_000;
 
-/// Every operation ends in its time, if its member goes on.
 pub(super) fn deadlines(world: &GridWorld, history: &[Operation]) -> Result<(), Broken> {
     for operation in history {
         let node = &world.nodes[operation.node];
@@ -40,7 +38,6 @@ pub(super) fn deadlines(world: &GridWorld, history: &[Operation]) -> Result<(), 
     Ok(())
 }
 
-/// How long a node was stopped between two times.
 fn paused(node: &Node, from: Time, to: Time) -> Duration {
     let overlap = |(begin, end): &(Time, Option<Time>)| {
         let end = end.unwrap_or(to).min(to);
@@ -60,7 +57,7 @@ pub(crate) fn load(world: &GridWorld) -> Result<(), Broken> {
     responses(world)
 }
 
-/// No member requested more bytes of values at a time than another accepts, except for one larger value.
+/// Except for one larger value.
 fn responses(world: &GridWorld) -> Result<(), Broken> {
     let Some(backpressure) = &world.app.backpressure else { return Ok(()) };
     // A call whose value's size changes meanwhile requests twice as much.
@@ -72,8 +69,7 @@ fn responses(world: &GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Once all members have exchanged messages again, a member may have its last write in every segment recorded,
-/// and a node that is no member has no records.
+/// A member may have its last write in every segment recorded, and a node that is no member has no records.
 pub(crate) fn nothing_left(world: &GridWorld) -> Result<(), Broken> {
     let count = alive(world).count();
     for (node, member) in alive(world) {

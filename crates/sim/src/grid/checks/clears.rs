@@ -1,5 +1,4 @@
-//! The checker of clears: once a clear is acknowledged, no read returns an entry that was acknowledged before
-//! the clear began, even if members join, leave, crash or transfer segments. A concurrent write may stay.
+//! The checker of clears. A concurrent write may stay.
 //!
 //! Excused are, as in [`super::iterations`], clears with keys from a member that was removed from the topology
 //! and did not know it, and reads as in [`super::register`].

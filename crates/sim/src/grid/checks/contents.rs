@@ -16,7 +16,6 @@ pub(super) fn contents(container: &Container, segment: Segment, now: Time) -> Co
     judged(container, segment, now, |_| true)
 }
 
-/// The entries whose shortest remaining life is judged.
 pub(super) fn judged(
     container: &Container,
     segment: Segment,

@@ -1,13 +1,12 @@
 //! The checker of max-idle. All members and conditions find an entry that an owner returned within its
-//! `max_idle`; no member finds an entry that none has returned since. [`super::expiry`] judges that expired
-//! entries leave memory.
+//! `max_idle`; no member finds one that none has returned since. [`super::expiry`] judges that expired entries
+//! leave memory.
 //!
 //! A use lies within the read that returned the entry. A member that knew that owners were unreachable is
 //! excused: it does not read an entry that was not used there. A use does not count if a member that may alone
 //! know of it has crashed since or was removed from the topology.
 //!
-//! Clocks differ in speed. A message about uses contains their ages, so the use appears later by the frame's
-//! transit time.
+//! A message about uses contains their ages, so the use appears later by the frame's transit time.
 
 use std::time::Duration;
 
@@ -28,7 +27,6 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// When an operation had found nothing.
 fn found_nothing(operation: &Operation) -> Option<Time> {
     let is_nothing = match (operation.read(), operation.written()) {
         (Some((found, _)), _) => found.is_none(),

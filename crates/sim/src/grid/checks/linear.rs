@@ -2,10 +2,8 @@
 //! operations explains every result, and no operation comes before another that had ended when it began.
 //!
 //! Versions order the writes, and the returned entry places a read among them. The search places only
-//! operations that found nothing, each at the earliest possible place, in one pass.
-//!
-//! Excused, as in [`super::register`], are responses of a member that was removed from the topology and did not
-//! know it.
+//! operations that found nothing, each at the earliest possible place, in one pass. Excused are responses as in
+//! [`super::register`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,13 +15,12 @@ use super::super::history::Operation;
 use super::OfKey;
 use crate::checks::Broken;
 
-/// In the order of writes.
 enum Place {
-    /// The operation is this write.
+    /// This write.
     At(Version),
-    /// The operation saw this write.
+    /// It saw this write.
     Behind(Version),
-    /// The operation found nothing.
+    /// It found nothing.
     WhereAbsent,
 }
 
@@ -80,7 +77,7 @@ fn place(of_key: &OfKey<'_>, operation: &Operation) -> Option<Place> {
     Some(seen.map_or(Place::WhereAbsent, Place::Behind))
 }
 
-/// The first place from `passed` on at which the key may have been absent for an operation that ended then.
+/// The first place from `passed` on where the key may have been absent for an operation that ended then.
 fn absent_from(of_key: &OfKey<'_>, passed: Version, end: Time) -> Option<Version> {
     let standing = of_key.done.range(..=passed).next_back();
     let is_absent = standing.is_none_or(|(_, done)| done.is_removal || done.may_be_absent(end));

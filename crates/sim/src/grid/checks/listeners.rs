@@ -1,6 +1,6 @@
 //! The checker of listeners. A listener receives each acknowledged change that began after it was ready once,
-//! in the order of the key's versions, unless it receives a gap after the change, and no event outside its
-//! options. A replica built from the events of a listener with state has the cache's entries in the end.
+//! in the order of the key's versions, unless it receives a gap after the change. A replica built from the
+//! events of a listener with state has the cache's entries in the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,8 +15,7 @@ use super::super::listener_client::{FEW, ListenerClient};
 use super::merges;
 use crate::checks::Broken;
 
-/// From a merge until a listener receives the gap for missed events: the members install topologies, and all
-/// primaries send marks.
+/// For missed events: the members install topologies, and all primaries send marks.
 const GAP_LIMIT: Duration = Duration::from_secs(15);
 
 pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
@@ -40,7 +39,6 @@ pub(super) fn check(world: &GridWorld, key: &Bytes, operations: &[&Operation]) -
     Ok(())
 }
 
-/// Once the cluster is quiet, a replica built from a listener's events equals the cache.
 pub(crate) fn replicas(world: &GridWorld, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     let keeps = |listener_client: &&ListenerClient| {
         let is_of_all = listener_client.options.with_state && listener_client.options.scope == Scope::Cluster;
@@ -65,7 +63,7 @@ pub(crate) fn replicas(world: &GridWorld, there: &BTreeMap<Bytes, Version>) -> R
     Ok(())
 }
 
-/// A listener ends with its member, or with the reason why current entries cannot be read.
+/// With its member, or with the reason why entries cannot be read.
 fn is_right_to_end(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     let is_left = world.app.members[listener_client.node].is_left;
     match &listener_client.failed {
@@ -155,7 +153,6 @@ fn has_previous(
     }
 }
 
-/// An event matches the listener's options and comes in time.
 fn is_asked_for(
     world: &GridWorld,
     listener_client: &ListenerClient,
@@ -179,7 +176,7 @@ fn is_asked_for(
     Err(("an event was requested", format!("{event:?} at {}", describe(world, listener_client))))
 }
 
-/// Every acknowledged change arrived that began after the listener was ready, and after its last gap.
+/// Every acknowledged change arrived that began after the listener was ready and its last gap.
 fn nothing_missing(
     world: &GridWorld,
     listener_client: &ListenerClient,
@@ -256,7 +253,6 @@ fn has_ended_before_its_gap(world: &GridWorld, listener_client: &ListenerClient,
     others.any(|&other| lacks(own, &nodes[other].address) || lacks(other, &nodes[own].address))
 }
 
-/// Whether the listener and its member stay to the end.
 fn is_there(world: &GridWorld, listener_client: &ListenerClient) -> bool {
     let node = &world.nodes[listener_client.node];
     let member = &world.app.members[listener_client.node];

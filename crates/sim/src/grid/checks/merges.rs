@@ -1,24 +1,21 @@
 //! The checker of caches in which every partition goes on (`AllowReadWrites`).
 //!
-//! Partitions acknowledge writes to one key without knowing of each other, so there is no order of all writes.
-//! These rules hold instead:
+//! Partitions acknowledge writes to one key without knowing of each other, so there is no order of all writes. Instead:
 //!
 //! * A value that is read was written, and after the merge all members have the same value ([`super::agreement`]).
 //! * A value that an acknowledged write has seen and replaced does not come back; except if the write was under
-//!   way when members parted or when its caller learned of that: the caller may have sent it again, as a change
-//!   of both partitions.
-//! * A key with one writer, which knows its previous write each time, ends with the writer's last value under
-//!   any policy.
+//!   way when members parted or its caller learned of that: the caller may have sent it again, as a change of
+//!   both partitions.
+//! * A key with one writer, which knows its previous write each time, ends with its last value under any policy.
 //! * A key that is never removed has a value, unless the policy removes.
 //! * `PreferredAlways`: a write acknowledged in the preferred partition stands until that partition replaces it.
 //! * `RemoveAll`: a key with acknowledged writes in both partitions is absent until its next write; unless the
-//!   last writes of both have the same value, or one partition has seen and replaced the other's last value.
+//!   last writes of both have the same value, or one partition has seen and replaced the other's.
 //!
 //! Only the first rule is judged if the whole preferred partition was lost while it merged the other
 //! partitions' entries, because those are given up then.
 //!
-//! The history of the topology that a caller had during its whole write tells in which partition the write was
-//! acknowledged.
+//! The caller's topology history during a write tells in which partition the write was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,16 +28,15 @@ use super::super::keys::Kind;
 use super::super::{Grid, GridWorld};
 use crate::checks::Broken;
 
-/// Whether partitions may have gone on without each other in this run.
 pub(super) fn has_parted(world: &GridWorld) -> bool {
     let grid = &world.app;
     grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
 }
 
-/// An acknowledged write, its version, and the lineage that its caller was on during the whole write.
+/// With its version, and the caller's lineage during the whole write.
 type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
-/// A key's operations, in the order in which they began.
+/// In the order in which they began.
 struct Merged<'a> {
     world: &'a GridWorld,
     key: &'a Bytes,
@@ -256,7 +252,7 @@ impl Merged<'_> {
         }
     }
 
-    /// Whether a write was seen and replaced on a lineage: a member that had it has moved to that partition.
+    /// A member that had the write has moved to that partition.
     fn has_replaced(&self, line: &[SplitPoint], write: &Operation) -> bool {
         self.operations.iter().any(|other| {
             let of = other.split_points.as_ref().and_then(|of| of.last());
@@ -264,7 +260,7 @@ impl Merged<'_> {
         })
     }
 
-    /// Whether a value was written while members parted.
+    /// Written while members parted.
     fn is_of_both(&self, last: Option<&Stored>) -> bool {
         let mut writes = self.operations.iter();
         last.is_some_and(|last| {
@@ -272,7 +268,7 @@ impl Merged<'_> {
         })
     }
 
-    /// Whether a write was under way when members parted, or when its caller came to another partition.
+    /// Under way when members parted, or when its caller came to another partition.
     fn spans_a_parting(&self, operation: &Operation) -> bool {
         let mut parted = self.world.app.parted.values();
         // A write may go on after its caller has stopped waiting.
@@ -281,7 +277,6 @@ impl Merged<'_> {
         operation.write().is_some() && (operation.split_points.is_none() || parted.any(is_within))
     }
 
-    /// Whether the outcome of every write is known.
     fn is_certain(&self) -> bool {
         !self.operations.iter().any(|one| one.is_uncertain())
     }
@@ -293,7 +288,6 @@ impl Merged<'_> {
     }
 }
 
-/// The value that an acknowledged write has seen and replaced.
 fn replaced(write: &Operation) -> Option<&Bytes> {
     let (written, _) = write.acknowledged().and(write.written())?;
     written.previous.as_ref().map(|previous| &previous.value)
@@ -304,7 +298,7 @@ fn is_line_of(topology: &Topology, line: &[SplitPoint]) -> bool {
     line.last().is_some_and(|last| topology.split_points.contains(last))
 }
 
-/// A move of members from one lineage to another partition by a merge.
+/// A merge moved members from one lineage to another partition.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Taken {
     /// The topology with which they moved.
@@ -315,10 +309,9 @@ pub(crate) struct Taken {
     pub(crate) until: u32,
 }
 
-/// The moves of each lineage's members, by the lineage's last parting.
+/// By the lineage's last parting.
 pub(crate) type Sides = BTreeMap<SplitPoint, Vec<Taken>>;
 
-/// Records the partitions that a topology merges.
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {
     let Some(by) = topology.split_points.last() else { return };
     for side in topology.merging.iter() {

@@ -8,16 +8,16 @@
 //! | compare-and-swap counts exactly | [`counters`] |
 //! | owners agree once the cluster is quiet, so do their stores, and no other member has entries | [`agreement`] |
 //! | working disks refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
-//! | in invalidation mode, no member reads a value that an acknowledged write has replaced | [`invalidation`] |
-//! | iterations return each lasting entry as often as guaranteed, or fail because owners are unreachable | [`iterations`] |
+//! | in invalidation mode, no member reads a replaced value | [`invalidation`] |
+//! | iterations return each lasting entry as often as guaranteed, or fail | [`iterations`] |
 //! | listeners receive each acknowledged change once, in order, and no other event | [`listeners`] |
 //! | entries from before a clear are gone after it | [`clears`] |
 //! | no operation returns an expired entry, and expired entries leave memory | [`expiry`] |
-//! | entries in use are found by all members, and idle ones by none | [`idle`] |
+//! | all members find entries in use, and none finds idle ones | [`idle`] |
 //! | operations end in time; finished state is forgotten | [`bounds`] |
 //!
-//! The guarantees of the first four do not hold if partitions have gone on without each other, which `AllowReadWrites`
-//! allows; [`merges`] judges the guarantees that hold instead.
+//! The first four do not hold if partitions have gone on without each other, which `AllowReadWrites` allows;
+//! [`merges`] judges then.
 
 pub(super) mod agreement;
 pub(super) mod bounds;
@@ -89,14 +89,12 @@ pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
 }
 
 impl Done<'_> {
-    /// Whether the key may have been absent by then because of this write.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.is_removal && self.operation.is_none()
             || self.operation.is_some_and(|write| write.may_be_absent(by))
     }
 }
 
-/// A write that was done for certain.
 #[derive(Clone, Copy)]
 pub(super) struct Done<'a> {
     pub(super) operation: Option<&'a Operation>,
@@ -108,10 +106,9 @@ pub(super) struct OfKey<'a> {
     pub(super) key: &'a Bytes,
     /// In the order in which they began.
     pub(super) operations: Vec<&'a Operation>,
-    /// Acknowledged or seen writes.
     pub(super) done: BTreeMap<Version, Done<'a>>,
     pub(super) values: BTreeMap<Version, &'a Bytes>,
-    /// The times of acknowledgements, and the highest version until each.
+    /// The highest version until each time.
     acknowledged: Vec<(Time, Version)>,
 }
 
@@ -156,7 +153,7 @@ impl<'a> OfKey<'a> {
         Ok(of_key)
     }
 
-    /// No write is done twice: each has a unique value.
+    /// Each has a unique value.
     fn done_once(&self) -> Result<(), Broken> {
         let mut versions: BTreeMap<&Bytes, Version> = BTreeMap::new();
         for (version, _) in self.done.iter().filter(|(_, done)| !done.is_removal) {
@@ -194,19 +191,17 @@ impl<'a> OfKey<'a> {
         Ok(())
     }
 
-    /// The highest version that had been acknowledged before this moment.
     pub(super) fn acknowledged_before(&self, at: Time) -> Version {
         let count = self.acknowledged.partition_point(|(ended, _)| *ended < at);
         count.checked_sub(1).map_or(Version::NONE, |last| self.acknowledged[last].1)
     }
 
-    /// Whether the key may have been absent by then: by a removal without a known outcome, or the expiration of
-    /// such a put.
+    /// By a removal without a known outcome, or the expiration of such a put.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && other.may_be_absent(by))
     }
 
-    /// Whether a put without a known outcome, whose value no operation has seen, may have been done by then.
+    /// One without a known outcome, whose value no operation has seen.
     pub(super) fn may_be_put(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && !other.is_removal() && other.began <= by)
     }

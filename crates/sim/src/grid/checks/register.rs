@@ -1,9 +1,8 @@
-//! The checker of regular registers: a read returns the last write acknowledged before it began, or a newer
-//! one; and never a value that was not written.
+//! The checker of regular registers.
 //!
 //! Excused are reads that a member may answer that a newer topology has removed and that did not know it yet:
-//! it has not detected the partition, or its cache allows reads in a minority. The values of such reads were
-//! written all the same.
+//! it has not detected the partition, or its cache allows reads in a minority. Their values were written all
+//! the same.
 
 use super::super::history::Operation;
 use super::OfKey;
