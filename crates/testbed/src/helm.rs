@@ -1,5 +1,4 @@
-//! Helm, and a program that parses manifests as Kubernetes' types, in `target/interop`, fetched and compiled at first
-//! use.
+//! Helm, and a program that parses manifests as Kubernetes' types, in `target/interop`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +6,7 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file, sources};
 
-/// Sources of both, below `interop/helm`.
+/// Below `interop/helm`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "manifests/main.go"];
 
 /// A directory with `helm` and `manifests`.
@@ -50,7 +49,7 @@ impl Helm {
         helm
     }
 
-    /// Returns a command that parses YAML manifests as Kubernetes' own types and writes a list of them in JSON. Its
+    /// Returns a command that parses YAML manifests as Kubernetes' own types and writes a list in JSON. Its
     /// arguments are the kinds that are not Kubernetes' own.
     pub fn manifests(&self) -> Command {
         Command::new(self.directory.join("manifests"))
