@@ -25,7 +25,7 @@ struct About {
     package: String,
     date: String,
     withdrawn: Option<String>,
-    /// Such as `unmaintained`: no vulnerability.
+    /// Set for kinds such as `unmaintained`, which are no vulnerability.
     informational: Option<String>,
 }
 

@@ -53,7 +53,6 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// File and function.
 fn tests_in(cell: &str) -> impl Iterator<Item = (&str, &str)> {
     quoted(cell).filter_map(|part| part.split_once("::").filter(|(file, _)| file.ends_with(".rs")))
 }

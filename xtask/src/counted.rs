@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, ended};
 
-/// Of failed tests' output.
 const REPEATED_MAX: usize = 400;
 
 /// Shows the output, counts passed tests, and repeats the output of failed ones in the outcome, because hours

@@ -22,10 +22,10 @@ use crate::claims::root;
 use crate::interop;
 use crate::steps::{Outcome, cargo, status};
 
-/// Seconds for one command.
+/// The limit of one command in seconds.
 const TIME_MAX: &str = "120";
 
-/// With an argument that has no effect.
+/// Each program with an argument that has no effect.
 const TOOLS: [(&str, &str); 5] = [
     ("unshare", "--version"),
     ("ip", "-V"),
@@ -43,7 +43,6 @@ const PROGRAMS: &str = "examples/src/lib.rs";
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Block {
     line: usize,
-    /// With its attributes, as `rust,no_run`.
     language: String,
     text: String,
     not_run: Option<String>,
@@ -70,7 +69,6 @@ impl Block {
         self.language == "sh"
     }
 
-    /// It runs or has a reason.
     fn is_program(&self) -> bool {
         let (language, attributes) = self.language.split_once(',').unwrap_or((&self.language, ""));
         match language {

@@ -20,7 +20,6 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("ip", "-V", "iproute2"),
 ];
 
-/// Java counterparts test these tools.
 pub(crate) const TOOL: [&str; 4] = ["build", "--profile=quick", "--package", "consort-cli"];
 
 /// Optimised, because ten thousand messages of 100 KB pass.

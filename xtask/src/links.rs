@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::steps::Outcome;
 
-/// Foreign or generated files.
+/// Folders with foreign or generated files.
 const SKIPPED: &[&str] = &["target", "node_modules", ".git", "corpus"];
 
 /// Documents whose paths in backticks have to exist.
@@ -20,7 +20,6 @@ const ROOTS: &[&str] = &["crates/", "docs/", "xtask/", "interop/", "charts/", "f
 
 const BOOK: &str = "docs/book/src/";
 
-/// These crates cite it.
 const HOT_ROD: &str = "docs/protocols/hotrod.md";
 const HOT_ROD_CRATES: &[&str] = &["hotrod", "server", "client", "protostream", "query", "sasl"];
 
@@ -69,13 +68,12 @@ fn targets(text: &str) -> Vec<&str> {
     inline.chain(defined).filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
 }
 
-/// In whole or in part (`FILE:PART`).
+/// A chapter includes a file in whole or in part (`FILE:PART`).
 fn includes(text: &str) -> Vec<&str> {
     let parts = text.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}"));
     parts.filter_map(|(file, _)| file.trim().split(':').next()).collect()
 }
 
-/// As Markdown makes it.
 fn slug(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()

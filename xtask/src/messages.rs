@@ -27,7 +27,6 @@ pub(crate) fn missing(document: &str, sources: &BTreeMap<String, String>) -> Res
     Ok(fragments.filter(|fragment| !texts.iter().any(|text| text.contains(&**fragment))).collect())
 }
 
-/// Continued lines become one.
 fn joined(literal: &str) -> String {
     let mut parts = literal.split("\\\n");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -42,7 +41,7 @@ fn quotations(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Of two words at least.
+/// A fragment has two words at least.
 fn fragments(message: &str) -> Vec<String> {
     let mut fragments = vec![Vec::new()];
     for word in message.split_whitespace() {

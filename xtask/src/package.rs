@@ -14,7 +14,6 @@ use crate::claims::root;
 use crate::licenses;
 use crate::steps::{Outcome, status};
 
-/// The registry's.
 const KEYWORDS_MAX: usize = 5;
 const KEYWORD_LENGTH_MAX: usize = 20;
 const CATEGORIES_MAX: usize = 5;

@@ -9,11 +9,9 @@ use crate::claims::root;
 /// Tests have the processor first.
 const NICENESS: &str = "19";
 
-/// One after the other.
 pub(crate) struct Prebuild(JoinHandle<()>);
 
 impl Prebuild {
-    /// Each of these arguments is a build.
     pub(crate) fn start(builds: Vec<Vec<&'static str>>) -> Self {
         Self(std::thread::spawn(move || {
             for build in builds {

@@ -13,7 +13,6 @@ const SHIPPED: &str = "consort-cli";
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// An expression of SPDX.
     license: Option<String>,
     is_own: bool,
 }
@@ -32,7 +31,6 @@ pub(crate) struct Materials {
     needs: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// To a file or the output.
 pub(crate) fn run(output: Option<&str>) -> ExitCode {
     let written = materials().and_then(|materials| {
         let lock = std::fs::read_to_string("Cargo.lock").map_err(|error| format!("Cargo.lock: {error}"))?;
@@ -56,7 +54,6 @@ pub(crate) fn run(output: Option<&str>) -> ExitCode {
     }
 }
 
-/// By `cargo metadata`.
 pub(crate) fn materials() -> Result<Materials, String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--format-version=1", "--locked"]);
@@ -106,7 +103,6 @@ fn read(metadata: &Value, shipped: &str) -> Option<Materials> {
     Some(materials)
 }
 
-/// By names and versions.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let mut all = BTreeMap::new();
     for entry in lock.split("[[package]]").skip(1) {

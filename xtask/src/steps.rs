@@ -105,15 +105,13 @@ const STEPS: &[Step] = &[
     ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
 ];
 
-/// They need nothing but cargo.
+/// These tests need nothing but cargo.
 const ALONE: [&str; 6] =
     ["test", "--workspace", "--exclude", "consort-interop", "--exclude", "consort-bench"];
 
-/// Bugs in the simulator's clusters.
 const INJECTED: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-sim", "--features=injected-bugs", "--test=injected_bugs"];
 
-/// Bugs in nodes of the grid.
 const INJECTED_INTO_NODES: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-grid", "--features=injected-bugs", "--test=it"];
 
@@ -125,7 +123,6 @@ fn later_builds() -> Vec<Vec<&'static str>> {
     vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
 }
 
-/// All steps, or the named one.
 pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     let steps: Vec<&Step> = STEPS.iter().filter(|(name, ..)| only.is_none_or(|only| only == *name)).collect();
     if steps.is_empty() {
@@ -177,7 +174,6 @@ pub(crate) fn cargo(arguments: &[&str]) -> Outcome {
     status(command)
 }
 
-/// Ends as the program does.
 pub(crate) fn cargo_run(which: &[&str], arguments: &[String]) -> ExitCode {
     let mut command = Command::new(env!("CARGO"));
     match command.args(["run", "--quiet"]).args(which).arg("--").args(arguments).status() {

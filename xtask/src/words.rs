@@ -12,10 +12,8 @@ use crate::steps::Outcome;
 /// Words that stand for an actor or a thing without its name.
 const UNNAMED: [&str; 5] = ["who", "whoever", "somebody", "nobody", "what"];
 
-/// In the documentation of all crates.
 const UNNAMED_MAX: usize = 24;
 
-/// In messages, errors, log lines and helps.
 const IN_TEXTS_MAX: usize = 0;
 
 /// Beginnings of a test's name that say no subject.
@@ -23,7 +21,6 @@ const BEGINNINGS: [&str; 3] = ["what_", "who_", "whoever_"];
 
 const TESTS_MAX: usize = 0;
 
-/// In the documentation of a source.
 fn unnamed(source: &str) -> usize {
     let lines = source.lines().map(str::trim_start);
     let documentation = lines.filter(|line| line.starts_with("///") || line.starts_with("//!"));
@@ -48,7 +45,7 @@ pub(crate) fn without_tests(source: &str) -> &str {
     source.split("#[cfg(test)]\nmod ").next().unwrap_or(source)
 }
 
-/// Literals with a space, without documentation.
+/// Adds literals with a space, without documentation.
 pub(crate) fn collect_texts(tokens: TokenStream, texts: &mut Vec<String>) {
     let mut is_attribute = false;
     for token in tokens {
@@ -74,7 +71,7 @@ pub(crate) fn collect_texts(tokens: TokenStream, texts: &mut Vec<String>) {
     }
 }
 
-/// Without the names of values in braces.
+/// Removes the names of values in braces.
 fn without_placeholders(text: &str) -> String {
     let parts = text.split('{').enumerate();
     parts

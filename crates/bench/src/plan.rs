@@ -24,7 +24,6 @@ impl Load {
         Self::Uperf { callers: options.first_callers(), java_threads: None }
     }
 
-    /// For parts that measure one size.
     pub(crate) fn multicasts(config: &str, options: &Options) -> Self {
         Self::Mperf { config: config.to_owned(), size: options.first_size() }
     }

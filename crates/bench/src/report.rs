@@ -128,7 +128,6 @@ pub(crate) fn number(number: Option<f64>) -> String {
     grouped(number)
 }
 
-/// After the columns of text come numbers.
 pub(crate) fn markdown(rows: &[Vec<String>], text_columns: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)

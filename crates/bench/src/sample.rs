@@ -7,7 +7,7 @@ use serde::Serialize;
 pub(crate) struct Sample {
     /// Calls or received messages per second and member.
     pub(crate) rate: f64,
-    /// Per operation, of all members.
+    /// CPU of all members per operation.
     pub(crate) cpu_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency: Option<Latency>,
@@ -30,7 +30,6 @@ impl Both {
     }
 }
 
-/// In microseconds.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,

@@ -12,7 +12,7 @@ use crate::sample::{Runs, Sample, Samples};
 use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
 
-/// Behind the first step.
+/// The most by which a step may fall behind the first.
 const FALL_MAX: f64 = 0.1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]

@@ -94,7 +94,6 @@ impl Target {
     }
 }
 
-/// Of one load.
 #[derive(Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) subject: String,

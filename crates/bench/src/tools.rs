@@ -186,7 +186,6 @@ pub(crate) struct Calling<'a> {
     pub(crate) pids: &'a [u32],
     pub(crate) clients: usize,
     pub(crate) callers: usize,
-    /// Each has a connection of its own.
     pub(crate) is_pooled: bool,
     pub(crate) keys: u32,
     pub(crate) reads: f64,
@@ -276,7 +275,6 @@ mod tests {
         assert_eq!(arguments[..4], ["mperf", "--threads=2", "--config=udp.xml", "--size=7"]);
     }
 
-    /// Counts as failed all the same.
     #[test]
     fn a_failure_without_figures_is_an_error() {
         let errors = |lost, end: &str| {

@@ -12,7 +12,7 @@ pub(crate) use limit::Memory;
 pub(crate) use reserve::{Reserve, amount, check};
 pub(crate) use thread_cache::{begin as enable_thread_cache, end as disable_thread_cache, park, unpark};
 
-/// Faster than the system's for small messages.
+/// It is faster than the system's for small messages.
 #[global_allocator]
 static ALLOCATOR: thread_cache::RecyclingAllocator = thread_cache::RecyclingAllocator;
 

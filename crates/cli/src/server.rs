@@ -480,7 +480,6 @@ mod tests {
         assert_eq!(detection(&jgroups), ("40s".to_owned(), "5s".to_owned()));
     }
 
-    /// Whether probe is on with these arguments.
     fn has_probe(arguments: &[&str]) -> bool {
         let arguments = [&["consort", "--cluster", "shop"], arguments].concat();
         let join = Arguments::parse_from(arguments).server.join("shop");

@@ -160,7 +160,6 @@ fn ideal(growth: &grid::Growth) -> f64 {
 
 type Line = (&'static str, fn(&grid::Growth) -> f64);
 
-/// As Markdown.
 fn plots(all: &[grid::Growth]) -> String {
     let plot = |title: &str, (axis, most): (&str, f64), lines: &[Line]| {
         let numbers =

@@ -27,7 +27,7 @@ impl<T: Display> Display for Lines<T> {
     }
 }
 
-/// Escapes bytes for a terminal only.
+/// Bytes for other outputs than a terminal stay unchanged.
 pub(crate) fn escape_bytes(bytes: &[u8], is_terminal: bool) -> std::borrow::Cow<'_, [u8]> {
     if is_terminal {
         Lines(String::from_utf8_lossy(bytes)).to_string().into_bytes().into()

@@ -41,7 +41,6 @@ pub(crate) enum Way {
     Packet,
     /// A connection of FD_SOCK2's.
     Frame,
-    /// The multicast group of MPING.
     Datagram,
 }
 
@@ -78,7 +77,6 @@ pub(crate) struct Member {
     pub(crate) is_gone: bool,
     pub(crate) view: Option<View>,
     pub(crate) sent: Sent,
-    /// By sender.
     pub(crate) got: BTreeMap<Address, u64>,
     wakes_at: Option<Time>,
 }
@@ -102,7 +100,7 @@ fn phys(node: usize) -> PhysAddr {
     PhysAddr::new([10, 0, 0, node as u8 + 1].into(), 7800)
 }
 
-/// For selectors to choose from.
+/// Selectors choose from these interfaces.
 pub(crate) fn interfaces() -> Vec<Interface> {
     ["127.0.0.1", "::1", "192.168.1.5", "10.5.5.5", "fe80::1", "2001:db8::1", "8.8.8.8"]
         .iter()
@@ -275,7 +273,6 @@ impl Cluster {
         }
     }
 
-    /// `None` sends to all.
     pub(crate) fn send(&mut self, from: usize, to: Option<usize>, length: usize, flags: Flags) {
         let dest = to.map(|to| self.members[to].address.clone());
         let mut message = Message::bytes(dest, vec![0x5a; length]);
@@ -483,7 +480,6 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
     now
 }
 
-/// On tcp.xml.
 pub(crate) fn alone() -> (Stack, Time) {
     static CONFIG: OnceLock<StackConfig> = OnceLock::new();
     let (mut stack, _) = build(CONFIG.get_or_init(|| stock("tcp.xml", &[])), 0, SEED);

@@ -11,7 +11,6 @@ use crate::vectors::{lines, sessions};
 /// Short, so that inputs reach it.
 const FRAME_LEN_MAX: usize = 32 * 1024;
 
-/// For reads of a busy connection.
 const READ_LEN: usize = 4 * 1024;
 
 #[derive(Default, PartialEq, Eq, Debug)]

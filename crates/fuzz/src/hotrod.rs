@@ -82,7 +82,6 @@ fn asked(bytes: &[u8]) -> Option<RequestContext> {
     })
 }
 
-/// Responses to one request, and events.
 pub(crate) fn response(bytes: &[u8]) -> Seen {
     let Some(asked) = asked(bytes) else { return Seen::one(false, 0) };
     let decode = |more: &mut dyn FnMut(&mut BytesMut) -> bool, buffer: &mut BytesMut| {

@@ -44,7 +44,6 @@ const EDGES: &[u64] = &[
     u64::MAX,
 ];
 
-/// Of configurations and requests.
 const WORDS: &[&str] = &[
     "${",
     "}",
@@ -215,7 +214,6 @@ fn change_field(rng: &mut Rng, bytes: &mut [u8]) {
     field.copy_from_slice(&new.to_be_bytes()[8 - width..]);
 }
 
-/// Sometimes many times.
 fn repeat_span(rng: &mut Rng, bytes: &mut Vec<u8>) {
     let length = bytes.len();
     let copy = bytes[span(rng, length)].to_vec();

@@ -8,7 +8,7 @@ use consort_server::fuzzing;
 use crate::bounds::{bounded, bounded_by};
 use crate::seen::Seen;
 
-/// By the first byte of an input.
+/// The first byte of an input chooses the kind.
 const KINDS: [fn(&Bytes) -> Option<Bytes>; 3] = [
     |bytes| fuzzing::counter(bytes),
     fuzzing::transaction,
@@ -54,7 +54,7 @@ pub(crate) fn record(bytes: &[u8]) -> Seen {
     Seen::one(written.is_some(), peak)
 }
 
-/// By the first byte of an input.
+/// The first byte of an input chooses the factory.
 const FACTORIES: [&str; 5] = [
     KEY_PREFIX,
     VALUE_PREFIX,

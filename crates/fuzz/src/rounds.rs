@@ -20,7 +20,7 @@ use crate::seen::Seen;
 /// More packets would lead to the same end.
 pub(crate) const PACKETS: u64 = 256;
 
-/// They receive forged packets.
+/// These members receive forged packets.
 const MEMBERS: usize = 3;
 
 /// In response to one packet. A request for retransmission may name a whole window.
@@ -33,7 +33,6 @@ const GROWTH_MAX: u64 = 4 * 1024 * 1024;
 /// that do not exist takes several timeouts of failure detection.
 const HEALS_WITHIN: Duration = Duration::from_secs(200);
 
-/// New members until then.
 const FRESH: usize = 3;
 
 struct Stage {
@@ -311,7 +310,6 @@ fn is_forked(cluster: &Cluster) -> bool {
     views().any(|one| views().any(|other| one.id() == other.id() && one.members() != other.members()))
 }
 
-/// By a multicast and unicasts.
 fn is_heard(cluster: &mut Cluster, fresh: usize, all: &[usize]) -> bool {
     let own = cluster.members[fresh].address.clone();
     let got = |cluster: &Cluster, node: usize| cluster.members[node].got.get(&own).copied().unwrap_or(0);

@@ -72,7 +72,7 @@ fn recorded() -> &'static Recorded {
     })
 }
 
-/// Each behind its index.
+/// Each file follows its index.
 pub(crate) fn files() -> Vec<Vec<u8>> {
     let contents = recorded().files.values().enumerate();
     contents.map(|(place, contents)| [&[place as u8], &contents[..]].concat()).collect()

@@ -169,7 +169,6 @@ pub(crate) fn some_values() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// Names without a name service.
 struct NoNames;
 
 impl HostNames for NoNames {

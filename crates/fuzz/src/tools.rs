@@ -38,7 +38,7 @@ pub(crate) fn capture(bytes: &[u8]) -> Seen {
     Seen::one(decoded > 0, peak)
 }
 
-/// `link` is the number of link layers.
+/// `link` is the number of the link layer's type.
 fn pcap(link: u32, is_little: bool, packets: &[Vec<u8>]) -> Vec<u8> {
     let number = |value: u32| if is_little { value.to_le_bytes() } else { value.to_be_bytes() };
     let mut file = Vec::new();

@@ -39,7 +39,6 @@ pub async fn same_view(members: &mut [Member], wanted: &str) {
 
 const NAMES_ASKED_AGAIN: Duration = Duration::from_millis(500);
 
-/// Since the last request.
 async fn any_view_changes(members: &mut [Member]) {
     let mut changes: Vec<_> = members.iter_mut().map(|member| Box::pin(member.view_changed())).collect();
     std::future::poll_fn(|cx| {

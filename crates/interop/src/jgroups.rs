@@ -20,7 +20,6 @@ fn jar() -> &'static Jar {
     })
 }
 
-/// With the configurations, `lib` and `classes`.
 pub(crate) fn directory() -> PathBuf {
     jar().directory().to_owned()
 }

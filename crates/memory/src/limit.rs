@@ -81,7 +81,6 @@ impl Limit {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// Waits until earlier callers have their bytes.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.0.turn.lock().await
     }
@@ -110,7 +109,7 @@ impl Limit {
         }
     }
 
-    /// Without checking this limit and those above.
+    /// Checks no limit.
     pub(crate) fn add_forced(&self, bytes: u64) {
         for limit in self.path() {
             let used = limit.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;

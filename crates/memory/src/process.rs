@@ -17,7 +17,7 @@ const MARGIN_MAX: u64 = 2 << 30;
 /// much of that memory the allocator still has.
 const REUSE_BEGINS: u64 = 14;
 
-/// In sixteenths.
+/// The end of reuse, in sixteenths.
 const REUSE_ENDS: u64 = 15;
 
 /// A limit of a process's memory, and its source.
@@ -75,11 +75,11 @@ struct Inner {
     limits: Vec<Marks>,
     nearest: AtomicUsize,
     used: AtomicU64,
-    /// Now, and at the last measurement.
+    /// The bytes now, and at the last measurement.
     entries: AtomicU64,
     entries_then: AtomicU64,
     state: AtomicU8,
-    /// At the begin of the last shortage.
+    /// The bytes at the begin of the last shortage.
     entries_full: AtomicU64,
     shortages: AtomicU64,
     refused: AtomicU64,
@@ -96,7 +96,6 @@ struct Marks {
     critical: u64,
 }
 
-/// Up to the high-water mark.
 const AMPLE: u8 = 0;
 /// Writes that need more memory are refused.
 const SHORT: u8 = 1;

@@ -36,7 +36,6 @@ pub enum HostsError {
     TooMany,
 }
 
-/// Of 10.0.0.0/24.
 const HOSTS_MAX: usize = 254;
 
 /// Settings of the links between hosts.
@@ -160,7 +159,7 @@ impl Namespace {
         if line.is_empty() { Err(HostsError::Namespace) } else { Ok(Self(holder)) }
     }
 
-    /// For users that can see this process.
+    /// The path is valid for users that can see this process.
     fn path(&self) -> String {
         format!("/proc/{}/ns/net", self.0.0.id())
     }

@@ -12,7 +12,7 @@ use consort_memory::{MemoryLimit, ProcessMemory};
 /// Containers of entries count in between.
 const MEASURED_EVERY: Duration = Duration::from_millis(100);
 
-/// Of the machine's memory, by default.
+/// The default limit, of the machine's memory.
 const MACHINE_PERCENT: u64 = 80;
 
 /// No limit above this: version 1 writes the largest number of pages.

@@ -51,7 +51,7 @@ pub(crate) fn content(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// However slow the application is.
+/// A slow application does not change the bound of a sender's backlog.
 fn memory(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         if let Some(what) = node.backlog.excess() {

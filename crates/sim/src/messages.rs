@@ -74,7 +74,6 @@ impl Messages {
         Self { traffic }
     }
 
-    /// For members that send nothing.
     pub(crate) fn none() -> Self {
         Self::new(Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 })
     }

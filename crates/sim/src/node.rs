@@ -22,7 +22,7 @@ pub(crate) struct Got {
     pub(crate) number: u64,
     pub(crate) is_whole: bool,
     pub(crate) at: Time,
-    /// The views of its receiver before.
+    /// The views that the receiver had had before.
     pub(crate) nth_view: usize,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Node {
     /// The clock's rate, and its time at the node's start.
     pub(crate) rate: f64,
     pub(crate) born: Time,
-    /// Of its application's clock by then.
+    /// The time that the application's clock showed by then.
     pub(crate) beginning: Duration,
     /// All input waits until it resumes.
     pub(crate) is_paused: bool,
@@ -58,7 +58,6 @@ pub(crate) struct Node {
     pub(crate) busy_until: Time,
     pub(crate) wakes: Wakes,
     pub(crate) is_leaving: bool,
-    /// Its log ends there.
     pub(crate) ended: Option<Time>,
 }
 
@@ -184,7 +183,7 @@ impl Node {
         self.stack.is_some()
     }
 
-    /// At some moment of this time.
+    /// The views at some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         between(&self.log.views, from, until)
     }

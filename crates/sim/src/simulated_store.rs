@@ -19,7 +19,6 @@ const DELAY_MAX: Duration = Duration::from_millis(2);
 /// Requests after which the store compacts its files once, as a writer does between its batches.
 const MAINTAIN_EVERY: u64 = 16;
 
-/// Of one compaction.
 const MAINTAIN_BYTES: u64 = 64 * 1024;
 
 /// One moment as two clocks show it.

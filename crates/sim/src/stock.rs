@@ -8,7 +8,7 @@ pub(crate) type Change = (&'static str, &'static str, &'static str);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discovery {
     Local,
-    /// Every host name is the first member's.
+    /// Every host name resolves to the first member.
     Own,
 }
 

@@ -9,7 +9,6 @@ use consort_group::Time;
 
 #[derive(Default)]
 pub(crate) struct Wakes {
-    /// Until a wake comes.
     next: Option<Time>,
     planned: BTreeMap<Time, u64>,
 }

@@ -31,7 +31,6 @@ pub(crate) trait Application: Sized {
 
     fn deliver_view(_: &mut World<Self>, _node: usize) {}
 
-    /// By the node's clock.
     fn poll_timeout(_: &World<Self>, _node: usize) -> Option<Time> {
         None
     }
@@ -77,7 +76,6 @@ pub(crate) trait Application: Sized {
         true
     }
 
-    /// For a report.
     fn story(&self) -> Vec<(Time, String)> {
         Vec::new()
     }

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file, sources};
 
-/// Below `interop/helm`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "manifests/main.go"];
 
 /// A directory with `helm` and `manifests`.

@@ -42,7 +42,6 @@ impl HotRodRelease {
         tree.join(self.version().map_or_else(|| of.to_owned(), |version| format!("{of}-{version}")))
     }
 
-    /// Returns the directory of the libraries.
     fn fetch(self, tree: &JavaTree) -> Result<PathBuf, JarError> {
         let (project, to) = (tree.root.join(PROJECT), self.path(&tree.directory, "lib-hotrod"));
         match self.version() {

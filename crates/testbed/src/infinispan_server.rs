@@ -8,12 +8,11 @@ use std::process::Command;
 use crate::jar::{JarError, JavaTree, in_file};
 use crate::jvm::{BRIEF, brief_jvm};
 
-/// Without authentication, and with users.
+/// One without authentication, and one with users.
 const OPEN: &str = "infinispan.xml";
 const SECURED: &str = "secured.xml";
 const LOGGING: &str = "log4j2.xml";
 
-/// For a server that is not measured.
 const SMALL: &str = "-Xmx512m";
 
 /// Users of an Infinispan server.

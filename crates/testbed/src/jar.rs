@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use thiserror::Error;
 
-/// Loaded unchanged.
+/// The files stay unchanged.
 const CONFIGURATIONS: &[&str] = &[
     "tcp.xml",
     "udp.xml",
@@ -21,7 +21,6 @@ const CONFIGURATIONS: &[&str] = &[
     "nio-default.xml",
 ];
 
-/// Below `interop/java`.
 const PACKAGES: &[&str] = &["interop", "bench"];
 
 /// The jar or classes could not be prepared.
@@ -195,7 +194,7 @@ pub(crate) fn sources(project: &Path, names: &[&str]) -> Result<String, JarError
     Ok(names.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// Unless the directory has the wanted files.
+/// Does nothing if the directory has the wanted files.
 pub(crate) fn fetch_once(
     wanted: &str,
     to: &Path,
@@ -222,7 +221,7 @@ pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
         .ok_or_else(|| JarError::Release(pom.to_owned()))
 }
 
-/// Sorted.
+/// The files are sorted.
 pub(crate) fn java_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), JarError> {
     let entries = fs::read_dir(directory).map_err(in_file(directory))?;
     let entries = entries.map(|entry| entry.map(|entry| entry.path()));

@@ -12,7 +12,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Sometimes enough to be shared.
+/// Some are long enough to be shared.
 fn bytes() -> impl Strategy<Value = Bytes> {
     prop_oneof![30 => vec(any::<u8>(), 0..20), 1 => vec(any::<u8>(), 4_000..5_000)].prop_map(Bytes::from)
 }
@@ -405,7 +405,6 @@ fn pong(version: ProtocolVersion) -> BoxedStrategy<ResponseBody> {
         .boxed()
 }
 
-/// Of a successful operation with data.
 fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBody> {
     use ResponseBody as B;
     let of_map = |response: BoxedStrategy<map::Response>| response.prop_map(B::Map).boxed();

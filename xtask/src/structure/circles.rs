@@ -38,7 +38,6 @@ fn of_level(parent: &ModulePath, edges: &BTreeMap<String, BTreeSet<String>>) -> 
     edges.keys().map(circle).filter(|circle| circle.modules.len() > 1).collect()
 }
 
-/// Also through other modules.
 fn reached<'m>(edges: &'m BTreeMap<String, BTreeSet<String>>, module: &String) -> BTreeSet<&'m String> {
     let mut found = BTreeSet::new();
     let mut next: Vec<&String> = edges.get(module).into_iter().flatten().collect();

@@ -16,10 +16,8 @@ use self::sizes::Sizes;
 use crate::claims::root;
 use crate::steps::Outcome;
 
-/// Of a type.
 const METHODS_MAX: usize = 60;
 
-/// Of a function's body.
 const LINES_MAX: usize = 80;
 
 pub(crate) fn run() -> Outcome {

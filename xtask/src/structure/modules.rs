@@ -17,10 +17,10 @@ pub(super) struct Module {
     pub(super) syntax: syn::File,
 }
 
-/// Without those that only tests have.
+/// Modules that only tests have are left out.
 pub(super) struct Modules {
     pub(super) modules: BTreeMap<ModulePath, Module>,
-    /// And the paths that they stand for.
+    /// Each name with the path that it stands for.
     exports: BTreeMap<(ModulePath, String), ModulePath>,
 }
 
@@ -168,7 +168,6 @@ fn names(module: &Module) -> Vec<String> {
     module.syntax.items.iter().filter_map(name).collect()
 }
 
-/// With the names that they get.
 fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     collect(tree, &mut Vec::new(), &mut found);

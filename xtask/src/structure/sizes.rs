@@ -13,7 +13,6 @@ use super::modules::{Modules, is_test};
 pub(super) struct Sizes {
     /// In all `impl` blocks without traits, by the type's name.
     pub(super) methods: BTreeMap<String, usize>,
-    /// With files and lines.
     pub(super) functions: Vec<(String, usize)>,
 }
 

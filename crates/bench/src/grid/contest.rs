@@ -71,7 +71,6 @@ impl Contest {
     }
 }
 
-/// A line each.
 pub(crate) fn comparison_table(contests: &[Contest], figures: &[Compared]) -> String {
     let mut table = vec![["subject", "contestant"].map(str::to_owned).to_vec()];
     table[0].extend(figures.iter().map(|figure| figure.name.to_owned()));

@@ -11,7 +11,7 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// Of one TCP stream's rate.
+/// The rebalance reaches this part of one TCP stream's rate.
 const TARGET: f64 = 0.5;
 
 /// Of a member with a million values of 1 KB, per byte of value.

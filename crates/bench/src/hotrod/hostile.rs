@@ -35,7 +35,6 @@ const GUESSES_SEC: u32 = 1_000;
 /// Of p99 beside p99 without attackers (issue's bound: at most doubled).
 const TARGET: f64 = 2.0;
 
-/// Per unauthenticated connection.
 const KILOBYTES_MAX: f64 = 65.536;
 
 /// The server's memory stays the same for this time.

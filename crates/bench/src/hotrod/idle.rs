@@ -22,7 +22,6 @@ pub(crate) const PING: [u8; 10] = [0xA0, 1, 30, 0x17, 0, 0, 1, 0, 0, 0];
 /// Magic, id, operation, status.
 pub(crate) const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
 
-/// Besides the connections.
 const FILES_BESIDE: usize = 100;
 
 /// The median beside the connections, relative to the median alone: the difference between two runs of the same.

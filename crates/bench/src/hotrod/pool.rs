@@ -17,7 +17,6 @@ use crate::tools::{self, Calling};
 struct Load {
     clients: usize,
     servers: u16,
-    /// Of each client.
     callers: usize,
 }
 

@@ -30,7 +30,7 @@ const SOCKET_TARGET: f64 = 1.3;
 const P999_TARGET: f64 = 1.0 / 3.0;
 const MEMORY_TARGET: f64 = 0.1;
 
-/// Until clients can connect.
+/// The limit until clients can connect.
 const START_TARGET_MS: f64 = 100.0;
 
 /// Its files are in memory after the first start.

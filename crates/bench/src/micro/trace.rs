@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::sample::Runs;
 use crate::targets::{NANOS_ADDED, Row, Target};
 
-/// Of a layer's trace check.
+/// The limit of a layer's trace check.
 const NANOS_MAX: f64 = 1.0;
 
 /// With and without the point in turn, within one run.

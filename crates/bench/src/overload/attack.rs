@@ -11,12 +11,10 @@ use super::{HUGE_VALUES, MEMBER_PORTS, PORTS, operations};
 
 pub(super) const SMALL_KEY: &[u8] = b"small";
 
-/// On one connection.
 const PIPELINED: usize = 4_096;
-/// On one connection.
 const HUGE_REQUESTS: usize = 200;
 const UNFINISHED: usize = 32;
-/// The announced length.
+/// The announced length of an unfinished message.
 const FRAME_BYTES: u32 = 64 * 1024 * 1024;
 const FRAME_SENT: usize = 1024 * 1024;
 

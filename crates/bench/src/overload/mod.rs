@@ -37,7 +37,7 @@ const HUGE_BYTES: usize = 8 * 1024 * 1024;
 /// Of a healthy client, beside its p99 without an attack.
 const P99_FACTOR_MAX: f64 = 2.0;
 
-/// To release an attack's memory.
+/// Servers release an attack's memory within this time.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(15);
 /// The rest above the level before the attack.
 const RETURNED: u64 = 64 * MIB;

@@ -23,7 +23,6 @@ pub(super) fn available_memory() -> Option<AvailableMemory> {
     machine.into_iter().chain(groups).min_by_key(|available| available.bytes)
 }
 
-/// Without swapping.
 fn machine_memory(meminfo: &str) -> Option<AvailableMemory> {
     let bytes = number(meminfo, "MemAvailable:")? * 1_024;
     Some(AvailableMemory { bytes, of: "this machine".to_owned() })

@@ -179,7 +179,6 @@ thread_local! {
     static COLLECTED_IN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Each thread collects once in a turn.
 static TURN: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) fn begin() {

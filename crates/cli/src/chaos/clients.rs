@@ -22,7 +22,7 @@ const LATE_AFTER: Duration = Duration::from_secs(2);
 
 const BEAT: Duration = Duration::from_millis(100);
 
-/// Without a completed operation.
+/// The longest time without a completed operation that is no interruption.
 const STOPPED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
     pub(crate) failed: BTreeMap<String, u64>,
     /// Reads of a value older than the one acknowledged before they began.
     pub(crate) stale: u64,
-    /// Reads of a value without a put.
+    /// Reads of a value that no client has put.
     pub(crate) wrong: u64,
     pub(crate) hung: u64,
     pub(crate) pause_ms: u64,
@@ -148,7 +148,6 @@ struct Client {
     cache: RawCache,
     ledger: Rc<Ledger>,
     shared: Rc<Shared>,
-    /// Keys that only this client writes.
     own: Vec<u32>,
     /// Keys with an unfinished write, which a later one could overtake.
     doubtful: BTreeSet<u32>,

@@ -153,7 +153,6 @@ impl Cluster {
         Ok(answers)
     }
 
-    /// Of the members that respond at once.
     async fn states(&mut self) -> Vec<(usize, State)> {
         let mut asked = Vec::new();
         for place in self.running_members() {

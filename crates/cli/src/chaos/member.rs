@@ -59,9 +59,9 @@ pub(crate) struct State {
 
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Found {
-    /// An older value than the acknowledged one.
+    /// Keys with an older value than the acknowledged one.
     pub(crate) lost: u64,
-    /// A value without a put.
+    /// Keys with a value that no client has put.
     pub(crate) wrong: u64,
     pub(crate) failed: u64,
     pub(crate) example: Option<String>,

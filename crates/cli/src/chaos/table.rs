@@ -28,7 +28,6 @@ fn kinds(failed: &BTreeMap<String, u64>) -> String {
     if all.is_empty() { "0".to_owned() } else { all.join(", ") }
 }
 
-/// The second figure is omitted if equal.
 fn both(others: String, faulty: &str) -> String {
     if faulty == "0" { others } else { format!("{others}; there {faulty}") }
 }

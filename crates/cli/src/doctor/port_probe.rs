@@ -16,7 +16,7 @@ use tokio::time::timeout;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ProbeResult {
     HotRod {
-        /// In tenths.
+        /// The newest version, in tenths.
         newest: u8,
         mechanisms: Option<Vec<String>>,
     },
@@ -76,7 +76,6 @@ fn identify(bytes: &[u8]) -> ProbeResult {
     }
 }
 
-/// Without TLS.
 pub(super) async fn ping(at: SocketAddr, time_limit: Duration) -> ProbeResult {
     let conversing = async {
         let Ok(stream) = TcpStream::connect(at).await else { return ProbeResult::Closed };

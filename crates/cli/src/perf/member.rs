@@ -20,7 +20,7 @@ pub(crate) enum Request {
     /// Respond with a value of this size, four bytes big-endian.
     Get = 0,
     Put = 1,
-    /// JSON follows.
+    /// The test follows as JSON.
     Start = 2,
     Finish = 3,
 }

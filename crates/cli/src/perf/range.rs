@@ -17,12 +17,10 @@ pub(crate) fn within<V: FromStr + PartialOrd + Display>(text: &str, least: V, mo
     }
 }
 
-/// Seconds of the measurement.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     within(text, 0.1, 1e6)
 }
 
-/// Seconds before the measurement.
 pub(super) fn warmup(text: &str) -> Result<f64, String> {
     within(text, 0.0, 1e6)
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Common;
 
-/// Of a test by number.
+/// The limit of a test by number.
 const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -14,7 +14,6 @@ pub(crate) enum StopCondition {
     Time {
         /// The time at the start that does not count.
         warmup_ms: u64,
-        /// The time that counts.
         time_ms: u64,
     },
     /// Every member sends this number; all count.

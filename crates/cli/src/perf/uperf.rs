@@ -200,7 +200,7 @@ async fn all(callers: &mut JoinSet<()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The member itself if it is alone.
+/// A member that is alone calls itself.
 fn called(view: Option<&View>, own: &Address) -> Vec<Address> {
     let members = view.map_or(&[][..], View::members);
     let others: Vec<Address> = members.iter().filter(|member| *member != own).cloned().collect();

@@ -85,7 +85,7 @@ pub(super) fn is_settled(world: &GridWorld) -> bool {
         && !members(world).any(|member| member.is_leaving)
 }
 
-/// Or as many owners as members.
+/// A small cluster has as many owners as members.
 fn has_all_owners(world: &GridWorld, topology: &Topology) -> bool {
     let config = &world.app.config;
     let takers = topology.members.iter().filter(|one| one.member.capacity != CapacityFactor::ZERO).count();

@@ -22,7 +22,7 @@ const ALONE_LIMIT: Duration = Duration::from_secs(8);
 /// Members have to find each other first.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// Until one view and one topology then.
+/// The limit until one view and one topology after `BEGIN_LIMIT`.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
 /// After each pause, a cluster that must not be killed yet is checked again.
@@ -114,7 +114,6 @@ fn kill_all(world: &mut GridWorld) {
     discard_topologies(world);
 }
 
-/// Another life begins with other topologies.
 fn discard_topologies(world: &mut GridWorld) {
     let (count, now, grid) = (world.nodes.len(), world.now, &mut world.app);
     grid.newest.clear();
@@ -175,7 +174,6 @@ fn is_alone(world: &GridWorld, node: usize) -> bool {
         && topology.is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// In any order.
 fn start_all(world: &mut GridWorld) -> Result<(), Broken> {
     let mut nodes = stores::nodes_with_notes(world);
     let is_quiet = draw_from_stores(world, |stores| {

@@ -39,7 +39,6 @@ pub struct Growth {
     pub joined_after: Duration,
 }
 
-/// Of each kind.
 const OPERATIONS: usize = 400;
 
 /// Small beside the entries, so that a reader that holds more is noticed.
@@ -103,7 +102,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     })
 }
 
-/// Returns the most entries requested or held.
+/// Returns the most entries that were requested or held.
 fn iterate_all(world: &mut GridWorld) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);

@@ -26,7 +26,7 @@ pub(crate) struct Operation {
     /// `None` if its member has ended before.
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<Result<Outcome, OperationError>>,
-    /// Those that may have answered a read.
+    /// The members that may have answered a read.
     pub(crate) readers: BTreeSet<usize>,
     /// Of its member's topology. `None` if that changed meanwhile, because the partition of the operation is
     /// unknown then.
@@ -117,7 +117,6 @@ impl Operation {
         self.absent_from().is_some_and(|from| from <= by)
     }
 
-    /// Done or still to be done.
     pub(crate) fn is_uncertain(&self) -> bool {
         self.write().is_some()
             && match &self.result {

@@ -15,10 +15,9 @@ use super::{GridWorld, outdated_members};
 
 const ITERATING_CLIENTS: usize = 2;
 
-/// Between two iterations.
 const REST: Duration = Duration::from_millis(300);
 
-/// For the received entries.
+/// A reader takes at most this long for the received entries.
 const LOOK: Duration = Duration::from_millis(15);
 
 const PAUSE: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ use consort_group::Rng;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
-    /// Read anywhere.
+    /// Clients read these keys anywhere.
     pub(crate) registers: u64,
     pub(crate) atoms: u64,
     /// Counted up by compare-and-swap, and read at the primary only.

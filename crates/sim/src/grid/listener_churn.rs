@@ -25,7 +25,7 @@ struct BegunListener {
     id: ListenerId,
 }
 
-/// As indices in the history.
+/// The writes' indices in the history.
 type Round = Vec<usize>;
 
 /// The next listener begins at once, or when the topology does not name its member any more.
@@ -93,7 +93,6 @@ fn end(world: &mut GridWorld, one: &BegunListener) {
     world.work(one.node);
 }
 
-/// And removes some of the entries.
 fn write(world: &mut GridWorld, nth: &mut usize) -> Result<Round, Broken> {
     let (keys, mut written) = (key_of_each_segment(world), Round::new());
     for node in live_nodes(world) {

@@ -14,12 +14,11 @@ const LISTENERS_MAX: u64 = 2;
 /// For some listeners, faults have begun by then.
 const BEGIN: Duration = Duration::from_secs(8);
 
-/// Until a woken reader takes its events.
+/// The longest time until a woken reader takes its events.
 const LOOK: Duration = Duration::from_millis(15);
 
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Of a slow reader.
 pub(crate) const FEW: usize = 5;
 
 const LIFE_MIN: Duration = Duration::from_millis(100);
@@ -32,7 +31,6 @@ pub(crate) struct ListenerClient {
     pub(crate) options: ListenOptions,
     /// `None` if it has not begun.
     id: Option<ListenerId>,
-    /// As its reader knows.
     pub(crate) ready: Option<Time>,
     ends: Option<Time>,
     pub(crate) ended: Option<Time>,

@@ -43,7 +43,7 @@ pub(crate) struct Member {
     pub(crate) container: Arc<Container>,
     pub(crate) cache: CacheId,
     pub(crate) store: Option<SimStore>,
-    /// Until it has the cache open.
+    /// Kept until the member has the cache open.
     backing: Option<StoreSettings>,
     pub(crate) capacity: CapacityFactor,
     /// A member opens the cache only once it sees a member that has it, because a member that is cut off would
@@ -51,7 +51,7 @@ pub(crate) struct Member {
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,
-    /// As indices in the history.
+    /// The operations' indices in the history.
     pub(crate) running: BTreeMap<u64, usize>,
     pub(crate) topologies: Vec<(Time, InstalledTopology)>,
 }
@@ -106,7 +106,7 @@ impl Member {
         self.node.topology(self.cache)
     }
 
-    /// At some moment of this time.
+    /// The topologies at some moment of this time.
     pub(crate) fn topologies_between(
         &self,
         from: Time,

@@ -27,7 +27,7 @@ pub struct Plan {
     members: usize,
     mix: Mix,
     has_listeners: bool,
-    /// All partitions go on.
+    /// Members are parted again and again, and all partitions go on.
     is_parted: bool,
     /// `None`: the seed decides.
     has_stores: Option<bool>,

@@ -164,7 +164,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// splitmix64.
+    /// The generator is splitmix64.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

@@ -236,7 +236,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Keeps later syncs short.
+    /// Later syncs are short then.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let (written, safe) = (lock(&self.tail).written, self.safe.position());
         let gathered =

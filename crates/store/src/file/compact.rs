@@ -33,7 +33,7 @@ const STEP: usize = 256 * 1024;
 /// Files below a quarter of the full size. Each start creates one.
 const SMALL_FILES_MAX: usize = 8;
 
-/// Less would free little.
+/// Sealing for less would free little.
 const SEALED_DEAD_MIN: u32 = 2048;
 
 #[derive(Debug, Default)]

@@ -37,11 +37,10 @@ const LISTS: usize = 44;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) number: u32,
-    /// 0 if unknown.
+    /// The run of the machine, 0 if unknown.
     pub(crate) boot: u128,
     /// Lower bound of the changes of this and later files, except copies.
     pub(crate) next_change: u64,
-    /// In ascending order.
     pub(crate) files: Vec<u32>,
     /// Changes of a segment below its number are dead.
     pub(crate) floors: Vec<(u16, u64)>,
@@ -85,7 +84,6 @@ impl Header {
         (rest.is_empty() && ascends).then_some((Self { number, boot, next_change, files, floors }, len))
     }
 
-    /// By the first 16 bytes.
     pub(crate) fn encoded_len(bytes: &[u8]) -> Option<u32> {
         (bytes.len() >= 16 && bytes[4..12] == LOG_MAGIC).then(|| u32_at(bytes, 12))
     }

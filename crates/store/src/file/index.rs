@@ -78,7 +78,6 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// The header counts as dead.
     pub(crate) fn new(file: Arc<dyn DiskFile>, start: u32, len: u32, is_sealed: bool) -> Self {
         Self { file, start, len, dead: u64::from(start), is_sealed, is_dropped: false, is_damaged: false }
     }
@@ -274,7 +273,7 @@ impl Index {
         self.segments[usize::from(segment)].puts == 0
     }
 
-    /// At the end of the replay.
+    /// Called at the end of the replay.
     pub(crate) fn forget_spent(&mut self) {
         let files = &mut self.files;
         for index in &mut self.segments {

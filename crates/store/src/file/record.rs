@@ -27,7 +27,6 @@ use crate::entry::{Entry, Segment, Times};
 /// Bytes before the key of all records but puts.
 pub(crate) const HEAD: usize = 28;
 
-/// Bytes of a put before its key.
 pub(crate) const PUT_HEAD: usize = HEAD + 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +97,6 @@ impl Flaw {
 }
 
 impl<'a> Record<'a> {
-    /// In `file` at `offset`.
     pub(crate) fn decode(bytes: &'a [u8], file: u32, offset: u32) -> Result<Self, Flaw> {
         let head: &[u8; HEAD] = bytes.first_chunk().ok_or(Flaw::Short(HEAD as u32))?;
         let len = u32_at(head, 4);

@@ -19,7 +19,6 @@ use crate::error::StoreError;
 /// A thousand removals and a file header. Less if log files are smaller than twice that.
 const RESERVE_BYTES_MIN: u64 = 64 * 1024;
 
-/// Divisor of the log bytes.
 const RESERVE_SHARE: u64 = 2;
 
 /// One in this many refused entries checks whether the disk has space again.

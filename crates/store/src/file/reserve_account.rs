@@ -12,17 +12,16 @@ const URGENT_SHARE: f64 = 1.0 / 16.0;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reserve {
     pub(crate) bytes: u64,
-    /// For lack of space.
+    /// The file was given up or not created for lack of space.
     pub(crate) is_short: bool,
     pub(crate) is_full: bool,
     pub(crate) given_up: u64,
-    /// With the space freed since.
+    /// The rest of the file, with the space freed since.
     pub(crate) free: u64,
     pub(crate) refused: u32,
 }
 
 impl Reserve {
-    /// Unknown counts start anew.
     pub(crate) fn found(disk: &dyn Disk) -> Self {
         let bytes = disk.open(RESERVE).and_then(|file| file.len()).unwrap_or(0);
         Self { bytes, ..Self::default() }

@@ -88,7 +88,7 @@ impl Scan {
         self.piece.get((self.at - self.piece_at) as usize..).unwrap_or_default()
     }
 
-    /// Or all bytes that are left.
+    /// Fewer bytes only at the end of the file.
     fn fill(&mut self, len: usize) -> Result<(), StoreError> {
         let there = (self.end - self.at) as usize;
         if self.rest().len() >= len.min(there) {

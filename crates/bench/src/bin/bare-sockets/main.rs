@@ -61,7 +61,7 @@ struct Test {
 
 #[derive(Serialize, Deserialize)]
 struct Moved {
-    /// Its own included.
+    /// The member's own messages count, too.
     bytes: u64,
     seconds: f64,
     cpu_s: f64,
@@ -109,7 +109,6 @@ fn wait_for_all() -> anyhow::Result<()> {
     if line.is_empty() { bail!("the run is over") } else { Ok(()) }
 }
 
-/// Killed on drop.
 struct Member {
     _child: KillOnDrop,
     input: ChildStdin,

@@ -30,7 +30,7 @@ const HEAD: usize = 12;
 
 const READS_MAX: usize = 8;
 
-/// Without any acknowledgement meanwhile.
+/// Unacknowledged datagrams are lost after this time without any acknowledgement.
 const LOST_AFTER_MS: u128 = 200;
 
 struct Member {

@@ -21,13 +21,12 @@ pub(crate) enum Verb {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// Acknowledged; `found` and `done` hold the response.
     Ok,
     /// The error says that nothing was changed.
     Unchanged,
     /// The error says that the write takes effect once, later or never.
     Uncertain,
-    /// The process ended before: as uncertain.
+    /// The process ended before the operation, which is as uncertain.
     Unfinished,
 }
 
@@ -42,7 +41,6 @@ pub(crate) enum Consistency {
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Invocation {
-    /// The process and the client in it.
     pub(crate) client: String,
     pub(crate) member: String,
     pub(crate) key: String,

@@ -21,9 +21,9 @@ pub(crate) const POPULATE_TIME_MAX: Duration = Duration::from_secs(3_600);
 
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Of the next test. Response: [`Settings`].
+    /// Response: [`Settings`].
     Settings,
-    /// Of the next test.
+    /// Set the settings of the next test.
     Set(Settings),
     /// Response: figures, when the test is over.
     Start(Test),
@@ -41,7 +41,7 @@ pub(crate) enum Order {
     Populate { first: u32, last: u32, size: usize },
     /// The local copies of keys 1 to this number.
     Copies(u32),
-    /// End.
+    /// End the member.
     Quit,
 }
 
@@ -67,7 +67,6 @@ pub(crate) struct Rebalanced {
     pub(crate) seconds: f64,
 }
 
-/// Of one or more processes.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Used {
     pub(crate) cpu_s: f64,

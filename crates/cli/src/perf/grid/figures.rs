@@ -78,7 +78,7 @@ pub(crate) struct Figures {
     pub(crate) cpu_s: f64,
     pub(crate) rss_mb: f64,
     pub(crate) errors: u64,
-    /// Failures that may have been executed.
+    /// Failed operations that may have been executed.
     pub(crate) uncertain: u64,
     pub(crate) missing: u64,
     pub(crate) get: Extremes,
@@ -252,7 +252,6 @@ fn round_trips(times: Extremes, histogram: &Histogram<u64>, has_details: bool) -
     )
 }
 
-/// One line of `--json`.
 #[derive(Serialize)]
 pub(crate) struct Summary {
     test: &'static str,

@@ -73,7 +73,7 @@ struct Point {
     batch: usize,
     way: Way,
     take: Take,
-    /// Per second, of all readers.
+    /// Entries per second of all readers.
     entries_sec: f64,
     mb_sec: f64,
     cpu_us: f64,

@@ -53,7 +53,7 @@ pub(crate) struct IterationResult {
     pub(crate) entries: u64,
     pub(crate) bytes: u64,
     pub(crate) passes: u64,
-    /// Until the last reader was done.
+    /// Seconds until the last reader was done.
     pub(crate) seconds: f64,
 }
 

@@ -67,7 +67,7 @@ struct Summary {
     moved_mb: f64,
     seconds: f64,
     mb_sec: f64,
-    /// From the start of its process.
+    /// Seconds since the start of the new member's process.
     since_start_s: f64,
     cpu_s: f64,
     rss_mb: f64,

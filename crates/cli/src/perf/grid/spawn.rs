@@ -57,7 +57,7 @@ pub(crate) fn free_ports(members: usize) -> anyhow::Result<u16> {
 }
 
 impl Grid {
-    /// Reserves ports for one more.
+    /// Reserves ports for one more member.
     pub(crate) async fn start(
         join: &Join,
         members: usize,

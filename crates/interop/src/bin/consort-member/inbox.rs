@@ -35,12 +35,11 @@ impl Inbox {
         *self.seen() = Seen::default();
     }
 
-    /// For every message from now on.
+    /// Delays every message from now on.
     pub(crate) fn slow(&self, micros: u64) {
         *self.slow.lock().expect("unpoisoned") = micros;
     }
 
-    /// Until `until` at most.
     pub(crate) async fn expect(&self, sender: &Address, count: u64, until: Instant) -> Value {
         loop {
             let arrived = self.arrived.notified();

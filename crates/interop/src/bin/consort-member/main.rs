@@ -36,7 +36,7 @@ fn main() {
     // The process that drives this member has ended.
 }
 
-/// Unless the reader has closed the pipe.
+/// Does nothing if the reader has closed the pipe.
 fn say(object: &Value) {
     let _ = writeln!(std::io::stdout(), "@@ {object}");
 }

@@ -57,7 +57,7 @@ pub(crate) fn load(world: &GridWorld) -> Result<(), Broken> {
     responses(world)
 }
 
-/// Except for one larger value.
+/// A member requests at most the limit, or one larger value.
 fn responses(world: &GridWorld) -> Result<(), Broken> {
     let Some(backpressure) = &world.app.backpressure else { return Ok(()) };
     // A call whose value's size changes meanwhile requests twice as much.

@@ -16,11 +16,11 @@ use super::OfKey;
 use crate::checks::Broken;
 
 enum Place {
-    /// This write.
+    /// The operation is this write.
     At(Version),
-    /// It saw this write.
+    /// The operation saw this write.
     Behind(Version),
-    /// It found nothing.
+    /// The operation found nothing.
     WhereAbsent,
 }
 

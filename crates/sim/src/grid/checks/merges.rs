@@ -36,7 +36,6 @@ pub(super) fn has_parted(world: &GridWorld) -> bool {
 /// With its version, and the caller's lineage during the whole write.
 type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
-/// In the order in which they began.
 struct Merged<'a> {
     world: &'a GridWorld,
     key: &'a Bytes,
@@ -260,7 +259,7 @@ impl Merged<'_> {
         })
     }
 
-    /// Written while members parted.
+    /// Whether the value was written while members parted.
     fn is_of_both(&self, last: Option<&Stored>) -> bool {
         let mut writes = self.operations.iter();
         last.is_some_and(|last| {
@@ -301,7 +300,6 @@ fn is_line_of(topology: &Topology, line: &[SplitPoint]) -> bool {
 /// A merge moved members from one lineage to another partition.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Taken {
-    /// The topology with which they moved.
     pub(crate) since: u32,
     /// The last parting of the partition that has merged them.
     pub(crate) by: SplitPoint,

@@ -104,7 +104,6 @@ pub(super) struct Done<'a> {
 pub(super) struct OfKey<'a> {
     pub(super) world: &'a GridWorld,
     pub(super) key: &'a Bytes,
-    /// In the order in which they began.
     pub(super) operations: Vec<&'a Operation>,
     pub(super) done: BTreeMap<Version, Done<'a>>,
     pub(super) values: BTreeMap<Version, &'a Bytes>,
