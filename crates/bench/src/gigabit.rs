@@ -2,7 +2,7 @@
 //!
 //! Every member has a network namespace, joined to a bridge by a link that is limited in both directions (`tc …
 //! tbf`). Without its own multicasts, a member of n can receive n / (n - 1) of its link's rate. A run without
-//! the limit shows whether the CPUs would have been enough.
+//! the limit shows whether the CPUs suffice.
 
 use std::process::Stdio;
 

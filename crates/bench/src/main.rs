@@ -1,7 +1,7 @@
 //! Measures Consort beside JGroups, bare sockets and other data grids in one run (`cargo xtask bench`).
 //!
-//! Runs alternate, so that other load of the machine affects both, in a network namespace. CPU is user and
-//! system time of all member processes in the measurement, per operation, load included.
+//! Runs alternate, so that other load of the machine affects both. CPU is user and system time of all member
+//! processes in the measurement, per operation, load included.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +43,6 @@ use crate::session::Session;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Set in the network namespace if JGroups is measured: the path of its prepared jar.
 const JAR_VARIABLE: &str = "CONSORT_BENCH_JAR";
 const NETWORK_VARIABLE: &str = "CONSORT_BENCH_IN_NETWORK";
 

@@ -1,4 +1,4 @@
-//! The results of the parts, printed and written as soon as each is over, so that a later failure loses none.
+//! The results of the parts, written as soon as each is over, so that a later failure loses none.
 
 use std::process::ExitCode;
 

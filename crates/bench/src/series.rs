@@ -100,7 +100,7 @@ pub(crate) fn measure(growing: Growing, options: &Options, results: &mut Results
 }
 
 impl Series {
-    /// Returns whether the operations per CPU second are the same at every step.
+    /// Returns whether all steps are alike.
     fn print(&self) -> bool {
         let (operations, cost) = self.growing.operation();
         let first = self.steps.first().map_or(0.0, Step::per_cpu_second);

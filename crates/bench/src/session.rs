@@ -179,7 +179,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Until several slices in a row bring no new best. Returns their rates.
+/// Returns the rates.
 pub(crate) fn warm_up(
     options: &Options,
     mut slice: impl FnMut() -> anyhow::Result<f64>,

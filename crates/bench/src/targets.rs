@@ -67,7 +67,6 @@ impl Rival {
     }
 }
 
-/// Bounds of Consort's figure divided by the contestant's, or of the figure itself without one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -156,7 +155,7 @@ pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 /// near zero.
 pub(crate) const NANOS_ADDED: &str = "ns added/message";
 
-/// Whether a figure is the cost of an operation, independent of the machine's other load.
+/// Costs are independent of the machine's other load.
 pub(crate) fn is_cost(figure: &str) -> bool {
     [CPU_PER_CALL, CPU_PER_MESSAGE, CPU_PER_REQUEST, CPU_PER_ENTRY, SERVER_CPU, SYSTEM_CPU, NANOS_PER_MESSAGE]
         .contains(&figure)

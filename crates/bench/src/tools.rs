@@ -1,4 +1,4 @@
-//! Programs that measure themselves and print one line of JSON: `consort`, `bare-sockets` and `senders`.
+//! Programs that measure themselves and print one line of JSON.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

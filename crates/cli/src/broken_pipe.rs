@@ -1,11 +1,10 @@
-//! A command ends silently when the reader of its output has gone (`consort parse … | head`).
-//!
-//! SIGPIPE stays ignored, because it would also end this process when a peer closes a connection.
+//! A command ends silently when the reader of its output has gone (`consort parse … | head`). SIGPIPE stays
+//! ignored, because it would also end this process when a peer closes a connection.
 
 use std::io;
 use std::process::ExitCode;
 
-/// The exit code that a shell reports for a process ended by SIGPIPE.
+/// As a shell reports it for SIGPIPE.
 const GONE: i32 = 128 + 13;
 
 pub(crate) fn exit_quietly() {
@@ -22,7 +21,7 @@ fn is_unprinted(panic: &str) -> bool {
     panic.starts_with("failed printing to std") && panic.contains("Broken pipe")
 }
 
-/// Prints an error and returns its exit code; nothing if the output has no reader.
+/// Prints nothing if the output has no reader.
 pub(crate) fn print_error(error: &anyhow::Error, code: ExitCode) -> ExitCode {
     if is_gone(error) {
         return ExitCode::from(GONE as u8);
@@ -31,13 +30,12 @@ pub(crate) fn print_error(error: &anyhow::Error, code: ExitCode) -> ExitCode {
     code
 }
 
-/// Indents the further lines of an error: it may contain a server's text, which must not read as a line of this
-/// command.
+/// An error may contain a server's text, which must not read as a line of this command.
 fn indented(error: &anyhow::Error) -> String {
     format!("{error:#}").replace('\n', "\n  ")
 }
 
-/// Whether the reader of the output has gone. Errors of a peer are errors of the channel or the client.
+/// Errors of a peer are errors of the channel or the client.
 fn is_gone(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

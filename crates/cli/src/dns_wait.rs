@@ -16,8 +16,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Waits until `name` resolves to `own` as well.
-///
 /// # Errors
 ///
 /// If `own` is no address.

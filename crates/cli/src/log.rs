@@ -1,5 +1,5 @@
-//! The log on standard error. An event is one line: data of peers and clients are in fields, which are written
-//! without control characters here only.
+//! The log on standard error. An event is one line: data of peers and clients are in fields, which are escaped
+//! here only.
 
 use std::fmt::{self, Write};
 use std::io::IsTerminal;

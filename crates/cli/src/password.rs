@@ -67,7 +67,7 @@ fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyho
     read_hidden(prompt, input)
 }
 
-/// Returns the first line of the input, from a terminal without echo. `None` if there is no line.
+/// `None` if there is no line.
 pub(crate) fn read_input(prompt: &str) -> anyhow::Result<Option<String>> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() { read_hidden(prompt, &mut input) } else { line(&mut input) }

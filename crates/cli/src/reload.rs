@@ -1,5 +1,4 @@
-//! The files that a server reads again on SIGHUP: users, token keys, certificate and key, the roots of client
-//! certificates, and predefined caches.
+//! The files that a server reads again on SIGHUP.
 
 use std::path::PathBuf;
 
@@ -78,7 +77,7 @@ impl Reload {
         }
     }
 
-    /// Reads all files at each signal. An error in one is logged and does not affect the others.
+    /// An error in one file does not affect the others.
     pub(crate) async fn reload_on(self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             if let Some((file, users)) = self.users.clone() {

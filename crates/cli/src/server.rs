@@ -206,7 +206,7 @@ fn advised(error: ServerError) -> anyhow::Error {
     anyhow::anyhow!("{error}; {advice}")
 }
 
-/// Whether all addresses of a host are loopback addresses. The listener reports an unknown host later.
+/// The listener reports an unknown host later.
 async fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     let Ok(mut found) = lookup_host((host, 0)).await else { return true };
@@ -280,11 +280,9 @@ impl ServerCommand {
         let _ = writeln!(std::io::stdout(), "{serving}");
     }
 
-    /// Serves until a signal, or the end of its input with --with-parent, ends the server gracefully.
-    ///
     /// # Errors
     ///
-    /// If a second signal ends it at once, or other members do not have all entries.
+    /// If a second signal ends the server at once, or other members do not have all entries.
     async fn serve(
         &self,
         server: Server,

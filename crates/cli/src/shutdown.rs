@@ -1,5 +1,4 @@
-//! Shutdown by a signal: a member hands over its data and leaves within a limited time. A second signal ends it
-//! at once.
+//! Shutdown by a signal: a member hands over its data and leaves. A second signal ends it at once.
 
 use std::time::{Duration, Instant};
 
@@ -31,15 +30,15 @@ impl Signals {
     }
 }
 
-/// Waits for the end of the input, and so of the process that started this one.
+/// The input ends with the process that started this one.
 pub(crate) async fn end_of_input() {
     let mut input = tokio::io::stdin();
     let mut bytes = [0; 64];
     while input.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
 }
 
-/// Closes a manager: other members first get the entries that only this member has. `at_once` completes with a
-/// reason to abandon the handover. `report` gets the progress.
+/// Other members first get the entries that only this member has. `at_once` completes with a reason to abandon
+/// the handover.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Text from outside on terminals and in logs.
 //!
 //! Names, values and errors of peers may hold control characters, which forge lines, move the cursor, or change
-//! the direction of text. [`Escaped`] writes them as `\n` or `\u001b`. The macros of this module replace those
-//! of the standard library in the whole command: they keep line feeds and tabs and escape everything else.
+//! the direction of text. [`Escaped`] writes them as `\n` or `\u001b`. This module's macros replace those of
+//! the standard library in the whole command: they escape everything but line feeds and tabs.
 
 use std::fmt::{self, Display, Write};
 
@@ -123,7 +123,7 @@ mod tests {
         assert!(!text.chars().any(is_control));
     }
 
-    /// Every output of the command uses the macros above, or its exception is listed here with a reason.
+    /// Every output of the command uses the macros above, or its exception is listed here.
     #[test]
     fn no_module_writes_to_a_terminal_past_the_macros() {
         // Bytes of requested values, escaped by `escape_bytes`; a script for shells; lines of this process's own settings.

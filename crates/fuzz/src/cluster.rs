@@ -1,4 +1,4 @@
-//! A small cluster in virtual time whose network is tapped: messages are recorded, and foreign bytes can be injected.
+//! A small cluster in virtual time whose messages are recorded, and which accepts foreign bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -432,7 +432,7 @@ impl Cluster {
     }
 }
 
-/// Without peers. Returns the time at the end, which is earlier if timers fired more often.
+/// Returns the time at the end, which is earlier if timers fired more often.
 pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_max: usize) -> Time {
     let (mut now, end) = (start, start + time);
     for _ in 0..wakes_max {

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use crate::bounds::bounded;
 use crate::seen::Seen;
 
-/// Before a response in an input: version, opcode and intelligence of its request, as indices in their tables.
+/// Version, opcode and intelligence of the request, as indices in their tables.
 const ASKED: usize = 3;
 
 fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
@@ -21,7 +21,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// With bounded memory, and again in two pieces; the messages are then written and read once more.
+/// With bounded memory, and again in two pieces; the messages are then written and read.
 fn read<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&mut dyn FnMut(&mut BytesMut) -> bool, &mut BytesMut) -> Vec<T>,

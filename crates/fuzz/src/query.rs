@@ -54,7 +54,7 @@ pub(crate) fn query(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// The plans that owners receive, each behind an entity and its length; clients' requests; and their responses.
+/// Plans, each behind an entity and its length; clients' requests; and their responses.
 pub(crate) fn plans() -> Vec<Vec<u8>> {
     let plans = QUERIES.iter().filter_map(|query| fuzzing::query(query).1.ok());
     let of_each = |plan: Vec<u8>| ENTITIES.map(|entity| [&[entity.len() as u8], entity, &plan].concat());

@@ -29,8 +29,7 @@ const SENT_AT_ONCE: Sent = Sent { packets: 64, bytes: 256 * 1024 };
 /// Of all members together: bounded tables of unknown members, windows with incomplete messages, and own messages.
 const GROWTH_MAX: u64 = 4 * 1024 * 1024;
 
-/// The cluster's time until a new member is in one view with all and its messages arrive. A view with members
-/// that do not exist takes several timeouts of failure detection.
+/// A view with members that do not exist takes several timeouts of failure detection.
 const HEALS_WITHIN: Duration = Duration::from_secs(200);
 
 const FRESH: usize = 3;

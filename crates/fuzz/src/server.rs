@@ -1,4 +1,4 @@
-//! Inputs of the server besides Hot Rod: multimaps, formats, definitions of caches, schemas, and HTTP.
+//! Inputs of the server besides Hot Rod.
 
 use bytes::Bytes;
 use consort_server::fuzzing;

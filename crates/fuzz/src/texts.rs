@@ -1,4 +1,4 @@
-//! Texts that a user writes: stacks, variables, values; and the files that members write for each other.
+//! Texts that a user writes, and the files that members write for each other.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Inputs of the tools: captures, and the requests that a probe responder answers.
+//! Inputs of the tools.
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@ const MARGIN_PART: u64 = 4;
 const MARGIN_MAX: u64 = 2 << 30;
 
 /// In sixteenths of the entries' bytes at the begin of a shortage: below, new entries reuse the memory of
-/// removed ones. This also applies later, because a measurement below the low-water mark does not reveal how
-/// much of that memory the allocator still has.
+/// removed ones, also later, because a measurement does not reveal how much of that memory the allocator still
+/// has.
 const REUSE_BEGINS: u64 = 14;
 
 /// The end of reuse, in sixteenths.
@@ -60,14 +60,12 @@ pub struct MemoryUsage {
     pub refused: u64,
 }
 
-/// The memory of a process: its limits, its use, and whether writes may add entries.
+/// The memory of a process: its limits, its use, and whether writes may add entries. Clones are handles to the
+/// same process.
 ///
 /// The edge measures the process regularly ([`ProcessMemory::note_used`]); containers count the bytes of
-/// entries in between. Above the high-water mark a shortage begins: writes that need more memory are refused.
-/// It ends when the use falls below the low-water mark, or when new entries fit into the memory that the
-/// allocator kept from removed ones.
-///
-/// Clones are handles to the same process.
+/// entries in between. Above the high-water mark, writes that need more memory are refused, until the use falls
+/// below the low-water mark, or new entries fit into the memory that the allocator kept from removed ones.
 #[derive(Clone)]
 pub struct ProcessMemory(Arc<Inner>);
 

@@ -1,5 +1,4 @@
-//! Limits of this process's memory and their use, from Linux: an option, the machine's memory, and control
-//! groups of versions 1 and 2.
+//! Limits of this process's memory and their use, from Linux.
 
 use std::fs::read_to_string;
 use std::io;

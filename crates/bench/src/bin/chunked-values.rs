@@ -143,7 +143,6 @@ async fn beside(
     Ok(said)
 }
 
-/// One value each way, at once and in pieces, in turn and without other requests.
 async fn whole(
     cache: &RawCache,
     size: usize,

@@ -1,4 +1,4 @@
-//! A client of a Hot Rod server with a fixed rate of requests. Their delays show the effect of other clients.
+//! A client of a Hot Rod server with a fixed rate of requests.
 //!
 //! A request that was due while a late response was awaited counts with that wait, so that a server cannot look
 //! better by not responding.

@@ -21,7 +21,7 @@ const WAYS: [&str; 3] = ["parallel", "sequential", "at-most-once"];
 /// The limit of exactly-once's cost beside at-most-once (S004-14).
 const EXACTLY_ONCE: f64 = 1.32;
 
-/// Readers as `consort iterate` names them, and the table's words. Infinispan's is always an iterator.
+/// Named as by `consort iterate`, and as in the table.
 const TAKES: [(&str, &str); 3] =
     [("entries", ""), ("bytes", ", where they lie"), ("answers", ", whole answers")];
 

@@ -1,5 +1,5 @@
-//! The rate of one TCP stream with large writes and reads. Bytes are dropped or kept: new memory may cost more
-//! than the network, most of all on a virtual machine.
+//! The rate of one TCP stream. Bytes are dropped or kept: new memory may cost more than the network, most of
+//! all on a virtual machine.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

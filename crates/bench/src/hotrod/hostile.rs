@@ -1,4 +1,4 @@
-//! A server under attack by unauthenticated clients: thousands of connections at once, or wrong passwords at speed.
+//! A server under attack by unauthenticated clients.
 //!
 //! Attackers run only while a CPU is idle (SCHED_IDLE), because on a network they are other machines. The
 //! legitimate client's load is steady and far below the machine's limit: with no CPU to spare, each delay would

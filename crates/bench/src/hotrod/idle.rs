@@ -24,7 +24,7 @@ pub(crate) const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
 
 const FILES_BESIDE: usize = 100;
 
-/// The median beside the connections, relative to the median alone: the difference between two runs of the same.
+/// The difference between two runs of the same.
 const TARGET: f64 = 1.1;
 
 #[derive(Default, Serialize)]

@@ -1,4 +1,4 @@
-//! The official Java Hot Rod client in a JVM, which calls a server and reads its CPU time meanwhile.
+//! The official Java Hot Rod client in a JVM.
 
 use std::path::Path;
 

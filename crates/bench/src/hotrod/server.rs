@@ -21,7 +21,7 @@ use crate::tools;
 
 const OTHER_PORT: u16 = PORT + 300;
 
-/// A request's CPU beside Infinispan's server, with several callers that share the cost of waking it.
+/// Several callers share the cost of waking Infinispan's server.
 const CPU_TARGET: f64 = 1.0 / 2.5;
 
 /// A request's CPU beside a bare socket's server, which each request wakes.

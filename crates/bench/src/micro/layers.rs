@@ -1,7 +1,7 @@
 //! The cost of a layer for messages on their way up: the open BARRIER (S003-1).
 //!
-//! A stack passes messages from a source to a sink with nothing, BARRIER, or layers that do nothing between
-//! them: one that batches bypass, as an open BARRIER, and one that receives them.
+//! A stack passes messages with nothing, BARRIER, or idle layers in between: one that batches bypass, as an
+//! open BARRIER, and one that receives them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) fn measure(options: &Options) -> Vec<Row> {
     rows
 }
 
-/// Nanoseconds per message and layer. Negative values are kept, because they show the error of this measurement.
+/// Negative values are kept, because they show the error of this measurement.
 fn added(count: usize, time: Duration) -> [f64; LAYERS.len()] {
     let mut plain = Round::new(count, None);
     let mut rounds = LAYERS.map(|layer| Round::new(count, Some((layer.make)())));

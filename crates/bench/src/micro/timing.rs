@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// disturb few slices.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// Nanoseconds of one call: the upper bound of the fastest tenth of all slices, because other load only adds
-/// time. The Java program measures in the same way.
+/// The upper bound of the fastest tenth of all slices, because other load only adds time. The Java program
+/// measures in the same way.
 pub(super) fn nanos(time: Duration, mut call: impl FnMut()) -> f64 {
     let mut slice = |calls: u64| {
         let begun = Instant::now();

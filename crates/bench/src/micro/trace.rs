@@ -1,8 +1,6 @@
 //! The cost of disabled tracing: the check of a layer's switch, once per batch and layer (S000-80), beside a
-//! point of the crate `tracing`.
-//!
-//! The subscriber of the `consort` command lets the lines of layers' switches pass at level TRACE, so a point
-//! of `tracing` checks its own state, too, and not only the level of the process.
+//! point of the crate `tracing`, which checks its own state, too, because the command's subscriber lets the
+//! lines of layers' switches pass.
 
 use std::hint::black_box;
 use std::time::Duration;

@@ -18,8 +18,7 @@ const UNFINISHED: usize = 32;
 const FRAME_BYTES: u32 = 64 * 1024 * 1024;
 const FRAME_SENT: usize = 1024 * 1024;
 
-/// An attacking client is usually on another machine: here it gets only the CPU time that the servers and the
-/// healthy client leave.
+/// An attacking client is usually on another machine: here it gets only the CPU time that the others leave.
 pub(super) fn lower_priority() {
     if let Err(error) = rustix::process::setpriority_process(None, 19) {
         eprintln!("the priority of the client that attacks cannot be lowered: {error}");

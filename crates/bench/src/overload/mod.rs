@@ -1,8 +1,8 @@
 //! The load that clients can cause on two servers that share 512 MiB: every operation of Hot Rod and requests
-//! in HTTP in four situations, and unfinished messages on the ports of members.
+//! in HTTP in four situations, and unfinished messages of members.
 //!
-//! A cell has the bytes sent for each byte of requests, the peak memory of the control group, and the slowest
-//! request of a healthy client, which a busy server thread delays.
+//! A cell has the bytes sent for each byte of requests, the peak memory, and the slowest request of a healthy
+//! client, which a busy server thread delays.
 
 mod attack;
 mod healthy;

@@ -1,5 +1,4 @@
-//! The limit of the process's memory: free memory goes back after a while, and at once during a shortage, which
-//! is logged.
+//! The limit of the process's memory: free memory goes back at once during a shortage, which is logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,8 +1,7 @@
 //! Memory that a process takes before it needs it.
 //!
 //! The kernel clears memory when it is touched, and a virtual machine may have to get it from the hypervisor: a
-//! member that joins and gets a gigabyte mostly waits for that (docs/lab/2026-11-performance.md). `-Xms` with
-//! `AlwaysPreTouch` does the same in a JVM.
+//! member that joins and gets a gigabyte mostly waits for that (docs/lab/2026-11-performance.md).
 
 use std::collections::TryReserveError;
 use std::num::NonZero;
@@ -30,8 +29,8 @@ pub(crate) fn amount(text: &str) -> Result<u64, String> {
     amount_of_bytes(text).ok_or_else(|| "no amount of memory, such as 500MB, 2GB or 1.5GiB".to_owned())
 }
 
-/// The size of one allocation. The allocator takes it from the same memory as smaller blocks, which can use it
-/// afterwards. With the allocator's own bytes it is a 32nd of the allocator's unit, so that no gap is left.
+/// The allocator takes it from the same memory as smaller blocks, which can use it afterwards. With the
+/// allocator's own bytes it is a 32nd of the allocator's unit, so that no gap is left.
 const BLOCK: usize = (1 << 20) - (64 << 10);
 
 impl Reserve {
@@ -68,7 +67,7 @@ fn too_much(bytes: u64) -> String {
 
 /// # Errors
 ///
-/// If there is not enough memory, with the amount and its limit.
+/// If there is not enough memory.
 pub(crate) fn check(bytes: u64) -> anyhow::Result<()> {
     available_memory().map_or(Ok(()), |available| fits(bytes, &available))
 }

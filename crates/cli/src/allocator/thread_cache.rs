@@ -27,7 +27,7 @@ const SIZES: std::ops::RangeInclusive<usize> = 257..=256 * 1024;
 
 const CLASSES: usize = 40;
 
-/// The layout requested for each size class: four classes to a doubling, as in the allocator itself.
+/// Four classes to a doubling, as in the allocator itself.
 const LAYOUTS: [Layout; CLASSES] = {
     let mut layouts = [Layout::new::<u8>(); CLASSES];
     let mut class = 0;
@@ -41,7 +41,6 @@ const LAYOUTS: [Layout; CLASSES] = {
     layouts
 };
 
-/// Returns the class with the smallest blocks that fit, if there is one.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
     let is_cached = SIZES.contains(&layout.size()) && layout.align() <= ALIGN;
@@ -140,7 +139,7 @@ impl Drop for ThreadCache {
     }
 }
 
-/// The cache of a thread. Another thread may sweep it while this one waits for work.
+/// Another thread may sweep it while this one waits for work.
 struct Owner {
     is_parked: Mutex<bool>,
     cache: UnsafeCell<ThreadCache>,

@@ -1,4 +1,4 @@
-//! The clients of one member: each makes one call after the other and judges every response.
+//! The clients of one member, which judge every response.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,7 +249,7 @@ pub(crate) fn value(number: u32, count: u64, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// The number of a key's value: 0 without a value, `None` if it is not one of the key's values.
+/// Returns 0 without a value, `None` if it is not one of the key's values.
 pub(crate) fn count_of(number: u32, found: Option<&[u8]>, size: usize) -> Option<u64> {
     let Some(found) = found else { return Some(0) };
     let (count, rest) = found.split_first_chunk::<8>()?;

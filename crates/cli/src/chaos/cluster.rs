@@ -1,4 +1,4 @@
-//! Member processes on hosts of their own: network namespaces that a switch joins.
+//! Member processes in network namespaces that a switch joins.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

@@ -64,7 +64,7 @@ pub(super) struct Done {
 }
 
 impl Event {
-    /// Whether the member can be left out of the topology without knowing it, and return stale values.
+    /// A member may be left out of the topology without knowing it, and return stale values.
     pub(super) fn allows_stale_reads(self) -> bool {
         matches!(self, Self::Pause | Self::Cut)
     }

@@ -1,5 +1,4 @@
-//! The attempted and acknowledged writes by key, in files that outlive the members that write them and that all
-//! members read.
+//! The attempted and acknowledged writes by key, in files that outlive the members.
 //!
 //! A key has one writer, and its n-th value is n. A read is valid if it returns no less than the value
 //! acknowledged before it began and no more than the value attempted when it ends.
@@ -9,10 +8,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The bytes of a key: two counts, each with its complement, which detects a count that is being written.
+/// Two counts, each with its complement, which detects a count that is being written.
 const PLACE: u64 = 32;
 
-/// How often a count that is being written is read again: writing takes less than a microsecond.
+/// Writing a count takes less than a microsecond.
 const READS_MAX: u32 = 10_000;
 
 /// The ledgers of all places. A restarted member continues its place's.

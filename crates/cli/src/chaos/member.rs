@@ -1,5 +1,4 @@
-//! A member of the cluster with clients. It takes orders by lines of JSON on its input, and ends gracefully by
-//! a signal.
+//! A member with clients. It takes orders by lines of JSON on its input, and ends gracefully by a signal.
 
 use std::io::Write;
 use std::path::PathBuf;

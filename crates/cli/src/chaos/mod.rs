@@ -1,7 +1,7 @@
 //! `consort chaos`: faults of members under load.
 //!
 //! Every member is a process in a network namespace. Its clients write their own keys, read all, and judge
-//! every response by a ledger that outlives the process. After each event every member reads every key.
+//! every response by a ledger. After each event every member reads every key.
 
 mod clients;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Servers of one cluster on this host, a process of this program each.
+//! Servers of one cluster on this host, a process each.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};

@@ -64,7 +64,7 @@ fn newest(answers: &[String]) -> Vec<Member> {
     by_place.into_values().collect()
 }
 
-/// Judges the responses for a member that is to join `cluster`. `is_expected`: there should be members.
+/// `is_expected`: there should be members.
 pub(super) fn check_members(
     members: &[Member],
     cluster: &str,

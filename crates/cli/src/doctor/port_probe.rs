@@ -1,4 +1,4 @@
-//! Identifies the service at a port with the first messages of Hot Rod and of HTTP.
+//! Identifies the service at a port.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -40,7 +40,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// Sends a request. The error is the kind of service that responded instead.
+    /// The error is the kind of service that responded instead.
     async fn ask(&mut self, body: RequestBody) -> Result<Response, ProbeResult> {
         let request = Request { header: RequestHeader::new(1, VERSION), body };
         let mut output = Output::new();

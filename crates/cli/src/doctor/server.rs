@@ -1,4 +1,4 @@
-//! A server as a client sees it: name, port, protocol, TLS, user, and the servers of its topology.
+//! A server as a client sees it.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::findings::Findings;
 use super::port_probe::{self, ProbeResult};
 
-/// The tolerated difference of clocks: times are in whole seconds, and responses take some time.
+/// Times are in whole seconds, and responses take some time.
 const SKEW_MAX: Duration = Duration::from_secs(3);
 
 const ADDRESSES_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! A member's stack on this host: bind addresses, hosts to query, and members that respond.
+//! A member's stack on this host.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};

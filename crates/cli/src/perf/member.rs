@@ -1,4 +1,4 @@
-//! A member of a performance test: it responds to requests, and works on request.
+//! A member of a performance test.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,5 @@
-//! The menu of `consort uperf --menu`: the keys of JGroups' UPerf, from a terminal or a pipe (S000-33).
-//!
-//! A line is a key and its value; without a value, the menu asks for it. Every member gets the settings when a
-//! test starts.
+//! The menu of `consort uperf --menu`: the keys of JGroups' UPerf, from a terminal or a pipe (S000-33). Every
+//! member gets the settings when a test starts.
 
 use std::io::Write;
 

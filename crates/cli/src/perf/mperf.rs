@@ -92,11 +92,10 @@ struct Summary {
 /// How long a test by number waits for a missing message.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// The bytes of the mark that begins every message: `sender * LAP + number % LAP`.
+/// Of the mark that begins every message: `sender * LAP + number % LAP`.
 const HEAD: usize = 4;
 
-/// The number of messages after which a sender's marks repeat. Messages up to half as many too early or too
-/// late are recognised.
+/// A sender's marks repeat then. Messages up to half as many too early or too late are recognised.
 const LAP: u32 = 256;
 
 #[derive(Clone, Copy, Default)]
@@ -154,8 +153,8 @@ impl Counter {
     }
 }
 
-/// Payloads are windows on one table of marks, so that the test measures messages and neither the allocator nor
-/// the filling of memory (JGroups' MPerf sends one payload again and again).
+/// Payloads are windows on one table of marks, so that the test measures neither the allocator nor the filling
+/// of memory (JGroups' MPerf sends one payload again and again).
 struct Payloads {
     marks: Bytes,
     size: usize,
@@ -275,7 +274,7 @@ impl Work for Counter {
 }
 
 impl Counter {
-    /// Waits for this number of messages, or until none come for a while. Returns their number.
+    /// Ends early if no messages come for a while.
     async fn wait_for(&self, count: u64) -> u64 {
         self.awaited.store(count, Relaxed);
         let mut before = 0;

@@ -1,4 +1,4 @@
-//! A TCP connection between any two members, each way as fast as it goes.
+//! A TCP connection between any two members.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -70,7 +70,7 @@ fn exchange(test: Test, poll: &mut Poll, peers: &mut [Peer]) -> anyhow::Result<M
     }
 }
 
-/// The moved bytes, if any. The end of a peer that measured a little earlier is no error.
+/// The end of a peer that measured a little earlier is no error.
 fn ready(moved: io::Result<usize>) -> io::Result<Option<usize>> {
     match moved {
         Ok(0) => Ok(None),

@@ -1,4 +1,4 @@
-//! Clients that use few keys from all members at the same time and record every operation.
+//! Clients that use few keys from all members at once and record every operation.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -106,7 +106,7 @@ fn read_all(directory: &Path) -> anyhow::Result<Vec<(Invocation, Option<Completi
     Ok(operations)
 }
 
-/// The operations of one process, each with its completion unless the process ended before.
+/// Each operation with its completion unless the process ended before.
 ///
 /// A killed process can leave the beginning of a line, because the kernel ends a write that crosses a page.
 /// Such a line is left out: an invocation has not begun then, and a completion leaves its operation unfinished.

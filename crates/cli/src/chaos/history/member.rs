@@ -1,4 +1,4 @@
-//! A member whose clients record their operations: with an embedded cache, or as a server with Hot Rod clients.
+//! A member whose clients record their operations: with an embedded cache, or as a Hot Rod server.
 
 use std::path::PathBuf;
 use std::rc::Rc;

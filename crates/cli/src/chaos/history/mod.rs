@@ -1,4 +1,4 @@
-//! Histories of operations for an independent checker: requests and responses with their times.
+//! Histories of operations for an independent checker.
 //!
 //! A client appends a line to its process's file before it sends an operation and when the operation ends, so
 //! that `kill -9` loses none. [`collect()`] joins the files. `docs/histories.md` describes the format.

@@ -73,7 +73,7 @@ pub(crate) enum Line {
 pub(crate) struct Fault {
     pub(crate) fault: String,
     pub(crate) members: Vec<String>,
-    /// Whether these members can be left out of the topology without knowing it, so that their reads may be stale.
+    /// These members may be left out of the topology without knowing it, so that their reads may be stale.
     pub(crate) excuses_reads: bool,
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,

@@ -36,8 +36,7 @@ impl From<CacheError> for Failure {
     }
 }
 
-/// The beginning of a server's refusal of a write because owners are unreachable. A Consort server has changed
-/// nothing then.
+/// A server refuses a write so because owners are unreachable. A Consort server has changed nothing then.
 const DEGRADED: &str = "ISPN000306: ";
 
 impl From<ClientError> for Failure {

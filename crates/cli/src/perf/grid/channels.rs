@@ -8,7 +8,7 @@ use consort_group::config::{ProtocolConfig, StackConfig};
 
 use crate::join::Join;
 
-/// The distance of control's ports from the grid's. FD_SOCK2 listens 100 above either.
+/// FD_SOCK2 listens 100 above either.
 pub(crate) const CONTROL_PORTS: u16 = 50;
 
 pub(crate) fn control_cluster(data: &str) -> String {

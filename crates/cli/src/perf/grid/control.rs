@@ -1,4 +1,4 @@
-//! The control channel: orders to all members, and their responses. It is idle while a test runs.
+//! The control channel, which is idle while a test runs.
 
 use std::time::Duration;
 
@@ -117,8 +117,7 @@ fn options(limit: Duration) -> RequestOptions {
     RequestOptions::all(limit).with_flags(Flags::OOB)
 }
 
-/// Sends an order to all members, this one included. Returns the results in the order of the view, without
-/// processes that have no cache.
+/// Returns the results in the order of the view, without processes that have no cache.
 ///
 /// # Errors
 ///

@@ -1,6 +1,5 @@
-//! Checks whether every key has all its copies, and whether they are equal (`[8] Validate`).
-//!
-//! Every owner sends a digest of each of its copies, and the member with the menu compares them.
+//! Checks whether every key has all its copies, and whether they are equal (`[8] Validate`). Every owner sends
+//! digests of its copies.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,8 +16,6 @@ const TURN: u32 = 500;
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Copies(pub(crate) Vec<(u32, u64)>);
 
-/// Returns this owner's copies of keys 1 to `keys`.
-///
 /// # Errors
 ///
 /// If owners change meanwhile.

@@ -1,4 +1,4 @@
-//! The figures of members, one by one and together, in the words of IspnPerfTest.
+//! The figures of members, in the words of IspnPerfTest.
 
 use std::fmt;
 

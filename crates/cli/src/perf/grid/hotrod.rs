@@ -11,12 +11,11 @@ use super::load::{self, Done, Run, Test};
 
 const CACHE: &str = "perf";
 
-/// Clients of the same servers. The invokers of each share one client, or have several, as threads share a pool
-/// of connections.
+/// Invokers share one client, or have several, as threads share a pool of connections.
 pub(crate) struct Clients(Vec<Vec<Client>>);
 
 impl Clients {
-    /// Connects `count` times `each` clients, and creates the cache with this number of owners unless it exists.
+    /// Creates the cache with this number of owners unless it exists.
     pub(crate) async fn connect(at: &str, count: usize, each: u32, owners: u16) -> anyhow::Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..count {

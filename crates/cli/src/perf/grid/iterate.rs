@@ -159,7 +159,6 @@ impl Iterate {
         all
     }
 
-    /// Returns the results, the CPU time of all members in seconds, and the memory of the largest.
     async fn measure(&self, grid: &Grid, load: IterationLoad) -> anyhow::Result<(IterationResult, f64, f64)> {
         let millis = |seconds: f64| (seconds.max(0.0) * 1e3) as u64;
         grid.iterate(&IterationLoad { time_ms: millis(self.warmup), ..load }).await?;

@@ -1,6 +1,4 @@
-//! The load of one member: invokers that read and write, and their counts.
-//!
-//! An invoker is a task with one operation in flight, as a thread of IspnPerfTest.
+//! The load of one member. An invoker is a task with one operation in flight, as a thread of IspnPerfTest.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,7 +94,7 @@ impl Run {
         Done { gets: tally.gets.len(), puts: tally.puts.len(), failed, undecided: tally.uncertain }
     }
 
-    /// `cache` returns the cache of each invoker, by its number from 0. `report` gets the lines that a member prints.
+    /// `cache` returns the cache of each invoker, from 0. `report` gets the lines that a member prints.
     pub(crate) async fn carry_out<C: Target>(
         self: Arc<Self>,
         cache: impl Fn(u32) -> C,
@@ -245,7 +243,7 @@ async fn invoker<C: Target>(cache: C, settings: Settings, run: Arc<Run>, seed: u
 }
 
 impl Run {
-    /// Counts several operations: duration, and whether a read. One by one, the lock would cost a tenth of a read.
+    /// One by one, the lock would cost a tenth of a read.
     fn count(&self, taken: &mut Vec<(u64, bool)>) {
         let mut tally = self.tally();
         for (nanos, is_read) in taken.drain(..) {

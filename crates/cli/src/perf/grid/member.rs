@@ -77,7 +77,7 @@ pub(crate) async fn join_control(join: &Join, config: Option<&str>) -> anyhow::R
 }
 
 impl Member {
-    /// Joins both channels and opens the cache. Settings of an existing cluster override `settings`.
+    /// Settings of an existing cluster override `settings`.
     pub(crate) async fn join(
         join: &Join,
         config: Option<&str>,
@@ -240,7 +240,7 @@ impl Member {
         self.signals.lock().await.next().await
     }
 
-    /// Leaves both channels. `at_once` completes with a reason to abandon the handover, such as a signal.
+    /// `at_once` completes with a reason to abandon the handover, such as a signal.
     ///
     /// # Errors
     ///

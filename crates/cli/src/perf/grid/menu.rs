@@ -1,6 +1,5 @@
-//! The menu of `consort perf`: the keys of IspnPerfTest, from a terminal or a pipe (S000-27).
-//!
-//! A line is a key and its value; without a value, the menu asks for it. All members get a setting at once.
+//! The menu of `consort perf`: the keys of IspnPerfTest, from a terminal or a pipe (S000-27). All members get a
+//! setting at once.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

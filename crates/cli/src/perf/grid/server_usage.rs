@@ -24,7 +24,7 @@ impl ServerProcesses {
         Ok(Self(pids.to_vec()))
     }
 
-    /// From the time when the test begins to count until its end. `None` without processes.
+    /// `None` without processes.
     pub(super) async fn during(&self, test: &Test) -> Option<ServerUsage> {
         if self.0.is_empty() {
             return None;

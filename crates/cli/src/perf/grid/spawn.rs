@@ -1,5 +1,4 @@
-//! A cluster of member processes on this host, and one process without a cache that starts them, sends orders
-//! and collects results.
+//! A cluster of member processes on this host, and one process without a cache that controls them.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -42,7 +41,7 @@ pub(crate) struct Grid {
     names: Vec<String>,
 }
 
-/// The first of consecutive ports that are free at all addresses of members.
+/// The ports are free at all addresses of members.
 pub(crate) fn free_ports(members: usize) -> anyhow::Result<u16> {
     let block = 4 * CONTROL_PORTS;
     let blocks = (PORTS.end - PORTS.start) / block;
@@ -141,7 +140,7 @@ impl Grid {
         Ok(())
     }
 
-    /// Runs a test on all members at once, and skips a member that dies meanwhile.
+    /// Skips a member that dies meanwhile.
     pub(crate) fn run(&self, test: &Test) -> impl Future<Output = anyhow::Result<Vec<Figures>>> + use<> {
         run(self.control.clone(), test.clone())
     }
@@ -155,7 +154,7 @@ impl Grid {
         order_one(&self.control, &self.first()?, &Order::Iterate(*load), limit).await?.context("no answer")
     }
 
-    /// Waits until all members take orders: a new one may have segments before.
+    /// A new member may have segments before it takes orders.
     pub(crate) async fn meet(&self) -> anyhow::Result<()> {
         wait_for_members(self.control.channel(), 1 + self.members()).await
     }
@@ -168,7 +167,7 @@ impl Grid {
         Ok(Used::of(&self.states().await?))
     }
 
-    /// Has the first member watch a rebalance to `members` members, which is still to begin.
+    /// The rebalance is still to begin.
     pub(crate) fn rebalanced(
         &self,
         members: usize,
@@ -180,7 +179,7 @@ impl Grid {
         }))
     }
 
-    /// Starts a member, which may reserve memory first. Returns its name, before it has joined.
+    /// The member may reserve memory first, and has not joined yet.
     pub(crate) fn add(
         &mut self,
         owners: u16,
@@ -230,7 +229,7 @@ async fn run(control: RpcDispatcher, test: Test) -> anyhow::Result<Vec<Figures>>
     Ok(figures)
 }
 
-/// Starts a process that ends when its input does, and so with its parent.
+/// The process ends when its input does, and so with its parent.
 fn start_member(
     join: &Join,
     name: &str,
