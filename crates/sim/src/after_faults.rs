@@ -40,7 +40,7 @@ pub(crate) fn heal(world: &mut World<Messages>, limit: Time) -> Result<(), Broke
     }
 }
 
-/// Two members join under traffic, and the coordinator leaves with another member. No timeout may be needed for that.
+/// No timeout may be needed when two members join under traffic and the coordinator leaves with another member.
 pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> {
     // The healing views may still wait for confirmations of members that were in another partition.
     advance(world, CONFIRMED);
@@ -81,7 +81,6 @@ pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> 
     heal(world, limit)
 }
 
-/// How often members have waited in vain for the confirmation of a view.
 fn unconfirmed_views(world: &World<Messages>) -> Vec<u64> {
     let of = |node: &Node| node.stack.as_ref()?.attribute("GMS", "num_unconfirmed_views")?.parse().ok();
     world.nodes.iter().map(|node| of(node).unwrap_or_default()).collect()

@@ -6,12 +6,11 @@ use consort_group::{Address, Stack};
 
 /// The limit of one sender's waiting bytes in `max_credits`, if the receiver has replaced no credits: bytes
 /// with credits, and as many sent while a view began that joins both members, for which the sender counted no
-/// credits of this receiver. Without faults the limit is 1. Each time that the receiver replaces the credits of
-/// bytes that it takes for lost, as many more may arrive.
+/// credits of this receiver. Without faults the limit is 1.
 const ALLOWED: u64 = 2;
 
-/// Replacements that are always allowed: the receiver forgets them when it gives credits back, and bytes that
-/// it took for lost may arrive later.
+/// Always allowed, because the receiver forgets replacements when it gives credits back, and bytes that it took
+/// for lost may arrive later.
 const REPLACEMENTS_MIN: u64 = 1;
 
 /// Under SEQUENCER the credits are the coordinator's: one coordinator's messages may be in the backlog when
@@ -71,8 +70,7 @@ impl Backlog {
     }
 }
 
-/// How often a receiver has taken a sender's bytes for lost since it last gave credits back. Under SEQUENCER
-/// the credits are the coordinator's.
+/// How often a receiver has taken a sender's bytes for lost since it last gave credits back.
 fn replacements(stack: &Stack, src: &Address, is_multicast: bool) -> u64 {
     let layer = if is_multicast { "MFC" } else { "UFC" };
     let text = stack.attribute(layer, "replacements_of_senders").unwrap_or_default();

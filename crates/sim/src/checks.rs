@@ -297,8 +297,8 @@ pub(crate) fn leftovers(nodes: &[Node]) -> Result<(), Broken> {
 }
 
 /// The receiver knows of every credit that its sender has used: the bytes were consumed or wait before the
-/// application, as pieces of an incomplete message do; or the sender knows of the difference and would ask at
-/// once. Otherwise the sender would wait for `max_block_time`.
+/// application, or the sender knows of the difference and would ask at once. Otherwise the sender would wait
+/// for `max_block_time`.
 pub(crate) fn credits(nodes: &[Node]) -> Result<(), Broken> {
     let alive: Vec<&Node> = nodes.iter().filter(|node| node.is_alive()).collect();
     for layer in ["UFC", "MFC"] {

@@ -59,7 +59,6 @@ fn coordinators_that_see_each_other_as_coordinator_merge() {
     }
 }
 
-/// A member of the leader's view that is a group of its own confirms the merged view to itself only.
 #[test]
 fn a_leader_does_not_wait_for_members_that_have_left_it() {
     let mut world =

@@ -1,4 +1,4 @@
-//! Requests of layers to the world besides packets: FD_SOCK2's connections, and discovery within the process.
+//! Requests of layers to the world besides packets.
 
 use std::collections::BTreeMap;
 

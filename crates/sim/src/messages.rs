@@ -1,4 +1,4 @@
-//! The application of a run without a cache: members send each other numbered messages, and log the received ones.
+//! The application of a run without a cache: members send each other numbered messages.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One member: its stack, its clock, and an application that sends, receives and consumes.
+//! One member: its stack, its clock, and an application.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -193,7 +193,7 @@ impl Node {
     }
 }
 
-/// Those installed at some moment of this time; the log is in the order of times.
+/// The log is in the order of times.
 pub(crate) fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
     let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
     log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)

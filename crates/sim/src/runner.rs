@@ -1,4 +1,4 @@
-//! The runner of all workloads: a cluster on a stock stack, members that start, faults, and a report.
+//! The runner of all workloads.
 
 use consort_group::config::StackConfig;
 use consort_group::{Rng, Time};

@@ -1,6 +1,5 @@
 //! The store of a simulated member. It carries out requests one after the other, each after a delay, as the one
-//! thread of a store does. The caller asks [`SimStore::take`] when the next requests are done, and calls
-//! [`SimStore::carry_out`] then.
+//! thread of a store does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,7 +58,7 @@ struct FaultySpell {
 }
 
 impl FaultySpell {
-    /// The factor by which the next request takes longer, and whether it is refused.
+    /// Also returns whether the request is refused.
     fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
         let StoreFaults { begins, spell_max, refused, slowness } = self.faults;
         if now >= self.until {

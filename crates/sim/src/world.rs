@@ -201,7 +201,7 @@ impl<A: Application> World<A> {
         self.start_at(self.places.len(), None)
     }
 
-    /// With its name and physical address, and its address or a new one.
+    /// Its address stays or is a new one.
     pub(crate) fn restart(&mut self, node: usize, keeps_address: bool) -> Result<usize, String> {
         let address = keeps_address.then(|| self.nodes[node].address.clone());
         self.start_at(self.nodes[node].place, address)

@@ -64,10 +64,6 @@ impl ControlGroup {
     }
 
     /// Returns the number of processes killed for lack of memory.
-    ///
-    /// # Errors
-    ///
-    /// If the group's files cannot be read.
     pub fn killed(&self) -> io::Result<u64> {
         let events = read_to_string(self.directory.join(self.files.events))?;
         let count = events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
@@ -75,10 +71,6 @@ impl ControlGroup {
     }
 
     /// Returns the bytes in use, including the page cache.
-    ///
-    /// # Errors
-    ///
-    /// If the group's files cannot be read.
     pub fn used(&self) -> io::Result<u64> {
         let used = read_to_string(self.directory.join(self.files.used))?;
         used.trim().parse().map_err(io::Error::other)

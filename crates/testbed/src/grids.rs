@@ -55,10 +55,6 @@ impl JavaGrid {
 
 impl Jar {
     /// Fetches the data grids and compiles their driver, if missing.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
     pub fn prepare_grids() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         prepare(&tree)?;

@@ -16,11 +16,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Fetches and compiles missing programs.
-    ///
-    /// # Errors
-    ///
-    /// If Go is missing or fails.
+    /// Fetches and compiles missing programs, with Go.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (project, directory) = (tree.root.join("interop/helm"), tree.directory.join("helm"));

@@ -102,19 +102,11 @@ pub struct HotRodClient {
 
 impl HotRodClient {
     /// Prepares the release in `interop/hotrod/pom.xml`: see [`HotRodClient::prepare_release`].
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
     pub fn prepare() -> Result<Self, JarError> {
         Self::prepare_release(HotRodRelease::V16_0)
     }
 
-    /// Fetches and compiles missing files of a release.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
+    /// Fetches and compiles missing files of a release, with Maven and the JDK.
     pub fn prepare_release(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) = (release.fetch(&tree)?, release.path(&tree.directory, "classes-hotrod"));
@@ -134,10 +126,6 @@ impl HotRodClient {
     }
 
     /// Fetches the client and compiles the load generator `consort.served.Load`. Returns its class path.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
     pub fn prepare_load() -> Result<String, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) =

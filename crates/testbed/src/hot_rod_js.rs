@@ -15,11 +15,7 @@ pub struct HotRodJsClient {
 }
 
 impl HotRodJsClient {
-    /// Fetches missing files.
-    ///
-    /// # Errors
-    ///
-    /// If npm is missing or fails.
+    /// Fetches missing files, with npm.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (project, directory) = (tree.root.join("interop/hotrod-js"), tree.directory.join("hotrod-js"));

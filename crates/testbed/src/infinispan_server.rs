@@ -37,11 +37,7 @@ impl InfinispanServer {
     /// The log code of a server that accepts clients.
     pub const READY: &str = "ISPN080001";
 
-    /// Fetches missing files.
-    ///
-    /// # Errors
-    ///
-    /// If Maven is missing or fails.
+    /// Fetches missing files, with Maven.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let settings = tree.root.join("interop/infinispan-server");
@@ -55,20 +51,12 @@ impl InfinispanServer {
 
     /// Returns a command that runs a server of this name without caches, with Hot Rod on this port of the
     /// loopback. It forms a cluster with others of its network.
-    ///
-    /// # Errors
-    ///
-    /// If its files cannot be written.
     pub fn command(&self, name: &str, port: u16) -> Result<Command, JarError> {
         self.command_by(Path::new("java"), &[&[SMALL], &BRIEF[..]].concat(), name, port)
     }
 
     /// As [`command`](Self::command), with users that authenticate by SCRAM or PLAIN on this port, and on
     /// another one within TLS.
-    ///
-    /// # Errors
-    ///
-    /// If its files cannot be written.
     pub fn secured(&self, name: &str, port: u16, secured: &InfinispanUsers<'_>) -> Result<Command, JarError> {
         let root = self.root(name)?;
         let lines = |line: fn(&(&str, &str, &str)) -> String| {
@@ -88,10 +76,6 @@ impl InfinispanServer {
     }
 
     /// As [`command`](Self::command), with this `java` and these options.
-    ///
-    /// # Errors
-    ///
-    /// If its files cannot be written.
     pub fn command_by(
         &self,
         java: &Path,

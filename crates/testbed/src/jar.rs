@@ -136,11 +136,7 @@ impl JavaTree {
 }
 
 impl Jar {
-    /// Fetches and compiles missing files.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
+    /// Fetches and compiles missing files, with Maven and the JDK.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (java, directory) = (tree.root.join("interop/java"), &tree.directory);

@@ -15,11 +15,7 @@ pub struct LinearizabilityChecker {
 }
 
 impl LinearizabilityChecker {
-    /// Compiles the checker and runs its own tests, unless done for these sources.
-    ///
-    /// # Errors
-    ///
-    /// If Go is missing or fails, or a test of the checker fails.
+    /// Compiles the checker with Go and runs its own tests, unless done for these sources.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let project = tree.root.join("interop/linearizability");

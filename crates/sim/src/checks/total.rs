@@ -109,8 +109,8 @@ impl Reigns {
 
 type Id = (usize, u64);
 
-/// When the coordinator of this or a later reign came to a view without a member that had been in its views. No
-/// member keeps missed messages for that member from then on.
+/// When the coordinator of this or a later reign came to a view without a former member, for which no member
+/// keeps missed messages from then on.
 fn left_out(nodes: &[Node], reigns: &Reigns, node: &Node, reign: &Reign) -> Option<Time> {
     let of_reign = |view: &View| reigns.get(view).as_ref() == Some(reign);
     let (_, first) = node.log.views.iter().find(|(_, view)| of_reign(view))?;
@@ -121,7 +121,7 @@ fn left_out(nodes: &[Node], reigns: &Reigns, node: &Node, reign: &Reign) -> Opti
         .min()
 }
 
-/// By reign: sent in the reign, and received between the member's entry and its removal from the view.
+/// Sent in the reign, and received between the member's entry and its removal from the view.
 fn within_reigns(nodes: &[Node], reigns: &Reigns, node: &Node) -> BTreeMap<Reign, Vec<Id>> {
     let mut stays: BTreeMap<Reign, (Time, Option<Time>)> = BTreeMap::new();
     for (at, view) in &node.log.views {
@@ -151,7 +151,6 @@ fn within_reigns(nodes: &[Node], reigns: &Reigns, node: &Node) -> BTreeMap<Reign
     within
 }
 
-/// Members have their common messages of a reign in one order and without gaps.
 pub(super) fn order(nodes: &[Node]) -> Result<(), Broken> {
     let reigns = Reigns::of(nodes);
     let all: Vec<_> = nodes.iter().map(|node| (node, within_reigns(nodes, &reigns, node))).collect();
@@ -241,7 +240,7 @@ pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     merges(node) || nodes.get(got.sender).is_some_and(is_late)
 }
 
-/// Whether a member of the receiver's view has led a view with the sender since the message was sent.
+/// The message may have been broadcast in a later view of the sender that a member of the receiver's view led.
 pub(super) fn was_member(nodes: &[Node], node: &Node, got: &Got) -> bool {
     // Time does not decide, because a member that resumes after a pause gets a message and the next view at the same moment.
     let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));

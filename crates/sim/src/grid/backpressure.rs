@@ -35,7 +35,6 @@ impl Backpressure {
         self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
     }
 
-    /// The node's channel has taken frames for these members, and members may have room again.
     pub(super) fn update(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
         let load = node.response_load();
         self.most = self.most.max(load.reserved_bytes_of_one);

@@ -36,7 +36,7 @@ pub(crate) struct BulkOperation {
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,
-    /// It may have keys from a member that was removed from the topology and did not know it.
+    /// As [`super::history::Operation::is_excused`].
     pub(crate) is_excused: bool,
 }
 
@@ -180,7 +180,6 @@ fn finish(world: &mut GridWorld, nth: usize) {
     think(world, client);
 }
 
-/// Those that may get keys from a member that was removed from the topology.
 pub(super) fn judge_clears(world: &mut GridWorld) {
     let bulk = world.app.bulk.iter().enumerate();
     let open: Vec<usize> = bulk.filter(|(_, one)| one.is_clear && !one.is_over).map(|(nth, _)| nth).collect();

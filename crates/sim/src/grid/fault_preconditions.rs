@@ -1,4 +1,4 @@
-//! Guards against faults by which a grid loses data by right, and the check whether a grid has settled.
+//! Guards against faults by which a grid loses data by right.
 
 use consort_grid::{Availability, CacheMode, CapacityFactor, PartitionHandling, Phase, Topology};
 use consort_group::Address;
@@ -67,7 +67,6 @@ pub(super) fn may_start(world: &GridWorld) -> bool {
     world.app.config.mode != CacheMode::Local && is_whole(world)
 }
 
-/// All live members have one view, and one stable topology of them with all owners.
 pub(super) fn is_settled(world: &GridWorld) -> bool {
     let count = members(world).count();
     let topologies: Vec<_> = members(world).map(Member::topology).collect();

@@ -25,7 +25,6 @@ const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 /// The limit until one view and one topology after `BEGIN_LIMIT`.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// After each pause, a cluster that must not be killed yet is checked again.
 const TRIES: usize = 50;
 
 pub(super) fn restart_count(world: &GridWorld) -> u64 {
@@ -167,7 +166,6 @@ fn shut_down(world: &mut GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// It sees no other member, and the other members of its cache are unreachable.
 fn is_alone(world: &GridWorld, node: usize) -> bool {
     let topology = world.app.members[node].topology();
     world.nodes[node].view().is_some_and(|view| view.len() == 1)

@@ -1,4 +1,4 @@
-//! Connects a stack and the grid member above it: views and frames up, frames and outcomes down.
+//! Connects a stack and the grid member above it.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Readers that iterate over the cache again and again, and remember the entries. Their own random generator
-//! leaves a seed's members, clients and faults as without iterations.
+//! Readers that iterate over the cache again and again. Their own random generator leaves a seed's members,
+//! clients and faults as without iterations.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The layer above a member's stack: the grid's state machine, its container, and its running operations.
+//! The layer above a member's stack.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Member {
         self.is_left || self.is_open && self.topology().is_some()
     }
 
-    /// The result of a read without the network: the cache's handle reads the container itself.
+    /// The cache's handle reads the container itself, without the network.
     pub(crate) fn look_up(&self, own: Time, key: &[u8], action: &Action) -> Option<Outcome> {
         if *action != Action::Read(ReadFrom::Nearest) {
             return None;

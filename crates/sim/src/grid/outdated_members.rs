@@ -1,4 +1,4 @@
-//! Members that newer topologies have removed and that do not know it, and the members that may answer a member.
+//! Members that newer topologies have removed and that do not know it.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,6 @@ pub(super) fn is_left_out(world: &GridWorld, node: usize, key: &[u8]) -> bool {
     !refuses && does_not_know(world, node)
 }
 
-/// A newer topology is without the member, or has taken it in anew.
 fn does_not_know(world: &GridWorld, node: usize) -> bool {
     let Some(own) = world.app.members[node].topology() else { return false };
     let address = &world.nodes[node].address;

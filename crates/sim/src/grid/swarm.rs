@@ -1,4 +1,4 @@
-//! A run: members with a cache, clients, faults, and the check of all final entries.
+//! A run: members with a cache, clients, faults, and the final checks.
 
 use std::time::Duration;
 

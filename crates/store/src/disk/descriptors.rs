@@ -1,12 +1,12 @@
 //! Files that share a bounded number of descriptors.
 //!
 //! A store has a file per 64 MB. While [`DESCRIPTORS_MAX`] files are open, the least recently used one closes
-//! its descriptor, and is opened again by name on its next use.
+//! its descriptor, and is opened again on its next use.
 //!
 //! * A file in use, or held ([`DiskFile::hold`](super::DiskFile::hold)), keeps its descriptor.
 //! * A written file is synced first, because the system reports a failed write only to open files. The file's
 //!   next sync returns the error.
-//! * A file without a name keeps its descriptor until it is dropped, because it cannot be opened again.
+//! * A file without a name cannot be opened again and keeps its descriptor.
 
 use std::any::Any;
 use std::collections::VecDeque;

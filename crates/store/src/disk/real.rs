@@ -176,8 +176,7 @@ impl Disk for RealDisk {
 
 const OPEN_LISTED: usize = 4;
 
-/// The directory and its files that other users can access, as far as one line holds them. Files in a closed
-/// directory are inaccessible.
+/// As far as one line holds them. Files in a closed directory are inaccessible.
 fn open_to_others(directory: &Path) -> io::Result<Vec<String>> {
     let mode = |path: &Path| fs::metadata(path).map(|metadata| metadata.permissions().mode() & 0o777);
     let own = mode(directory)?;

@@ -93,8 +93,7 @@ impl FileStore {
         Some(Cursor { number, start: file.start, scan, pass: Pass::Check, skips_flaws })
     }
 
-    /// The file with the greatest dead share, if large enough; else the smallest, if there are too many and the
-    /// disk has space.
+    /// The file with the greatest dead share; else the smallest, if there are too many and the disk has space.
     fn choose_victim(&self, reserve: Reserve) -> Option<u32> {
         let index = read(&self.index);
         let candidates = || index.files.iter().filter(|(_, f)| f.is_sealed && !f.is_dropped && !f.is_damaged);

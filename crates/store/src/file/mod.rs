@@ -1,7 +1,5 @@
 //! A store in files: append-only logs with a checksum per record ([`append`], [`record`], [`header`]), and an
-//! index in memory ([`index`]). A load reads the disk once. Opening reads all files ([`open`]). Mostly dead
-//! files are compacted in small steps ([`compact`]), and space is reserved for operations that free space on a
-//! full disk ([`reserve`]).
+//! index in memory ([`index`]).
 //!
 //! **Durability.** An acknowledged write survives a kill of the process at any instant, and with
 //! [`Durability::Disk`] a power failure. So do removals: no removed entry comes back. A write in progress is

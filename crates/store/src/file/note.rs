@@ -1,5 +1,5 @@
-//! The file NOTE: a note of the store's user. It is written and synced under a temporary name and then renamed,
-//! so that a complete note always exists.
+//! The file NOTE: a note of the store's user, written and synced under a temporary name, so that a complete
+//! note always exists.
 //!
 //! | NOTE | bytes |
 //! | --- | --- |

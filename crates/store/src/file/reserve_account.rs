@@ -35,7 +35,7 @@ impl Reserve {
         self.free += bytes;
     }
 
-    /// A file of `len` bytes with `dead` dead ones, which normally is from `share` on.
+    /// Normally, files are compacted from `share` on.
     pub(crate) fn is_worth_compacting(&self, len: u64, dead: u64, share: f64) -> bool {
         let share = match self {
             Self { is_short: true, free, given_up, .. } if *free <= given_up / 5 * 4 => {

@@ -1,4 +1,4 @@
-//! Scanner of a log file: reads records in sequence, and finds intact ones after damage.
+//! Reads records in sequence, and finds intact ones after damage.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The queue of a store: runs of changes of different keys, separated by operations on many keys.
+//! Runs of changes of different keys, separated by operations on many keys.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;

@@ -84,7 +84,6 @@ fn no_gap_where_nothing_is_lost(world: &GridWorld, listener_client: &ListenerCli
     Err(("listeners of local caches miss nothing", describe(world, listener_client)))
 }
 
-/// Versions of a key only grow since the last gap, and each event follows from the one before.
 fn in_order(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     // In that mode, removals by other members carry the version that the entry had.
     let is_taken = |event: &EntryEvent| {
@@ -227,9 +226,9 @@ fn nothing_missing(
 
 /// Whether a listener ended while its member was parted from one that may have ordered a write, or shortly
 /// after. The gap for the write comes once the members have merged, and topologies merge some time after views.
-/// A member that is cut off again meanwhile keeps its partition's topology, in which all may be members. A
-/// listener that begins while a primary is unreachable receives no event and no gap until that primary is back,
-/// because the primary has to confirm the listener.
+/// A member that is cut off again meanwhile keeps its partition's topology. A listener that begins while a
+/// primary is unreachable receives no event and no gap until that primary is back, because the primary has to
+/// confirm the listener.
 fn has_ended_before_its_gap(world: &GridWorld, listener_client: &ListenerClient, write: &Operation) -> bool {
     let Some(ended) = listener_client.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);

@@ -179,8 +179,7 @@ impl Merged<'_> {
         }
     }
 
-    /// Compares the last write on the final topology's lineage with the last writes of other partitions since
-    /// they parted.
+    /// The last write on the final topology's lineage, against the last writes of other partitions since they parted.
     fn remove_all(
         &self,
         grid: &Grid,
@@ -267,7 +266,6 @@ impl Merged<'_> {
         })
     }
 
-    /// Under way when members parted, or when its caller came to another partition.
     fn spans_a_parting(&self, operation: &Operation) -> bool {
         let mut parted = self.world.app.parted.values();
         // A write may go on after its caller has stopped waiting.
@@ -292,7 +290,6 @@ fn replaced(write: &Operation) -> Option<&Bytes> {
     written.previous.as_ref().map(|previous| &previous.value)
 }
 
-/// Whether a history is that of the topology, or an older part of it.
 fn is_line_of(topology: &Topology, line: &[SplitPoint]) -> bool {
     line.last().is_some_and(|last| topology.split_points.contains(last))
 }

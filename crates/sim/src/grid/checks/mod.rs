@@ -166,7 +166,7 @@ impl<'a> OfKey<'a> {
         Ok(())
     }
 
-    /// Records the version that an operation has seen; a version means one value to all members.
+    /// A version means one value to all members.
     fn see(&mut self, operation: &'a Operation) -> Result<(), Broken> {
         let read = operation.read().and_then(|(found, _)| found);
         let previous = operation.written().and_then(|(written, _)| written.previous.as_ref());
