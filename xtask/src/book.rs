@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::claims::root;
 use crate::steps::{Outcome, status};
 
-/// The version of mdBook, without the features that only its server needs.
+/// Without the features that only its server needs.
 pub(crate) const INSTALL: [&str; 9] = [
     "install",
     "mdbook",
@@ -18,7 +18,7 @@ pub(crate) const INSTALL: [&str; 9] = [
     "--no-track",
 ];
 
-/// Builds the book. mdBook is installed into `target/tools` at first.
+/// Installs mdBook into `target/tools` at first.
 pub(crate) fn run() -> Outcome {
     let tool = root().join("target/tools/bin/mdbook");
     if !tool.exists() {

@@ -15,10 +15,9 @@ use crate::reference;
 use crate::structure;
 use crate::words;
 
-/// How a step ended.
 pub(crate) enum Outcome {
     Passed,
-    /// So many tests ran, and all passed.
+    /// This number of tests ran, and all passed.
     Tested(u32),
     Failed(String),
     /// A tool is not installed: a gap on a laptop, a failure in CI.
@@ -106,19 +105,17 @@ const STEPS: &[Step] = &[
     ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
 ];
 
-/// The tests that need nothing but cargo.
+/// These tests need nothing but cargo.
 const ALONE: [&str; 6] =
     ["test", "--workspace", "--exclude", "consort-interop", "--exclude", "consort-bench"];
 
-/// The tests of bugs that are injected into the simulator's clusters.
 const INJECTED: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-sim", "--features=injected-bugs", "--test=injected_bugs"];
 
-/// The tests of bugs that are injected into nodes of the grid.
 const INJECTED_INTO_NODES: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-grid", "--features=injected-bugs", "--test=it"];
 
-/// What the steps from `injected-bugs` on compile, in the order in which they need it.
+/// From the step `injected-bugs` on, in the order of their use.
 fn later_builds() -> Vec<Vec<&'static str>> {
     let tests =
         [&INJECTED[..], &INJECTED_INTO_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
@@ -126,7 +123,6 @@ fn later_builds() -> Vec<Vec<&'static str>> {
     vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
 }
 
-/// Runs all steps, or the named one, and prints how they went.
 pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     let steps: Vec<&Step> = STEPS.iter().filter(|(name, ..)| only.is_none_or(|only| only == *name)).collect();
     if steps.is_empty() {
@@ -172,14 +168,12 @@ fn clippy(what: &[&str]) -> Outcome {
     cargo(&[&["clippy", "--all-targets", "--quiet"], what, &["--", "--deny", "warnings"]].concat())
 }
 
-/// Runs cargo.
 pub(crate) fn cargo(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments);
     status(command)
 }
 
-/// Runs a program of the workspace in the foreground, and ends as it does.
 pub(crate) fn cargo_run(which: &[&str], arguments: &[String]) -> ExitCode {
     let mut command = Command::new(env!("CARGO"));
     match command.args(["run", "--quiet"]).args(which).arg("--").args(arguments).status() {
@@ -194,13 +188,11 @@ pub(crate) fn cargo_run(which: &[&str], arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Runs a command to its end.
 pub(crate) fn status(mut command: Command) -> Outcome {
     let status = command.stdin(Stdio::null()).status();
     ended(&command, status)
 }
 
-/// What the end of a command means.
 pub(crate) fn ended(command: &Command, status: std::io::Result<ExitStatus>) -> Outcome {
     match status {
         Ok(status) if status.success() => Outcome::Passed,

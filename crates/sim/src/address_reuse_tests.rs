@@ -28,7 +28,6 @@ fn has_one_view_and_everything(mut world: World<Messages>) {
     well.unwrap_or_else(|(rule, what)| panic!("{rule}: {what}\n{}", world.story().join("\n")));
 }
 
-/// A process that is killed and started again at once is another member at the same physical address.
 #[test]
 fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {
@@ -41,7 +40,7 @@ fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
     }
 }
 
-/// The predecessor was alone: no member can take messages from the address now for later messages of the predecessor.
+/// The predecessor was alone: no member can take messages from the address for later ones of the predecessor.
 #[test]
 fn address_that_no_member_has_seen_in_a_view_can_be_used_again() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {

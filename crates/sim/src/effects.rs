@@ -1,4 +1,4 @@
-//! Requests of layers to the world besides packets: FD_SOCK2's connections, and discovery within the process.
+//! Requests of layers to the world besides packets.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,6 @@ struct End {
     peer: Option<ConnId>,
 }
 
-/// An event for a node, delivered now or after the network's delay.
 pub(crate) struct NodeOutcome {
     pub(crate) node: usize,
     pub(crate) token: Token,
@@ -23,7 +22,6 @@ pub(crate) struct NodeOutcome {
     pub(crate) from: Option<usize>,
 }
 
-/// All connections and announcements.
 #[derive(Default)]
 pub(crate) struct EffectRunner {
     listeners: BTreeMap<PhysAddr, (usize, Token)>,
@@ -35,7 +33,6 @@ pub(crate) struct EffectRunner {
 }
 
 impl EffectRunner {
-    /// Carries out a request of a node's layer; `connects` returns whether two nodes reach each other.
     pub(crate) fn perform(
         &mut self,
         node: usize,
@@ -131,7 +128,7 @@ impl EffectRunner {
         Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
-    /// Breaks the connections of a node that is gone, as the kernel does.
+    /// As the kernel does when a process ends.
     pub(crate) fn close_all(&mut self, node: usize) -> Vec<NodeOutcome> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);

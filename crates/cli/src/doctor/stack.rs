@@ -1,4 +1,4 @@
-//! A member's stack on this host: its bind addresses, the hosts it would ask for members, and the members that would respond.
+//! A member's stack on this host.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -19,7 +19,6 @@ use super::findings::Findings;
 use super::{host, members, multicast, routers};
 use crate::join::Join;
 
-/// Looks at a stack that a member is to join a cluster by.
 pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Findings) -> anyhow::Result<()> {
     let checked = format!("stack {}", join.config);
     let variables = join.variables()?;
@@ -70,7 +69,6 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
     Ok(())
 }
 
-/// Returns the remedy for an invalid file.
 fn remedy(error: &str) -> &'static str {
     if ["KUBE_PING", "dns_query"].iter().any(|word| error.contains(word)) {
         // A name with several addresses stands for all of them.
@@ -84,7 +82,6 @@ fn own_version() -> (u16, u16) {
     (Version::V5_5_7.major(), Version::V5_5_7.minor())
 }
 
-/// The interface that the transport chooses.
 fn bound(transport: &TransportConfig, findings: &mut Findings) -> Option<Interface> {
     let checked = "address to bind to";
     let interface = match transport.bind_addr.choose_of_host(transport.ip_version) {
@@ -114,7 +111,6 @@ fn bound(transport: &TransportConfig, findings: &mut Findings) -> Option<Interfa
     Some(interface)
 }
 
-/// Whether there is a port to bind to.
 fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
     let checked = "port to bind to";
     let (first, last) = (transport.bind_port, transport.bind_port.saturating_add(transport.port_range));
@@ -138,7 +134,6 @@ fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
     }
 }
 
-/// Tries every way in which the stack finds members.
 async fn discover(
     stack: &StackConfig,
     transport: &TransportConfig,
@@ -181,18 +176,13 @@ async fn discover(
 
 const TCPPING: &str = "hosts to ask (TCPPING)";
 
-/// A host that a stack asks, by name.
 struct Asked {
-    /// The check.
     checked: &'static str,
-    /// As the stack has them.
     text: String,
     named: Vec<HostPort>,
-    /// So many ports after each are asked as well.
+    /// This many ports after each are queried, too.
     range: u16,
-    /// Whether members at other addresses have to be added to it.
     is_list: bool,
-    /// The remedy if no member responds.
     remedy: &'static str,
 }
 
@@ -218,7 +208,7 @@ fn asked_by_tcpping(protocol: &ProtocolConfig, transport: &TransportConfig) -> R
     })
 }
 
-/// The hosts that the names of DNS_PING stand for.
+/// The hosts that the names of DNS_PING resolve to.
 fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked {
     let text = protocol.get("dns_query").unwrap_or_default().to_owned();
     let named = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -232,7 +222,6 @@ fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked
     }
 }
 
-/// Checks whether members respond at the configured hosts.
 async fn hosts(
     asked: &Asked,
     interface: &Interface,
@@ -312,7 +301,6 @@ fn listed(all: &BTreeSet<IpAddr>) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The directory in which FILE_PING's members leave their addresses.
 fn directory(location: &str, findings: &mut Findings) {
     let checked = "directory with addresses (FILE_PING)";
     match std::fs::metadata(Path::new(location)) {
@@ -335,7 +323,6 @@ fn directory(location: &str, findings: &mut Findings) {
     }
 }
 
-/// Returns members of the cluster at addresses that the stack does not ask.
 fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], findings: &mut Findings) {
     if asked.is_empty() {
         return;
