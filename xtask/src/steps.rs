@@ -52,17 +52,6 @@ const STEPS: &[Step] = &[
         let arguments: Vec<&str> = ALONE.into_iter().chain(filter).collect();
         cargo_test(&arguments)
     }),
-    ("legacy", "the client with the feature for versions before 3.0", |filter| {
-        // The same packages as before: with others, cargo would build what they depend on once more.
-        let feature = ["--features=consort-client/legacy", "--lib", "--test=it", "--"];
-        let mut arguments: Vec<&str> = ALONE.into_iter().chain(feature).collect();
-        match filter {
-            Some(filter) => arguments.push(filter),
-            // What the feature changes.
-            None => arguments.extend(["legacy", "s002_22", "verbs", "older", "uri", "connection"]),
-        }
-        cargo_test(&arguments)
-    }),
     ("docs", "links of documents lead somewhere, and the documentation builds without warning", |_| {
         let links = links::run();
         if !matches!(links, Outcome::Passed) {

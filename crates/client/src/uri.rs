@@ -76,7 +76,8 @@ fn read(uri: &str) -> Result<ParsedUri, String> {
             }
             "protocol_version" if value == "AUTO" => {}
             "protocol_version" => {
-                let version = version(value).ok_or_else(|| format!("protocol_version cannot be {value}"))?;
+                let version = version(value, legacy::OLDEST)
+                    .ok_or_else(|| format!("protocol_version cannot be {value}"))?;
                 parsed.version = Some(version);
             }
             "sasl_mechanism" => {
@@ -108,8 +109,8 @@ fn is_scheme(text: &str) -> bool {
 }
 
 /// Parses a supported version.
-fn version(text: &str) -> Option<ProtocolVersion> {
-    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= legacy::OLDEST);
+fn version(text: &str, oldest: ProtocolVersion) -> Option<ProtocolVersion> {
+    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= oldest);
     spoken.find(|version| version.to_string() == text)
 }
 
@@ -267,10 +268,11 @@ mod tests {
 
     #[test]
     fn old_versions_can_be_asked_for_with_the_feature() {
-        let wanted = read("hotrod://h?protocol_version=2.5").map(|parsed| parsed.version);
-        let is_spoken = cfg!(feature = "legacy");
-        let refused = Err("protocol_version cannot be 2.5".to_owned());
-        assert_eq!(wanted, if is_spoken { Ok(Some(ProtocolVersion::V2_5)) } else { refused });
+        assert_eq!(version("2.5", ProtocolVersion::V2_0), Some(ProtocolVersion::V2_5));
+        assert_eq!(version("2.5", ProtocolVersion::V3_0), None);
+        assert_eq!(version("3.0", ProtocolVersion::V3_0), Some(ProtocolVersion::V3_0));
+        let refused = read("hotrod://h?protocol_version=1.9").map(|parsed| parsed.version);
+        assert_eq!(refused, Err("protocol_version cannot be 1.9".to_owned()));
     }
 
     #[test]

@@ -150,6 +150,8 @@ fn check_protocol(
             unused => {
                 if let Some(alternative) = unused.and_then(|unused| unused.refusal(value)) {
                     let value = value.clone();
+                    let [protocol, attribute, value] =
+                        [protocol, attribute, value].map(String::into_boxed_str);
                     let fault = Fault::RefusedAttribute { protocol, attribute, value, alternative };
                     problems.push(ConfigError::at(stack, position, fault));
                 }

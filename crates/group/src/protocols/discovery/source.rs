@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::{Files, Hosts, Names, Routers};
 use crate::wire;
 use crate::{
-    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token, View,
+    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token,
+    View,
 };
 
 crate::properties! {
