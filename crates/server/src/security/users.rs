@@ -128,6 +128,7 @@ impl UserEntry {
     }
 }
 
+/// A server's users.
 #[derive(Clone)]
 pub struct Users {
     entries: BTreeMap<String, UserEntry>,
