@@ -79,7 +79,7 @@ pub fn definition(cache: &str, text: &str) -> Option<String> {
     definition::from_text(cache, text).ok().map(|definition| definition::to_text(&definition))
 }
 
-/// Like [`definition`], for a document with several caches.
+/// Like `definition`, for a document with several caches.
 pub fn definitions(text: &str) -> Option<Vec<(String, String)>> {
     let read = definition::CacheDefinitions::parse("", text).ok()?;
     let written = |one: &definition::Definition| (one.config.name.to_string(), definition::to_text(one));
