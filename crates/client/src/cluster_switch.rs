@@ -1,5 +1,5 @@
-//! The switch to another cluster: by the caller, or by a task when no server of the current cluster is reachable (facts section
-//! 9.3).
+//! The switch to another cluster: by the caller, or by a task when no server of the current cluster is reachable
+//! (facts section 9.3).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
