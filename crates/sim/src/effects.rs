@@ -43,19 +43,7 @@ impl EffectRunner {
     ) -> Vec<NodeOutcome> {
         let here = |outcome| NodeOutcome { node, token, outcome, from: None };
         match effect {
-            Effect::Listen { ports, .. } => {
-                let free = ports
-                    .into_iter()
-                    .map(|port| PhysAddr { port, ..own })
-                    .find(|place| !self.listeners.contains_key(place));
-                match free {
-                    Some(place) => {
-                        self.listeners.insert(place, (node, token));
-                        vec![here(Outcome::Listening(place))]
-                    }
-                    None => vec![here(Outcome::Failed("no port is free".to_owned()))],
-                }
-            }
+            Effect::Listen { ports, .. } => vec![here(self.listen(node, own, token, ports))],
             Effect::CloseListener => {
                 self.listeners.retain(|_, (owner, _)| *owner != node);
                 Vec::new()
@@ -120,6 +108,24 @@ impl EffectRunner {
                 vec![here(Outcome::Done)]
             }
             Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),
+        }
+    }
+
+    /// Listens on the first of these ports that is free.
+    fn listen(
+        &mut self,
+        node: usize,
+        own: PhysAddr,
+        token: Token,
+        ports: impl IntoIterator<Item = u16>,
+    ) -> Outcome {
+        let mut places = ports.into_iter().map(|port| PhysAddr { port, ..own });
+        match places.find(|place| !self.listeners.contains_key(place)) {
+            Some(place) => {
+                self.listeners.insert(place, (node, token));
+                Outcome::Listening(place)
+            }
+            None => Outcome::Failed("no port is free".to_owned()),
         }
     }
 
