@@ -12,6 +12,7 @@ use crate::links;
 use crate::package;
 use crate::prebuild::Prebuild;
 use crate::reference;
+use crate::semver;
 use crate::structure;
 use crate::words;
 
@@ -74,6 +75,11 @@ const STEPS: &[Step] = &[
         package::run()
     }),
     (
+        "semver",
+        "the public API is compatible with the last release, as far as its version says",
+        |revision| semver::run(revision),
+    ),
+    (
         "injected-bugs",
         "the simulator finds every bug that is injected into the protocols and the grid",
         |filter| {
@@ -109,7 +115,7 @@ fn later_builds() -> Vec<Vec<&'static str>> {
     let tests =
         [&INJECTED[..], &INJECTED_INTO_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
     let [in_clusters, in_nodes, interop] = tests;
-    vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
+    vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::MDBOOK.install()]
 }
 
 pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
