@@ -1,8 +1,7 @@
-//! Known holes in what the command is made of, by a copy of the advisory database of RustSec.
+//! Known holes in the command's packages, by a copy of the advisory database of RustSec.
 //!
-//! The database is a repository, which this command does not fetch: where it runs there may be no network, and a check against a
-//! database that could not be fetched must not look like one that has found nothing. So the directory of a copy is named, and
-//! what is printed begins with the date of that copy.
+//! This command does not fetch the database: a check without network must not look like one that has found
+//! nothing. The output begins with the date of the named copy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,6 @@ use serde::Deserialize;
 
 use crate::sbom;
 
-/// An advisory, as far as it is looked at.
 #[derive(Deserialize, Debug)]
 struct Advisory {
     advisory: About,
@@ -27,7 +25,7 @@ struct About {
     package: String,
     date: String,
     withdrawn: Option<String>,
-    /// Such as `unmaintained`: nothing that can be attacked.
+    /// Set for kinds such as `unmaintained`, which are no vulnerability.
     informational: Option<String>,
 }
 
@@ -40,7 +38,7 @@ struct Versions {
 }
 
 impl Advisory {
-    /// Reads the block in TOML that a file begins with.
+    /// In TOML, at the beginning of a file.
     fn read(text: &str) -> Result<Self, String> {
         let block = text.split_once("```toml").and_then(|(_, rest)| rest.split_once("```"));
         let (block, _) = block.ok_or("it has no block of TOML")?;
@@ -56,7 +54,6 @@ impl Advisory {
     }
 }
 
-/// A copy of the database.
 struct Database {
     date: String,
     advisories: Vec<Advisory>,
@@ -85,7 +82,6 @@ impl Database {
     }
 }
 
-/// The advisories below a directory, in a fixed order.
 fn files(crates: &Path) -> Result<Vec<PathBuf>, String> {
     let told = |error: std::io::Error| format!("{}: {error}", crates.display());
     let mut found = Vec::new();
@@ -99,7 +95,7 @@ fn files(crates: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// When the copy was last committed to, if it is a repository of its own.
+/// `None` if the copy is no repository of its own.
 fn committed(directory: &Path) -> Option<String> {
     if !directory.join(".git").exists() {
         return None;
@@ -110,7 +106,7 @@ fn committed(directory: &Path) -> Option<String> {
     (told.status.success() && !date.is_empty()).then_some(date)
 }
 
-/// Looks for advisories that concern a package. Returns what was found, and whether any of it can be attacked.
+/// Returns the advisories of a package, and whether one is a vulnerability.
 fn check(database: &Database, packages: &[(String, String)]) -> Result<(Vec<String>, bool), String> {
     let (mut found, mut is_bad) = (Vec::new(), false);
     for (name, version) in packages {
@@ -124,7 +120,6 @@ fn check(database: &Database, packages: &[(String, String)]) -> Result<(Vec<Stri
     Ok((found, is_bad))
 }
 
-/// Checks all that the command is made of.
 pub(crate) fn run(database: Option<&str>) -> ExitCode {
     let Some(directory) = database else {
         eprintln!(

@@ -1,10 +1,9 @@
-//! `cargo xtask bench`: builds what is measured as it is released, and measures it.
+//! `cargo xtask bench`: builds the bench as it is released, and runs it.
 
 use std::process::ExitCode;
 
 use crate::steps::{Outcome, cargo, cargo_run};
 
-/// Runs the bench with these arguments.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let bench = ["--package", "consort-bench", "--bin", "consort-bench"];
     if arguments.iter().any(|argument| ["-h", "--help"].contains(&argument.as_str())) {

@@ -4,31 +4,19 @@ use std::process::Command;
 
 use crate::claims::root;
 use crate::steps::{Outcome, status};
+use crate::tools::Tool;
 
-/// The version of mdBook, without the features that only its server needs.
-pub(crate) const INSTALL: [&str; 9] = [
-    "install",
-    "mdbook",
-    "--version=0.5.2",
-    "--locked",
-    "--no-default-features",
-    "--debug",
-    "--root=target/tools",
-    "--target-dir=target/tools/build",
-    "--no-track",
-];
+/// Without the features that only its server needs.
+pub(crate) const MDBOOK: Tool =
+    Tool { name: "mdbook", options: &["--version=0.5.2", "--no-default-features"] };
 
-/// Builds the book. mdBook is installed into `target/tools` at first.
+/// Builds the book.
 pub(crate) fn run() -> Outcome {
-    let tool = root().join("target/tools/bin/mdbook");
-    if !tool.exists() {
-        let mut install = Command::new(env!("CARGO"));
-        install.args(INSTALL).arg("--quiet").current_dir(root());
-        if let Outcome::Failed(error) = status(install) {
-            return Outcome::Missing(format!("mdBook: {error}"));
-        }
-    }
-    let mut build = Command::new(tool);
+    let program = match MDBOOK.program() {
+        Ok(program) => program,
+        Err(outcome) => return outcome,
+    };
+    let mut build = Command::new(program);
     build.args(["build", "docs/book"]).current_dir(root());
     status(build)
 }

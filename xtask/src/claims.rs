@@ -1,7 +1,4 @@
-//! The table of claims, `docs/claims.md`: complete, and true as far as names go.
-//!
-//! An honest `open` is no failure. A claim without a row, a row whose test is gone, and a test that names a claim
-//! nobody lists are.
+//! The table of claims, `docs/claims.md`: complete, and true as far as names go. An honest `open` is no failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,10 +10,10 @@ use crate::steps::Outcome;
 
 const TABLE: &str = "docs/claims.md";
 
-/// What names tests for its promises, too.
+/// It names tests for its promises, too.
 const PROMISES: &str = "docs/security.md";
 
-/// What the table has a row for, by series.
+/// The claims that need a row, by series.
 const LISTED: &[(&str, &[RangeInclusive<u32>])] = &[
     ("S000", &[2..=16, 24..=44, 51..=60, 62..=91]),
     ("S001", &[1..=9]),
@@ -38,7 +35,7 @@ struct Row<'a> {
     state: &'a str,
 }
 
-/// The rows `| id | promise | proof | state |`.
+/// `| id | promise | proof | state |`.
 fn rows(table: &str) -> Vec<Result<Row<'_>, String>> {
     let lines = table.lines().filter(|line| line.starts_with("| S0"));
     lines
@@ -52,17 +49,14 @@ fn rows(table: &str) -> Vec<Result<Row<'_>, String>> {
         .collect()
 }
 
-/// The parts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The tests that a cell names: file and function.
 fn tests_in(cell: &str) -> impl Iterator<Item = (&str, &str)> {
     quoted(cell).filter_map(|part| part.split_once("::").filter(|(file, _)| file.ends_with(".rs")))
 }
 
-/// Claims that a text names.
 fn ids_in(text: &str) -> BTreeSet<&str> {
     let starts = text.match_indices("S00").filter_map(|(at, _)| text.get(at..));
     let ids = starts.filter_map(|rest| {
@@ -75,8 +69,7 @@ fn ids_in(text: &str) -> BTreeSet<&str> {
     ids.collect()
 }
 
-/// Whether a source has this test: a function with a test attribute, a function that a macro makes tests of
-/// (`{ name:`), or one in a documentation example.
+/// A function with a test attribute, one that a macro makes tests of (`{ name:`), or one in a documentation example.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let is_function = |line: &str| {
@@ -92,7 +85,7 @@ fn has_test(source: &str, name: &str) -> bool {
     })
 }
 
-/// How many rows are in which state, or what is wrong.
+/// The number of rows in each state, or the faults.
 fn check(
     table: &str,
     sources: &BTreeMap<String, String>,
@@ -146,14 +139,13 @@ fn check(
     if wrong.is_empty() { Ok(counts) } else { Err(wrong) }
 }
 
-/// Tests that a text names and that are not there.
 fn missing_tests(text: &str, sources: &BTreeMap<String, String>) -> Vec<String> {
     let is_missing =
         |(file, test): &(&str, &str)| !sources.get(*file).is_some_and(|source| has_test(source, test));
     tests_in(text).filter(is_missing).map(|(file, test)| format!("{file} has no test {test}")).collect()
 }
 
-/// The Rust sources below `crates`, by their paths in the repository.
+/// Below `crates`, by their paths in the repository.
 pub(crate) fn sources(root: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut sources = BTreeMap::new();
     let mut folders: Vec<PathBuf> = vec![root.join("crates")];
@@ -171,7 +163,6 @@ pub(crate) fn sources(root: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(sources)
 }
 
-/// The repository's folder.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }

@@ -1,15 +1,14 @@
-//! `cargo test`, with a count of what ran.
+//! `cargo test`, with a count of the tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, ended};
 
-/// Lines that are repeated of what failed tests have printed, at most.
 const REPEATED_MAX: usize = 400;
 
-/// Runs `cargo test` with these arguments, shows what it prints as it comes, and counts the tests that passed. What failed
-/// tests have printed is repeated in the outcome: hours of output lie between it and the table.
+/// Shows the output, counts passed tests, and repeats the output of failed ones in the outcome, because hours
+/// of output lie between it and the table.
 pub(crate) fn cargo_test(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO"));
     // The programs after one that fails have something to say, too.
@@ -38,11 +37,10 @@ pub(crate) fn cargo_test(arguments: &[&str]) -> Outcome {
     }
 }
 
-/// What failed tests have printed.
 #[derive(Default)]
 struct Failures {
     lines: Vec<String>,
-    /// Whether the line that comes belongs to a failed test.
+    /// Whether the next line belongs to a failed test.
     is_within: bool,
 }
 
@@ -57,7 +55,7 @@ impl Failures {
     }
 }
 
-/// How many tests passed, if the line closes a test program's run.
+/// Set if the line closes a test program's run.
 fn passed_in(line: &str) -> Option<u32> {
     let (_, counts) = line.split_once("test result: ")?.1.split_once(". ")?;
     counts.split_once(" passed;")?.0.parse().ok()

@@ -1,14 +1,15 @@
-//! The commands in the documents: every block of shell commands in the README and in `docs` runs, or says why it does not.
+//! The commands in the documents: every block of shell commands in the README and in `docs` runs, or has a
+//! reason against it.
 //!
-//! A comment above a block gives instructions, which readers do not see:
+//! A comment above a block gives instructions:
 //!
-//! * `<!-- not run: REASON -->` for blocks that need more than this machine has. Programs that are only compiled, or are in
-//!   another language, must have it, too.
+//! * `<!-- not run: REASON -->` for blocks that need more than this machine has, programs that are only
+//!   compiled, and other languages.
 //! * `<!-- prints: TEXT -->`: the output of the block contains this text.
-//! * `<!-- stops servers -->`: the servers that the document has started end before the block runs.
+//! * `<!-- stops servers -->`: the document's servers end before the block runs.
 //!
-//! The blocks of a document run in order, in one folder, with the command `consort` that is built here, and in a network of their
-//! own. Servers run in the background from the moment at which they serve until the document ends.
+//! The blocks of a document run in order in one folder, with the `consort` built here, in a network of their
+//! own. Servers run in the background until the document ends.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -21,10 +22,10 @@ use crate::claims::root;
 use crate::interop;
 use crate::steps::{Outcome, cargo, status};
 
-/// Seconds for one command.
+/// The limit of one command in seconds.
 const TIME_MAX: &str = "120";
 
-/// The programs that the commands and this step need, with an argument that has no effect.
+/// Each program with an argument that has no effect.
 const TOOLS: [(&str, &str); 5] = [
     ("unshare", "--version"),
     ("ip", "-V"),
@@ -36,14 +37,12 @@ const TOOLS: [(&str, &str); 5] = [
 /// Commands that run until they are stopped, with the beginning of the line that they print when they work.
 const LASTING: [(&str, &str); 2] = [("consort server", "Hot Rod on "), ("consort cache watch", "")];
 
-/// The crate with the programs of documents as documentation tests.
+/// Programs of documents as documentation tests.
 const PROGRAMS: &str = "examples/src/lib.rs";
 
-/// A block of a document.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Block {
     line: usize,
-    /// The language with its attributes, as `rust,no_run`.
     language: String,
     text: String,
     not_run: Option<String>,
@@ -52,7 +51,6 @@ struct Block {
 }
 
 impl Block {
-    /// Takes an instruction, if the line is one.
     fn instruct(&mut self, line: &str) {
         let Some(text) = line.strip_prefix("<!--").and_then(|line| line.strip_suffix("-->")).map(str::trim)
         else {
@@ -71,7 +69,6 @@ impl Block {
         self.language == "sh"
     }
 
-    /// Whether it is a program or a command, so that it runs or has a reason.
     fn is_program(&self) -> bool {
         let (language, attributes) = self.language.split_once(',').unwrap_or((&self.language, ""));
         match language {
@@ -83,7 +80,6 @@ impl Block {
     }
 }
 
-/// The blocks of a document, with the instructions above them.
 fn blocks(text: &str) -> Vec<Block> {
     let (mut blocks, mut next, mut is_within) = (Vec::new(), Block::default(), false);
     for (at, line) in text.lines().enumerate() {
@@ -110,7 +106,7 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// The commands of a block: a line that ends with a backslash continues on the next.
+/// A line that ends with a backslash continues on the next.
 fn commands(text: &str) -> Vec<String> {
     let joined = text.replace("\\\n", " ");
     joined
@@ -121,7 +117,6 @@ fn commands(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The documents by their paths from the root.
 fn documents() -> std::io::Result<Vec<(String, String)>> {
     let mut left = vec![PathBuf::from("README.md"), PathBuf::from("docs")];
     let mut found = Vec::new();
@@ -140,7 +135,7 @@ fn documents() -> std::io::Result<Vec<(String, String)>> {
     Ok(found)
 }
 
-/// Returns a line per block that neither runs nor has a reason, and per document whose programs no test compiles.
+/// Blocks that neither run nor have a reason, and documents whose programs no test compiles.
 fn unmarked(documents: &[(String, String)], tested: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (path, text) in documents {
@@ -189,7 +184,6 @@ pub(crate) fn run() -> Outcome {
     }
 }
 
-/// Runs the commands in the present network.
 pub(crate) fn run_here() -> ExitCode {
     match documents().map_err(|error| error.to_string()).and_then(|documents| run_all(&documents)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -223,14 +217,12 @@ fn run_all(documents: &[(String, String)]) -> Result<(), String> {
     Ok(())
 }
 
-/// The end of the log of a document's commands.
 fn session_log(folder: &Path) -> String {
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(20)..].iter().map(|line| format!("\n    {line}")).collect()
 }
 
-/// The folder of a document's commands, and its servers.
 struct Session {
     folder: PathBuf,
     servers: Vec<KillOnDrop>,
@@ -246,7 +238,7 @@ impl Session {
         Ok(Self { folder, servers: Vec::new() })
     }
 
-    /// Returns a shell that runs a command. Its log goes to the file `log` of the folder.
+    /// The log goes to the file `log` of the folder.
     fn shell(&self, command: &str, is_lasting: bool) -> std::io::Result<Command> {
         let built = root().join("target/quick");
         let path = std::env::var("PATH").unwrap_or_default();
@@ -299,7 +291,6 @@ impl Session {
         }
     }
 
-    /// Stops the servers in order, the last one first.
     fn stop(&mut self) -> Result<(), String> {
         while let Some(mut server) = self.servers.pop() {
             let mut kill = Command::new("kill");
@@ -320,7 +311,7 @@ impl Drop for Session {
     }
 }
 
-/// Starts a command that lasts, and returns the line that says it works.
+/// Returns the line that says the command works.
 fn start(mut shell: Command, ready: &str) -> Result<(Child, String), String> {
     let mut child = shell.stdout(Stdio::piped()).spawn().map_err(|error| error.to_string())?;
     let output = child.stdout.take().ok_or("no output")?;

@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: gives decoders and stacks hostile input, with optimisation and every assertion; with `--coverage` inputs that
-//! libFuzzer finds by the code that they reach, under AddressSanitizer.
+//! `cargo xtask fuzz`: hostile input for decoders and stacks, with optimisation and every assertion;
+//! `--coverage` uses libFuzzer under AddressSanitizer.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use clap::Parser;
 
 use crate::steps::cargo_run;
 
-/// The package of cargo-fuzz, which has one program per target.
+/// It has one program per target.
 const PACKAGE: &str = "fuzz";
-/// Where its programs are built: their flags differ from those of all other builds.
+/// Apart, because the flags differ from those of all other builds.
 const BUILD: &str = "target/libfuzzer";
-/// The only platform that CI and the sanitizers here know.
+/// The only platform of CI and the sanitizers here.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// What cargo-fuzz gives the compiler: counters of edges and comparisons for libFuzzer, and AddressSanitizer.
+/// As cargo-fuzz: counters of edges and comparisons for libFuzzer, and AddressSanitizer.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions --cfg=fuzzing";
@@ -39,7 +39,7 @@ struct Coverage {
     keep: bool,
 }
 
-/// Runs the driver of `crates/fuzz` with these arguments, or libFuzzer.
+/// Runs the driver of `crates/fuzz`, or libFuzzer.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if !arguments.iter().any(|argument| argument == "--coverage") {
         return cargo_run(&["--profile", "fuzz", "--package", "consort-fuzz"], arguments);
@@ -75,7 +75,6 @@ fn cover(coverage: &Coverage) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of the package's programs.
 fn targets() -> Result<Vec<String>, String> {
     let folder = Path::new(PACKAGE).join("fuzz_targets");
     let files = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -85,7 +84,6 @@ fn targets() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// What libFuzzer says of its run in the end.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Figures {
     inputs: u64,
@@ -95,7 +93,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Reads the last line of status: `#1234 DONE cov: 5 ft: 6 corp: 7/8b …`.
+    /// From the last line of status: `#1234 DONE cov: 5 ft: 6 corp: 7/8b …`.
     fn read(log: &str) -> Option<Self> {
         let line = log.lines().rfind(|line| line.starts_with('#') && line.contains(" cov: "))?;
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,11 +1,11 @@
-//! Java interop: says which tool is missing before the tests would fail for it.
+//! Java interop: names a missing tool before the tests would fail.
 
 use std::process::{Command, Stdio};
 
 use crate::counted::cargo_test;
 use crate::steps::Outcome;
 
-/// What the tests start, and a harmless way to ask whether it is there.
+/// Tools of the tests, and a harmless argument.
 const TOOLS: &[(&str, &str, &str)] = &[
     ("java", "-version", "a JDK, 17 or later"),
     ("javac", "-version", "a JDK, 17 or later"),
@@ -20,10 +20,9 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("ip", "-V", "iproute2"),
 ];
 
-/// Builds the tools, which are tested with their Java counterparts.
 pub(crate) const TOOL: [&str; 4] = ["build", "--profile=quick", "--package", "consort-cli"];
 
-/// The tests: optimised, because ten thousand messages of 100 KB pass.
+/// Optimised, because ten thousand messages of 100 KB pass.
 pub(crate) const TESTS: [&str; 6] =
     ["test", "--profile=quick", "--package", "consort-interop", "--package", "consort-bench"];
 

@@ -1,4 +1,4 @@
-//! Licenses of dependencies: every one must be allowed by `deny.toml`.
+//! Licenses of dependencies: `deny.toml` must allow every one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,6 @@ struct Licenses {
     allow: BTreeSet<String>,
 }
 
-/// Returns a line per dependency whose license is not allowed.
 pub(crate) fn refused(metadata: &Value, root: &Path) -> Result<Vec<String>, String> {
     let text =
         std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
@@ -38,7 +37,7 @@ fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or("?")
 }
 
-/// Returns whether an SPDX expression permits a choice of allowed licenses; `None` if it is not an expression. Older
+/// Whether an SPDX expression permits a choice of allowed licenses; `None` if it is no expression. Older
 /// packages write a slash for OR.
 fn is_allowed(expression: &str, allow: &BTreeSet<String>) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
@@ -60,7 +59,7 @@ impl Parser<'_> {
         is_next
     }
 
-    /// Terms joined by OR, which binds less than AND.
+    /// OR binds less than AND.
     fn any(&mut self) -> Option<bool> {
         let mut is_allowed = self.all()?;
         while self.take("OR") {

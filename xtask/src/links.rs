@@ -1,7 +1,6 @@
-//! The links of the documents: every relative link, path and citation leads to something that exists.
-//!
-//! Checked are links of all Markdown files with their anchors, includes and the summary of the book, paths in backticks
-//! in the documents for contributors, and the sections of `docs/protocols` that sources cite as "facts section N".
+//! The links of the documents: links of Markdown files with their anchors, the book's includes and summary,
+//! paths in backticks in the documents for contributors, and the sections of `docs/protocols` that sources cite
+//! as "facts section N".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,25 +9,23 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::steps::Outcome;
 
-/// Folders with files that are not ours, or are made.
+/// Folders with foreign or generated files.
 const SKIPPED: &[&str] = &["target", "node_modules", ".git", "corpus"];
 
-/// Documents whose paths in backticks have to exist: contributors follow them.
+/// Documents whose paths in backticks have to exist.
 const MAPS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/book/src/", "docs/guarantees.md"];
 
-/// Folders at the top with which such a path begins.
+/// Such a path begins with one of these folders.
 const ROOTS: &[&str] = &["crates/", "docs/", "xtask/", "interop/", "charts/", "fuzz/"];
 
 const BOOK: &str = "docs/book/src/";
 
-/// The facts that these crates cite.
 const HOT_ROD: &str = "docs/protocols/hotrod.md";
 const HOT_ROD_CRATES: &[&str] = &["hotrod", "server", "client", "protostream", "query", "sasl"];
 
-/// The facts that all other crates cite.
 const JGROUPS: &str = "docs/protocols/jgroups.md";
 
-/// The paragraphs and rows of tables of a text, without blocks between fences. Code in backticks ends in the same one.
+/// Without blocks between fences. Code in backticks ends in the same paragraph.
 fn paragraphs(text: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     let mut is_fenced = false;
@@ -49,20 +46,19 @@ fn paragraphs(text: &str) -> Vec<String> {
     paragraphs
 }
 
-/// A text without its code: blocks between fences, and parts between backticks.
+/// Without blocks between fences and parts between backticks.
 fn prose(text: &str) -> String {
     let paragraphs = paragraphs(text);
     paragraphs.iter().flat_map(|paragraph| paragraph.split('`').step_by(2)).collect()
 }
 
-/// The parts between backticks, without blocks.
 fn quoted(text: &str) -> Vec<String> {
     let paragraphs = paragraphs(text);
     let parts = paragraphs.iter().flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
     parts.map(str::to_owned).collect()
 }
 
-/// Where the links of a text lead: `[text](target)`, and `[name]: target` at the begin of a line.
+/// `[text](target)`, and `[name]: target` at the begin of a line.
 fn targets(text: &str) -> Vec<&str> {
     let inline = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
     let defined = text.lines().filter_map(|line| {
@@ -72,19 +68,17 @@ fn targets(text: &str) -> Vec<&str> {
     inline.chain(defined).filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
 }
 
-/// Files that a chapter of the book includes, whole or in part (`FILE:PART`).
+/// A chapter includes a file in whole or in part (`FILE:PART`).
 fn includes(text: &str) -> Vec<&str> {
     let parts = text.split("{{#include ").skip(1).filter_map(|rest| rest.split_once("}}"));
     parts.filter_map(|(file, _)| file.trim().split(':').next()).collect()
 }
 
-/// The anchor that Markdown makes of a heading.
 fn slug(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The anchors of a text: of its headings, and those that it names itself.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut is_fenced = false;
     let mut anchors = BTreeSet::new();
@@ -103,7 +97,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// A path from the root, without `.` and `..`; nothing if it leads out.
+/// From the root, without `.` and `..`; `None` if the path leads out.
 fn joined(folder: &Path, relative: &str) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for part in folder.join(relative).components() {
@@ -121,7 +115,7 @@ fn joined(folder: &Path, relative: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// The sections that a source cites: numbers after "facts", "facts section" or "facts sections".
+/// Numbers after "facts", "facts section" or "facts sections".
 fn cited(source: &str) -> BTreeSet<String> {
     let mut sections = BTreeSet::new();
     for rest in source.split("facts").skip(1) {
@@ -146,11 +140,9 @@ fn cited(source: &str) -> BTreeSet<String> {
     sections
 }
 
-/// The repository as the check sees it.
 struct Tree {
-    /// Texts of Markdown files and Rust sources, by their paths from the root.
+    /// Markdown files and Rust sources, by their paths from the root.
     texts: BTreeMap<String, String>,
-    /// All files and folders.
     paths: BTreeSet<PathBuf>,
 }
 
@@ -185,7 +177,6 @@ impl Tree {
         self.texts.iter().filter(|(file, _)| file.ends_with(".md")).map(|(file, text)| (&**file, &**text))
     }
 
-    /// Links and includes that lead nowhere.
     fn broken_links(&self) -> Vec<String> {
         let mut broken = Vec::new();
         for (file, text) in self.documents() {
@@ -204,7 +195,7 @@ impl Tree {
         broken
     }
 
-    /// Adds links of a text that lead nowhere from this file, or out of the book from one of its chapters.
+    /// Adds broken links, and links out of the book from one of its chapters.
     fn check_links(&self, file: &str, prose: &str, broken: &mut Vec<String>) {
         let folder = Path::new(file).parent().unwrap_or(Path::new(""));
         for target in targets(prose) {
@@ -224,7 +215,6 @@ impl Tree {
         }
     }
 
-    /// Chapters of the book that its summary lacks.
     fn missing_chapters(&self) -> Vec<String> {
         let summary = format!("{BOOK}SUMMARY.md");
         let Some(text) = self.texts.get(&summary) else { return vec![format!("{summary} does not exist")] };
@@ -234,7 +224,6 @@ impl Tree {
         missing.map(|chapter| format!("{summary} lacks {chapter}")).collect()
     }
 
-    /// Paths in the documents for contributors that do not exist.
     fn missing_paths(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for (file, text) in self.documents().filter(|(file, _)| MAPS.iter().any(|map| file.starts_with(map)))
@@ -250,7 +239,6 @@ impl Tree {
         missing
     }
 
-    /// Citations of facts that have no section.
     fn missing_facts(&self) -> Vec<String> {
         let facts = [HOT_ROD, JGROUPS].map(|file| self.texts.get(file).map(|text| anchors(text)));
         let mut missing = Vec::new();

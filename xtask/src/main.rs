@@ -17,8 +17,10 @@ mod package;
 mod prebuild;
 mod reference;
 mod sbom;
+mod semver;
 mod steps;
 mod structure;
+mod tools;
 mod words;
 
 use std::process::ExitCode;
@@ -41,7 +43,7 @@ enum Command {
         /// Runs one step only.
         #[arg(long, value_name = "STEP")]
         only: Option<String>,
-        /// Only tests whose name contains this (with `--only`).
+        /// Only tests whose name contains this (with `--only`). For the step `semver`: the revision to compare with.
         #[arg(value_name = "FILTER")]
         filter: Option<String>,
     },

@@ -1,7 +1,7 @@
-//! The messages that the chapter on troubleshooting quotes: each is in the texts of the programs, so that a search for it ends there.
+//! The messages that the chapter on troubleshooting quotes: each is in the texts of the programs.
 //!
-//! A quotation is a span of code in a table, with a space, that is no command, option or attribute. The checked fragments are
-//! between `…`, colons, and placeholders: words with a digit, and words of capitals only.
+//! A quotation is a span of code in a table, with a space, that is no command, option or attribute. The checked
+//! fragments are between `…`, colons, and placeholders: words with a digit, and words of capitals only.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,8 @@ use proc_macro2::TokenStream;
 
 use crate::words::{collect_texts, without_tests};
 
-/// The chapter.
 pub(crate) const DOCUMENT: &str = "docs/book/src/troubleshooting.md";
 
-/// Returns the fragments of the document that no text of the sources has.
-///
 /// # Errors
 ///
 /// If a source is no Rust.
@@ -30,14 +27,12 @@ pub(crate) fn missing(document: &str, sources: &BTreeMap<String, String>) -> Res
     Ok(fragments.filter(|fragment| !texts.iter().any(|text| text.contains(&**fragment))).collect())
 }
 
-/// Returns a literal with its continued lines as one.
 fn joined(literal: &str) -> String {
     let mut parts = literal.split("\\\n");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.trim_start())
 }
 
-/// Returns the quoted messages of a line.
 fn quotations(line: &str) -> impl Iterator<Item = &str> {
     let spans = line.split('`').skip(1).step_by(2);
     spans.filter(|span| {
@@ -46,7 +41,7 @@ fn quotations(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the checked fragments of a quoted message, of two words at least.
+/// A fragment has two words at least.
 fn fragments(message: &str) -> Vec<String> {
     let mut fragments = vec![Vec::new()];
     for word in message.split_whitespace() {

@@ -1,11 +1,11 @@
 //! `cargo xtask miri`: runs tests of the modules with `unsafe` that own memory in Miri, on the nightly toolchain.
 //!
-//! The other modules with `unsafe` call the system or the allocator, or give the CPU a hint (`net/udp/mmsg.rs`,
-//! `net/tcp/patience.rs`, `cli/allocator.rs`, `grid/container/prefetch.rs`): Miri has none of these.
+//! Miri lacks the calls of the other modules (`net/udp/mmsg.rs`, `net/tcp/patience.rs`, `cli/allocator.rs`,
+//! `grid/container/prefetch.rs`): system, allocator, or hints to the CPU.
 
 use std::process::{Command, ExitCode};
 
-/// Packages, and the tests of each that Miri can run: loom, by which `spsc_orders` runs, switches stacks by itself.
+/// By package. Miri cannot run loom (`spsc_orders`), which switches stacks by itself.
 const TESTS: [(&str, &str); 1] = [("consort-cache", "spsc_threads")];
 
 pub(crate) fn run() -> ExitCode {

@@ -1,5 +1,5 @@
-//! The packages of public crates: each has the fields, documents and licenses that a registry needs, and all of them are
-//! packaged and compiled from their packages, without network.
+//! The packages of public crates: each has the fields, documents and licenses that a registry needs, and
+//! compiles from its package, without network.
 //!
 //! A crate is public unless its manifest has `publish = false`.
 
@@ -14,7 +14,6 @@ use crate::claims::root;
 use crate::licenses;
 use crate::steps::{Outcome, status};
 
-/// Limits of the registry.
 const KEYWORDS_MAX: usize = 5;
 const KEYWORD_LENGTH_MAX: usize = 20;
 const CATEGORIES_MAX: usize = 5;
@@ -82,12 +81,10 @@ fn texts<'v>(package: &'v Value, name: &str) -> Vec<&'v str> {
     package[name].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The folder of a crate.
 fn folder(package: &Value) -> PathBuf {
     Path::new(text(package, "manifest_path")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// Faults of the fields that the registry shows.
 fn fields(package: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     for name in ["description", "license", "readme", "rust_version"] {
@@ -115,7 +112,7 @@ fn fields(package: &Value) -> Vec<String> {
     faults
 }
 
-/// Faults of dependencies. Those that only tests need may be internal: a package omits them if they have no version.
+/// Those that only tests need may be internal: a package omits them if they have no version.
 fn dependencies(package: &Value, internal: &BTreeSet<&str>) -> Vec<String> {
     let dependencies = package["dependencies"].as_array().into_iter().flatten();
     let own = dependencies.filter(|dependency| !dependency["path"].is_null());
@@ -130,7 +127,7 @@ fn dependencies(package: &Value, internal: &BTreeSet<&str>) -> Vec<String> {
     .collect()
 }
 
-/// Faults of the documents: README and license text are in the package, and the front page begins with a program.
+/// README and license text are in the package, and the front page begins with a program.
 fn documents(package: &Value) -> Vec<String> {
     let folder = folder(package);
     let mut faults = Vec::new();
@@ -164,7 +161,6 @@ fn documents(package: &Value) -> Vec<String> {
 /// A front page that is the README.
 const README_INCLUDED: &str = "#![doc = include_str!(\"../README.md\")]";
 
-/// Returns the documentation of a crate.
 fn front_page(library: &str) -> String {
     if library.starts_with(README_INCLUDED) {
         return README_INCLUDED.to_owned();
@@ -173,13 +169,13 @@ fn front_page(library: &str) -> String {
     lines.map(|text| text.strip_prefix(' ').unwrap_or(text)).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the first block of code, without lines that documentation hides.
+/// The first block of code, without lines that documentation hides.
 fn program(page: &str) -> Vec<&str> {
     let block = page.split("```").nth(1).unwrap_or_default().lines().skip(1);
     block.filter(|line| !line.starts_with("# ")).map(str::trim_end).filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns whether a block of code comes after at most a heading and one paragraph.
+/// Whether at most a heading and one paragraph precede the code.
 fn begins_with_program(page: &str) -> bool {
     let before = page.split("```").next().unwrap_or_default();
     let paragraphs =
@@ -187,14 +183,13 @@ fn begins_with_program(page: &str) -> bool {
     page.contains("```") && paragraphs.count() <= 1
 }
 
-/// A fault if the gate runs on another toolchain than the oldest that the manifest states.
+/// The gate runs on the oldest toolchain that the manifest states.
 fn minimum_toolchain(package: &Value, toolchain: &str) -> Vec<String> {
     let version = text(package, "rust_version");
     let is_tested = toolchain.contains(&format!("channel = \"{version}"));
     (!is_tested).then(|| format!("rust-toolchain.toml does not select {version}")).into_iter().collect()
 }
 
-/// Packages all public crates.
 fn pack(internal: &BTreeSet<&str>) -> Outcome {
     let mut command = Command::new(env!("CARGO"));
     // The compilation of all packages together takes a fraction of that of each by itself.
@@ -203,8 +198,8 @@ fn pack(internal: &BTreeSet<&str>) -> Outcome {
     status(command)
 }
 
-/// Compiles the packages as one workspace, without anything from the repository. Files that a package lacks and
-/// dependencies that resolve only in the repository are errors here.
+/// As one workspace, so that files that a package lacks and dependencies that resolve only in the repository
+/// are errors.
 fn compile(public: &[&Value]) -> Result<Outcome, String> {
     let folder = root().join("target/package/unpacked");
     let failed = |error: std::io::Error| format!("target/package/unpacked: {error}");

@@ -7,7 +7,6 @@ use crate::steps::Outcome;
 
 const CHAPTER: &str = "docs/book/src/reference/protocols.md";
 
-/// Writes the chapter.
 pub(crate) fn write() -> ExitCode {
     let written = generate().and_then(|text| {
         std::fs::write(root().join(CHAPTER), text).map_err(|error| format!("{CHAPTER}: {error}"))
@@ -21,7 +20,7 @@ pub(crate) fn write() -> ExitCode {
     }
 }
 
-/// Checks that the chapter is the present code's.
+/// The chapter is the present code's.
 pub(crate) fn check() -> Outcome {
     match (generate(), std::fs::read_to_string(root().join(CHAPTER))) {
         (Ok(generated), Ok(chapter)) if generated == chapter => Outcome::Passed,

@@ -1,40 +1,36 @@
-//! The bill of materials of the command: every crate that is compiled into it, in CycloneDX 1.5, from what cargo knows. The same
-//! lock file gives the same text.
+//! The bill of materials of the command: every crate that is compiled into it, in CycloneDX 1.5. The same lock
+//! file gives the same text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, ExitCode};
 
 use serde_json::{Value, json};
 
-/// The package whose binary is shipped.
+/// The package of the shipped binary.
 const SHIPPED: &str = "consort-cli";
 
-/// A package that is compiled into another one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
-    /// An expression of SPDX.
     license: Option<String>,
-    /// Whether it is one of this repository's.
     is_own: bool,
 }
 
 impl Package {
-    /// How the formats of bills and of advisories name it.
+    /// As the formats of bills and of advisories name it.
     fn url(&self) -> String {
         format!("pkg:cargo/{}@{}", self.name, self.version)
     }
 }
 
-/// What a binary is made of: packages by cargo's ids, and which of them each needs.
+/// Packages by cargo's ids, and the packages that each needs.
 pub(crate) struct Materials {
     root: String,
     pub(crate) packages: BTreeMap<String, Package>,
     needs: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Writes the bill to a file, or to the output.
 pub(crate) fn run(output: Option<&str>) -> ExitCode {
     let written = materials().and_then(|materials| {
         let lock = std::fs::read_to_string("Cargo.lock").map_err(|error| format!("Cargo.lock: {error}"))?;
@@ -58,7 +54,6 @@ pub(crate) fn run(output: Option<&str>) -> ExitCode {
     }
 }
 
-/// What the command is made of, by `cargo metadata`.
 pub(crate) fn materials() -> Result<Materials, String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--format-version=1", "--locked"]);
@@ -70,7 +65,7 @@ pub(crate) fn materials() -> Result<Materials, String> {
     read(&metadata, SHIPPED).ok_or_else(|| "cargo metadata says something else than expected".to_owned())
 }
 
-/// Reads what `cargo metadata` says: all that a package needs to be compiled, on any system, without what only tests need.
+/// All that a package needs to be compiled, on any system, without dependencies of tests.
 fn read(metadata: &Value, shipped: &str) -> Option<Materials> {
     let mut known = BTreeMap::new();
     for package in metadata["packages"].as_array()? {
@@ -108,7 +103,6 @@ fn read(metadata: &Value, shipped: &str) -> Option<Materials> {
     Some(materials)
 }
 
-/// The checksums of a lock file, by names and versions.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let mut all = BTreeMap::new();
     for entry in lock.split("[[package]]").skip(1) {
@@ -123,7 +117,6 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     all
 }
 
-/// The document.
 fn bill(materials: &Materials, checksums: &BTreeMap<(String, String), String>) -> Option<Value> {
     let component = |package: &Package, kind: &str| {
         let mut told = json!({

@@ -12,13 +12,13 @@ use crate::links;
 use crate::package;
 use crate::prebuild::Prebuild;
 use crate::reference;
+use crate::semver;
 use crate::structure;
 use crate::words;
 
-/// How a step ended.
 pub(crate) enum Outcome {
     Passed,
-    /// So many tests ran, and all passed.
+    /// This number of tests ran, and all passed.
     Tested(u32),
     Failed(String),
     /// A tool is not installed: a gap on a laptop, a failure in CI.
@@ -53,17 +53,6 @@ const STEPS: &[Step] = &[
         let arguments: Vec<&str> = ALONE.into_iter().chain(filter).collect();
         cargo_test(&arguments)
     }),
-    ("legacy", "the client with the feature for versions before 3.0", |filter| {
-        // The same packages as before: with others, cargo would build what they depend on once more.
-        let feature = ["--features=consort-client/legacy", "--lib", "--test=it", "--"];
-        let mut arguments: Vec<&str> = ALONE.into_iter().chain(feature).collect();
-        match filter {
-            Some(filter) => arguments.push(filter),
-            // What the feature changes.
-            None => arguments.extend(["legacy", "s002_22", "verbs", "older", "uri", "connection"]),
-        }
-        cargo_test(&arguments)
-    }),
     ("docs", "links of documents lead somewhere, and the documentation builds without warning", |_| {
         let links = links::run();
         if !matches!(links, Outcome::Passed) {
@@ -86,6 +75,11 @@ const STEPS: &[Step] = &[
         package::run()
     }),
     (
+        "semver",
+        "the public API is compatible with the last release, as far as its version says",
+        |revision| semver::run(revision),
+    ),
+    (
         "injected-bugs",
         "the simulator finds every bug that is injected into the protocols and the grid",
         |filter| {
@@ -106,27 +100,24 @@ const STEPS: &[Step] = &[
     ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
 ];
 
-/// The tests that need nothing but cargo.
+/// These tests need nothing but cargo.
 const ALONE: [&str; 6] =
     ["test", "--workspace", "--exclude", "consort-interop", "--exclude", "consort-bench"];
 
-/// The tests of bugs that are injected into the simulator's clusters.
 const INJECTED: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-sim", "--features=injected-bugs", "--test=injected_bugs"];
 
-/// The tests of bugs that are injected into nodes of the grid.
 const INJECTED_INTO_NODES: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-grid", "--features=injected-bugs", "--test=it"];
 
-/// What the steps from `injected-bugs` on compile, in the order in which they need it.
+/// From the step `injected-bugs` on, in the order of their use.
 fn later_builds() -> Vec<Vec<&'static str>> {
     let tests =
         [&INJECTED[..], &INJECTED_INTO_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());
     let [in_clusters, in_nodes, interop] = tests;
-    vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::INSTALL.to_vec()]
+    vec![in_clusters, in_nodes, interop::TOOL.to_vec(), interop, book::MDBOOK.install()]
 }
 
-/// Runs all steps, or the named one, and prints how they went.
 pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
     let steps: Vec<&Step> = STEPS.iter().filter(|(name, ..)| only.is_none_or(|only| only == *name)).collect();
     if steps.is_empty() {
@@ -172,14 +163,12 @@ fn clippy(what: &[&str]) -> Outcome {
     cargo(&[&["clippy", "--all-targets", "--quiet"], what, &["--", "--deny", "warnings"]].concat())
 }
 
-/// Runs cargo.
 pub(crate) fn cargo(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments);
     status(command)
 }
 
-/// Runs a program of the workspace in the foreground, and ends as it does.
 pub(crate) fn cargo_run(which: &[&str], arguments: &[String]) -> ExitCode {
     let mut command = Command::new(env!("CARGO"));
     match command.args(["run", "--quiet"]).args(which).arg("--").args(arguments).status() {
@@ -194,13 +183,11 @@ pub(crate) fn cargo_run(which: &[&str], arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Runs a command to its end.
 pub(crate) fn status(mut command: Command) -> Outcome {
     let status = command.stdin(Stdio::null()).status();
     ended(&command, status)
 }
 
-/// What the end of a command means.
 pub(crate) fn ended(command: &Command, status: std::io::Result<ExitStatus>) -> Outcome {
     match status {
         Ok(status) if status.success() => Outcome::Passed,

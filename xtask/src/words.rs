@@ -1,6 +1,5 @@
-//! The language of the sources: documentation names actors and things, and tests are named by subject, condition and result.
-//!
-//! All bounds only go down. The messages that the chapter on troubleshooting quotes are texts of programs.
+//! The language of the sources: documentation names actors and things, and tests are named by subject,
+//! condition and result. All bounds only go down.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +9,18 @@ use crate::claims::{root, sources};
 use crate::messages::{self, DOCUMENT};
 use crate::steps::Outcome;
 
-/// Words of documentation that stand for an actor or a thing without its name.
+/// Words that stand for an actor or a thing without its name.
 const UNNAMED: [&str; 5] = ["who", "whoever", "somebody", "nobody", "what"];
 
-/// The most of them in the documentation of all crates.
 const UNNAMED_MAX: usize = 24;
 
-/// The most of them in the texts of programs: messages, errors, log lines and helps.
 const IN_TEXTS_MAX: usize = 0;
 
 /// Beginnings of a test's name that say no subject.
 const BEGINNINGS: [&str; 3] = ["what_", "who_", "whoever_"];
 
-/// The most tests that still begin with one of them.
 const TESTS_MAX: usize = 0;
 
-/// The number of words without a name in the documentation of a source.
 fn unnamed(source: &str) -> usize {
     let lines = source.lines().map(str::trim_start);
     let documentation = lines.filter(|line| line.starts_with("///") || line.starts_with("//!"));
@@ -34,7 +29,7 @@ fn unnamed(source: &str) -> usize {
     words.filter(|word| UNNAMED.iter().any(|unnamed| word.eq_ignore_ascii_case(unnamed))).count()
 }
 
-/// The number of words without a name in the texts of a source, without its tests and its documentation. A text has a space.
+/// Without tests and documentation. A text has a space.
 fn unnamed_in_texts(source: &str) -> Result<usize, String> {
     let tokens: TokenStream = without_tests(source).parse().map_err(|error| format!("{error}"))?;
     let mut texts = Vec::new();
@@ -46,12 +41,11 @@ fn unnamed_in_texts(source: &str) -> Result<usize, String> {
     Ok(words.filter(|word| UNNAMED.contains(&word.as_str())).count())
 }
 
-/// Returns a source without its tests.
 pub(crate) fn without_tests(source: &str) -> &str {
     source.split("#[cfg(test)]\nmod ").next().unwrap_or(source)
 }
 
-/// Adds the literals with a space to the texts, without documentation.
+/// Adds literals with a space, without documentation.
 pub(crate) fn collect_texts(tokens: TokenStream, texts: &mut Vec<String>) {
     let mut is_attribute = false;
     for token in tokens {
@@ -77,7 +71,7 @@ pub(crate) fn collect_texts(tokens: TokenStream, texts: &mut Vec<String>) {
     }
 }
 
-/// Returns a text without the names of values in braces.
+/// Removes the names of values in braces.
 fn without_placeholders(text: &str) -> String {
     let parts = text.split('{').enumerate();
     parts
@@ -85,7 +79,6 @@ fn without_placeholders(text: &str) -> String {
         .collect()
 }
 
-/// The functions of a source whose names begin without a subject.
 fn without_subject(source: &str) -> impl Iterator<Item = &str> {
     let names = source.lines().filter_map(|line| {
         let line = line.trim_start();

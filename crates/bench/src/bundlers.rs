@@ -13,14 +13,12 @@ use crate::tools;
 
 const NAME: &str = "bundlers";
 
-/// The default, then the others, as configurations name them.
+/// The default comes first.
 const BUNDLERS: [&str; 3] = ["per-destination", "transfer-queue", "no-bundler"];
 
-/// How much cheaper than the default another bundler may look before the default is not the cheapest: the difference between
-/// runs of the same bundler.
+/// The difference between runs of the same bundler.
 const NOISE: f64 = 0.05;
 
-/// One load with one bundler.
 #[derive(Serialize)]
 struct Entry {
     load: Load,
@@ -29,7 +27,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns the cost; `None` if no message arrived in the measurement.
+    /// `None` if no message arrived in the measurement.
     fn cost(&self) -> Option<f64> {
         self.runs().median()
     }
@@ -38,7 +36,6 @@ impl Entry {
         self.consort.runs(|sample| (sample.rate > 0.0).then_some(sample.cpu_us))
     }
 
-    /// Returns the figure that is compared with an earlier release.
     fn row(&self) -> Row {
         let cost = match self.load {
             Load::Uperf { .. } => CPU_PER_CALL,
@@ -63,7 +60,6 @@ impl Turn for Entry {
     }
 }
 
-/// Measures calls, and multicasts over every transport, with all bundlers in turn.
 pub(crate) fn measure(options: &Options, results: &mut Results<'_>) {
     let mut entries: Vec<Entry> = Vec::new();
     let multicasts = options.configs.iter().map(|config| Load::multicasts(config, options));
@@ -82,7 +78,6 @@ pub(crate) fn measure(options: &Options, results: &mut Results<'_>) {
     results.add(NAME, outcome);
 }
 
-/// Prints a row for each, and returns whether the default is the cheapest everywhere.
 fn print(entries: &[Entry]) -> bool {
     let head = ["load", "bundler", "CPU us", "to the default", "spread", "a second and member", "p99.9 us"];
     let mut table = vec![head.map(str::to_owned).to_vec()];

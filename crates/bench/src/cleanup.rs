@@ -1,7 +1,5 @@
-//! Ends all child processes with the bench, however it ends.
-//!
-//! Guards kill child processes when they are dropped, but a signal drops no guard. So the bench and all its children are a
-//! process group, which a thread kills on any signal that ends programs.
+//! Ends all child processes with the bench, also by a signal, which drops no guard: the bench and its children
+//! are a process group, which a thread kills.
 
 use std::io;
 
@@ -9,8 +7,6 @@ use anyhow::Context;
 use rustix::process::{Signal, getpgrp, getpid, kill_current_process_group, setpgid};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Makes all children of this process end with it, also by SIGTERM, SIGINT (Ctrl-C) and SIGHUP.
-///
 /// # Errors
 ///
 /// If the system does not allow that; then nothing has changed.
@@ -37,7 +33,7 @@ pub(crate) fn with_children() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for a signal that ends programs, and kills the whole group. `listens` is called when no signal is missed any more.
+/// `listens` is called when no signal is missed any more.
 fn listen(listens: impl FnOnce()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
@@ -66,11 +62,10 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that has children to end.
     const VARIABLE: &str = "CONSORT_BENCH_ENDS";
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Starts this test's program again, as one that has started another process and prints its id.
+    /// This test's program again, which has started another process and prints its id.
     fn starter() -> (Child, u32) {
         // Without the name of the crate, as the test program lists it.
         let module = module_path!().split_once("::").map_or("", |(_, module)| module);
@@ -87,7 +82,7 @@ mod tests {
         (starter, started.expect("it has started something"))
     }
 
-    /// Returns whether a process runs; a zombie does not.
+    /// A zombie does not run.
     fn runs(id: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))

@@ -1,9 +1,8 @@
 //! Multicasts of Consort between hosts whose network carries 1 Gbit/s (S001-3).
 //!
-//! Every member has a network namespace of its own, joined to a bridge by a link that is limited in both directions (`tc …
-//! tbf`), as a switch does it. A member gets its own multicasts without the wire: with n members it can receive n / (n - 1)
-//! of its link's rate. The same is measured without the limit, which shows whether this machine's CPUs would have been
-//! enough.
+//! Every member has a network namespace, joined to a bridge by a link that is limited in both directions (`tc …
+//! tbf`). Without its own multicasts, a member of n can receive n / (n - 1) of its link's rate. A run without
+//! the limit shows whether the CPUs suffice.
 
 use std::process::Stdio;
 
@@ -20,7 +19,7 @@ use crate::{report, tools};
 
 const CONFIG: &str = "udp.xml";
 
-/// The rate of a link in megabytes per second: 1 Gbit/s.
+/// 1 Gbit/s.
 const LINK_MB: f64 = 125.0;
 
 /// The queue of a switch's port, and its largest burst.
@@ -31,7 +30,6 @@ const TARGET: f64 = 0.84;
 
 const MB_PER_MEMBER: &str = "MB/s/member";
 
-/// Checks that this machine can create such networks.
 pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     networks(options).map(drop).context("gigabit cannot be measured (--only leaves it out)")
 }
@@ -53,7 +51,6 @@ fn networks(options: &Options) -> anyhow::Result<[Network; 2]> {
     Ok([Network::start(options, Some(LIMIT))?, Network::start(options, None)?])
 }
 
-/// A network with a member on every host.
 struct Network {
     hosts: Hosts,
     links: Links,

@@ -5,13 +5,9 @@ use crate::progress::Progress;
 use crate::sample::{Sample, Samples};
 use crate::session::{CONSORT_OVERHEAD, shown};
 
-/// A load to be measured, and its samples.
 pub(crate) trait Turn {
-    /// Returns its name for the progress.
     fn name(&self) -> String;
-    /// Measures it once.
     fn sample(&self, options: &Options) -> anyhow::Result<Sample>;
-    /// Returns the samples so far.
     fn samples(&mut self) -> &mut Samples;
 }
 

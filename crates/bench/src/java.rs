@@ -1,4 +1,5 @@
-//! JVMs with a member each: of JGroups, or of a data grid (`interop/java`, `consort.bench.Bench`, `consort.grid.Member`).
+//! JVMs with a member each: of JGroups, or of a data grid (`interop/java`, `consort.bench.Bench`,
+//! `consort.grid.Member`).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -16,17 +17,16 @@ use serde_json::Value;
 
 use crate::sample::{Latency, Sample};
 
-/// A Java runtime.
 #[derive(Clone, Debug)]
 pub(crate) struct Jdk {
     pub(crate) java: PathBuf,
     pub(crate) version: u32,
 }
 
-/// The first release that has virtual threads.
+/// The first release with virtual threads.
 pub(crate) const VIRTUAL_THREADS: u32 = 21;
 
-/// Finds the JDK in JAVA_HOME; without it, the newest JDK in the directory of the one whose `java` is on the PATH.
+/// In JAVA_HOME, or the newest JDK beside that of the `java` on the PATH.
 pub(crate) fn find() -> anyhow::Result<Jdk> {
     if let Some(home) = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
         let home = PathBuf::from(home);
@@ -48,7 +48,6 @@ pub(crate) fn find() -> anyhow::Result<Jdk> {
         .with_context(|| format!("{} belongs to no JDK that says its release", java.display()))
 }
 
-/// Reads the JDK in a directory, if there is one, from its file `release`.
 fn jdk(home: &Path) -> Option<Jdk> {
     let java = home.join("bin/java");
     let release = std::fs::read_to_string(home.join("release")).ok()?;
@@ -56,13 +55,12 @@ fn jdk(home: &Path) -> Option<Jdk> {
     Some(Jdk { java, version })
 }
 
-/// Returns 25 for `JAVA_VERSION="25.0.3"`.
+/// 25 for `JAVA_VERSION="25.0.3"`.
 fn feature(release: &str) -> Option<u32> {
     let version = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
     version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The options by which JVMs are started.
 pub(crate) struct Jvms<'a> {
     pub(crate) jdk: &'a Jdk,
     pub(crate) jar: &'a Jar,
@@ -71,27 +69,24 @@ pub(crate) struct Jvms<'a> {
     pub(crate) members: usize,
 }
 
-/// JVMs that have formed a cluster. They are stopped between requests, because idle ones of two grids take a sixth of two
-/// CPUs and delay the contestant that is measured. They are killed when dropped.
+/// A cluster of JVMs, killed on drop. They are stopped between requests, because idle ones of two grids take a
+/// sixth of two CPUs.
 pub(crate) struct JavaCluster {
     members: Vec<Jvm>,
-    /// Releases, as the JVMs print them.
     pub(crate) version: String,
 }
 
 /// Longer than JGroups' own limits for joining and for a call.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The time from a line to the load, for each member: a cold JVM needs it to start a hundred threads, on two CPUs.
+/// From a line to the load: a cold JVM needs it to start a hundred threads on two CPUs.
 const START_AFTER: Duration = Duration::from_millis(300);
 
 impl JavaCluster {
-    /// Starts a cluster that makes calls (`rpc`) or multicasts, and waits until it is complete.
     pub(crate) fn start(jvms: &Jvms<'_>, test: &str, config: &str) -> anyhow::Result<Self> {
         Self::complete(jvms.members, |nth| Jvm::member(jvms, test, config, nth))
     }
 
-    /// Starts a data grid, and waits until all members share its map.
     pub(crate) fn start_grid(jvms: &Jvms<'_>, grid: JavaGrid) -> anyhow::Result<Self> {
         Self::complete(jvms.members, |nth| Jvm::grid_member(jvms, grid, nth))
     }
@@ -123,7 +118,6 @@ impl JavaCluster {
         Ok(())
     }
 
-    /// Lets all members run during a call.
     fn awake<T>(&mut self, what: impl FnOnce(&mut Self) -> anyhow::Result<T>) -> anyhow::Result<T> {
         self.signal(Signal::CONT)?;
         let done = what(self)?;
@@ -131,7 +125,6 @@ impl JavaCluster {
         Ok(done)
     }
 
-    /// Sends a line to the first member, and waits for its answer.
     pub(crate) fn ask_first(&mut self, line: &str) -> anyhow::Result<Value> {
         self.awake(|cluster| {
             cluster.members[0].say(line)?;
@@ -139,18 +132,16 @@ impl JavaCluster {
         })
     }
 
-    /// Returns the CPU time of all members so far, in seconds.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.members.iter().map(|member| process::cpu_of(member.child.0.id()).as_secs_f64()).sum()
     }
 
-    /// Returns the peak memory of the largest member.
     pub(crate) fn peak_memory_mb(&self) -> f64 {
         self.members.iter().map(|member| process::peak_memory_mb_of(member.child.0.id())).fold(0.0, f64::max)
     }
 
-    /// Runs a load on all members at once. The load begins at a set time: otherwise busy threads of one member would hold up
-    /// those of another, and each would measure while it has the machine for itself.
+    /// The load begins at a set time: otherwise busy threads of one member would hold up those of another, and
+    /// each would measure while it has the machine for itself.
     pub(crate) fn run(&mut self, slice: &str) -> anyhow::Result<Sample> {
         self.awake(|cluster| cluster.load(slice))
     }
@@ -190,12 +181,11 @@ impl JavaCluster {
     }
 }
 
-/// Returns an empty histogram of latencies from 100 ns to 60 s with three digits.
+/// 100 ns to 60 s with three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("bounds that fit")
 }
 
-/// Adds the latencies of a JVM's answer.
 pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::Result<()> {
     for cell in answer["latencies"].as_array().into_iter().flatten() {
         let (value, count) = (cell[0].as_u64(), cell[1].as_u64());
@@ -205,11 +195,10 @@ pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::
     Ok(())
 }
 
-/// The multicast port of JGroups' members. They stay up while Consort runs: on the stock port the kernel would deliver
-/// Consort's multicasts to them.
+/// Members stay up while Consort runs: on the stock port the kernel would deliver Consort's multicasts to them.
 const JGROUPS_MCAST_PORT: u16 = 45_599;
 
-/// The options that Hazelcast recommends in its log; it is slower without.
+/// Hazelcast recommends these options in its log; it is slower without.
 const HAZELCAST_OPENS: [&str; 6] = [
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -219,7 +208,7 @@ const HAZELCAST_OPENS: [&str; 6] = [
     "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
 ];
 
-/// A JVM that takes lines and answers each with a line of JSON. It is killed when dropped.
+/// Answers each line with a line of JSON. Killed on drop.
 pub(crate) struct Jvm {
     child: KillOnDrop,
     input: ChildStdin,
@@ -256,7 +245,6 @@ impl Jvm {
         Self::start(jvms, &properties, &program, &log)
     }
 
-    /// Starts a class with its arguments; its errors go to the log.
     pub(crate) fn start(
         jvms: &Jvms<'_>,
         properties: &[&str],
@@ -292,7 +280,6 @@ impl Jvm {
         Ok(Self { child, input, answers, log })
     }
 
-    /// Waits until it reports that it is ready. Returns its release.
     pub(crate) fn release(&mut self) -> anyhow::Result<String> {
         let ready = self.answer()?;
         let word = |name: &str| ready[name].as_str().unwrap_or("?").to_owned();

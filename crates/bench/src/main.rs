@@ -1,7 +1,7 @@
-//! Measures Consort beside JGroups, beside bare sockets and beside other data grids, in one run (`cargo xtask bench`).
+//! Measures Consort beside JGroups, bare sockets and other data grids in one run (`cargo xtask bench`).
 //!
-//! Runs alternate, so that other load of the machine affects both. Everything happens in a network namespace of its own. CPU
-//! is user and system time of all member processes in the measurement, per operation, load included.
+//! Runs alternate, so that other load of the machine affects both. CPU is user and system time of all member
+//! processes in the measurement, per operation, load included.
 
 #![forbid(unsafe_code)]
 
@@ -40,11 +40,9 @@ use crate::results::{Outcome, Results};
 use crate::series::Growing;
 use crate::session::Session;
 
-/// As in the `consort` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Set in the network namespace: the path of JGroups' prepared jar, if it is measured.
 const JAR_VARIABLE: &str = "CONSORT_BENCH_JAR";
 const NETWORK_VARIABLE: &str = "CONSORT_BENCH_IN_NETWORK";
 
@@ -61,7 +59,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Fetches the dependencies, then runs this program in a network of its own.
 fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     let mut command = own_network(Network::Loopback);
     command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).env(NETWORK_VARIABLE, "1");
@@ -90,7 +87,7 @@ fn enter(options: &Options) -> anyhow::Result<ExitCode> {
     Err(error).context("`unshare` (util-linux) gives this program a network of its own, and does not start")
 }
 
-/// Reports first which parts this machine cannot run. Then the parts follow each other, even after a failure.
+/// Reports first which parts this machine cannot run. The parts go on after a failure.
 fn measure(options: &Options) -> anyhow::Result<ExitCode> {
     cleanup::with_children()?;
     let jar = std::env::var_os(JAR_VARIABLE).map(Jar::in_directory);

@@ -45,13 +45,10 @@ pub(crate) enum Part {
     Overload,
 }
 
-/// The parts that `--hotrod` runs.
 const HOT_ROD: [Part; 5] = [Part::Server, Part::Idle, Part::Streams, Part::Hostile, Part::Pool];
 
-/// The parts that `--grid` runs.
 const GRID: [Part; 3] = [Part::Grid, Part::Iterate, Part::Rebalance];
 
-/// The parts that run by default.
 const USUAL: [Part; 3] = [Part::Uperf, Part::Mperf, Part::Sockets];
 
 /// Threads that make the calls in a JVM.
@@ -189,7 +186,6 @@ impl Options {
         self.all || if self.only.is_empty() { USUAL.contains(&part) } else { self.only.contains(&part) }
     }
 
-    /// Returns whether there is a plan of loads with contestants in turn.
     pub(crate) fn has_session(&self) -> bool {
         USUAL.into_iter().any(|part| self.has(part))
     }
@@ -212,32 +208,26 @@ impl Options {
             && self.java_threads.contains(&Threads::Virtual)
     }
 
-    /// Returns the callers per member for parts that measure one number.
     pub(crate) fn first_callers(&self) -> usize {
         self.callers.first().copied().unwrap_or(25)
     }
 
-    /// Returns the bytes per message for parts that measure one size.
     pub(crate) fn first_size(&self) -> usize {
         self.sizes.first().copied().unwrap_or(1_000)
     }
 
-    /// Returns the megabytes that a joining member gets.
     pub(crate) fn moved_mb(&self) -> u64 {
         if self.quick { 20 } else { self.moved_mb }
     }
 
-    /// Returns the number of idle connections.
     pub(crate) fn idle(&self) -> usize {
         if self.quick { self.idle.min(200) } else { self.idle }
     }
 
-    /// Returns the number of connections that unauthenticated clients open at once.
     pub(crate) fn handshakes(&self) -> usize {
         if self.quick { self.handshakes.min(200) } else { self.handshakes }
     }
 
-    /// Returns the megabytes that go each way in pieces.
     pub(crate) fn streamed_mb(&self) -> u64 {
         if self.quick { 20 } else { self.streamed_mb }
     }
@@ -246,13 +236,11 @@ impl Options {
         if self.quick { 1 } else { self.runs.max(1) }
     }
 
-    /// Returns the duration of a sample.
     pub(crate) fn time(&self) -> Duration {
         // A sample over UDP may begin with a loss: JGroups waits 500 ms before it requests the lost message.
         Duration::from_secs_f64(if self.quick { 1.0 } else { self.seconds.max(0.5) })
     }
 
-    /// Returns how long load runs before a sample begins.
     pub(crate) fn lead(&self) -> Duration {
         Duration::from_millis(if self.quick { 300 } else { 1_000 })
     }

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use crate::options::{Options, Part, Threads};
 
-/// A load.
 #[derive(Clone, Serialize)]
 #[serde(tag = "subject", rename_all = "lowercase")]
 pub(crate) enum Load {
@@ -20,17 +19,15 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Returns the calls of parts that measure one number of callers, and Consort alone.
+    /// For Consort alone, and parts that measure one number of callers.
     pub(crate) fn calls(options: &Options) -> Self {
         Self::Uperf { callers: options.first_callers(), java_threads: None }
     }
 
-    /// Returns the multicasts of parts that measure one size.
     pub(crate) fn multicasts(config: &str, options: &Options) -> Self {
         Self::Mperf { config: config.to_owned(), size: options.first_size() }
     }
 
-    /// Returns its name in a table.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Uperf { callers, java_threads } => {
@@ -46,7 +43,6 @@ impl Load {
     }
 }
 
-/// Loads that share JVMs.
 pub(crate) struct Group {
     /// The first word for the Java program.
     pub(crate) test: &'static str,

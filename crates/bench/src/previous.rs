@@ -9,10 +9,8 @@ use serde_json::Value;
 use crate::report::{markdown, number};
 use crate::targets::{Row, is_cost};
 
-/// Consort's figures of an earlier run, by subject and figure.
 pub(crate) struct Previous(BTreeMap<(String, String), f64>);
 
-/// Reads a file of `--json`.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Previous> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{}", file.display()))?;
     let content: Value = serde_json::from_str(&text).with_context(|| format!("{}", file.display()))?;
@@ -25,7 +23,7 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Previous> {
 }
 
 impl Previous {
-    /// Prints both, and returns whether no operation costs more CPU than before by more than `tolerance` percent.
+    /// Returns whether no operation costs more CPU than before by more than `tolerance` percent.
     pub(crate) fn compare(&self, rows: &[Row], tolerance: f64) -> bool {
         let head = ["subject", "figure", "before", "now", "change", ""];
         let mut table = vec![head.map(str::to_owned).to_vec()];

@@ -5,7 +5,6 @@ use serde::Serialize;
 use crate::plan::Load;
 use crate::sample::Samples;
 
-/// All figures of one load.
 #[derive(Serialize)]
 pub(crate) struct Point {
     pub(crate) load: Load,
@@ -23,7 +22,6 @@ impl Point {
     }
 }
 
-/// All measurements, and their environment.
 #[derive(Serialize)]
 pub(crate) struct Record {
     pub(crate) java: Option<String>,

@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::record::Record;
 use crate::targets::{Rival, Row};
 
-/// The machine of the figures: without it they mean nothing.
 #[derive(Serialize)]
 pub(crate) struct Machine {
     cpu: String,
@@ -50,7 +49,6 @@ impl Machine {
     }
 }
 
-/// Prints how loads were measured.
 pub(crate) fn print(record: &Record) {
     println!(
         "{} members on this host, {} runs of {} s each, {}",
@@ -64,7 +62,6 @@ pub(crate) fn print(record: &Record) {
     }
 }
 
-/// Prints a table for each contestant.
 pub(crate) fn print_rows(rows: &[Row]) {
     for rival in Rival::ALL {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.rival == rival).collect();
@@ -74,13 +71,11 @@ pub(crate) fn print_rows(rows: &[Row]) {
     }
 }
 
-/// Prints how many targets are met.
 pub(crate) fn print_met(rows: &[Row]) {
     let met = |wanted| rows.iter().filter(|row| row.is_met() == Some(wanted)).count();
     println!("\n{} targets met, {} missed", met(true), met(false));
 }
 
-/// Writes the whole content.
 pub(crate) fn write(file: &Path, content: &serde_json::Value) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(content)? + "\n";
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
@@ -121,7 +116,7 @@ fn table(other: Option<&str>, rows: &[&Row]) -> Vec<Vec<String>> {
     table
 }
 
-/// Formats a number with three significant digits: 0.62, 31.0, 4,218.
+/// Three significant digits: 0.62, 31.0, 4,218.
 pub(crate) fn number(number: Option<f64>) -> String {
     let Some(number) = number else { return "-".to_owned() };
     if number < 10.0 {
@@ -133,7 +128,6 @@ pub(crate) fn number(number: Option<f64>) -> String {
     grouped(number)
 }
 
-/// Formats a table whose columns align; after the columns of text come numbers.
 pub(crate) fn markdown(rows: &[Vec<String>], text_columns: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)

@@ -1,4 +1,4 @@
-//! The results of the parts, printed and written as soon as each is over, so that a later failure loses none of them.
+//! The results of the parts, written as soon as each is over, so that a later failure loses none.
 
 use std::process::ExitCode;
 
@@ -10,39 +10,33 @@ use crate::previous::Previous;
 use crate::report::{self, Machine};
 use crate::targets::Row;
 
-/// The result of a part.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// Figures that have a target, or are compared with an earlier release.
     pub(crate) rows: Vec<Row>,
-    /// Calls that failed; messages lost, duplicated or reordered.
+    /// Failed calls; lost, duplicated or reordered messages.
     pub(crate) errors: u64,
-    /// Whether a guarantee of the part does not hold, apart from the targets of its rows.
+    /// A guarantee does not hold, apart from the targets of rows.
     pub(crate) is_broken: bool,
-    /// The errors of measurements that failed.
     pub(crate) failures: Vec<anyhow::Error>,
 }
 
 impl Outcome {
-    /// The result of a part that measured nothing.
     pub(crate) fn failed(error: anyhow::Error) -> Self {
         Self { failures: vec![error], ..Self::default() }
     }
 }
 
-/// All results so far.
 pub(crate) struct Results<'a> {
     options: &'a Options,
-    /// The content of `--json` without the rows and failures.
     content: Map<String, Value>,
     rows: Vec<Row>,
-    /// Failures that fail the command whatever the figures are.
+    /// They fail the command whatever the figures are.
     failures: Vec<String>,
     is_broken: bool,
 }
 
 impl<'a> Results<'a> {
-    /// Creates and writes empty results, so that a write error appears before the first measurement.
+    /// Writes at once, so that a write error appears before the first measurement.
     pub(crate) fn new(options: &'a Options, machine: &Machine) -> anyhow::Result<Self> {
         let content = Map::from_iter([("machine".to_owned(), serde_json::to_value(machine)?)]);
         let results = Self { options, content, rows: Vec::new(), failures: Vec::new(), is_broken: false };
@@ -50,7 +44,6 @@ impl<'a> Results<'a> {
         Ok(results)
     }
 
-    /// Writes all measurements of a part so far.
     pub(crate) fn keep(&mut self, name: &str, content: &impl Serialize) {
         let kept = serde_json::to_value(content).map_err(anyhow::Error::from).and_then(|content| {
             self.content.insert(name.to_owned(), content);
@@ -61,7 +54,6 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Adds the result of a part that is over.
     pub(crate) fn add(&mut self, part: &str, outcome: Outcome) {
         self.rows.extend(outcome.rows);
         self.is_broken |= outcome.is_broken;
@@ -76,7 +68,6 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Returns the exit code of the command, after a comparison with an earlier release.
     pub(crate) fn verdict(&self, previous: Option<&Previous>) -> ExitCode {
         report::print_met(&self.rows);
         let is_as_before =
@@ -88,7 +79,7 @@ impl<'a> Results<'a> {
         if self.is_good() && is_as_before { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Returns whether nothing failed, and with `--check` no target is missed.
+    /// Nothing failed, and with `--check` no target is missed.
     fn is_good(&self) -> bool {
         let is_missed = || self.is_broken || self.rows.iter().any(|row| row.is_met() == Some(false));
         self.failures.is_empty() && !(self.options.check && is_missed())

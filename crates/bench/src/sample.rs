@@ -3,40 +3,33 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// One run.
 #[derive(Clone, Serialize)]
 pub(crate) struct Sample {
-    /// Operations per second and member: calls made, or messages received.
+    /// Calls or received messages per second and member.
     pub(crate) rate: f64,
-    /// CPU microseconds per operation, of all members.
+    /// CPU of all members per operation.
     pub(crate) cpu_us: f64,
-    /// Of calls, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency: Option<Latency>,
-    /// Peak memory of the largest member.
     pub(crate) rss_mb: f64,
-    /// Calls that failed; messages lost, duplicated or reordered.
+    /// Failed calls; lost, duplicated or reordered messages.
     pub(crate) errors: u64,
 }
 
-/// One run of a client and its servers.
 #[derive(Clone, Serialize)]
 pub(crate) struct Both {
-    /// The rate and the times are the client's; CPU time and memory are the servers'.
+    /// Rate and times are the client's; CPU time and memory are the servers'.
     #[serde(flatten)]
     pub(crate) server: Sample,
-    /// CPU microseconds of the client per operation.
     pub(crate) client_cpu_us: f64,
 }
 
 impl Both {
-    /// Returns the CPU microseconds of client and servers per operation.
     pub(crate) fn system_cpu_us(&self) -> f64 {
         self.server.cpu_us + self.client_cpu_us
     }
 }
 
-/// Percentiles in microseconds.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50: f64,
@@ -46,17 +39,14 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Returns the percentiles of a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
         Self { p50: at(0.5), p99: at(0.99), p999: at(0.999) }
     }
 }
 
-/// A figure of a sample.
 pub(crate) type Figure = fn(&Sample) -> Option<f64>;
 
-/// Several runs of one contestant under one load.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Samples {
     /// Operations per second and member while JVMs warmed up.
@@ -66,23 +56,19 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Returns the median of a figure.
     pub(crate) fn median(&self, figure: Figure) -> Option<f64> {
         self.runs(figure).median()
     }
 
-    /// Returns the errors of all runs.
     pub(crate) fn errors(&self) -> u64 {
         self.samples.iter().map(|sample| sample.errors).sum()
     }
 
-    /// Returns a figure of all runs.
     pub(crate) fn runs(&self, figure: Figure) -> Runs {
         Runs(self.samples.iter().filter_map(figure).collect())
     }
 }
 
-/// One figure of several runs.
 #[derive(Clone, Default)]
 pub(crate) struct Runs(pub(crate) Vec<f64>);
 
@@ -97,7 +83,7 @@ impl Runs {
         }
     }
 
-    /// Returns the largest less the smallest, in percent of the median's size; `None` for zeros.
+    /// The largest less the smallest, in percent of the median's size; `None` for zeros.
     pub(crate) fn spread(&self) -> Option<f64> {
         let values = self.sorted();
         let spread = (values.last()? - values.first()?) / self.median()?.abs() * 100.0;

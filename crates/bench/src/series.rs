@@ -1,7 +1,5 @@
-//! Consort alone under a load that grows step by step: the cost of an operation must not grow with it.
-//!
-//! Members share the CPUs of one machine and cannot keep their rates as more are added, but the operations per CPU second can
-//! stay.
+//! Consort alone under a load that grows step by step: the cost of an operation must not grow. Members share
+//! the CPUs of one machine, so operations per CPU second are compared, not rates.
 
 use serde::Serialize;
 
@@ -14,10 +12,9 @@ use crate::sample::{Runs, Sample, Samples};
 use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
 
-/// How far the operations per CPU second may fall behind the first step.
+/// The most by which a step may fall behind the first.
 const FALL_MAX: f64 = 0.1;
 
-/// The growing number.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Growing {
@@ -35,7 +32,6 @@ impl Growing {
         }
     }
 
-    /// Returns its plural.
     const fn name(self) -> &'static str {
         match self {
             Self::Members => "members",
@@ -43,7 +39,7 @@ impl Growing {
         }
     }
 
-    /// Returns the plural of the operation, and the figure of its cost.
+    /// The plural, and the figure of the cost.
     const fn operation(self) -> (&'static str, &'static str) {
         match self {
             Self::Members => ("calls", CPU_PER_CALL),
@@ -52,7 +48,6 @@ impl Growing {
     }
 }
 
-/// One step.
 #[derive(Serialize)]
 struct Step {
     #[serde(skip)]
@@ -62,7 +57,6 @@ struct Step {
 }
 
 impl Step {
-    /// Returns the operations per second of CPU time, of all members together.
     fn per_cpu_second(&self) -> f64 {
         self.consort.median(|sample| Some(sample.cpu_us)).map_or(0.0, |cpu_us| 1e6 / cpu_us)
     }
@@ -85,14 +79,12 @@ impl Turn for Step {
     }
 }
 
-/// All steps.
 #[derive(Serialize)]
 struct Series {
     growing: Growing,
     steps: Vec<Step>,
 }
 
-/// Measures every step in turn.
 pub(crate) fn measure(growing: Growing, options: &Options, results: &mut Results<'_>) {
     let steps = growing.steps().iter().map(|&count| Step { growing, count, consort: Samples::default() });
     let mut series = Series { growing, steps: steps.collect() };
@@ -108,7 +100,7 @@ pub(crate) fn measure(growing: Growing, options: &Options, results: &mut Results
 }
 
 impl Series {
-    /// Prints the series, and returns whether the operations per CPU second are the same at every step.
+    /// Returns whether all steps are alike.
     fn print(&self) -> bool {
         let (operations, cost) = self.growing.operation();
         let first = self.steps.first().map_or(0.0, Step::per_cpu_second);
@@ -140,7 +132,6 @@ impl Series {
         stays
     }
 
-    /// Returns the cost of every step.
     fn rows(&self) -> impl Iterator<Item = Row> {
         let (_, cost) = self.growing.operation();
         self.steps.iter().map(move |step| {

@@ -13,11 +13,10 @@ use crate::results::Outcome;
 use crate::sample::{Sample, Samples};
 use crate::{report, targets, tools};
 
-/// The approximate time that members take to start, find each other, and leave.
 pub(crate) const CONSORT_OVERHEAD: Duration = Duration::from_secs(3);
 const JAVA_START: Duration = Duration::from_secs(12);
 
-/// The factor by which a new best must be better.
+/// A new best exceeds the last one by this factor.
 const NEW_BEST: f64 = 1.03;
 
 /// Slices without a new best that end a warm-up.
@@ -40,8 +39,7 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Measures all groups, and calls `keep` with all results so far after each. A failure does not stop the following
-    /// groups.
+    /// Calls `keep` with all results so far after each group. A failure does not stop the following groups.
     pub(crate) fn run(mut self, mut keep: impl FnMut(&Record)) -> Outcome {
         if let Some((_, jdk)) = &self.java {
             eprintln!("JGroups runs on the JDK {} in {}", jdk.version, jdk.java.display());
@@ -144,7 +142,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Returns the line for a JVM.
     fn slice(&self, load: &Load, time: Duration) -> String {
         let options = self.options;
         let times = format!("warmup_ms={} time_ms={}", options.lead().as_millis(), time.as_millis());
@@ -182,7 +179,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Runs slices of a load until several in a row bring no new best. Returns their rates.
+/// Returns the rates.
 pub(crate) fn warm_up(
     options: &Options,
     mut slice: impl FnMut() -> anyhow::Result<f64>,
@@ -202,7 +199,6 @@ pub(crate) fn warm_up(
     }
 }
 
-/// Prints the result of a run, and returns it.
 pub(crate) fn shown(sample: Sample) -> Sample {
     let latency =
         sample.latency.map_or_else(String::new, |latency| format!(", p99.9 {:.0} us", latency.p999));

@@ -1,4 +1,4 @@
-//! The targets of Consort beside JGroups, bare sockets and other contestants, and whether they are met.
+//! The targets of Consort beside its contestants, and whether they are met.
 
 use serde::Serialize;
 
@@ -7,46 +7,35 @@ use crate::plan::Load;
 use crate::record::Point;
 use crate::sample::{Figure, Runs, Samples};
 
-/// The contestant with which Consort is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Rival {
-    /// JGroups in Java.
     #[serde(rename = "JGroups")]
     Jgroups,
-    /// The bench's own small program.
     #[serde(rename = "bare sockets")]
     Sockets,
-    /// No contestant: the figure has a bound of its own.
+    /// The figure has a bound of its own.
     #[serde(rename = "alone")]
     Alone,
-    /// The rate of the network.
     #[serde(rename = "the wire")]
     Wire,
     /// The better of other data grids.
     #[serde(rename = "other grids")]
     Grids,
-    /// Infinispan's server.
     #[serde(rename = "Infinispan")]
     Infinispan,
-    /// The Java Hot Rod client on the same server.
     #[serde(rename = "Java client")]
     JavaClient,
-    /// redis-server under redis-benchmark.
     #[serde(rename = "redis-server")]
     Redis,
-    /// The same without the tested load.
     #[serde(rename = "without")]
     Without,
-    /// The same client with a connection for each caller.
     #[serde(rename = "pooled")]
     Pooled,
-    /// Whole values.
     #[serde(rename = "at once")]
     AtOnce,
 }
 
 impl Rival {
-    /// All of them, in the order of their tables.
     pub(crate) const ALL: [Self; 11] = [
         Self::Jgroups,
         Self::Infinispan,
@@ -61,7 +50,6 @@ impl Rival {
         Self::Alone,
     ];
 
-    /// Returns the head of its column.
     pub(crate) const fn name(self) -> Option<&'static str> {
         match self {
             Self::Jgroups => Some("JGroups"),
@@ -79,7 +67,6 @@ impl Rival {
     }
 }
 
-/// Bounds of Consort's figure divided by the contestant's, or of the figure itself without one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
@@ -97,7 +84,6 @@ impl Target {
         }
     }
 
-    /// Returns its text in a table.
     pub(crate) fn text(self) -> String {
         match self {
             Self::AtMost(bound) => format!("≤ {bound:.2}"),
@@ -107,7 +93,6 @@ impl Target {
     }
 }
 
-/// A figure of one load, of Consort and of the contestant.
 #[derive(Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) subject: String,
@@ -124,12 +109,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Returns whether the target is met, if there is one and both were measured.
+    /// `None` without a target or a measurement of both.
     pub(crate) fn is_met(&self) -> Option<bool> {
         self.met
     }
 
-    /// Creates a row with a figure of Consort beside a contestant's.
     pub(crate) fn beside(
         rival: Rival,
         (subject, figure): (String, &'static str),
@@ -154,7 +138,6 @@ impl Row {
         }
     }
 
-    /// Creates a row with a figure of Consort alone.
     pub(crate) fn alone(of: (String, &'static str), consort: &Runs, target: Option<Target>) -> Self {
         Self::beside(Rival::Alone, of, consort, None, target)
     }
@@ -168,17 +151,16 @@ pub(crate) const SERVER_CPU: &str = "server CPU us/request";
 pub(crate) const SYSTEM_CPU: &str = "CPU us/request, client and server";
 pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
-/// A difference of two measurements: it has a bound of its own. It does not count as a cost, because a change in percent
-/// means nothing near zero.
+/// A difference of two measurements has its own bound. It is no cost, because a change in percent means nothing
+/// near zero.
 pub(crate) const NANOS_ADDED: &str = "ns added/message";
 
-/// Returns whether a figure is the cost of an operation, independent of the machine's other load.
+/// Costs are independent of the machine's other load.
 pub(crate) fn is_cost(figure: &str) -> bool {
     [CPU_PER_CALL, CPU_PER_MESSAGE, CPU_PER_REQUEST, CPU_PER_ENTRY, SERVER_CPU, SYSTEM_CPU, NANOS_PER_MESSAGE]
         .contains(&figure)
 }
 
-/// Returns one row for every load and figure.
 pub(crate) fn rows(points: &[Point]) -> Vec<Row> {
     points.iter().flat_map(rows_of).collect()
 }

@@ -1,4 +1,4 @@
-//! Programs that measure themselves and print one line of JSON: `consort`, `bare-sockets` and `senders`.
+//! Programs that measure themselves and print one line of JSON.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,7 +10,6 @@ use crate::options::Options;
 use crate::plan::Load;
 use crate::sample::{Both, Latency, Sample};
 
-/// Returns the path of a program that was built with this one.
 pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     if path.exists() {
@@ -20,21 +19,18 @@ pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The output of a program.
 struct Report {
     figures: Value,
     is_success: bool,
 }
 
 impl Report {
-    /// Returns a required number.
     fn number(&self, path: &str) -> anyhow::Result<f64> {
         let number = self.figures.pointer(path).and_then(Value::as_f64);
         number.with_context(|| format!("no {path} in {}", self.figures))
     }
 
-    /// Returns the failed operations, under all these names. A program that ends with a failure and reports none counts as
-    /// one.
+    /// Under all these names. A program that fails and reports none counts as one.
     fn errors(&self, paths: &[&str]) -> anyhow::Result<u64> {
         let counts = paths.iter().map(|path| Ok(self.number(path)? as u64));
         let errors = counts.sum::<anyhow::Result<u64>>()?;
@@ -59,7 +55,6 @@ impl Report {
         })
     }
 
-    /// Returns the figures of requests to measured servers, of the client and the servers.
     fn requests(&self) -> anyhow::Result<Both> {
         Ok(Both {
             server: Sample {
@@ -84,7 +79,6 @@ impl Report {
     }
 }
 
-/// Runs a program of this build.
 fn run(name: &str, arguments: &[String]) -> anyhow::Result<Report> {
     run_by(Command::new(program(name)?), name, arguments)
 }
@@ -101,7 +95,6 @@ fn run_by(mut command: Command, name: &str, arguments: &[String]) -> anyhow::Res
     Ok(Report { figures, is_success: output.status.success() })
 }
 
-/// Runs `consort` under a load, with more arguments than the load's.
 pub(crate) fn consort(
     load: &Load,
     members: usize,
@@ -111,7 +104,6 @@ pub(crate) fn consort(
     consort_by(Command::new(program("consort")?), load, members, options, more)
 }
 
-/// Runs `consort` by a command that starts it in another place.
 pub(crate) fn consort_by(
     command: Command,
     load: &Load,
@@ -127,8 +119,7 @@ pub(crate) fn consort_by(
     }
 }
 
-/// Returns a load as arguments of `consort`. All arguments that change the load are given, because the command's own defaults
-/// differ from the bench's.
+/// Gives all arguments that change the load, because the command's defaults differ from the bench's.
 fn consort_arguments(load: &Load, members: usize, options: &Options) -> Vec<String> {
     let mut arguments = match load {
         Load::Uperf { callers, .. } => {
@@ -146,12 +137,11 @@ fn consort_arguments(load: &Load, members: usize, options: &Options) -> Vec<Stri
     arguments
 }
 
-/// Returns how long all programs measure, and run before.
 fn times(options: &Options) -> [String; 2] {
     [format!("--time={}", options.time().as_secs_f64()), format!("--warmup={}", options.lead().as_secs_f64())]
 }
 
-/// Runs the bench's own program. Its lost datagrams are not sent again, and do not count as errors.
+/// Lost datagrams are not sent again, and do not count as errors.
 pub(crate) fn bare_sockets(load: &Load, options: &Options) -> anyhow::Result<Sample> {
     let mut arguments = vec![format!("--members={}", options.members)];
     arguments.extend(times(options));
@@ -162,7 +152,7 @@ pub(crate) fn bare_sockets(load: &Load, options: &Options) -> anyhow::Result<Sam
     run("bare-sockets", &arguments)?.multicasts(&[])
 }
 
-/// Runs the grid under a load with `members` members; `reads` is the part of the operations that read.
+/// `reads` is the part of the operations that read.
 pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Result<Sample> {
     let arguments = [
         &[
@@ -182,7 +172,7 @@ pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Res
     Ok(sample)
 }
 
-/// Runs a test of the grid with a command of its own, in JSON. Fails if an operation fails.
+/// Fails if an operation fails.
 pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
     let report = run("consort", arguments)?;
     if !report.is_success {
@@ -191,22 +181,16 @@ pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
     Ok(report.figures)
 }
 
-/// Clients of Hot Rod servers.
 pub(crate) struct Calling<'a> {
-    /// A server, as HOST:PORT.
     pub(crate) at: &'a str,
-    /// The processes of all servers.
     pub(crate) pids: &'a [u32],
     pub(crate) clients: usize,
-    /// Callers of each client.
     pub(crate) callers: usize,
-    /// Whether each has a connection of its own.
     pub(crate) is_pooled: bool,
     pub(crate) keys: u32,
     pub(crate) reads: f64,
 }
 
-/// Runs our Hot Rod client under a load.
 pub(crate) fn calling(load: &Calling<'_>, options: &Options) -> anyhow::Result<Both> {
     let pids: Vec<String> = load.pids.iter().map(u32::to_string).collect();
     let mut arguments = vec![
@@ -224,13 +208,11 @@ pub(crate) fn calling(load: &Calling<'_>, options: &Options) -> anyhow::Result<B
     run("consort", &arguments)?.requests()
 }
 
-/// Runs the bench's own program: requests and responses of these sizes over one bare socket.
 pub(crate) fn ping_pong(size: usize, reads: f64, options: &Options) -> anyhow::Result<Both> {
     let arguments = [&[format!("--size={size}"), format!("--reads={reads}")][..], &times(options)].concat();
     run("ping-pong", &arguments)?.requests()
 }
 
-/// Runs the bench's own program: values in pieces, and small gets beside them.
 pub(crate) fn chunked_values(at: &str, options: &Options) -> anyhow::Result<Value> {
     let megabytes = format!("--megabytes={}", options.streamed_mb());
     let seconds = format!("--time={}", options.time().as_secs_f64());
@@ -242,17 +224,14 @@ pub(crate) fn chunked_values(at: &str, options: &Options) -> anyhow::Result<Valu
     }
 }
 
-/// A client at a steady rate, of one server.
 pub(crate) struct Steady<'a> {
-    /// The server's URI, with the client's user.
     pub(crate) uri: &'a str,
-    /// The id of the server's process.
     pub(crate) pid: u32,
     pub(crate) size: usize,
     pub(crate) reads: f64,
 }
 
-/// Runs the bench's own program: requests at a steady rate. Also returns how many milliseconds it took to connect.
+/// Also returns the milliseconds to connect.
 pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Both, f64)> {
     let own = [
         format!("--server={}", load.uri),
@@ -264,7 +243,6 @@ pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Bo
     Ok((report.requests()?, report.number("/connected_ms")?))
 }
 
-/// Runs the bench's own program: `threads` threads that send to one member.
 pub(crate) fn senders(threads: usize, options: &Options) -> anyhow::Result<Sample> {
     let arguments = [&[format!("--threads={threads}")][..], &times(options)].concat();
     run("senders", &arguments)?.multicasts(&["/lost"])
@@ -297,7 +275,6 @@ mod tests {
         assert_eq!(arguments[..4], ["mperf", "--threads=2", "--config=udp.xml", "--size=7"]);
     }
 
-    /// A program that fails without reporting an error counts as failed all the same.
     #[test]
     fn a_failure_without_figures_is_an_error() {
         let errors = |lost, end: &str| {

@@ -98,12 +98,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Returns the number of entries in memory on this member, as primary or backup. Entries with values only in the
     /// store are not counted.
     pub fn local_len(&self) -> u64 {
-        self.opened.container.len() - self.opened.container.passive_len()
+        self.opened.container.len() - self.opened.container.statistics().passive_len()
     }
 
     /// Returns the number of entries on this member with values only in the store.
     pub fn passive_len(&self) -> u64 {
-        self.opened.container.passive_len()
+        self.opened.container.statistics().passive_len()
     }
 
     /// Returns the bytes that all entries take in this member's memory.

@@ -13,13 +13,13 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Returns the number of entries evicted on this member since the cache was opened; with a store, of values
     /// evicted.
     pub fn evictions(&self) -> u64 {
-        self.opened.container.evictions()
+        self.opened.container.statistics().evictions()
     }
 
     /// Returns the number of expired entries that this member has removed since the cache was opened. While members
     /// have listeners, the primary removes them for all owners, and only the primary counts them.
     pub fn expirations(&self) -> u64 {
-        self.opened.container.expirations()
+        self.opened.container.statistics().expirations()
     }
 
     /// Returns the number of entries on this member whose primary it is, including those with values only in the
@@ -45,7 +45,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 impl CacheManager {
     /// Returns the number of operations of this member that wait for other members, of all caches.
     pub fn operation_count(&self) -> usize {
-        self.handler().with_node(|node: &mut Node, _| node.operation_count()).unwrap_or_default()
+        self.handler().with_node(|node: &mut Node, _| node.stats().operation_count()).unwrap_or_default()
     }
 
     /// Returns the counters of the stack's layers: layer, counter, and value. None if the member is closed.

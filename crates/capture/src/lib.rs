@@ -34,7 +34,7 @@ pub enum CaptureError {
     NotHex,
 }
 
-/// Most bytes of one direction of a connection that are kept for an incomplete frame.
+/// Of one direction of a connection, for an incomplete frame.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
 
 const MAGICS: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];
@@ -44,7 +44,7 @@ pub fn is_pcap(bytes: &[u8]) -> bool {
     magic(bytes).is_some()
 }
 
-/// Returns whether a pcap file is little endian; `None` if it is not a pcap file.
+/// Whether a file is little endian; `None` if it is no pcap file.
 fn magic(bytes: &[u8]) -> Option<bool> {
     let first: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
     if MAGICS.contains(&u32::from_le_bytes(first)) {
@@ -60,7 +60,7 @@ pub struct Captured<'b> {
     bytes: &'b [u8],
 }
 
-/// Returns the packets of a file. The iterator ends after the first error.
+/// Returns the packets of a file, up to the first error.
 pub fn packets(bytes: &[u8]) -> impl Iterator<Item = Result<Captured<'_>, CaptureError>> {
     let is_little = magic(bytes).unwrap_or(true);
     let number = move |at: usize| -> Option<u32> {
@@ -110,7 +110,6 @@ pub struct Payload {
     pub bytes: Bytes,
 }
 
-/// One direction of a connection.
 #[derive(Default, Debug)]
 struct Stream {
     next: Option<u32>,

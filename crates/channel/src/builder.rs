@@ -59,10 +59,7 @@ impl Channel {
     /// As [`Channel::from_file`].
     pub fn from_file_with(name: &str, variables: &Variables) -> Result<ChannelBuilder, ConfigError> {
         let stack = consort_conf::load_stack(name, variables)?;
-        if let Some(missed) = IgnoredAttribute::line(&stack.ignored, &stack.config, true) {
-            tracing::warn!("attributes without effect: {missed}");
-        }
-        if let Some(unused) = IgnoredAttribute::line(&stack.ignored, &stack.config, false) {
+        if let Some(unused) = IgnoredAttribute::line(&stack.ignored, &stack.config) {
             tracing::info!("known attributes that are not used: {unused}");
         }
         Ok(Self::from_config(stack.config))
@@ -259,6 +256,10 @@ impl Resolver for TransportResolver {
         resolve(name, self.own)
     }
 
+    fn hosts_file(&mut self, path: &str) -> Result<String, String> {
+        std::fs::read_to_string(path).map_err(|error| format!("`{path}`: {error}"))
+    }
+
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String> {
         let selectors: BindAddr = selectors.parse().map_err(|error: BindAddrError| error.to_string())?;
         let chosen = selectors.choose_of_host(self.ip_version).map_err(|error| error.to_string())?;
@@ -335,23 +336,19 @@ mod tests {
     }
 
     #[test]
-    fn attributes_without_effect_are_two_lines_of_the_log() {
+    fn attributes_without_effect_are_one_line_of_the_log() {
         let path = std::env::temp_dir().join(format!("consort-ignored-{}.xml", std::process::id()));
-        let text = "<config>\n<TCP thread_pool.max_threads=\"9\" log_details=\"true\" tls.sni_matchers=\"x\"/>\n\
-                    <GMS membership_change_policy=\"org.example.Mine\"/></config>";
+        let text = "<config>\n<TCP thread_pool.max_threads=\"9\" log_details=\"true\"/>\n\
+                    <GMS num_prev_mbrs=\"9\"/></config>";
         std::fs::write(&path, text).unwrap();
         let (log, _guard) = consort_testkit::Log::begin("consort_channel=info");
         Channel::from_file(path.to_str().unwrap()).unwrap();
         let logged = log.take();
         std::fs::remove_file(&path).unwrap();
         let lines: Vec<&str> = logged.lines().collect();
-        assert!(lines.len() == 2 && lines[0].contains("WARN") && lines[1].contains("INFO"), "{logged}");
+        assert!(lines.len() == 1 && lines[0].contains("INFO"), "{logged}");
         assert!(
-            lines[0].contains("TCP.tls.sni_matchers (") && lines[0].contains("membership_policy"),
-            "{logged}"
-        );
-        assert!(
-            lines[1].contains("TCP.thread_pool.max_threads (") && lines[1].contains("log_details"),
+            lines[0].contains("TCP.thread_pool.max_threads (") && lines[0].contains("GMS.num_prev_mbrs"),
             "{logged}"
         );
     }

@@ -5,6 +5,7 @@ mod cluster;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cluster::stallable_member::StallableMember;
 use cluster::{Cluster, Inbox, PATIENCE, one_view};
 use consort_channel::Message;
 
@@ -20,8 +21,8 @@ fn cluster(directory: &Path) -> Cluster {
 struct Shared(PathBuf);
 
 impl Shared {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("consort-file-ping-{}", std::process::id()));
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("consort-file-ping-{test}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
     }
@@ -52,7 +53,7 @@ impl Drop for Shared {
 
 #[tokio::test]
 async fn members_find_each_other_through_a_shared_directory() {
-    let shared = Shared::new();
+    let shared = Shared::new("find");
     let cluster = cluster(&shared.0);
     let inboxes: Vec<Arc<Inbox>> = (0..3).map(|_| Arc::default()).collect();
     let a = cluster.join("A", inboxes[0].clone()).await;
@@ -77,4 +78,33 @@ async fn members_find_each_other_through_a_shared_directory() {
     assert!(c.view_text().ends_with("(2) [B, C]"), "{}", c.view_text());
     b.close().await;
     c.close().await;
+}
+
+/// The file of the killed coordinator names the address at which the new process listens.
+#[tokio::test]
+async fn killed_coordinator_that_starts_again_at_its_address_joins_the_others() {
+    let shared = Shared::new("restart");
+    let cluster = cluster(&shared.0);
+    let killed = StallableMember::join(&cluster, "A", Inbox::default()).await;
+    let b = cluster.join("B", Inbox::default()).await;
+    one_view(&[&killed.channel, &b]).await;
+    let port = killed.channel.physical_address().port;
+    // The handle keeps the member from leaving in order.
+    let handle = killed.channel.clone();
+    drop(killed);
+    let is_free = async {
+        while std::net::TcpListener::bind(("127.0.0.1", port)).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_free).await.expect("the port is free");
+    let a = cluster.join("A", Inbox::default()).await;
+    assert_eq!(a.physical_address().port, port);
+    one_view(&[&b, &a]).await;
+    // B admitted A: A has not begun a cluster of its own that is merged later.
+    assert!(a.view_text().ends_with("(2) [B, A]"), "{}", a.view_text());
+    shared.until(&cluster, |content| content.matches('A').count() == 1).await;
+    drop(handle);
+    a.close().await;
+    b.close().await;
 }

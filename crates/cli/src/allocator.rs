@@ -1,4 +1,4 @@
-//! The command's allocator, and the time that it keeps free memory.
+//! The command's allocator, and the time for which it keeps free memory.
 #![allow(unsafe_code)]
 
 mod available_memory;
@@ -12,40 +12,37 @@ pub(crate) use limit::Memory;
 pub(crate) use reserve::{Reserve, amount, check};
 pub(crate) use thread_cache::{begin as enable_thread_cache, end as disable_thread_cache, park, unpark};
 
-/// A member allocates and frees small messages all day; this allocator takes less time for it than the system's.
+/// It is faster than the system's for small messages.
 #[global_allocator]
 static ALLOCATOR: thread_cache::RecyclingAllocator = thread_cache::RecyclingAllocator;
 
-/// `mi_option_purge_delay` of the allocator's third version, which its bindings have no name for: milliseconds after which
-/// free memory goes back to the system.
+/// `mi_option_purge_delay` of mimalloc 3, which the bindings do not name: milliseconds until free memory goes
+/// back to the system.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// A busy member needs freed memory again soon, and the kernel clears memory that is taken anew: with the allocator's default
-/// of 1 s, that is 4 % of a member's time at 80 % reads. Memory that is free for longer is returned.
+/// The allocator's default of 1 s costs 4 % of a member's time at 80 % reads: the kernel clears memory that is
+/// taken anew.
 const PURGE_DELAY_MS: libc::c_long = 10_000;
 
-/// Keeps free memory for ten seconds, unless `MIMALLOC_PURGE_DELAY` says otherwise.
+/// Unless `MIMALLOC_PURGE_DELAY` is set.
 pub(crate) fn set_purge_delay() {
     // SAFETY: called before any thread is started, with an option that exists, as the function asks for; it changes a
     // number that the allocator looks at from time to time.
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) };
 }
 
-/// Keeps free memory for as long as the process runs.
 fn keep_memory() {
     limit::KEEPS_MEMORY.store(true, std::sync::atomic::Ordering::Relaxed);
     // SAFETY: as above; the caller has no other threads.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, -1) };
 }
 
-/// Gives memory that is free back to the system at once.
 fn return_free_memory() {
     // SAFETY: it may be called at any time, from any thread.
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
-/// Returns memory that was free for long enough. The allocator itself checks that only when memory is taken: without this call,
-/// an idle process would keep its last amount.
+/// For an idle process: the allocator itself checks only when memory is taken.
 fn return_expired_memory() {
     // SAFETY: it may be called at any time, from any thread.
     unsafe { libmimalloc_sys::mi_collect(false) };

@@ -1,15 +1,12 @@
-//! A command ends silently when the reader of its output has seen enough (`consort parse … | head`).
-//!
-//! SIGPIPE has that purpose, but it would also arrive when a peer closes a connection, and end this process. So it stays
-//! ignored, as by the standard library, and writes to the output fail.
+//! A command ends silently when the reader of its output has gone (`consort parse … | head`). SIGPIPE stays
+//! ignored, because it would also end this process when a peer closes a connection.
 
 use std::io;
 use std::process::ExitCode;
 
-/// The exit code that a shell reports for a process ended by SIGPIPE.
+/// As a shell reports it for SIGPIPE.
 const GONE: i32 = 128 + 13;
 
-/// Makes `println!` end the process instead of panicking if the reader of the output has gone.
 pub(crate) fn exit_quietly() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -20,13 +17,11 @@ pub(crate) fn exit_quietly() {
     }));
 }
 
-/// Returns whether this is the panic of `println!` without a reader.
 fn is_unprinted(panic: &str) -> bool {
     panic.starts_with("failed printing to std") && panic.contains("Broken pipe")
 }
 
-/// Prints an error on standard error and returns its exit code. For output without a reader, it prints nothing and returns that
-/// exit code.
+/// Prints nothing if the output has no reader.
 pub(crate) fn print_error(error: &anyhow::Error, code: ExitCode) -> ExitCode {
     if is_gone(error) {
         return ExitCode::from(GONE as u8);
@@ -35,14 +30,12 @@ pub(crate) fn print_error(error: &anyhow::Error, code: ExitCode) -> ExitCode {
     code
 }
 
-/// An error of several lines, such as one about a configuration, keeps them, indented: servers' words are in errors, too, and no
-/// line of theirs reads as one of this command's.
+/// An error may contain a server's text, which must not read as a line of this command.
 fn indented(error: &anyhow::Error) -> String {
     format!("{error:#}").replace('\n', "\n  ")
 }
 
-/// Returns whether output could not be written because its reader has gone. Errors on the way to a peer are errors of the
-/// channel or the client.
+/// Errors of a peer are errors of the channel or the client.
 fn is_gone(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

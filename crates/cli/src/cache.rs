@@ -1,4 +1,4 @@
-//! `consort cache`: caches of servers, from the command line.
+//! `consort cache`: caches of servers.
 
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -250,12 +250,11 @@ impl Cache {
     }
 }
 
-/// A line each, whatever clients have called their caches.
+/// One line each: names of caches may contain line feeds.
 fn print_names(names: &[String]) {
     names.iter().for_each(|name| println!("{}", Escaped(name)));
 }
 
-/// Writes the losses of each degraded cache because of unreachable servers to standard error.
 fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {
     let mut out = std::io::stderr().lock();
     for CacheLoss { cache, segments, segments_without_owner: lost, unreachable: away } in losses {
@@ -269,7 +268,6 @@ fn print_losses(losses: &[CacheLoss]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Asks on the terminal whether to go on.
 fn is_confirmed() -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         anyhow::bail!(
@@ -282,7 +280,6 @@ fn is_confirmed() -> anyhow::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Writes keys as they are found, with their values or without.
 async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usize) -> anyhow::Result<()> {
     let filter = prefix.map(Filter::key_prefix);
     let out = std::io::stdout().lock();
@@ -308,7 +305,6 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
     Ok(out.flush()?)
 }
 
-/// Writes changes until a number of lines is written.
 async fn watch(cache: RawCache, state: bool, prefix: Option<String>, limit: usize) -> anyhow::Result<()> {
     let mut listen = cache.listen();
     if let Some(prefix) = prefix {

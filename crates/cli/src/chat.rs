@@ -1,4 +1,4 @@
-//! `consort chat`: lines to everybody, as org.jgroups.demos.Chat sends them.
+//! `consort chat`: as org.jgroups.demos.Chat.
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};

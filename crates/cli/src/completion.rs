@@ -18,7 +18,6 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
-    /// For this command with all that is below it.
     pub(crate) fn run(self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
         let mut out = std::io::stdout().lock();
         out.write_all(&script(self.shell, &mut command))?;

@@ -1,8 +1,8 @@
 //! The wait for a DNS name before a member joins.
 //!
-//! A member looks up a name with the addresses of all members, as of a headless service in Kubernetes, once when it starts. So
-//! it joins when the name resolves to its own address, too: of any two members, the one that is listed later then finds the
-//! other, however many start at once.
+//! A member looks up a name with the addresses of all members, such as a headless service of Kubernetes, once
+//! when it starts. It joins when the name resolves to its own address, too: of any two members, the one listed
+//! later then finds the other.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,11 +14,8 @@ use tokio::time::{Instant, interval};
 /// Names of services change within seconds, and resolvers cache them for some.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The interval of log lines during the wait.
 const LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Waits until this name resolves to this address as well, and logs the reason.
-///
 /// # Errors
 ///
 /// If `own` is no address.

@@ -9,7 +9,6 @@ use consort_group::config::ProtocolConfig;
 
 use crate::terminal::Escaped;
 
-/// A member's name and view, for people.
 pub(crate) fn introduction(channel: &Channel) -> String {
     format!("-- local: {} ({})\n-- view: {}", channel.name(), channel.address(), Escaped(channel.view_text()))
 }
@@ -35,7 +34,7 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// Returns the values of the configuration's variables: the environment, overridden by options.
+    /// The environment, overridden by options.
     pub(crate) fn variables(&self) -> anyhow::Result<Variables> {
         let mut variables = Variables::from_env();
         if let Some(bind) = &self.bind {
@@ -66,13 +65,11 @@ impl Join {
         }
     }
 
-    /// The transport, as the stack describes it.
     fn transport(&self) -> anyhow::Result<ProtocolConfig> {
         let stack = consort_conf::load_stack(&self.config, &self.variables()?)?;
         stack.config.protocols.into_iter().next().with_context(|| format!("{} has no transport", self.config))
     }
 
-    /// The same options as arguments for another process, under another name.
     pub(crate) fn arguments(&self, name: &str) -> Vec<String> {
         let mut arguments = vec![
             format!("--config={}", self.config),
@@ -84,7 +81,7 @@ impl Join {
         arguments
     }
 
-    /// Sets the addresses where members on this host find each other, unless the user has set them.
+    /// Sets addresses at which members on this host find each other, unless the user has set them.
     pub(crate) fn on_this_host(&mut self, first_port: u16, members: usize) -> anyhow::Result<()> {
         self.bind.get_or_insert_with(|| "127.0.0.1".to_owned());
         if matches!(self.transport()?.short_name(), "TCP" | "TCP_NIO2") {

@@ -1,5 +1,5 @@
-//! The log on standard error. An event is one line: data of peers and clients are in its fields, and every field is written
-//! without control characters, here and nowhere else.
+//! The log on standard error. An event is one line: data of peers and clients are in fields, which are escaped
+//! here only.
 
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -13,7 +13,6 @@ use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 
 use crate::terminal::Escaping;
 
-/// Starts to log the events that pass the filter.
 pub(crate) fn init(filter: EnvFilter) {
     let is_terminal = std::io::stderr().is_terminal();
     let subscriber = subscriber(filter, is_terminal, std::io::stderr);
@@ -33,7 +32,7 @@ where
         .finish()
 }
 
-/// Writes fields as `tracing_subscriber` does, with control characters escaped.
+/// Writes fields as `tracing_subscriber` does, but escaped.
 struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {
@@ -127,7 +126,7 @@ mod tests {
     #[error("outer\n\u{1b}[31m")]
     struct Outer(#[source] std::io::Error);
 
-    /// Whatever way a value takes into the log: the class of all log sites, not one of them.
+    /// Covers every way by which a value enters the log, not single log sites.
     #[test]
     fn no_value_from_outside_ends_a_line_or_acts_on_a_terminal() {
         for is_terminal in [false, true] {

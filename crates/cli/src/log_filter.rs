@@ -3,11 +3,9 @@
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The variable with the filter.
 pub(crate) const VARIABLE: &str = "CONSORT_LOG";
 
-/// Returns the configured filter, or the default one. The library takes any word for the name of a target: a mistyped level
-/// would log everything of a target that does not exist, which is nothing.
+/// The library takes any word for a target: a mistyped level would log nothing.
 ///
 /// # Errors
 ///

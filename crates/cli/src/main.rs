@@ -141,8 +141,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One thread serves sockets, stack and application: on loopback and in most deployments, waking another thread costs more than
-/// the work itself.
+/// One thread serves sockets, stack and application: mostly, waking another thread costs more than the work itself.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     allocator::enable_thread_cache();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -154,7 +153,6 @@ fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
     result
 }
 
-/// Clients are served beside each other.
 fn on_all_threads(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.on_thread_start(allocator::enable_thread_cache).on_thread_stop(allocator::disable_thread_cache);

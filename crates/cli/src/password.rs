@@ -1,5 +1,5 @@
-//! Passwords from a file, the environment, or a terminal without echo, and never from an argument, which every program of the
-//! host could read.
+//! Passwords from a file, the environment, or a terminal without echo; never from an argument, which every
+//! program of the host could read.
 
 use std::io::{BufRead, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +10,6 @@ use clap::Args;
 use consort_client::ClientBuilder;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// The variable of the environment that has a password.
 const VARIABLE: &str = "CONSORT_PASSWORD";
 
 /// The user that a client shows to be.
@@ -26,7 +25,6 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// A client of these servers, as this user if one is named.
     pub(crate) fn client(&self, at: &str) -> anyhow::Result<ClientBuilder> {
         let builder = ClientBuilder::from_uri(at)?;
         Ok(match &self.user {
@@ -50,7 +48,7 @@ impl Login {
     }
 }
 
-/// The password in the first line of a file. A file that others can read is warned of.
+/// Reads the first line. Warns of a file that others can read.
 pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("password in {}", file.display()))?;
     consort_tls::secrets::warn_if_open(file, "this password");
@@ -61,7 +59,7 @@ pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     Ok(password.to_owned())
 }
 
-/// The password that is typed on a terminal, which does not show it; nothing if the input is no terminal.
+/// `None` if the input is no terminal.
 fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
     if !input.is_terminal() {
         return Ok(None);
@@ -69,7 +67,7 @@ fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyho
     read_hidden(prompt, input)
 }
 
-/// Returns the first line of the input: of a terminal without echo, or of another program's output. None if there is no line.
+/// `None` if there is no line.
 pub(crate) fn read_input(prompt: &str) -> anyhow::Result<Option<String>> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() { read_hidden(prompt, &mut input) } else { line(&mut input) }
@@ -87,7 +85,6 @@ fn line(input: &mut impl BufRead) -> anyhow::Result<Option<String>> {
     Ok((read > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// A terminal without echo, until this is dropped.
 struct HiddenInput {
     terminal: OwnedFd,
     before: Termios,

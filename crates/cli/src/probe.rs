@@ -11,7 +11,6 @@ use clap::Args;
 use consort_channel::probe::{GROUPS, passcode_prefix};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Where members listen for it unless their transports say otherwise.
 const PORT: u16 = 7500;
 
 /// Asks every member that a multicast reaches, or with --addr one member and through it all others.
@@ -57,7 +56,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Asks everybody for nothing but the view, and waits as long.
+    /// Asks for views only, and waits for `timeout`.
     pub(crate) const fn for_views(timeout: Duration) -> Self {
         Self {
             addr: None,
@@ -72,7 +71,6 @@ impl Probe {
         }
     }
 
-    /// The port at which the first member of a host listens.
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }
@@ -105,7 +103,6 @@ impl Probe {
         bytes
     }
 
-    /// Asks over multicast. `report` gets the address of each group.
     pub(crate) fn by_multicast(
         &self,
         text: &str,
@@ -140,7 +137,7 @@ impl Probe {
         Ok(answers)
     }
 
-    /// Asks one member for everybody's addresses, and then everybody.
+    /// Asks one member for all members' addresses, and then each of them.
     fn one_by_one(&self, host: &str, text: &str) -> anyhow::Result<Vec<String>> {
         let first =
             self.ask((host, self.port), "member-addrs").with_context(|| format!("{host}:{}", self.port))?;
@@ -167,7 +164,6 @@ impl Probe {
         Ok(answers)
     }
 
-    /// Asks one member over TCP.
     pub(crate) fn ask(&self, to: (&str, u16), text: &str) -> anyhow::Result<String> {
         let time_limit = Duration::from_millis(self.timeout.max(1_000));
         let mut stream = connect(to, time_limit)?;
@@ -181,7 +177,7 @@ impl Probe {
     }
 }
 
-/// Connects to the first address of a host that accepts. Hosts that drop packets are waited for no longer than the timeout.
+/// Connects to the first address that accepts, each within the time limit, because some hosts drop packets.
 fn connect(to: (&str, u16), time_limit: Duration) -> std::io::Result<TcpStream> {
     let mut failure = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
     for address in to.to_socket_addrs()? {
@@ -193,7 +189,6 @@ fn connect(to: (&str, u16), time_limit: Duration) -> std::io::Result<TcpStream> 
     Err(failure)
 }
 
-/// Whether the group can be sent to through this interface.
 fn send_through(socket: &Socket, interface: &if_addrs::Interface, request: &[u8], to: SocketAddr) -> bool {
     let chosen = match (interface.ip(), to) {
         (IpAddr::V4(ip), SocketAddr::V4(_)) => socket.set_multicast_if_v4(&ip),
@@ -203,7 +198,7 @@ fn send_through(socket: &Socket, interface: &if_addrs::Interface, request: &[u8]
     chosen.is_ok() && socket.send_to(request, &to.into()).is_ok()
 }
 
-/// Receives responses until this time, or those that are there if it is past.
+/// If the time is past, returns only waiting responses.
 fn receive_until(socket: &UdpSocket, until: Instant, answers: &mut Vec<String>) -> anyhow::Result<()> {
     let mut buffer = vec![0; 65_536];
     loop {
@@ -227,7 +222,7 @@ fn host_of(address: &str) -> Option<IpAddr> {
     host.trim_matches(['/', '[', ']']).parse().ok()
 }
 
-/// The answers that contain `wanted`, as JGroups' Probe prints them, and how many there are of either kind.
+/// The responses that contain `wanted`, as JGroups' Probe prints them, with counts of matching and other responses.
 fn response_text(answers: &[String], wanted: Option<&str>) -> String {
     let mut text = String::new();
     let mut matches = 0;

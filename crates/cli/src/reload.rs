@@ -1,5 +1,4 @@
-//! The files that a server reads again on SIGHUP while it serves: users, token keys, its certificate and key, the roots of
-//! client certificates, and predefined caches.
+//! The files that a server reads again on SIGHUP.
 
 use std::path::PathBuf;
 
@@ -10,18 +9,14 @@ use consort_server::{
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
-/// Where the keys for tokens are, and which of their tokens are good.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenFile {
     pub(crate) keys: PathBuf,
     pub(crate) audience: String,
-    /// The accepted issuer. None: every issuer.
     pub(crate) issuer: Option<String>,
 }
 
 impl TokenFile {
-    /// Reads the keys.
-    ///
     /// # Errors
     ///
     /// With the file and its error.
@@ -34,19 +29,16 @@ impl TokenFile {
     }
 }
 
-/// The files of a server's TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) client_ca: Option<PathBuf>,
-    /// Without a certificate no client gets in.
+    /// Clients need a certificate.
     pub(crate) needs_clients: bool,
 }
 
 impl TlsFiles {
-    /// Reads the certificate, the key and the roots.
-    ///
     /// # Errors
     ///
     /// With the file and its error.
@@ -61,7 +53,6 @@ impl TlsFiles {
     }
 }
 
-/// The files that are read again, as far as the server has them.
 pub(crate) struct Files {
     pub(crate) users: Option<PathBuf>,
     pub(crate) tokens: Option<TokenFile>,
@@ -69,7 +60,6 @@ pub(crate) struct Files {
     pub(crate) caches: Option<PathBuf>,
 }
 
-/// The files, and the handles that take their contents.
 pub(crate) struct Reload {
     users: Option<(PathBuf, UsersHandle)>,
     tokens: Option<(TokenFile, TokensHandle)>,
@@ -87,7 +77,7 @@ impl Reload {
         }
     }
 
-    /// Reads all files at each signal. An error in one file is logged and does not affect the others.
+    /// An error in one file does not affect the others.
     pub(crate) async fn reload_on(self, mut hangups: Signal) {
         while hangups.recv().await.is_some() {
             if let Some((file, users)) = self.users.clone() {
@@ -129,14 +119,12 @@ impl Reload {
     }
 }
 
-/// Reads on a thread that may block.
 async fn run_blocking<T: Send + 'static>(
     read: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
     spawn_blocking(read).await?
 }
 
-/// Logs the result.
 async fn log_outcome<T>(
     failure: &str,
     reading: impl Future<Output = anyhow::Result<T>>,

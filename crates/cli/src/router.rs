@@ -1,4 +1,4 @@
-//! `consort router`: tells members of one another's addresses, as JGroups' GossipRouter does.
+//! `consort router`: tells members each other's addresses, as JGroups' GossipRouter.
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -13,7 +13,6 @@ use consort_router::{Router as Routes, RouterConfig};
 use crate::shutdown::Signals;
 use crate::table::table;
 
-/// The time limit for a router's list of registered members.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Args)]
@@ -84,7 +83,7 @@ fn registered(count: usize) -> String {
     }
 }
 
-/// Returns host and port of a router, with JGroups' port by default.
+/// JGroups' port is the default.
 fn place(router: &str) -> anyhow::Result<String> {
     let has_port = match router.strip_prefix('[') {
         Some(rest) => !rest.ends_with(']') || rest.contains("]["),
@@ -106,7 +105,6 @@ async fn print_members(router: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A row per member.
 fn group_table(groups: &[(String, Vec<PingData>)]) -> String {
     let mut rows = Vec::new();
     if groups.iter().any(|(_, members)| !members.is_empty()) {

@@ -20,18 +20,16 @@ use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 use crate::shutdown::{Signals, end_of_input};
 
-/// The stack of a server that is alone: nothing leaves the process.
+/// The stack of a single server: nothing leaves the process.
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
-/// The time without a sign of life after which a stock stack suspects a member, unless `-D` sets another: a quarter of JGroups'
-/// value, as in the chart, because writes to the member's keys wait until then.
+/// The time of silence after which a stock stack suspects a member, unless `-D` sets another: a quarter of
+/// JGroups' value, as in the chart, because writes to the member's keys wait until then.
 const SUSPECT_AFTER: &str = "10s";
 
-/// How often a member of a stock stack says that it is there.
 const HEARTBEAT_INTERVAL: &str = "1250ms";
 
-/// The variable by which the stock stacks have probe on or off.
 const DIAGNOSTICS: &str = "jgroups.diag.enabled";
 
 #[derive(Args)]
@@ -189,7 +187,6 @@ pub(crate) struct ServerCommand {
     with_parent: bool,
 }
 
-/// Adds advice to the error of a failed start, if there is some.
 fn advised(error: ServerError) -> anyhow::Error {
     let advice = match &error {
         ServerError::Listen { error, .. } if error.kind() == ErrorKind::AddrInUse => {
@@ -209,7 +206,7 @@ fn advised(error: ServerError) -> anyhow::Error {
     anyhow::anyhow!("{error}; {advice}")
 }
 
-/// Returns whether all addresses of a host are loopback addresses. An unknown host is reported when the server listens.
+/// The listener reports an unknown host later.
 async fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     let Ok(mut found) = lookup_host((host, 0)).await else { return true };
@@ -221,7 +218,6 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
     Mechanism::from_name(name).ok_or_else(known)
 }
 
-/// A server that serves, and the view of its cluster.
 struct StartedServer {
     server: Server,
     view: String,
@@ -249,7 +245,6 @@ impl ServerCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Joins the cluster and starts the server. It may wait for other servers for long.
     async fn start(&self, mut builder: ServerBuilder) -> anyhow::Result<StartedServer> {
         let alone = format!("alone-{}", std::process::id());
         let (members, cluster) = match &self.cluster {
@@ -285,11 +280,9 @@ impl ServerCommand {
         let _ = writeln!(std::io::stdout(), "{serving}");
     }
 
-    /// Serves until a signal, or the end of its input with --with-parent, ends the server gracefully.
-    ///
     /// # Errors
     ///
-    /// If a second signal ends it at once, or other members do not have all entries.
+    /// If a second signal ends the server at once, or other members do not have all entries.
     async fn serve(
         &self,
         server: Server,
@@ -344,8 +337,7 @@ impl ServerCommand {
         )
     }
 
-    /// Returns a builder with all options of the server itself. The options of its cluster apply in [`Self::members`], those of the
-    /// process in [`Self::start`].
+    /// Options of the cluster apply in [`Self::members`], those of the process in [`Self::start`].
     ///
     /// # Errors
     ///
@@ -393,7 +385,6 @@ impl ServerCommand {
         Ok(builder)
     }
 
-    /// Logs one line with the settings of a starting server.
     fn log_start(&self, builder: &ServerBuilder) {
         let of = |path: &Option<PathBuf>| {
             path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
@@ -421,7 +412,6 @@ impl ServerCommand {
         Some(TlsFiles { certificate, key, client_ca, needs_clients })
     }
 
-    /// How it joins its cluster.
     fn join(&self, cluster: &str) -> Join {
         let mut join = Join {
             config: self.config.clone(),
@@ -469,7 +459,7 @@ mod tests {
         server: ServerCommand,
     }
 
-    /// How long members may be silent, and how often they say that they are there, by these arguments.
+    /// The suspicion time and heartbeat interval with these arguments.
     fn detection(arguments: &[&str]) -> (String, String) {
         let server = Arguments::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
         let stack = load_stack(&server.config, &server.join("a").variables().unwrap()).unwrap();
@@ -488,7 +478,6 @@ mod tests {
         assert_eq!(detection(&jgroups), ("40s".to_owned(), "5s".to_owned()));
     }
 
-    /// Whether the transport of a server with these arguments has probe on.
     fn has_probe(arguments: &[&str]) -> bool {
         let arguments = [&["consort", "--cluster", "shop"], arguments].concat();
         let join = Arguments::parse_from(arguments).server.join("shop");

@@ -1,5 +1,4 @@
-//! Shutdown by a signal: a member hands its data to other members and leaves, within a limited time. A second signal ends it at
-//! once.
+//! Shutdown by a signal: a member hands over its data and leaves. A second signal ends it at once.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +6,7 @@ use consort_cache::{CacheManager, LEAVE_TIMEOUT};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that end a program: SIGTERM, and SIGINT (Ctrl-C). From the moment this is made they no longer end the
-/// process by themselves.
+/// SIGTERM and SIGINT (Ctrl-C). From its creation on they no longer end the process by themselves.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -19,7 +17,6 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next signal. Returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -27,22 +24,21 @@ impl Signals {
         }
     }
 
-    /// Waits for the second signal from now. Returns its name.
     pub(crate) async fn second(&mut self) -> &'static str {
         self.next().await;
         self.next().await
     }
 }
 
-/// Waits until this process' input ends, and with it the process that has started this one.
+/// The input ends with the process that started this one.
 pub(crate) async fn end_of_input() {
     let mut input = tokio::io::stdin();
     let mut bytes = [0; 64];
     while input.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
 }
 
-/// Closes a manager: other members first get the entries that only this member has. `at_once` completes with a reason when the
-/// handover is to be abandoned. `report` gets the progress.
+/// Other members first get the entries that only this member has. `at_once` completes with a reason to abandon
+/// the handover.
 ///
 /// # Errors
 ///

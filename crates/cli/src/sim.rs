@@ -1,5 +1,4 @@
-//! `consort sim`: whole clusters in virtual time, seed by seed, with or without a cache, and the cost of clusters by their
-//! size.
+//! `consort sim`: clusters in virtual time, seed by seed, and their costs by size.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -155,15 +154,12 @@ impl GridGrowthOf {
     }
 }
 
-/// A new member's share of everything.
 fn ideal(growth: &grid::Growth) -> f64 {
     1.0 / (growth.members + 1) as f64
 }
 
-/// A line of a plot: its name, and its value.
 type Line = (&'static str, fn(&grid::Growth) -> f64);
 
-/// The table as Markdown shows plots.
 fn plots(all: &[grid::Growth]) -> String {
     let plot = |title: &str, (axis, most): (&str, f64), lines: &[Line]| {
         let numbers =
@@ -193,7 +189,7 @@ fn plots(all: &[grid::Growth]) -> String {
         )
 }
 
-/// The stacks that come along and can be simulated.
+/// The stock stacks that can be simulated.
 fn stacks() -> PossibleValuesParser {
     PossibleValuesParser::new(simulated_stacks())
 }
@@ -203,7 +199,7 @@ fn members(text: &str) -> Result<usize, String> {
     range::within(text, 2, MEMBERS_MAX)
 }
 
-/// A cluster that can be split into halves that merge has two members in each.
+/// Each half of a cluster that is split has two members.
 fn size(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&size| size >= 4).ok_or_else(|| "a number from 4 on".to_owned())
 }
@@ -300,7 +296,6 @@ impl Swarm {
         self.each(|seed| run(&plan, seed), summary)
     }
 
-    /// Runs all seeds, and prints the violations and a summary of the other runs.
     fn each<R>(
         &self,
         run: impl Fn(u64) -> Result<R, Violation>,
@@ -354,7 +349,6 @@ impl Swarm {
     }
 }
 
-/// Sums over all seeds of grids.
 fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
     let sum = |of: &dyn Fn(&grid::Report) -> u64| reports.iter().map(|(_, report)| of(report)).sum::<u64>();
     let longest = reports.iter().map(|(_, report)| report.settled_after).max().unwrap_or_default();
@@ -391,7 +385,6 @@ fn grid_summary(reports: &[(u64, grid::Report)], json: bool) -> String {
     text
 }
 
-/// Sums and percentiles over all seeds.
 struct Summary {
     seeds: usize,
     members: usize,

@@ -2,8 +2,7 @@
 
 use crate::terminal::Escaped;
 
-/// Rows of cells, the first left-aligned, the others right-aligned. Names of members and groups come from outside: a cell is
-/// one line.
+/// Foreign names may contain line feeds: a cell is one line.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let escaped = |row: &Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();

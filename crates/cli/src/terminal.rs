@@ -1,13 +1,12 @@
 //! Text from outside on terminals and in logs.
 //!
-//! Names, values and errors that peers and servers send may hold control characters, which would forge lines, move the cursor,
-//! or turn the direction of the text around. [`Escaped`] writes all of them as `\n` or `\u001b`. The macros of this module stand
-//! in for those of the standard library in the whole command: they keep line feeds and tabs and escape everything else, so
-//! that text that no place has escaped still sends no command to the terminal.
+//! Names, values and errors of peers may hold control characters, which forge lines, move the cursor, or change
+//! the direction of text. [`Escaped`] writes them as `\n` or `\u001b`. This module's macros replace those of
+//! the standard library in the whole command: they escape everything but line feeds and tabs.
 
 use std::fmt::{self, Display, Write};
 
-/// Text in which no control character is left, as one line.
+/// Text without control characters, as one line.
 pub(crate) struct Escaped<T>(pub(crate) T);
 
 impl<T: Display> Display for Escaped<T> {
@@ -16,7 +15,7 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
-/// The same with the lines that it has. A carriage return stays at its beginning: progress writes over its own line.
+/// Keeps line feeds, and a carriage return at the beginning of a line: progress overwrites its own line.
 pub(crate) struct Lines<T>(pub(crate) T);
 
 impl<T: Display> Display for Lines<T> {
@@ -28,7 +27,7 @@ impl<T: Display> Display for Lines<T> {
     }
 }
 
-/// Bytes from outside, whatever they are: for a terminal escaped, for everything else as they are.
+/// Bytes for other outputs than a terminal stay unchanged.
 pub(crate) fn escape_bytes(bytes: &[u8], is_terminal: bool) -> std::borrow::Cow<'_, [u8]> {
     if is_terminal {
         Lines(String::from_utf8_lossy(bytes)).to_string().into_bytes().into()
@@ -37,7 +36,6 @@ pub(crate) fn escape_bytes(bytes: &[u8], is_terminal: bool) -> std::borrow::Cow<
     }
 }
 
-/// Writes on, with control characters escaped, except some.
 pub(crate) struct Escaping<'a, W: ?Sized> {
     pub(crate) to: &'a mut W,
     pub(crate) kept: &'static str,
@@ -62,8 +60,8 @@ impl<W: Write + ?Sized> Write for Escaping<'_, W> {
     }
 }
 
-/// Returns whether a character acts on a terminal or a reader instead of being shown: control characters, separators of lines
-/// and paragraphs, and changes of the text direction.
+/// Whether a character acts on a terminal or a reader: control characters, separators of lines and paragraphs,
+/// and changes of the text direction.
 const fn is_control(c: char) -> bool {
     c.is_ascii_control()
         || matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}')
@@ -125,7 +123,7 @@ mod tests {
         assert!(!text.chars().any(is_control));
     }
 
-    /// Every output of the command goes through the macros above or names here why it does not.
+    /// Every output of the command uses the macros above, or its exception is listed here.
     #[test]
     fn no_module_writes_to_a_terminal_past_the_macros() {
         // Bytes of requested values, escaped by `escape_bytes`; a script for shells; lines of this process's own settings.

@@ -1,4 +1,4 @@
-//! `consort user`: lines for the file with a server's users.
+//! `consort user`: lines of a server's users file.
 
 use std::process::ExitCode;
 

@@ -13,10 +13,11 @@ use consort_hotrod::{
     Expiration, Flags, MediaType, Metadata, Previous, RequestBody, ResponseBody, Status, Timed,
 };
 
-use crate::client::{CacheState, Inner};
+use crate::client_state::{CacheState, ClientState};
 use crate::error::ClientError;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::near::NearCache;
+use crate::near::{Invalidations, NearCache};
+use crate::near_reads::Found;
 use crate::operation::{Answer, RequestSpec};
 use crate::options::{CacheOptions, Lifetime};
 use crate::server::Server;
@@ -50,7 +51,7 @@ pub struct Entry<V> {
 /// Keys and values are passed in borrowed form, as in std's maps. Dropping a future does not undo its
 /// operation.
 pub struct Cache<K, V, KE = Postcard, VE = Postcard> {
-    pub(crate) client: Arc<Inner>,
+    pub(crate) client: Arc<ClientState>,
     pub(crate) state: Arc<CacheState>,
     pub(crate) keys: KE,
     pub(crate) values: VE,
@@ -83,7 +84,7 @@ fn wire_media_type(encoding: &impl Encoding) -> MediaType {
 
 impl<K, V, KE: Encoding, VE: Encoding> Cache<K, V, KE, VE> {
     pub(crate) fn new(
-        client: Arc<Inner>,
+        client: Arc<ClientState>,
         state: Arc<CacheState>,
         keys: KE,
         values: VE,
@@ -191,14 +192,37 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         flags: Flags,
         at: Option<Arc<Server>>,
     ) -> Result<Answer, ClientError> {
-        let ask = RequestSpec {
+        self.client.perform(&self.state, self.request(body, flags), at).await
+    }
+
+    fn request(&self, body: RequestBody, flags: Flags) -> RequestSpec {
+        RequestSpec {
             body,
             flags: self.options.flags | flags,
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
             timeout: self.options.timeout,
-        };
-        self.client.perform(&self.state, ask, at).await
+        }
+    }
+
+    /// Looks up a key in the near cache, or reads and caches it. `None` if the near cache cannot serve it.
+    async fn read_near(&self, key: &Bytes) -> Result<Option<Found>, ClientError> {
+        let Some(near) = &self.near else { return Ok(None) };
+        let request = || self.request(RequestBody::Map(Request::GetWithMetadata(key.clone())), Flags::NONE);
+        near.read(&self.client, &self.state, key, request).await
+    }
+
+    /// Returns the invalidation of these keys in the near cache.
+    pub(crate) fn forgotten<I: IntoIterator<Item = Bytes>>(
+        &self,
+        keys: impl FnOnce() -> I,
+    ) -> Option<Invalidations<'_>> {
+        self.near.as_ref().map(|near| near.invalidations(keys()))
+    }
+
+    /// Returns the invalidation of all keys in the near cache.
+    pub(crate) fn forgotten_all(&self) -> Option<Invalidations<'_>> {
+        self.near.as_ref().map(|near| near.invalidation_of_all())
     }
 
     /// Performs a request of another type than a map operation, on any server.

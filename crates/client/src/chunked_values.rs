@@ -12,10 +12,11 @@ use consort_hotrod::ops::stream;
 use consort_hotrod::{ProtocolVersion, Request, RequestBody, RequestHeader, Response, ResponseBody, Status};
 
 use crate::cache::RawCache;
-use crate::connection_handle::{Call, CallError, ConnectionHandle};
+use crate::connection::handle::{Call, CallError, ConnectionHandle};
+use crate::connection::pending_requests::Failure;
 use crate::error::{ClientError, ConnectionError};
-use crate::operation::{Answer, ServerConnection, units};
-use crate::pending_requests::Failure;
+use crate::operation::{Answer, units};
+use crate::server::ServerConnection;
 
 /// The outcome of a request for a chunk.
 pub(crate) type Answered = Result<Response, CallError>;

@@ -1,52 +1,37 @@
 //! The client: its configuration, servers and caches.
 
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_encoding::{Encoding, Postcard, Raw};
-use consort_hotrod::{CacheTopology, Intelligence, ProtocolVersion, ServerAddress, Text};
+use consort_hotrod::{Intelligence, ProtocolVersion, ServerAddress};
 use consort_sasl::Mechanism;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cache::Cache;
-use crate::clock::Clock;
-use crate::connection::Traffic;
-use crate::connection_handle::ConnectionHandle;
-use crate::counter_events::CounterListenerTable;
-use crate::credentials::Credentials;
-use crate::error::{ConnectError, ConnectionError};
+use crate::client_state::{ClientState, Settings};
+use crate::connection::credentials::Credentials;
+use crate::connection::legacy;
+use crate::connection::security::Security;
+use crate::connection::state_machine::Traffic;
+use crate::connection::stream::Tls;
+use crate::counter_listeners::CounterListenerTable;
+use crate::error::{ClientError, ConnectError, ConnectionError};
 use crate::failover_clusters::{FailoverCluster, FailoverClusters};
-use crate::legacy;
 use crate::limits::SWITCH_AFTER;
-use crate::near::NearCache;
 use crate::options::CacheOptions;
-use crate::routing::{Routing, in_turn};
-use crate::security::Security;
 use crate::server::Server;
-use crate::stream::Tls;
-use crate::uri;
-
-/// Settings of all connections of a client.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) intelligence: Intelligence,
-    pub(crate) version: Option<ProtocolVersion>,
-}
+use crate::uri::{self, ParsedUri};
 
 /// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
-    pub(crate) servers: Vec<ServerAddress>,
-    pub(crate) clusters: Vec<FailoverCluster>,
-    pub(crate) switch_after: u32,
-    pub(crate) settings: Settings,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) credentials: Credentials,
+    servers: Vec<ServerAddress>,
+    clusters: Vec<FailoverCluster>,
+    switch_after: u32,
+    settings: Settings,
+    tls: Option<Tls>,
+    credentials: Credentials,
 }
 
 impl Default for ClientBuilder {
@@ -117,13 +102,41 @@ impl ClientBuilder {
         self
     }
 
+    /// Adds a failover cluster with some of its servers. The client switches to it when the current one is
+    /// unreachable ([`ClientBuilder::switch_after`]), in the order of these calls, or by
+    /// [`Client::switch_to_cluster`]. All clusters share the credentials and certificates.
+    #[must_use]
+    pub fn cluster(mut self, name: &str, servers: impl IntoIterator<Item = ServerAddress>) -> Self {
+        self.clusters.push(FailoverCluster::new(name, servers));
+        self
+    }
+
+    /// Sets after how many failed attempts in a row to connect to each known server the client switches
+    /// clusters; default three. A refused connection fails within a second. If nothing responds, an open
+    /// connection takes 25 s to be noticed, and each attempt 5 s.
+    #[must_use]
+    pub const fn switch_after(mut self, attempts: u32) -> Self {
+        self.switch_after = attempts;
+        self
+    }
+
     /// Parses a URI as [`Client::connect`] does, so that the configuration can be inspected or changed.
     ///
     /// # Errors
     ///
     /// [`ConnectError::Uri`], or [`ConnectError::Tls`] for invalid files.
     pub fn from_uri(uri: &str) -> Result<Self, ConnectError> {
-        uri::parse(uri)
+        let ParsedUri { servers, clusters, intelligence, version, credentials, tls } = uri::parse(uri)?;
+        let default = Self::default();
+        let intelligence = intelligence.unwrap_or(default.settings.intelligence);
+        Ok(Self {
+            servers,
+            clusters,
+            settings: Settings { intelligence, version },
+            tls,
+            credentials,
+            ..default
+        })
     }
 
     /// Returns the initial servers.
@@ -150,31 +163,21 @@ impl ClientBuilder {
             let reason = "versions before 3.0 are spoken with the feature legacy".to_owned();
             return Err(ConnectError::Uri { reason });
         }
-        let inner = Arc::new(Inner {
-            settings: self.settings,
-            security: Security::new(self.tls, self.credentials)?,
-            clock: Clock::start(),
-            runtime: Handle::current(),
-            clusters: FailoverClusters::new(self.servers, self.clusters, self.switch_after)?,
-            servers: RwLock::default(),
-            caches: Mutex::default(),
-            tasks: Mutex::default(),
-            changed: Arc::default(),
-            counter_listeners: CounterListenerTable::default(),
-            turn: AtomicUsize::new(0),
-            has_strangers: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
-        });
+        let security = Security::new(self.tls, self.credentials)?;
+        let runtime = Handle::current();
+        let clusters = FailoverClusters::new(self.servers, self.clusters, self.switch_after)?;
+        let inner = Arc::new(ClientState::new(self.settings, security, runtime, clusters));
         inner.connect().await?;
         inner.keep_cluster();
-        Ok(Client { inner })
+        Ok(Client { inner, counter_listeners: Arc::default() })
     }
 }
 
 /// A Hot Rod client. Cheap to clone; its connections close with the last clone and the last cache handle.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<ClientState>,
+    counter_listeners: Arc<CounterListenerTable>,
 }
 
 impl std::fmt::Debug for Client {
@@ -203,7 +206,7 @@ impl Client {
     ///
     /// If no server is usable, or the URI is invalid.
     pub async fn connect(uri: &str) -> Result<Self, ConnectError> {
-        uri::parse(uri)?.connect().await
+        ClientBuilder::from_uri(uri)?.connect().await
     }
 
     /// Returns a handle of a cache of serde values. The first operation fails if the servers do not have the
@@ -227,8 +230,13 @@ impl Client {
         Cache::new(self.inner.clone(), self.inner.cache(name), keys, values, CacheOptions::default())
     }
 
-    pub(crate) const fn inner(&self) -> &Arc<Inner> {
+    pub(crate) const fn inner(&self) -> &Arc<ClientState> {
         &self.inner
+    }
+
+    /// Returns the listeners of this client's counters.
+    pub(crate) const fn counter_listeners(&self) -> &Arc<CounterListenerTable> {
+        &self.counter_listeners
     }
 
     /// Returns the state of each server of the current cluster: the initial ones and those learnt from
@@ -248,6 +256,32 @@ impl Client {
         servers.iter().filter(|server| server.handle().is_some()).map(ToString::to_string).collect()
     }
 
+    /// Returns the name of the current cluster; [`DEFAULT_CLUSTER`](crate::DEFAULT_CLUSTER) for that of the
+    /// initial servers.
+    pub fn cluster(&self) -> &str {
+        self.inner.clusters.current_name()
+    }
+
+    /// Switches to the cluster of this name ([`ClientBuilder::cluster`]) until it is unreachable. Later
+    /// operations go there; requests in flight are still answered by the previous cluster. Near caches are
+    /// emptied. Listeners get a gap event and register there, or end if the cache or counter does not exist.
+    /// Iterations in progress end with [`ClientError::IterationInterrupted`], values in chunks with
+    /// [`ClientError::StreamLost`].
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::NoSuchCluster`]. An unreachable cluster shows with the first operation.
+    pub fn switch_to_cluster(&self, name: &str) -> Result<(), ClientError> {
+        let index = self.inner.clusters.index_of(name);
+        self.inner.switch(index.ok_or_else(|| ClientError::NoSuchCluster(name.to_owned()))?);
+        Ok(())
+    }
+
+    /// Switches to the cluster of the initial servers, as [`Client::switch_to_cluster`].
+    pub fn switch_to_default_cluster(&self) {
+        self.inner.switch(0);
+    }
+
     /// Returns the summed traffic of the open connections.
     pub fn traffic(&self) -> Traffic {
         let mut sum = Traffic::default();
@@ -264,10 +298,7 @@ impl Client {
 
     /// Closes all connections and waits until they are closed. Operations in progress fail.
     pub async fn close(&self) {
-        self.inner.is_closed.store(true, Ordering::Release);
-        let mut tasks = std::mem::take(&mut *self.inner.tasks());
-        tasks.shutdown().await;
-        self.inner.changed.notify_waiters();
+        self.inner.close().await;
     }
 }
 
@@ -280,223 +311,4 @@ pub struct ServerState {
     pub is_connected: bool,
     /// Why the server is not usable; `None` while the client is connecting.
     pub trouble: Option<ConnectionError>,
-}
-
-/// The client's state of a cache.
-pub(crate) struct CacheState {
-    pub(crate) name: Text,
-    /// The near cache shared by the handles of this cache, as long as one of them exists.
-    pub(crate) near: Mutex<Weak<NearCache>>,
-    routing: RwLock<Option<Arc<Routing<Arc<Server>>>>>,
-}
-
-impl CacheState {
-    const fn new(name: Text) -> Self {
-        Self { name, near: Mutex::new(Weak::new()), routing: RwLock::new(None) }
-    }
-
-    pub(crate) fn routing(&self) -> Option<Arc<Routing<Arc<Server>>>> {
-        self.routing.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn forget_routing(&self) {
-        *self.routing.write().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
-
-/// The shared state of a client.
-pub(crate) struct Inner {
-    pub(crate) settings: Settings,
-    security: Security,
-    pub(crate) clock: Clock,
-    pub(crate) runtime: Handle,
-    pub(crate) clusters: FailoverClusters,
-    pub(crate) servers: RwLock<Vec<Arc<Server>>>,
-    /// This lock also serialises the processing of topologies.
-    pub(crate) caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
-    /// One task per server. The tasks end when the set is dropped.
-    tasks: Mutex<JoinSet<()>>,
-    pub(crate) changed: Arc<Notify>,
-    pub(crate) counter_listeners: CounterListenerTable,
-    turn: AtomicUsize,
-    /// Some servers are in no topology. They are retired once a server of a topology is usable.
-    pub(crate) has_strangers: AtomicBool,
-    is_closed: AtomicBool,
-}
-
-impl Inner {
-    pub(crate) fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn all(&self) -> Vec<Arc<Server>> {
-        self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Spawns a background task.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-        self.runtime.spawn(task)
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn cache(&self, name: &str) -> Arc<CacheState> {
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cache) = caches.get(name) {
-            return cache.clone();
-        }
-        let cache = Arc::new(CacheState::new(name.into()));
-        caches.insert(name.to_owned(), cache.clone());
-        cache
-    }
-
-    /// The cache state for requests that belong to no cache.
-    pub(crate) fn no_cache(&self) -> CacheState {
-        CacheState::new(Text::EMPTY)
-    }
-
-    /// A server of the current cluster.
-    pub(crate) fn new_server(&self, address: &ServerAddress) -> Server {
-        let (version, security) = (self.settings.version, self.security.clone());
-        Server::new(address.clone(), self.clock, version, security, self.clusters.switches())
-    }
-
-    /// Returns the server with this address; starts connecting to it if it is new.
-    fn server(&self, servers: &mut Vec<Arc<Server>>, address: &ServerAddress) -> Arc<Server> {
-        if let Some(server) = servers.iter().find(|server| server.address == *address) {
-            return server.clone();
-        }
-        let server = Arc::new(self.new_server(address));
-        servers.push(server.clone());
-        if !self.is_closed() {
-            let seed = RandomState::new().build_hasher().finish();
-            let mut tasks = self.tasks();
-            // Reap the tasks of retired servers.
-            while tasks.try_join_next().is_some() {}
-            tasks.spawn_on(server.clone().keep(seed, self.changed.clone()), &self.runtime);
-        }
-        server
-    }
-
-    /// Ensures that the initial servers are among the servers.
-    pub(crate) fn start_initial(&self) {
-        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        for address in self.clusters.servers() {
-            self.server(&mut servers, address);
-        }
-    }
-
-    pub(crate) async fn wait_for_one(&self) -> Result<(), ConnectError> {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let servers = self.all();
-            if servers.iter().any(|server| server.handle().is_some()) {
-                return Ok(());
-            }
-            let troubles: Vec<(String, ConnectionError)> =
-                servers.iter().filter_map(|server| Some((server.to_string(), server.trouble()?))).collect();
-            if troubles.len() == servers.len() {
-                return Err(ConnectError::Unreachable(troubles));
-            }
-            // By then each server is connected or has failed.
-            changed.await;
-        }
-    }
-
-    /// Returns a future that waits for a change of the servers. Create it before inspecting them.
-    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
-        self.changed.notified()
-    }
-
-    /// Returns the failure of any server that has one.
-    pub(crate) fn trouble(&self) -> Option<ConnectionError> {
-        self.all().iter().find_map(|server| server.trouble())
-    }
-
-    /// Chooses a server and its connection for a request: the preferred server, or else the best usable one.
-    pub(crate) fn choose(
-        &self,
-        routing: Option<&Routing<Arc<Server>>>,
-        preferred: Option<&Arc<Server>>,
-        key: Option<&[u8]>,
-        avoided: &[Arc<Server>],
-    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
-        // Use a server that may hang only if there is no other.
-        let found = self.choose_among(routing, preferred, key, avoided, |handle| !handle.is_silent());
-        found.or_else(|| self.choose_among(routing, preferred, key, avoided, |_| true))
-    }
-
-    fn choose_among(
-        &self,
-        routing: Option<&Routing<Arc<Server>>>,
-        preferred: Option<&Arc<Server>>,
-        key: Option<&[u8]>,
-        avoided: &[Arc<Server>],
-        is_good: impl Fn(&ConnectionHandle) -> bool,
-    ) -> Option<(Arc<Server>, Arc<ConnectionHandle>)> {
-        let usable = |server: &Arc<Server>| {
-            if avoided.iter().any(|avoided| Arc::ptr_eq(avoided, server)) {
-                return None;
-            }
-            let handle = server.handle().filter(|handle| is_good(handle))?;
-            Some((server.clone(), handle))
-        };
-        let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
-        let of_routing = || {
-            let turn = if key.is_some() { 0 } else { turn() };
-            routing?.choose(key, turn, usable)
-        };
-        let chosen = preferred.and_then(usable).or_else(of_routing);
-        chosen.or_else(|| {
-            let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
-            in_turn(&servers, turn(), usable)
-        })
-    }
-
-    /// Processes a cache topology, if it is new and comes from a server of the current cluster.
-    pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology, from: &Server) {
-        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        if from.switches != self.clusters.switches()
-            || cache.routing().is_some_and(|routing| routing.id() == topology.id)
-        {
-            return;
-        }
-        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        let routing = Routing::new(topology, |address| self.server(&mut servers, address));
-        drop(servers);
-        let Some(routing) = routing else { return };
-        tracing::debug!(cache = %cache.name, id = topology.id, servers = ?topology.servers, "topology");
-        *cache.routing.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(routing));
-        drop(caches);
-        self.has_strangers.store(true, Ordering::Release);
-    }
-
-    /// Retires servers that are in no topology, if a server of a topology is usable: the addresses in
-    /// topologies may be unreachable from this client.
-    pub(crate) fn retire_unlisted_servers(&self) {
-        if !self.has_strangers.load(Ordering::Acquire) {
-            return;
-        }
-        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let routings: Vec<_> = caches.values().filter_map(|cache| cache.routing()).collect();
-        let named = |server: &Arc<Server>| {
-            routings.iter().any(|routing| routing.servers().iter().any(|named| Arc::ptr_eq(named, server)))
-        };
-        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        if !servers.iter().any(|server| named(server) && server.handle().is_some()) {
-            return;
-        }
-        servers.retain(|server| {
-            let stays = named(server);
-            if !stays {
-                server.retire();
-            }
-            stays
-        });
-        self.has_strangers.store(false, Ordering::Release);
-    }
 }

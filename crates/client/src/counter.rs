@@ -6,7 +6,9 @@ use std::sync::Arc;
 use consort_hotrod::ops::counter::{Action, CounterConfig, Request, Response};
 use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Status, Text};
 
-use crate::client::{CacheState, Client, Inner};
+use crate::client::Client;
+use crate::client_state::{CacheState, ClientState};
+use crate::counter_listeners::CounterListenerTable;
 use crate::error::ClientError;
 use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
@@ -19,8 +21,9 @@ const COUNTERS: &str = "org.infinispan.COUNTER";
 /// An operation with an unknown outcome is not repeated; see [`ClientError::is_outcome_unknown`].
 #[derive(Clone)]
 pub struct Counter {
-    client: Arc<Inner>,
+    client: Arc<ClientState>,
     counters: Arc<CacheState>,
+    listeners: Arc<CounterListenerTable>,
     name: Text,
 }
 
@@ -34,7 +37,12 @@ impl Client {
     /// Returns a handle of the counter. The first operation fails if the counter does not exist.
     pub fn counter(&self, name: &str) -> Counter {
         let inner = self.inner();
-        Counter { client: inner.clone(), counters: inner.cache(COUNTERS), name: name.into() }
+        Counter {
+            client: inner.clone(),
+            counters: inner.cache(COUNTERS),
+            listeners: self.counter_listeners().clone(),
+            name: name.into(),
+        }
     }
 
     /// Returns the names of all counters.
@@ -49,7 +57,7 @@ impl Client {
     }
 }
 
-async fn ask(client: &Inner, counters: &CacheState, request: Request) -> Result<Answer, ClientError> {
+async fn ask(client: &ClientState, counters: &CacheState, request: Request) -> Result<Answer, ClientError> {
     let ask = RequestSpec {
         body: RequestBody::Counter(request),
         flags: Flags::NONE,
@@ -71,8 +79,13 @@ impl Counter {
     }
 
     /// Returns the client and the cache state of counters.
-    pub(crate) const fn at(&self) -> (&Arc<Inner>, &Arc<CacheState>) {
+    pub(crate) const fn at(&self) -> (&Arc<ClientState>, &Arc<CacheState>) {
         (&self.client, &self.counters)
+    }
+
+    /// Returns the listeners of the client's counters.
+    pub(crate) fn listeners(&self) -> &CounterListenerTable {
+        &self.listeners
     }
 
     async fn ask(&self, action: Action) -> Result<Answer, ClientError> {

@@ -1,32 +1,19 @@
 //! Changes of counters, as streams (facts section 2.14).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use consort_hotrod::ops::counter::{Action, Request};
-use consort_hotrod::ops::event::CounterState;
-use consort_hotrod::{MediaType, RequestBody, Text};
+use consort_hotrod::{MediaType, RequestBody};
 use futures_core::Stream;
 
 use crate::counter::Counter;
+use crate::counter_listeners::{CounterChange, CounterValue};
 use crate::error::ClientError;
 use crate::limits::{EVENTS_MAX, TIMEOUT};
 use crate::registration::{ListenTarget, ListenedCache};
-use crate::sinks::ServerEvent;
-use crate::subscription::{ByteSize, Delivery, SharedListener, Subscription, SubscriptionSpec};
-
-/// The value and state of a counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CounterValue {
-    /// The value.
-    pub value: i64,
-    /// Whether a change was cut off at a bound. Only bounded counters have other states than
-    /// [`CounterState::Valid`].
-    pub state: CounterState,
-}
+use crate::subscription::{Delivery, Subscription, SubscriptionSpec};
 
 /// An event of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +58,7 @@ impl CounterListenBuilder {
     pub async fn start(self) -> Result<CounterEvents, ClientError> {
         let Self { counter, queue_len_max } = self;
         let (client, _) = counter.at();
-        let listener = client.counter_listeners.listener(counter.name_text(), || counter.spec());
+        let listener = counter.listeners().listener(counter.name_text(), || counter.spec());
         Ok(CounterEvents {
             subscription: Subscription::of(client.clone(), listener, queue_len_max).await?,
             counter,
@@ -79,31 +66,8 @@ impl CounterListenBuilder {
     }
 }
 
-/// The listeners of a client's counters, by name. Ended listeners are removed when another one starts.
-#[derive(Default)]
-pub(crate) struct CounterListenerTable(Mutex<BTreeMap<Text, Weak<SharedListener<Change>>>>);
-
-impl CounterListenerTable {
-    /// Returns a counter's listener; starts it if there is none.
-    fn listener(
-        &self,
-        name: &Text,
-        spec: impl FnOnce() -> SubscriptionSpec<Change>,
-    ) -> Arc<SharedListener<Change>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listener) = all.get(name).and_then(Weak::upgrade).filter(|listener| !listener.has_ended())
-        {
-            return listener;
-        }
-        all.retain(|_, listener| listener.strong_count() > 0);
-        let listener = SharedListener::begin(spec());
-        all.insert(name.clone(), Arc::downgrade(&listener));
-        listener
-    }
-}
-
 impl Counter {
-    fn spec(&self) -> SubscriptionSpec<Change> {
+    fn spec(&self) -> SubscriptionSpec<CounterChange> {
         let name = self.name_text().clone();
         let (client, cache) = self.at();
         SubscriptionSpec {
@@ -119,30 +83,8 @@ impl Counter {
             request: Box::new(move |id| {
                 RequestBody::Counter(Request::Of(name.clone(), Action::AddListener(id)))
             }),
-            to_event: Box::new(Change::from_event),
+            to_event: Box::new(CounterChange::from_event),
         }
-    }
-}
-
-/// A queued change.
-#[derive(Clone, Copy)]
-pub(crate) struct Change {
-    old: CounterValue,
-    new: CounterValue,
-}
-
-impl ByteSize for Change {
-    /// The size does not depend on the server.
-    fn bytes(&self) -> usize {
-        0
-    }
-}
-
-impl Change {
-    fn from_event(event: ServerEvent) -> Option<Self> {
-        let ServerEvent::Counter(event) = event else { return None };
-        let value = |(value, state)| CounterValue { value, state };
-        Some(Self { old: value(event.old), new: value(event.new) })
     }
 }
 
@@ -152,7 +94,7 @@ impl Change {
 /// last reported value to the current one; Consort's servers do. If the listener's server is lost, the stream
 /// yields [`CounterEvent::Gap`] and registers with another server; changes in between are not delivered.
 pub struct CounterEvents {
-    subscription: Subscription<Change>,
+    subscription: Subscription<CounterChange>,
     counter: Counter,
 }
 
@@ -167,7 +109,7 @@ impl Stream for CounterEvents {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.subscription.poll(cx).map_ok(|delivery| match delivery {
-            Delivery::Event(Change { old, new }) => CounterEvent::Changed { old, new },
+            Delivery::Event(CounterChange { old, new }) => CounterEvent::Changed { old, new },
             // Counters have no initial state.
             Delivery::Gap | Delivery::Complete => CounterEvent::Gap,
         })

@@ -22,7 +22,7 @@
 //! A client has one connection to each server, shared by all tasks. Requests are written together; responses
 //! come in any order and are matched by id. From responses the client learns the servers of the cluster and
 //! the owners of keys, and routes requests to them. State machines without IO make all decisions
-//! (`connection`, `pending_requests`, `routing`, `backoff`); a task per server does the IO.
+//! (`connection`, `routing`, `backoff`); a task per server does the IO.
 //!
 //! If a connection has no room for a request, callers wait in order. Every operation has a deadline, which
 //! includes this wait.
@@ -99,34 +99,30 @@ mod bulk;
 mod cache;
 mod chunked_values;
 mod client;
+mod client_state;
 mod clock;
+mod cluster_switch;
 mod compute;
 mod connection;
-mod connection_handle;
 mod counter;
 mod counter_events;
-mod credentials;
-mod driver;
+mod counter_listeners;
 mod error;
 mod failover_clusters;
 mod filter;
 mod iteration;
-mod legacy;
 mod limits;
 mod listeners;
-mod login;
 mod multimap;
 mod near;
+mod near_listener;
+mod near_reads;
 mod operation;
 mod options;
-mod pending_requests;
 mod query;
 mod registration;
 mod routing;
-mod security;
 mod server;
-mod sinks;
-mod stream;
 mod subscription;
 mod uri;
 mod value_reader;
@@ -135,7 +131,8 @@ mod value_writer;
 pub use admin::{Administration, CacheLoss};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};
-pub use connection::Traffic;
+pub use connection::state_machine::Traffic;
+pub use connection::stream::Tls;
 pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
 pub use consort_hotrod::ops::event::CounterState;
@@ -144,7 +141,8 @@ pub use consort_protostream::Wrapped;
 pub use consort_sasl::{Mechanism, scram::Hash, scram::ScramError};
 pub use consort_tls::{Identity, Roots, TlsError};
 pub use counter::Counter;
-pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder, CounterValue};
+pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder};
+pub use counter_listeners::CounterValue;
 pub use error::{ClientError, ConnectError, ConnectionError, KeysError, LoginError};
 pub use failover_clusters::DEFAULT_CLUSTER;
 pub use filter::Filter;
@@ -155,7 +153,6 @@ pub use multimap::Multimap;
 pub use near::{NearCacheConfig, NearStats};
 pub use options::{CacheOptions, Lifetime};
 pub use query::{Query, QueryResult};
-pub use stream::Tls;
 pub use uri::DEFAULT_PORT;
 pub use value_reader::ValueReader;
 pub use value_writer::ValueWriter;

@@ -13,11 +13,11 @@ use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
 use futures_core::Stream;
 
 use crate::cache::{Cache, Version};
+use crate::connection::sinks::ServerEvent;
 use crate::error::ClientError;
 use crate::filter::{Filter, PARAMS_MAX};
 use crate::limits::EVENTS_MAX;
 use crate::registration::{ListenTarget, ListenedCache};
-use crate::sinks::ServerEvent;
 use crate::subscription::{ByteSize, Delivery, Subscription, SubscriptionSpec};
 
 /// The kind of a change.

@@ -1,36 +1,32 @@
 //! Near caches: local copies of read entries, invalidated by events (facts sections 2.12 and 9.1).
 //!
-//! A listener at one server reports changes. Reads to cache go to the same server on the same connection. So
-//! their responses and the events are ordered, and the server's filter has their keys. When the connection is
-//! lost, the near cache is emptied and disabled until a new listener is registered.
+//! A listener at one server reports changes (`near_listener`). Reads to cache go to the same server on the same
+//! connection (`near_reads`). So their responses and the events are ordered, and the server's filter has their
+//! keys. When the connection is lost, the near cache is emptied and disabled until a new listener is
+//! registered.
+//!
+//! This module has the entries, and knows neither caches nor requests: the client's state of a cache refers to
+//! its near cache.
 
 mod table;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use consort_hotrod::bloom::{BLOOM_BITS_MAX, BloomFilter};
 use consort_hotrod::ops::event::EventData;
-use consort_hotrod::ops::listener::{Interests, Listener, Request};
-use consort_hotrod::ops::map;
-use consort_hotrod::{MediaType, Metadata, RequestBody, ResponseBody, Status, Timed};
+use consort_hotrod::{MediaType, Metadata, Timed};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::backoff::Backoff;
-use crate::cache::Cache;
-use crate::clock::Time;
+use crate::clock::{Clock, Time};
+use crate::connection::sinks::{ServerEvent, Sink};
 use crate::error::ClientError;
-use crate::limits::BLOOM_BITS_PER_ENTRY;
-use crate::operation::{NotExecuted, RequestSpec, ServerConnection};
-use crate::registration::{ListenedCache, ListenerRegistration};
-use crate::sinks::{ServerEvent, Sink};
+use crate::server::ServerConnection;
 use table::{Lookup, NearEntry, PendingRead, Table};
 
 /// The configuration of a near cache.
@@ -83,11 +79,14 @@ fn count(counter: &AtomicU64) {
 
 /// A near cache with its background task.
 pub(crate) struct NearCache {
-    near: NearCacheConfig,
-    types: (MediaType, MediaType),
-    entries: Arc<Entries>,
-    started: watch::Receiver<Option<Result<(), ClientError>>>,
-    task: JoinHandle<()>,
+    pub(crate) config: NearCacheConfig,
+    /// The media types of keys and values.
+    pub(crate) types: (MediaType, MediaType),
+    pub(crate) entries: Arc<NearEntries>,
+    /// The outcome of the first registration of the listener, once known.
+    pub(crate) started: watch::Receiver<Option<Result<(), ClientError>>>,
+    /// Keeps the listener registered.
+    pub(crate) task: JoinHandle<()>,
 }
 
 impl Drop for NearCache {
@@ -98,7 +97,7 @@ impl Drop for NearCache {
 }
 
 /// The state shared by callers, the connection and the task.
-struct Entries {
+pub(crate) struct NearEntries {
     table: Table<ServerConnection>,
     counters: Counters,
     /// Notified when the server's filter has too many stale keys.
@@ -107,19 +106,66 @@ struct Entries {
     gone_max: u64,
 }
 
-impl Entries {
+impl NearEntries {
+    pub(crate) fn new(config: &NearCacheConfig) -> Self {
+        Self {
+            table: Table::new(config.max_entries, config.max_bytes),
+            counters: Counters::default(),
+            is_stale: Notify::new(),
+            // As in Java's client.
+            gone_max: config.max_entries as u64 / 16 + 3,
+        }
+    }
+
+    /// Starts caching reads on this connection.
+    pub(crate) fn turn_on(&self, target: &ServerConnection) {
+        self.table.turn_on(target);
+    }
+
+    /// Stops caching and removes all entries.
+    pub(crate) fn turn_off(&self) {
+        self.table.turn_off();
+    }
+
+    fn has_stale_filter(&self) -> bool {
+        self.table.gone() >= self.gone_max
+    }
+
     fn refresh_filter_if_stale(&self) {
-        if self.table.gone() >= self.gone_max {
+        if self.has_stale_filter() {
             self.is_stale.notify_one();
         }
+    }
+
+    /// Waits until the server's filter has too many stale keys.
+    pub(crate) async fn stale_filter(&self) {
+        loop {
+            self.is_stale.notified().await;
+            if self.has_stale_filter() {
+                return;
+            }
+        }
+    }
+
+    /// Starts a filter update and visits the cached keys, which will be in the new filter.
+    pub(crate) fn begin_update(&self, key: impl FnMut(&[u8])) {
+        self.table.begin_update(key);
+    }
+
+    /// Ends a filter update that the server has applied.
+    pub(crate) fn end_update(&self) {
+        self.table.end_update();
+        count(&self.counters.updates);
     }
 }
 
 /// Receives the change events of one server.
-struct InvalidationSink {
-    entries: Arc<Entries>,
-    lost: Arc<Notify>,
-    is_lost: Arc<AtomicBool>,
+pub(crate) struct InvalidationSink {
+    pub(crate) entries: Arc<NearEntries>,
+    /// Notified when the connection is lost.
+    pub(crate) lost: Arc<Notify>,
+    /// Set when the connection is lost.
+    pub(crate) is_lost: Arc<AtomicBool>,
 }
 
 impl Sink for InvalidationSink {
@@ -143,49 +189,37 @@ impl Sink for InvalidationSink {
 }
 
 impl NearCache {
-    /// Returns the near cache shared by the handles of this cache.
-    fn of(
-        listened: ListenedCache,
-        near: NearCacheConfig,
-        timeout: Duration,
-    ) -> Result<Arc<Self>, ClientError> {
-        let cache = listened.cache.clone();
-        let mut shared = cache.near.lock().unwrap_or_else(PoisonError::into_inner);
-        let types = (listened.key_type.clone(), listened.value_type.clone());
-        if let Some(there) = shared.upgrade() {
-            let is_same = there.near == near && there.types == types;
-            return if is_same {
-                Ok(there)
-            } else {
-                Err(ClientError::NearCacheConflict(cache.name.as_str().to_owned()))
-            };
+    /// Looks up a key. A miss begins a read.
+    pub(crate) fn lookup(&self, key: &Bytes, now: Time) -> NearLookup<'_> {
+        let entries = &*self.entries;
+        match entries.table.lookup(key, now) {
+            Lookup::Hit(kept) => {
+                count(&entries.counters.hits);
+                NearLookup::Hit(kept.metadata, kept.value)
+            }
+            Lookup::Miss(target, read) => {
+                count(&entries.counters.misses);
+                NearLookup::Miss(target, Reading { entries, read: Some(read) })
+            }
+            Lookup::Off => {
+                count(&entries.counters.misses);
+                NearLookup::Off
+            }
         }
-        let entries = Arc::new(Entries {
-            table: Table::new(near.max_entries, near.max_bytes),
-            counters: Counters::default(),
-            is_stale: Notify::new(),
-            // As in Java's client.
-            gone_max: near.max_entries as u64 / 16 + 3,
-        });
-        let (begins, started) = watch::channel(None);
-        let bits = u32::try_from(near.max_entries.max(1)).unwrap_or(u32::MAX);
-        let bits = bits.saturating_mul(BLOOM_BITS_PER_ENTRY).min(BLOOM_BITS_MAX);
-        let client = listened.client.clone();
-        let task = NearCacheTask {
-            listened,
-            entries: entries.clone(),
-            bits: if near.bloom { bits } else { 0 },
-            timeout,
-            begins,
-        };
-        let task = client.spawn(task.keep());
-        let near = Arc::new(Self { near, types, entries, started, task });
-        *shared = Arc::downgrade(&near);
-        Ok(near)
+    }
+
+    /// Returns the invalidation of these keys.
+    pub(crate) fn invalidations(&self, keys: impl IntoIterator<Item = Bytes>) -> Invalidations<'_> {
+        Invalidations { entries: &self.entries, keys: Some(keys.into_iter().collect()) }
+    }
+
+    /// Returns the invalidation of all keys.
+    pub(crate) fn invalidation_of_all(&self) -> Invalidations<'_> {
+        Invalidations { entries: &self.entries, keys: None }
     }
 
     /// Waits until a listener is registered for the first time.
-    async fn started(&self, start_timeout: Duration) -> Result<(), ClientError> {
+    pub(crate) async fn started(&self, start_timeout: Duration) -> Result<(), ClientError> {
         let mut started = self.started.clone();
         match timeout(start_timeout, started.wait_for(Option::is_some)).await {
             Ok(Ok(outcome)) => outcome.clone().unwrap_or(Err(ClientError::Closed)),
@@ -194,7 +228,7 @@ impl NearCache {
         }
     }
 
-    fn stats(&self) -> NearStats {
+    pub(crate) fn stats(&self) -> NearStats {
         let Counters { hits, misses, events, updates } = &self.entries.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         NearStats {
@@ -204,121 +238,6 @@ impl NearCache {
             updates: read(updates),
             entries: self.entries.table.len(),
             is_on: self.entries.table.is_on(),
-        }
-    }
-}
-
-/// The task that keeps the listener registered.
-struct NearCacheTask {
-    listened: ListenedCache,
-    entries: Arc<Entries>,
-    /// Bits of the filter; 0 without one.
-    bits: u32,
-    timeout: Duration,
-    begins: watch::Sender<Option<Result<(), ClientError>>>,
-}
-
-impl NearCacheTask {
-    fn request(&self, id: Bytes) -> Request {
-        if self.bits > 0 {
-            return Request::AddBloom(id, self.bits);
-        }
-        Request::Add(Listener {
-            id,
-            includes_state: false,
-            filter: None,
-            converter: None,
-            is_raw: false,
-            interests: Interests::NEAR_CACHE,
-        })
-    }
-
-    async fn keep(mut self) {
-        let mut backoff = Backoff::new(RandomState::new().build_hasher().finish());
-        loop {
-            let mut is_lost = Arc::default();
-            let added = self.listened.add(
-                |id| RequestBody::Listener(self.request(id)),
-                self.timeout,
-                |_, lost| {
-                    is_lost = Arc::new(AtomicBool::new(false));
-                    Arc::new(InvalidationSink {
-                        entries: self.entries.clone(),
-                        lost,
-                        is_lost: is_lost.clone(),
-                    })
-                },
-            );
-            match added.await {
-                Ok(registration) => {
-                    self.serve(&registration, &is_lost).await;
-                    self.entries.table.turn_off();
-                    backoff.reset();
-                }
-                // Servers of 3.0 do not support filters.
-                Err(ClientError::Unsupported { .. }) if self.bits > 0 => {
-                    self.bits = 0;
-                    continue;
-                }
-                Err(error) => {
-                    let is_first = self.begins.borrow().is_none();
-                    tracing::debug!(%error, is_first, "near cache: the listener could not be registered");
-                    if is_first || matches!(error, ClientError::Closed) {
-                        let _ = self.begins.send(Some(Err(error)));
-                        return;
-                    }
-                }
-            }
-            tokio::time::sleep(backoff.next()).await;
-        }
-    }
-
-    /// Runs until the connection is lost or the filter fails.
-    async fn serve(&mut self, registration: &ListenerRegistration, is_lost: &AtomicBool) {
-        let Entries { table, is_stale, .. } = &*self.entries;
-        table.turn_on(&registration.target);
-        if is_lost.load(Ordering::Acquire) {
-            // The loss came first.
-            return;
-        }
-        let _ = self.begins.send(Some(Ok(())));
-        loop {
-            tokio::select! {
-                () = registration.lost() => return,
-                () = is_stale.notified(), if self.bits > 0 => {}
-            }
-            if self.entries.table.gone() < self.entries.gone_max {
-                continue;
-            }
-            if let Err(why) = self.update(registration).await {
-                if !is_lost.load(Ordering::Acquire) {
-                    // The server may still install the filter, when it is outdated.
-                    tracing::warn!(%why, "near cache: continuing without a Bloom filter");
-                    self.bits = 0;
-                }
-                return;
-            }
-        }
-    }
-
-    /// Sends a filter of the cached keys to the server.
-    async fn update(&self, registration: &ListenerRegistration) -> Result<(), ClientError> {
-        let mut filter = BloomFilter::new(self.bits).expect("the number of bits is in range");
-        self.entries.table.begin_update(|key| filter.add(key));
-        let update = RequestBody::Listener(Request::UpdateBloom(filter.to_bits()));
-        let ask = self.listened.ask(update, self.timeout);
-        let ListenedCache { client, cache, .. } = &self.listened;
-        match client.perform_at(cache, ask, &registration.target).await {
-            Ok(answer) if answer.status == Status::Success => {
-                self.entries.table.end_update();
-                count(&self.entries.counters.updates);
-                Ok(())
-            }
-            Ok(answer) => Err(answer.unexpected()),
-            Err(NotExecuted::Failed(error) | NotExecuted::TryAnotherServer(Some(error))) => Err(error),
-            Err(NotExecuted::TryAnotherServer(None)) => {
-                Err(ClientError::Unreachable { after: Duration::ZERO, cause: client.trouble() })
-            }
         }
     }
 }
@@ -343,15 +262,26 @@ fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<NearEntry> {
     Some(NearEntry { metadata, value: Bytes::copy_from_slice(value), until })
 }
 
+/// The result of a lookup.
+pub(crate) enum NearLookup<'a> {
+    Hit(Metadata, Bytes),
+    /// Read the key on this connection.
+    Miss(ServerConnection, Reading<'a>),
+    /// Read the key as without a near cache.
+    Off,
+}
+
 /// A pending read, ended on drop.
-struct Reading<'a> {
-    entries: &'a Entries,
+pub(crate) struct Reading<'a> {
+    entries: &'a NearEntries,
     read: Option<PendingRead>,
 }
 
 impl Reading<'_> {
-    fn end(mut self, kept: Option<NearEntry>) {
+    /// Ends the read with the entry at the server, which may be cached.
+    pub(crate) fn end(mut self, found: Option<(Metadata, &Bytes)>, clock: Clock) {
         if let Some(read) = self.read.take() {
+            let kept = found.and_then(|(metadata, value)| kept(metadata, value, clock.now()));
             self.entries.table.end(read, kept);
             self.entries.refresh_filter_if_stale();
         }
@@ -368,7 +298,7 @@ impl Drop for Reading<'_> {
 
 /// The keys to invalidate when a write ends or is cancelled.
 pub(crate) struct Invalidations<'a> {
-    entries: &'a Entries,
+    entries: &'a NearEntries,
     /// The keys; `None` for all.
     keys: Option<SmallVec<[Bytes; 1]>>,
 }
@@ -380,109 +310,5 @@ impl Drop for Invalidations<'_> {
             None => self.entries.table.forget_all(),
         }
         self.entries.refresh_filter_if_stale();
-    }
-}
-
-type Found = Option<(Metadata, Bytes)>;
-
-impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Looks up a key in the near cache, or reads and caches it. `None` if the near cache cannot serve it.
-    pub(crate) async fn read_near(&self, key: &Bytes) -> Result<Option<Found>, ClientError> {
-        let Some(near) = &self.near else { return Ok(None) };
-        let entries = &*near.entries;
-        let (target, read) = match entries.table.lookup(key, self.client.clock.now()) {
-            Lookup::Hit(kept) => {
-                count(&entries.counters.hits);
-                return Ok(Some(Some((kept.metadata, kept.value))));
-            }
-            Lookup::Miss(target, read) => (target, read),
-            Lookup::Off => {
-                count(&entries.counters.misses);
-                return Ok(None);
-            }
-        };
-        count(&entries.counters.misses);
-        let reading = Reading { entries, read: Some(read) };
-        // Boxed, so that futures without a near cache stay small.
-        Box::pin(self.read_and_keep(key, target, reading)).await
-    }
-
-    async fn read_and_keep(
-        &self,
-        key: &Bytes,
-        target: ServerConnection,
-        reading: Reading<'_>,
-    ) -> Result<Option<Found>, ClientError> {
-        let options = self.options();
-        let ask = RequestSpec {
-            body: RequestBody::Map(map::Request::GetWithMetadata(key.clone())),
-            flags: options.flags,
-            key_type: self.key_type.clone(),
-            value_type: self.value_type.clone(),
-            timeout: options.timeout,
-        };
-        let answer = match self.client.perform_at(&self.state, ask, &target).await {
-            Ok(answer) => answer,
-            Err(NotExecuted::Failed(error)) => return Err(error),
-            // A response of another server must not be cached.
-            Err(NotExecuted::TryAnotherServer(_)) => return Ok(None),
-        };
-        match answer.body {
-            ResponseBody::Map(map::Response::WithMetadata(metadata, value)) => {
-                reading.end(kept(metadata, &value, self.client.clock.now()));
-                Ok(Some(Some((metadata, value))))
-            }
-            ResponseBody::Empty if answer.status == Status::NotFound => {
-                reading.end(None);
-                Ok(Some(None))
-            }
-            _ => Err(answer.unexpected()),
-        }
-    }
-
-    /// Returns the invalidation of these keys.
-    pub(crate) fn forgotten<I: IntoIterator<Item = Bytes>>(
-        &self,
-        keys: impl FnOnce() -> I,
-    ) -> Option<Invalidations<'_>> {
-        let near = self.near.as_ref()?;
-        Some(Invalidations { entries: &near.entries, keys: Some(keys().into_iter().collect()) })
-    }
-
-    /// Returns the invalidation of all keys.
-    pub(crate) fn forgotten_all(&self) -> Option<Invalidations<'_>> {
-        Some(Invalidations { entries: &self.near.as_ref()?.entries, keys: None })
-    }
-
-    /// Returns the statistics of this handle's near cache.
-    pub fn near_stats(&self) -> Option<NearStats> {
-        self.near.as_ref().map(|near| near.stats())
-    }
-}
-
-impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// Returns a handle with a near cache: [`Cache::get`] and [`Cache::get_with_metadata`] keep what they
-    /// read until it changes. All such handles of a client share one near cache, which is dropped with the
-    /// last of them.
-    ///
-    /// Writes through such handles invalidate the key before they return. Writes of other clients invalidate
-    /// it when their event arrives, shortly after they return; until then reads return the old value. Writes
-    /// with [`crate::Flags::SKIP_LISTENER_NOTIFICATION`] do not invalidate. Entries with max-idle are not
-    /// cached.
-    ///
-    /// Reads on a miss go to one server for all keys, the one that sends the events. When its connection is
-    /// lost, the near cache is emptied and stays off until another server sends events.
-    ///
-    /// # Errors
-    ///
-    /// [`ClientError::NearCacheConflict`] if handles of this client have a near cache with other settings; if
-    /// no server is reachable in time, or the server refuses.
-    pub async fn near(&self, near: NearCacheConfig) -> Result<Self, ClientError> {
-        let timeout = self.options().timeout;
-        let shared = NearCache::of(self.listened(), near, timeout)?;
-        shared.started(timeout).await?;
-        let mut handle = self.clone();
-        handle.near = Some(shared);
-        Ok(handle)
     }
 }

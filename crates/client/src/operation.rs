@@ -12,14 +12,14 @@ use consort_protostream::QueryRequest;
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
-use crate::client::{CacheState, Inner};
+use crate::client_state::{CacheState, ClientState};
 use crate::clock::Time;
-use crate::connection_handle::{CallError, ConnectionHandle};
+use crate::connection::handle::{CallError, ConnectionHandle};
+use crate::connection::pending_requests::Failure;
 use crate::error::{ClientError, ConnectionError};
 use crate::limits::ROOM_UNIT;
-use crate::pending_requests::Failure;
 use crate::routing::Routing;
-use crate::server::Server;
+use crate::server::{Server, ServerConnection};
 
 /// The suffix of a server's message about a write with an unknown outcome.
 const MAY_BE_DONE: &str = "; the write may have been done";
@@ -31,13 +31,6 @@ pub(crate) struct RequestSpec {
     pub(crate) key_type: MediaType,
     pub(crate) value_type: MediaType,
     pub(crate) timeout: Duration,
-}
-
-/// A server and one of its connections.
-#[derive(Clone)]
-pub(crate) struct ServerConnection {
-    pub(crate) server: Arc<Server>,
-    pub(crate) handle: Arc<ConnectionHandle>,
 }
 
 /// A server's response.
@@ -140,7 +133,7 @@ enum AttemptOutcome {
 
 /// An operation in progress.
 struct Operation<'a> {
-    client: &'a Inner,
+    client: &'a ClientState,
     cache: &'a CacheState,
     request: Request,
     is_repeatable: bool,
@@ -149,7 +142,7 @@ struct Operation<'a> {
     deadline: Time,
 }
 
-impl Inner {
+impl ClientState {
     /// Performs a request: on the preferred server if any, else on an owner of the key.
     pub(crate) async fn perform(
         &self,
@@ -160,7 +153,7 @@ impl Inner {
         self.perform_with(cache, ask, preferred, |_| {}).await
     }
 
-    /// As [`Inner::perform`], with a callback before each attempt.
+    /// As [`ClientState::perform`], with a callback before each attempt.
     pub(crate) async fn perform_with(
         &self,
         cache: &CacheState,

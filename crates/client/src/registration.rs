@@ -12,11 +12,12 @@ use consort_hotrod::ops::{counter, listener};
 use consort_hotrod::{Flags, MediaType, RequestBody, Status, Text};
 use tokio::sync::Notify;
 
-use crate::client::{CacheState, Inner};
+use crate::client_state::{CacheState, ClientState};
+use crate::connection::sinks::Sink;
 use crate::error::ClientError;
 use crate::limits::TIMEOUT;
-use crate::operation::{RequestSpec, ServerConnection};
-use crate::sinks::Sink;
+use crate::operation::RequestSpec;
+use crate::server::ServerConnection;
 
 /// The target of a listener.
 #[derive(Clone)]
@@ -41,7 +42,7 @@ impl ListenTarget {
 /// The cache of a listener, with the media types of its events.
 #[derive(Clone)]
 pub(crate) struct ListenedCache {
-    pub(crate) client: Arc<Inner>,
+    pub(crate) client: Arc<ClientState>,
     pub(crate) cache: Arc<CacheState>,
     pub(crate) key_type: MediaType,
     pub(crate) value_type: MediaType,

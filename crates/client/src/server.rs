@@ -10,13 +10,13 @@ use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::clock::Clock;
-use crate::connection::Connection;
-use crate::connection_handle::ConnectionHandle;
-use crate::driver::Driver;
+use crate::connection::driver::Driver;
+use crate::connection::handle::ConnectionHandle;
+use crate::connection::legacy::Versions;
+use crate::connection::security::Security;
+use crate::connection::state_machine::Connection;
 use crate::error::ConnectionError;
-use crate::legacy;
 use crate::limits::{CONNECT_TIME_MAX, PAUSE_MAX};
-use crate::security::Security;
 
 /// The state of the connection.
 enum State {
@@ -37,6 +37,13 @@ pub(crate) struct Server {
     clock: Clock,
     version: Option<ProtocolVersion>,
     security: Security,
+}
+
+/// A server and one of its connections.
+#[derive(Clone)]
+pub(crate) struct ServerConnection {
+    pub(crate) server: Arc<Server>,
+    pub(crate) handle: Arc<ConnectionHandle>,
 }
 
 impl std::fmt::Display for Server {
@@ -128,7 +135,7 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<Driver, ConnectionError> {
-        let mut greeting = legacy::initial_version(self.version);
+        let mut greeting = Versions::new(self.version).initial();
         loop {
             match timeout(CONNECT_TIME_MAX, self.connect_in(greeting)).await {
                 Ok(Ok(driver)) => return Ok(driver),
@@ -151,7 +158,7 @@ impl Server {
             stream.set_nodelay(true)?;
             let stream = self.security.open(self.address.host.as_str(), stream).await?;
             let login = self.security.login(&self.address)?;
-            let connection = Connection::new(self.clock.now(), self.version, greeting, login);
+            let connection = Connection::new(self.clock.now(), Versions::new(self.version), greeting, login);
             Ok(Driver::new(stream, Arc::new(ConnectionHandle::new(connection, self.clock))))
         };
         let mut driver = begin.await.map_err(|cause| (cause, None))?;

@@ -16,11 +16,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
-use crate::client::Inner;
+use crate::client_state::ClientState;
+use crate::connection::sinks::{ServerEvent, Sink};
 use crate::error::ClientError;
 use crate::limits::{PAUSE_MAX, STATE_TIME_MAX};
 use crate::registration::{ListenedCache, ListenerRegistration};
-use crate::sinks::{ServerEvent, Sink};
 use fan_out::FanOut;
 use queue::Queue;
 pub(crate) use queue::{ByteSize, Delivery};
@@ -81,7 +81,7 @@ impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
 pub(crate) struct Subscription<T> {
     /// Keeps the connections open.
     #[expect(dead_code, reason = "keeps the connections open")]
-    client: Arc<Inner>,
+    client: Arc<ClientState>,
     queue: Arc<Queue<T>>,
     listener: Arc<SharedListener<T>>,
 }
@@ -103,7 +103,7 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
 
     /// Adds a reader to a shared listener.
     pub(crate) async fn of(
-        client: Arc<Inner>,
+        client: Arc<ClientState>,
         listener: Arc<SharedListener<T>>,
         queue_len_max: usize,
     ) -> Result<Self, ClientError> {

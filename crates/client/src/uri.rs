@@ -4,20 +4,32 @@ use consort_hotrod::{Intelligence, ProtocolVersion, ServerAddress};
 use consort_sasl::Mechanism;
 use consort_tls::{Identity, Roots, TlsError};
 
-use crate::client::ClientBuilder;
+use crate::connection::credentials::Credentials;
+use crate::connection::legacy;
+use crate::connection::stream::Tls;
 use crate::error::ConnectError;
-use crate::legacy;
-use crate::stream::Tls;
+use crate::failover_clusters::FailoverCluster;
 
 /// The default port of Hot Rod servers.
 pub const DEFAULT_PORT: u16 = 11222;
 
+/// The settings in a URI.
+#[derive(Default, Debug)]
+pub(crate) struct ParsedUri {
+    pub(crate) servers: Vec<ServerAddress>,
+    pub(crate) clusters: Vec<FailoverCluster>,
+    pub(crate) intelligence: Option<Intelligence>,
+    pub(crate) version: Option<ProtocolVersion>,
+    pub(crate) credentials: Credentials,
+    pub(crate) tls: Option<Tls>,
+}
+
 /// Parses a URI.
-pub(crate) fn parse(uri: &str) -> Result<ClientBuilder, ConnectError> {
+pub(crate) fn parse(uri: &str) -> Result<ParsedUri, ConnectError> {
     read(uri).map_err(|reason| ConnectError::Uri { reason })
 }
 
-fn read(uri: &str) -> Result<ClientBuilder, String> {
+fn read(uri: &str) -> Result<ParsedUri, String> {
     let (is_within_tls, rest) = match uri.split_once("://") {
         Some(("hotrod", rest)) => (false, rest),
         Some(("hotrods", rest)) => (true, rest),
@@ -34,7 +46,7 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
         Some((user, hosts)) => (Some(user), hosts),
         None => (None, authority),
     };
-    let mut builder = ClientBuilder::default();
+    let mut parsed = ParsedUri::default();
     // A question mark in a password ends the authority early. No error may quote what was then parsed as a
     // host or property.
     let is_perhaps_cut = user.is_none() && properties.contains('@');
@@ -44,31 +56,34 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
     }
     for host in hosts.split(',') {
         let server = address(host);
-        builder =
-            builder.server(if is_perhaps_cut { server.map_err(|_| ENCODED.to_owned())? } else { server? });
+        parsed.servers.push(if is_perhaps_cut { server.map_err(|_| ENCODED.to_owned())? } else { server? });
     }
-    let mut found = ParsedUri { is_within_tls, ..ParsedUri::default() };
+    let mut found = SecurityProperties { is_within_tls, ..SecurityProperties::default() };
     if let Some(user) = user {
         let (name, password) = user.split_once(':').ok_or("a user without a password")?;
         (found.name, found.password) = (Some(decoded(name)?), Some(decoded(password)?));
     }
     for property in properties.split('&').filter(|property| !property.is_empty()) {
         let (name, value) = property.split_once('=').unwrap_or((property, ""));
-        builder = match name {
-            "client_intelligence" => builder.intelligence(match value {
-                "BASIC" => Intelligence::Basic,
-                "TOPOLOGY_AWARE" => Intelligence::Topology,
-                "HASH_DISTRIBUTION_AWARE" => Intelligence::Hash,
-                other => return Err(format!("client_intelligence cannot be {other}")),
-            }),
-            "protocol_version" => match value {
-                "AUTO" => builder,
-                text => builder
-                    .version(version(text).ok_or_else(|| format!("protocol_version cannot be {text}"))?),
-            },
+        match name {
+            "client_intelligence" => {
+                parsed.intelligence = Some(match value {
+                    "BASIC" => Intelligence::Basic,
+                    "TOPOLOGY_AWARE" => Intelligence::Topology,
+                    "HASH_DISTRIBUTION_AWARE" => Intelligence::Hash,
+                    other => return Err(format!("client_intelligence cannot be {other}")),
+                });
+            }
+            "protocol_version" if value == "AUTO" => {}
+            "protocol_version" => {
+                let version = version(value, legacy::OLDEST)
+                    .ok_or_else(|| format!("protocol_version cannot be {value}"))?;
+                parsed.version = Some(version);
+            }
             "sasl_mechanism" => {
                 let mechanism = Mechanism::from_name(value);
-                builder.mechanism(mechanism.ok_or_else(|| format!("sasl_mechanism cannot be {value}"))?)
+                let mechanism = mechanism.ok_or_else(|| format!("sasl_mechanism cannot be {value}"))?;
+                parsed.credentials = parsed.credentials.with_only(mechanism);
             }
             other if other.starts_with("cluster.") => {
                 let name = other.trim_start_matches("cluster.");
@@ -76,16 +91,13 @@ fn read(uri: &str) -> Result<ClientBuilder, String> {
                     return Err(format!("unknown property {other}"));
                 }
                 let servers = value.split(';').map(address).collect::<Result<Vec<_>, _>>()?;
-                builder.cluster(&decoded(name)?, servers)
+                parsed.clusters.push(FailoverCluster::new(&decoded(name)?, servers));
             }
-            "auth_token" => builder.token(&decoded(value)?),
-            other => {
-                found.note(other, decoded(value)?)?;
-                builder
-            }
-        };
+            "auth_token" => parsed.credentials = parsed.credentials.with_token(&decoded(value)?),
+            other => found.note(other, decoded(value)?)?,
+        }
     }
-    found.apply(builder)
+    found.apply(parsed)
 }
 
 /// The error for a name or password that seems to end the authority.
@@ -97,14 +109,14 @@ fn is_scheme(text: &str) -> bool {
 }
 
 /// Parses a supported version.
-fn version(text: &str) -> Option<ProtocolVersion> {
-    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= legacy::OLDEST);
+fn version(text: &str, oldest: ProtocolVersion) -> Option<ProtocolVersion> {
+    let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= oldest);
     spoken.find(|version| version.to_string() == text)
 }
 
-/// The parts collected from the whole URI.
+/// The user and the files of certificates, collected from the whole URI.
 #[derive(Default)]
-struct ParsedUri {
+struct SecurityProperties {
     is_within_tls: bool,
     name: Option<String>,
     password: Option<String>,
@@ -122,7 +134,7 @@ fn password_of(file: &str) -> Result<String, String> {
     }
 }
 
-impl ParsedUri {
+impl SecurityProperties {
     fn note(&mut self, name: &str, value: String) -> Result<(), String> {
         let field = match name {
             "auth_username" => &mut self.name,
@@ -142,17 +154,19 @@ impl ParsedUri {
         if field.replace(value).is_some() { Err(format!("duplicate {name}")) } else { Ok(()) }
     }
 
-    fn apply(self, mut builder: ClientBuilder) -> Result<ClientBuilder, String> {
-        builder = match (&self.name, &self.password) {
-            (Some(name), Some(password)) => builder.user(name, password),
-            (None, None) => builder,
+    fn apply(self, mut parsed: ParsedUri) -> Result<ParsedUri, String> {
+        match (&self.name, &self.password) {
+            (Some(name), Some(password)) => {
+                parsed.credentials = parsed.credentials.with_user(name, password);
+            }
+            (None, None) => {}
             (Some(_), None) => return Err("a user without a password".to_owned()),
             (None, Some(_)) => return Err("a password without a user".to_owned()),
-        };
+        }
         if !self.is_within_tls {
             return match self.trusted.or(self.shown).or(self.server_name) {
                 Some(_) => Err("certificates need TLS; use hotrods://".to_owned()),
-                None => Ok(builder),
+                None => Ok(parsed),
             };
         }
         let text = |error: TlsError| error.to_string();
@@ -164,7 +178,8 @@ impl ParsedUri {
         if let Some(name) = self.server_name {
             tls = tls.server_name(name);
         }
-        Ok(builder.tls(tls))
+        parsed.tls = Some(tls);
+        Ok(parsed)
     }
 }
 
@@ -202,8 +217,8 @@ mod tests {
     use super::*;
 
     fn servers(uri: &str) -> Vec<String> {
-        let builder = read(uri).unwrap();
-        builder.servers.iter().map(|server| format!("{} {}", server.host, server.port)).collect()
+        let parsed = read(uri).unwrap();
+        parsed.servers.iter().map(|server| format!("{} {}", server.host, server.port)).collect()
     }
 
     /// S002-24.
@@ -231,21 +246,21 @@ mod tests {
             assert!(!error.contains("hunter2"), "{uri}: {error}");
         }
         assert_eq!(read("http://h").unwrap_err(), "http is neither hotrod nor hotrods");
-        let builder = read("hotrod://h?auth_username=me@there&auth_password=c").unwrap();
-        assert_eq!(builder.credentials.user(), Some(("me@there", "c")));
+        let parsed = read("hotrod://h?auth_username=me@there&auth_password=c").unwrap();
+        assert_eq!(parsed.credentials.user(), Some(("me@there", "c")));
     }
 
     #[test]
     fn properties_have_their_official_names() {
-        let builder = read("hotrod://h?client_intelligence=BASIC&protocol_version=3.1").unwrap();
-        assert_eq!(builder.settings.intelligence, Intelligence::Basic);
-        assert_eq!(builder.settings.version, Some(ProtocolVersion::V3_1));
+        let parsed = read("hotrod://h?client_intelligence=BASIC&protocol_version=3.1").unwrap();
+        assert_eq!(parsed.intelligence, Some(Intelligence::Basic));
+        assert_eq!(parsed.version, Some(ProtocolVersion::V3_1));
     }
 
     #[test]
     fn other_clusters_have_names_and_servers() {
-        let builder = read("hotrod://h?cluster.LON=a:1;b&cluster.NYC=[::1]:2").unwrap();
-        let clusters = format!("{:?}", builder.clusters);
+        let parsed = read("hotrod://h?cluster.LON=a:1;b&cluster.NYC=[::1]:2").unwrap();
+        let clusters = format!("{:?}", parsed.clusters);
         for part in ["\"LON\"", "\"NYC\"", "port: 1 ", "port: 11222 ", "port: 2 "] {
             assert!(clusters.contains(part), "{part} in {clusters}");
         }
@@ -253,22 +268,23 @@ mod tests {
 
     #[test]
     fn old_versions_can_be_asked_for_with_the_feature() {
-        let wanted = read("hotrod://h?protocol_version=2.5").map(|builder| builder.settings.version);
-        let is_spoken = cfg!(feature = "legacy");
-        let refused = Err("protocol_version cannot be 2.5".to_owned());
-        assert_eq!(wanted, if is_spoken { Ok(Some(ProtocolVersion::V2_5)) } else { refused });
+        assert_eq!(version("2.5", ProtocolVersion::V2_0), Some(ProtocolVersion::V2_5));
+        assert_eq!(version("2.5", ProtocolVersion::V3_0), None);
+        assert_eq!(version("3.0", ProtocolVersion::V3_0), Some(ProtocolVersion::V3_0));
+        let refused = read("hotrod://h?protocol_version=1.9").map(|parsed| parsed.version);
+        assert_eq!(refused, Err("protocol_version cannot be 1.9".to_owned()));
     }
 
     #[test]
     fn names_and_passwords_are_decoded() {
-        let builder = read("hotrod://a%40b:p%3Aq%2Fr@one,two:1?sasl_mechanism=SCRAM-SHA-256").unwrap();
-        assert_eq!(builder.credentials.user(), Some(("a@b", "p:q/r")));
-        assert_eq!(builder.credentials.only(), Mechanism::from_name("SCRAM-SHA-256"));
-        assert_eq!(builder.servers.len(), 2);
-        let builder = read("hotrod://h?auth_username=a%20b&auth_password=c").unwrap();
-        assert_eq!(builder.credentials.user(), Some(("a b", "c")));
+        let parsed = read("hotrod://a%40b:p%3Aq%2Fr@one,two:1?sasl_mechanism=SCRAM-SHA-256").unwrap();
+        assert_eq!(parsed.credentials.user(), Some(("a@b", "p:q/r")));
+        assert_eq!(parsed.credentials.only(), Mechanism::from_name("SCRAM-SHA-256"));
+        assert_eq!(parsed.servers.len(), 2);
+        let parsed = read("hotrod://h?auth_username=a%20b&auth_password=c").unwrap();
+        assert_eq!(parsed.credentials.user(), Some(("a b", "c")));
         assert_eq!(read("hotrod://h?auth_token=a.b.c").unwrap().credentials.token(), Some("a.b.c"));
-        assert!(!format!("{builder:?}").contains("\"c\""), "the password is hidden");
+        assert!(!format!("{parsed:?}").contains("\"c\""), "the password is hidden");
     }
 
     #[test]
@@ -276,8 +292,8 @@ mod tests {
         let file = std::env::temp_dir().join(format!("consort-uri-password-{}", std::process::id()));
         std::fs::write(&file, "p@ss w:rd\nmore\n").unwrap();
         let file = file.to_str().unwrap();
-        let builder = read(&format!("hotrod://h?auth_username=a&auth_password_file={file}")).unwrap();
-        assert_eq!(builder.credentials.user(), Some(("a", "p@ss w:rd")));
+        let parsed = read(&format!("hotrod://h?auth_username=a&auth_password_file={file}")).unwrap();
+        assert_eq!(parsed.credentials.user(), Some(("a", "p@ss w:rd")));
         let twice = read(&format!("hotrod://a:b@h?auth_password_file={file}")).unwrap_err();
         assert!(twice.contains("auth_password_file is a second password"), "{twice}");
         std::fs::write(file, "\n").unwrap();

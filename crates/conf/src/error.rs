@@ -71,7 +71,21 @@ pub enum Fault {
         /// The most similar name.
         nearest: Option<&'static str>,
     },
-    /// The element is misplaced.
+    /// The attribute's effect is missing here, and the value asks for it.
+    #[error(
+        "attribute {attribute} of {protocol}: `{value}` is refused, because it would have no effect; {alternative}"
+    )]
+    RefusedAttribute {
+        /// The protocol.
+        protocol: Box<str>,
+        /// The attribute.
+        attribute: Box<str>,
+        /// The value as written.
+        value: Box<str>,
+        /// The alternative.
+        alternative: &'static str,
+    },
+    /// The element is not allowed at this place.
     #[error("unknown element `{element}` in {parent}{}", suggestion(*.nearest))]
     UnknownElement {
         /// The outer element.

@@ -8,6 +8,7 @@ use consort_group::config::{Position, ProtocolConfig, StackConfig, parse_bytes};
 use consort_group::protocols::{FragConfig, RateLimiterConfig, registry};
 
 use crate::error::{ConfigError, Fault, PROBLEMS_MAX};
+use crate::unused_attributes::UnusedAttribute;
 
 /// A JGroups attribute without effect in Consort, such as a thread pool's size.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,40 +21,16 @@ pub struct IgnoredAttribute {
     pub position: Position,
     /// Whether JGroups ignores it, too.
     pub is_deprecated: bool,
+    /// Why it has no effect.
+    pub reason: &'static str,
 }
 
-/// Their lack of effect changes a member's behaviour, so the operator must know.
-const SIGNIFICANT: &[&str] = &[
-    "after_creation_hook",
-    "dns_address",
-    "diag.bind_interfaces",
-    "receive_interfaces",
-    "receive_on_all_interfaces",
-    "tls.provider",
-    "tls.sni_matchers",
-];
-
-/// It is also Consort's default.
-const DEFAULT_POLICY: &str = "GMS$DefaultMembershipPolicy";
-
 impl IgnoredAttribute {
-    /// Returns whether the operator must know about it. Others configure absent parts such as thread pools.
-    pub fn is_significant(&self) -> bool {
-        SIGNIFICANT.contains(&self.attribute.as_str()) || self.attribute == "membership_change_policy"
-    }
-
-    /// Returns an alternative.
-    pub fn alternative(&self) -> Option<&'static str> {
-        (self.attribute == "membership_change_policy")
-            .then_some("Java classes are not supported: set a policy with ChannelBuilder::membership_policy")
-    }
-
-    /// Returns the significant ones, or others, as `TCP.linger (tcp.xml:3:5), …`.
-    pub fn line(all: &[Self], stack: &StackConfig, is_significant: bool) -> Option<String> {
-        let lines = all.iter().filter(|one| one.is_significant() == is_significant).map(|one| {
+    /// Returns all of them as one line: `TCP.log_details (tcp.xml:3:5), …`.
+    pub fn line(all: &[Self], stack: &StackConfig) -> Option<String> {
+        let lines = all.iter().map(|one| {
             let place = format!("{}:{}", stack.file(one.position), one.position);
-            let alternative = one.alternative().map(|text| format!("; {text}")).unwrap_or_default();
-            format!("{}.{} ({place}{alternative})", one.protocol, one.attribute)
+            format!("{}.{} ({place})", one.protocol, one.attribute)
         });
         let lines: Vec<String> = lines.collect();
         (!lines.is_empty()).then(|| lines.join(", "))
@@ -161,14 +138,24 @@ fn check_protocol(
             problems.push(ConfigError::at(stack, *position, fault));
             continue;
         };
-        let is_ours = attribute == "membership_change_policy" && value.trim().ends_with(DEFAULT_POLICY);
-        if !is_used(name, attribute) && !is_ours {
-            ignored.push(IgnoredAttribute {
-                protocol: name.to_owned(),
-                attribute: attribute.to_owned(),
-                position: *position,
-                is_deprecated,
-            });
+        if is_used(name, attribute) {
+            continue;
+        }
+        let (protocol, attribute) = (name.to_owned(), attribute.to_owned());
+        let position = *position;
+        match UnusedAttribute::of(name, &attribute) {
+            Some(UnusedAttribute::NoEffect(reason)) => {
+                ignored.push(IgnoredAttribute { protocol, attribute, position, is_deprecated, reason });
+            }
+            unused => {
+                if let Some(alternative) = unused.and_then(|unused| unused.refusal(value)) {
+                    let value = value.clone();
+                    let [protocol, attribute, value] =
+                        [protocol, attribute, value].map(String::into_boxed_str);
+                    let fault = Fault::RefusedAttribute { protocol, attribute, value, alternative };
+                    problems.push(ConfigError::at(stack, position, fault));
+                }
+            }
         }
     }
 }
@@ -268,6 +255,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "diag.port",
     "diag.port_range",
     "diag.ttl",
+    "enable_suspect_events",
     "external_addr",
     "external_port",
     "ip_mcast",
@@ -307,7 +295,7 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::{IgnoredAttribute, registry};
+    use super::{UnusedAttribute, registry};
     use crate::{Variables, parse_stack};
 
     fn error(text: &str) -> String {
@@ -441,23 +429,42 @@ mod tests {
     }
 
     #[test]
-    fn significant_attributes_without_effect_are_listed_apart() {
-        let text = "<config><TCP thread_pool.max_threads=\"200\" tls.sni_matchers=\"x\" tls.provider=\"y\"/>\n\
-                    <pbcast.GMS membership_change_policy=\"org.example.Mine\"/></config>";
-        let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
-        let line =
-            |is_significant| IgnoredAttribute::line(&stack.ignored, &stack.config, is_significant).unwrap();
-        assert_eq!(line(false), "TCP.thread_pool.max_threads (my.xml:1:14)");
-        let significant = line(true);
-        assert!(
-            significant.starts_with("TCP.tls.sni_matchers (my.xml:1:44), TCP.tls.provider ("),
-            "{significant}"
+    fn attribute_whose_effect_is_missing_is_refused_with_an_alternative() {
+        let text = "<config><TCP tls.sni_matchers=\"x\" client_bind_port=\"0\" tls.provider=\"y\"/>\n\
+                    <pbcast.GMS membership_change_policy=\"org.example.Mine\" after_creation_hook=\"H\"/></config>";
+        let error = error(text);
+        let lines: Vec<&str> = error.lines().collect();
+        assert_eq!(lines.len(), 3, "{error}");
+        assert_eq!(
+            lines[0],
+            "my.xml:1:14: attribute tls.sni_matchers of TCP: `x` is refused, because it would have no effect; \
+             require certificates of peers: tls.client_auth=\"need\""
         );
-        assert!(
-            significant.contains("GMS.membership_change_policy (my.xml:2:13; Java classes"),
-            "{significant}"
-        );
-        assert!(significant.contains("ChannelBuilder::membership_policy"), "{significant}");
+        assert!(lines[1].contains("ChannelBuilder::membership_policy"), "{error}");
+        assert!(lines[2].starts_with("my.xml:2:61: attribute after_creation_hook of GMS: `H`"), "{error}");
+    }
+
+    /// No attribute is accepted without effect and without a reason.
+    #[test]
+    fn every_attribute_is_read_or_has_a_reason_why_not() {
+        let mut without = Vec::new();
+        let mut unknown = Vec::new();
+        let common = super::KNOWN["*"].keys();
+        for protocol in registry::names() {
+            let own = super::KNOWN[protocol].keys();
+            for attribute in own.chain(common.clone()).filter(|attribute| **attribute != "id") {
+                if super::is_used(protocol, attribute) == UnusedAttribute::of(protocol, attribute).is_some() {
+                    without.push(format!("{protocol}.{attribute}"));
+                }
+            }
+        }
+        for (protocols, attributes, _) in UnusedAttribute::rows() {
+            for protocol in protocols {
+                let known = &super::KNOWN[protocol];
+                unknown.extend(attributes.iter().filter(|name| !known.contains_key(**name)));
+            }
+        }
+        assert_eq!((without, unknown), (Vec::<String>::new(), Vec::<&&str>::new()));
     }
 
     #[test]

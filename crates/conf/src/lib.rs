@@ -18,6 +18,7 @@ mod known_names;
 mod required_layers;
 mod stacks;
 mod tree;
+mod unused_attributes;
 mod variables;
 mod xml;
 
@@ -27,5 +28,6 @@ pub use stacks::{STOCK, Stack, load_stack, parse_stack};
 
 pub use required_layers::check_required_layers;
 pub use tree::{Node, Tree, root_name};
+pub use unused_attributes::UnusedAttribute;
 pub use variables::Variables;
 pub use xml::Attribute;

@@ -1,10 +1,10 @@
 //! The memory limit of decoders.
 
-/// The limit of memory in bytes per byte of input. The worst case is a message of seven bytes within a list: it becomes a
-/// [`consort_group::Message`], and the list may have grown to twice its size while it is copied to a larger allocation.
+/// Bytes of memory per byte of input. The worst case is a message of seven bytes within a list: a
+/// [`consort_group::Message`], in a list that has grown to twice its size while it is copied.
 pub const PER_BYTE: u64 = 96;
 
-/// The memory that a decoder may take whatever the input is: error texts, tables, the capacity of a first allocation.
+/// Memory for any input: error texts, tables, the capacity of a first allocation.
 pub const AT_LEAST: u64 = 16 * 1024;
 
 /// Runs a decoder, and returns its result and its peak memory.

@@ -1,4 +1,4 @@
-//! A small cluster in virtual time whose network is tapped: messages are recorded, and foreign bytes can be injected.
+//! A small cluster in virtual time whose messages are recorded, and which accepts foreign bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,19 +16,17 @@ use consort_group::{
 use consort_net::Interface;
 use consort_sim::Schedule;
 
-/// The delay from one member to another.
 const LATENCY: Duration = Duration::from_micros(200);
 
 /// Seeds every cluster, so that a recording of one means the same in another.
 const SEED: u64 = 0x5eed;
 
-/// Seeds members that no recorded packet names.
+/// For members that no recorded packet names.
 const FRESH_SEED: u64 = 0xf4e5;
 
-/// The limit of members.
 const NODES_MAX: usize = 8;
 
-/// Timeouts by which minutes show the events of hours in a deployment.
+/// Minutes show the events of hours in a deployment.
 const QUICK: &[(&str, &str, &str)] = &[
     ("MERGE3", "min_interval", "1s"),
     ("MERGE3", "max_interval", "3s"),
@@ -38,18 +36,14 @@ const QUICK: &[(&str, &str, &str)] = &[
     ("GMS", "join_timeout", "500ms"),
 ];
 
-/// An input path of a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Way {
-    /// The transport.
     Packet,
     /// A connection of FD_SOCK2's.
     Frame,
-    /// The multicast group of MPING.
     Datagram,
 }
 
-/// A message from one member to another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Passed {
     pub(crate) way: Way,
@@ -64,14 +58,12 @@ enum SimEvent {
     Wake { node: usize },
 }
 
-/// The totals of a member's sent packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
 }
 
-/// One end of a connection between layers.
 #[derive(Clone, Copy)]
 struct End {
     node: usize,
@@ -85,12 +77,10 @@ pub(crate) struct Member {
     pub(crate) is_gone: bool,
     pub(crate) view: Option<View>,
     pub(crate) sent: Sent,
-    /// The number of received messages, by sender.
     pub(crate) got: BTreeMap<Address, u64>,
     wakes_at: Option<Time>,
 }
 
-/// Members and the network between them.
 pub(crate) struct Cluster {
     pub(crate) now: Time,
     pub(crate) members: Vec<Member>,
@@ -106,12 +96,11 @@ pub(crate) struct Cluster {
     groups: BTreeMap<usize, Token>,
 }
 
-/// Returns the physical address of the member of this number.
 fn phys(node: usize) -> PhysAddr {
     PhysAddr::new([10, 0, 0, node as u8 + 1].into(), 7800)
 }
 
-/// Returns addresses of interfaces for selectors to choose from.
+/// Selectors choose from these interfaces.
 pub(crate) fn interfaces() -> Vec<Interface> {
     ["127.0.0.1", "::1", "192.168.1.5", "10.5.5.5", "fe80::1", "2001:db8::1", "8.8.8.8"]
         .iter()
@@ -122,7 +111,7 @@ pub(crate) fn interfaces() -> Vec<Interface> {
         .collect()
 }
 
-/// Returns the stack of a stock file with short timeouts; `changes` replaces protocols.
+/// A stock stack with short timeouts; `changes` replaces protocols.
 pub(crate) fn stock(name: &str, changes: &[(&str, &str)]) -> StackConfig {
     let mut config = match load_stack(name, &Variables::new()) {
         Ok(stack) => stack.config,
@@ -143,6 +132,11 @@ pub(crate) fn stock(name: &str, changes: &[(&str, &str)]) -> StackConfig {
     config
 }
 
+/// Returns the addresses of each host name.
+fn all_addresses() -> Vec<IpAddr> {
+    (0..NODES_MAX).filter_map(|node| phys(node).ip).collect()
+}
+
 fn build(config: &StackConfig, node: usize, seed: u64) -> (Stack, Address) {
     let mut rng = Rng::new(seed + node as u64);
     let address = Address::random(&mut rng);
@@ -151,8 +145,7 @@ fn build(config: &StackConfig, node: usize, seed: u64) -> (Stack, Address) {
     };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
-        let mut resolve =
-            |_: &str| Ok((0..NODES_MAX).filter_map(|node| phys(node).ip).collect::<Vec<IpAddr>>());
+        let mut resolve = |_: &str| Ok(all_addresses());
         match registry::layer(protocol, &mut resolve) {
             Some(Ok(layer)) => layers.push(layer),
             _ => panic!("{} is not made", protocol.name),
@@ -170,7 +163,6 @@ fn build(config: &StackConfig, node: usize, seed: u64) -> (Stack, Address) {
 }
 
 impl Cluster {
-    /// Creates a cluster without members.
     pub(crate) fn new(config: StackConfig) -> Self {
         Self {
             now: Time::ZERO,
@@ -186,12 +178,11 @@ impl Cluster {
         }
     }
 
-    /// Starts a new member, which begins to join.
     pub(crate) fn start(&mut self) -> usize {
         self.start_as(SEED)
     }
 
-    /// Starts a member that no recording names, which begins to join.
+    /// No recording names this member.
     pub(crate) fn start_fresh(&mut self) -> usize {
         self.start_as(FRESH_SEED)
     }
@@ -218,7 +209,6 @@ impl Cluster {
         self.schedule.add(at, event);
     }
 
-    /// Runs the cluster for this time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some((at, event)) = self.schedule.take(until) {
@@ -250,7 +240,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers a message to a member, whether a member has sent it or not.
+    /// Whether a member has sent the message or not.
     pub(crate) fn arrive(&mut self, passed: &Passed) {
         let Passed { way, from, to, bytes } = passed;
         if self.members.get(*to).is_none_or(|member| member.is_gone) {
@@ -280,7 +270,6 @@ impl Cluster {
         }
     }
 
-    /// Makes a member act on its own.
     pub(crate) fn act(&mut self, node: usize, act: impl FnOnce(&mut Stack, Time)) {
         if self.members.get(node).is_some_and(|member| !member.is_gone) {
             act(&mut self.members[node].stack, self.now);
@@ -288,7 +277,6 @@ impl Cluster {
         }
     }
 
-    /// Sends `length` bytes from a member to another or to all.
     pub(crate) fn send(&mut self, from: usize, to: Option<usize>, length: usize, flags: Flags) {
         let dest = to.map(|to| self.members[to].address.clone());
         let mut message = Message::bytes(dest, vec![0x5a; length]);
@@ -296,7 +284,6 @@ impl Cluster {
         self.act(from, |stack, now| stack.handle_send(now, message));
     }
 
-    /// Crashes a member.
     pub(crate) fn crash(&mut self, node: usize) {
         self.members[node].is_gone = true;
         self.listeners.retain(|_, (owner, _)| *owner != node);
@@ -316,7 +303,6 @@ impl Cluster {
         }
     }
 
-    /// Runs a member's stack and delivers its output.
     fn work(&mut self, node: usize) {
         let now = self.now;
         // A member whose layers go on requesting timers or actions is as wrong as one that goes on sending.
@@ -440,17 +426,18 @@ impl Cluster {
             }
             Effect::LeaveGroup => drop(self.groups.remove(&node)),
             Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
-            Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(Vec::new()))),
+            Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(all_addresses()))),
             Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
             Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
+            | Effect::RemoveFiles { .. }
             | Effect::AnnounceLocally(_)
             | Effect::RetractLocally => self.at(now, here(Outcome::Done)),
         }
     }
 }
 
-/// Runs a stack without peers. Returns the time at the end, which is earlier if its timers fired more often.
+/// Returns the time at the end, which is earlier if timers fired more often.
 pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_max: usize) -> Time {
     let (mut now, end) = (start, start + time);
     for _ in 0..wakes_max {
@@ -471,7 +458,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::LookUp { .. } => Outcome::Addresses(Vec::new()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
                     Effect::Connect { .. } => Outcome::Failed("no member listens".to_owned()),
-                    Effect::WriteFile { .. } | Effect::RemoveFile { .. } => {
+                    Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }
                     Effect::AnnounceLocally(_) | Effect::RetractLocally => Outcome::Done,
@@ -498,7 +485,6 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
     now
 }
 
-/// Returns a member that is alone in its cluster, on tcp.xml.
 pub(crate) fn alone() -> (Stack, Time) {
     static CONFIG: OnceLock<StackConfig> = OnceLock::new();
     let (mut stack, _) = build(CONFIG.get_or_init(|| stock("tcp.xml", &[])), 0, SEED);

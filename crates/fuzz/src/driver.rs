@@ -13,7 +13,7 @@ use crate::rounds;
 use crate::seen::Seen;
 use crate::target::Target;
 
-/// The time after which an input counts as one that never ends.
+/// Then an input counts as one that never ends.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The result of a target's run.
@@ -38,7 +38,7 @@ pub struct Broken {
     pub input: Vec<u8>,
 }
 
-/// Returns the input of this number: each has a seed of its own, so that none depends on the inputs before it.
+/// Returns the input of this number, which has its own seed.
 pub fn input(target: &Target, corpus: &[Vec<u8>], seed: u64, nth: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     match target.shape {
@@ -47,11 +47,10 @@ pub fn input(target: &Target, corpus: &[Vec<u8>], seed: u64, nth: u64) -> Vec<u8
     }
 }
 
-/// The folder with committed inputs, one folder of files per target.
 const CORPORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
 
-/// Returns the real inputs of a target, and the committed ones in `fuzz/corpus`: inputs that broke a rule once, and those
-/// that `cargo xtask fuzz --coverage --keep` adds.
+/// Returns the real inputs of a target and the committed ones in `fuzz/corpus`: inputs that broke a rule, and
+/// those of `cargo xtask fuzz --coverage --keep`.
 ///
 /// # Panics
 ///
@@ -113,7 +112,6 @@ fn once(
     }
 }
 
-/// Ends the process if an input takes too long.
 struct Watch {
     nth: Arc<AtomicU64>,
 }

@@ -8,13 +8,11 @@ use crate::bounds::{AT_LEAST, PER_BYTE, bounded_by};
 use crate::seen::Seen;
 use crate::vectors::{lines, sessions};
 
-/// The limit of a frame: short, so that inputs reach it.
+/// Short, so that inputs reach it.
 const FRAME_LEN_MAX: usize = 32 * 1024;
 
-/// The buffer size for a busy connection's reads.
 const READ_LEN: usize = 4 * 1024;
 
-/// The output of a connection.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Heard {
     peer: Option<String>,
@@ -22,7 +20,7 @@ struct Heard {
     wrong: Option<String>,
 }
 
-/// Reads a connection as it arrives, in pieces of these sizes.
+/// Reads a connection in pieces of these sizes.
 fn listen(bytes: &[u8], mut piece: impl FnMut() -> usize) -> Heard {
     let mut heard = Heard::default();
     let mut input = BytesMut::new();

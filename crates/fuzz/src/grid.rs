@@ -13,14 +13,14 @@ use consort_group::{Address, Time, Uuid, View, ViewId};
 use crate::bounds::{PER_BYTE, bounded_by};
 use crate::seen::Seen;
 
-/// The memory that a member may take for one frame whatever its content is: responses, tables, a segment's first pages.
+/// For one frame of any content: responses, tables, a segment's first pages.
 const AT_LEAST: u64 = 1024 * 1024;
 
 fn address(n: u64) -> Address {
     Address::Uuid(Uuid { most: 3, least: n })
 }
 
-/// Two members with a cache, the first of which is the coordinator, and their exchanged frames.
+/// The first of the two is the coordinator.
 struct Pair {
     nodes: [Node; 2],
     now: Time,
@@ -81,7 +81,6 @@ impl Pair {
         pair
     }
 
-    /// Runs both members until they are silent.
     fn talk(&mut self) {
         for _ in 0..100 {
             let mut is_quiet = true;
@@ -103,7 +102,7 @@ impl Pair {
     }
 }
 
-/// Delivers a frame to both members, to each as a frame of the other; then time passes.
+/// Each member gets the frame as one of the other; then time passes.
 pub(crate) fn frame(bytes: &[u8]) -> Seen {
     let frame = Bytes::copy_from_slice(bytes);
     let Pair { mut nodes, now, .. } = Pair::new();
@@ -123,7 +122,6 @@ pub(crate) fn frame(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// Returns the frames that two members exchange.
 pub(crate) fn frames() -> Vec<Vec<u8>> {
     Pair::new().said.iter().map(|frame| frame.to_vec()).collect()
 }

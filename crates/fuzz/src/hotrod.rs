@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use crate::bounds::bounded;
 use crate::seen::Seen;
 
-/// The bytes before a response in an input: version, opcode and intelligence of its request, as indices in their tables.
+/// Version, opcode and intelligence of the request, as indices in their tables.
 const ASKED: usize = 3;
 
 fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
@@ -21,7 +21,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// Reads all messages with bounded memory, and again in two pieces; the messages are then written and read once more.
+/// With bounded memory, and again in two pieces; the messages are then written and read.
 fn read<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&mut dyn FnMut(&mut BytesMut) -> bool, &mut BytesMut) -> Vec<T>,
@@ -51,7 +51,7 @@ fn read<T: PartialEq + std::fmt::Debug>(
     Seen::one(!messages.is_empty(), peak)
 }
 
-/// Decodes requests, one after the other; a request does not depend on the ones before it.
+/// A request does not depend on the ones before it.
 pub(crate) fn request(bytes: &[u8]) -> Seen {
     let decode = |more: &mut dyn FnMut(&mut BytesMut) -> bool, buffer: &mut BytesMut| {
         let mut decoder = RequestDecoder::new(Limits::default());
@@ -82,7 +82,6 @@ fn asked(bytes: &[u8]) -> Option<RequestContext> {
     })
 }
 
-/// Decodes responses to one request, and events, one after the other.
 pub(crate) fn response(bytes: &[u8]) -> Seen {
     let Some(asked) = asked(bytes) else { return Seen::one(false, 0) };
     let decode = |more: &mut dyn FnMut(&mut BytesMut) -> bool, buffer: &mut BytesMut| {
@@ -106,7 +105,7 @@ pub(crate) fn response(bytes: &[u8]) -> Seen {
     read(&bytes[ASKED..], decode, encode)
 }
 
-/// Generates one message of each operation and version, the same ones each time.
+/// One message of each operation and version, the same ones each time.
 fn of_all<T, S: Strategy<Value = T>>(
     strategy: impl Fn(ProtocolVersion, Opcode) -> S,
     mut bytes: impl FnMut(usize, usize, T) -> Vec<u8>,
@@ -124,12 +123,10 @@ fn of_all<T, S: Strategy<Value = T>>(
     all
 }
 
-/// Returns requests of every operation and version.
 pub(crate) fn requests() -> Vec<Vec<u8>> {
     of_all(messages::request, |_, _, request| encoded(|out| request.encode(out)).to_vec())
 }
 
-/// Returns responses to every operation and version, and events.
 pub(crate) fn responses() -> Vec<Vec<u8>> {
     let place = |place: usize| u8::try_from(place).unwrap_or_default();
     let mut all = of_all(messages::response, |version, opcode, (asked, response)| {

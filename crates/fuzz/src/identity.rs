@@ -1,4 +1,4 @@
-//! Files and texts by which servers and clients identify themselves: users, tokens, keys, certificates, and a client's URI.
+//! Files and texts by which servers and clients identify themselves.
 
 use std::sync::OnceLock;
 
@@ -26,7 +26,7 @@ pub(crate) fn user_files() -> Vec<Vec<u8>> {
     USERS.map(|users| users.as_bytes().to_vec()).into()
 }
 
-/// The memory limit of a file of users: for each byte a user of a few, and a file's secret.
+/// In total and for each byte: a user of a few bytes, and a file's secret.
 const USERS_MEMORY: (u64, u64) = (64 * 1024, 512);
 
 /// A file has users, or the error names the file.
@@ -41,10 +41,9 @@ pub(crate) fn users(bytes: &[u8]) -> Seen {
     Seen::one(read.is_ok(), peak)
 }
 
-/// The seed of the keys here.
 const SEED: [u8; 32] = [7; 32];
 
-/// A key pair of Ed25519, and its public key in PEM. Every run has the same.
+/// A key pair of Ed25519 and its public key in PEM, the same in every run.
 fn signer() -> &'static (Ed25519KeyPair, Vec<u8>) {
     static SIGNER: OnceLock<(Ed25519KeyPair, Vec<u8>)> = OnceLock::new();
     SIGNER.get_or_init(|| {
@@ -57,7 +56,6 @@ fn signer() -> &'static (Ed25519KeyPair, Vec<u8>) {
     })
 }
 
-/// The byte between a token's header and its claims in an input.
 const BETWEEN: u8 = b'\n';
 
 const TOKENS: [&str; 5] = [
@@ -73,8 +71,8 @@ pub(crate) fn tokens() -> Vec<Vec<u8>> {
     TOKENS.map(|token| token.as_bytes().to_vec()).into()
 }
 
-/// Signs the input's header and claims, so that the server's checks behind the signature run, too. The same bytes as a token
-/// in compact form have no valid signature, and the server refuses them.
+/// Signs the input's header and claims, so that checks behind the signature run, too. The same bytes in compact
+/// form have no valid signature, and the server refuses them.
 pub(crate) fn token(bytes: &[u8]) -> Seen {
     let (pair, pem) = signer();
     let at = bytes.iter().position(|byte| *byte == BETWEEN).unwrap_or(bytes.len());
@@ -97,7 +95,7 @@ pub(crate) fn token(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// Checks that the claims of an accepted token allow its acceptance.
+/// The claims of an accepted token allow its acceptance.
 fn check_claims(owner: &str, header: &[u8], claims: &[u8]) {
     let header: Json = serde_json::from_slice(header).expect("the header was read");
     // The texts of other claims may be no UTF-8: they are not read.
@@ -112,10 +110,9 @@ fn check_claims(owner: &str, header: &[u8], claims: &[u8]) {
     assert!(claims["exp"].as_f64().is_some_and(|seconds| seconds > 1.7e9), "{claims}");
 }
 
-/// The bytes before the seed in a private key of Ed25519 in DER (PKCS 8).
+/// The bytes before the seed of a private key of Ed25519 in DER (PKCS 8).
 const PKCS8: &[u8] = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 
-/// A self-signed certificate with its key, in PEM and in DER. Every run has the same.
 fn certified() -> &'static (String, String, Vec<u8>) {
     static CERTIFIED: OnceLock<(String, String, Vec<u8>)> = OnceLock::new();
     CERTIFIED.get_or_init(|| {
@@ -140,10 +137,10 @@ pub(crate) fn pems() -> Vec<Vec<u8>> {
     texts.map(String::into_bytes).into()
 }
 
-/// The memory of TLS for a certificate's keys and cipher suites whatever the text is, and for each byte.
+/// For keys and cipher suites, in total and for each byte.
 const PEM_MEMORY: (u64, u64) = (512 * 1024, 256);
 
-/// A text of PEM is an identity, roots, or keys of tokens, or an error gives the reason why it is none.
+/// An identity, roots, keys of tokens, or an error with the reason.
 pub(crate) fn pem(bytes: &[u8]) -> Seen {
     let limit = PEM_MEMORY.0 + PEM_MEMORY.1 * bytes.len() as u64;
     let ((identity, roots, keys), peak) = bounded_by(limit, || {

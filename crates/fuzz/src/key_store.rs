@@ -5,7 +5,7 @@ use consort_keystore::{KeyStoreError, Limits, StoreType, secret_key};
 use crate::bounds::bounded;
 use crate::seen::Seen;
 
-/// Stores by Java and OpenSSL, and raw keys. Java makes no JCEKS store with fewer than 10,000 iterations.
+/// By Java and OpenSSL, and raw keys. Java makes no JCEKS store with fewer than 10,000 iterations.
 pub(crate) fn stores() -> Vec<Vec<u8>> {
     vec![
         include_bytes!("../../keystore/tests/data/few-iterations.p12").to_vec(),
@@ -42,7 +42,7 @@ pub(crate) fn store(bytes: &[u8]) -> Seen {
     seen
 }
 
-/// Returns whether an error quotes names from the file, which may contain the password by chance.
+/// Names from the file may contain the password by chance.
 fn names_alias(error: &KeyStoreError) -> bool {
     matches!(
         error,

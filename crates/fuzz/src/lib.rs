@@ -1,12 +1,12 @@
 //! Fuzz targets: every decoder of bytes that a peer or a user wrote, and whole stacks under mutated traffic.
 //!
-//! A target is a function of bytes. It panics if a rule is broken, and the rules require more than the absence of other
-//! panics. A decoded value encodes and decodes to the same value again. Computed sizes are the written sizes. Memory stays in
-//! proportion to the input. A stack that received forged packets still takes in a new member afterwards.
+//! A target is a function of bytes that panics if a rule is broken. Rules require more than the absence of
+//! other panics: a decoded value encodes and decodes to the same value, computed sizes are the written sizes,
+//! memory stays in proportion to the input, and a stack that received forged packets still takes in a new
+//! member.
 //!
-//! Two drivers use the same functions. [`driver`] mutates real bytes from a seed on the stable toolchain (`cargo xtask fuzz`,
-//! and a short run in the tests). The targets of cargo-fuzz in the folder `fuzz` let libFuzzer search for new paths. Inputs
-//! of one replay in the other.
+//! [`driver`] mutates real bytes from a seed on the stable toolchain (`cargo xtask fuzz`). The targets of
+//! cargo-fuzz in the folder `fuzz` let libFuzzer search for new paths. Inputs of one replay in the other.
 
 #![forbid(unsafe_code)]
 

@@ -128,7 +128,7 @@ fn again(target: &Target, replay: &str) -> ExitCode {
     }
 }
 
-/// Prints the broken rule and how to replay it: the whole input, and its smallest part that breaks too.
+/// The whole input, and its smallest part that breaks too.
 fn show(target: &'static Target, broken: &Broken) {
     let Broken { target: name, seed, nth, input } = broken;
     eprintln!(

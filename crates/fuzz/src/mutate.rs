@@ -9,11 +9,11 @@ pub enum Shape {
     Bytes,
     /// Text.
     Text,
-    /// A round of a cluster: packets and events between them.
+    /// Packets of a cluster, and events between them.
     Round,
 }
 
-/// The limit of an input's length, so that none of the two million costs a second.
+/// The longest input, so that none of the two million costs a second.
 pub const LEN_MAX: usize = 64 * 1024;
 
 /// Values at which lengths and counts go wrong.
@@ -44,7 +44,6 @@ const EDGES: &[u64] = &[
     u64::MAX,
 ];
 
-/// Parts of texts of configurations and requests.
 const WORDS: &[&str] = &[
     "${",
     "}",
@@ -187,7 +186,6 @@ fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, corpus: &[Vec<u8>], shape: Shape) 
     }
 }
 
-/// Flips a bit of a byte, draws the byte anew, sets it to an edge, or adds a little to it.
 fn change_byte(rng: &mut Rng, bytes: &mut [u8], kind: u64) {
     let length = bytes.len();
     match kind {
@@ -201,7 +199,7 @@ fn change_byte(rng: &mut Rng, bytes: &mut [u8], kind: u64) {
     }
 }
 
-/// Changes a field of two, four or eight bytes, as lengths are.
+/// Two, four or eight bytes, as lengths are.
 fn change_field(rng: &mut Rng, bytes: &mut [u8]) {
     let width = 2 << rng.below(3);
     let Some(places) = (bytes.len() + 1).checked_sub(width).filter(|&places| places > 0) else { return };
@@ -216,7 +214,6 @@ fn change_field(rng: &mut Rng, bytes: &mut [u8]) {
     field.copy_from_slice(&new.to_be_bytes()[8 - width..]);
 }
 
-/// Inserts a span again, sometimes many times.
 fn repeat_span(rng: &mut Rng, bytes: &mut Vec<u8>) {
     let length = bytes.len();
     let copy = bytes[span(rng, length)].to_vec();
@@ -229,7 +226,6 @@ fn repeat_span(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Replaces a text that looks like a value.
 fn replace_value(rng: &mut Rng, bytes: &mut Vec<u8>) {
     let length = bytes.len();
     let start = at(rng, length);

@@ -22,7 +22,7 @@ const QUERIES: [&str; 12] = [
     "FROM s.M WHERE s : 'full text'",
 ];
 
-/// Entities of that schema, wrapped by the type's number and by its name.
+/// Wrapped by the type's number and by its name.
 const ENTITIES: [&[u8]; 3] = [
     b"\x98\x01\xf0\xa2\x04\x8a\x01\x0b\x0a\x01a\x10\x05\x1a\x00\x2a\x02\x01\x02",
     b"\x82\x01\x03s.N\x8a\x01\x0b\x0a\x00\x11\x01\0\0\0\0\0\0\0",
@@ -33,11 +33,10 @@ pub(crate) fn queries() -> Vec<Vec<u8>> {
     QUERIES.map(|query| query.as_bytes().to_vec()).into()
 }
 
-/// The memory limit of a schema's types whatever the query is, and of a query for each byte: an `IN` of short numbers is the
-/// largest.
+/// For a schema's types, and for each byte of a query: an `IN` of short numbers is the largest.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
-/// A text is no query, or a refused one, or becomes a plan that owners read.
+/// No query, a refused one, or a plan that owners read.
 pub(crate) fn query(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     // The schema is compiled once, whatever the input is.
@@ -55,8 +54,7 @@ pub(crate) fn query(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// Returns the plans that owners receive for those queries, each behind an entity and its length; the requests of clients;
-/// and their responses.
+/// Plans, each behind an entity and its length; clients' requests; and their responses.
 pub(crate) fn plans() -> Vec<Vec<u8>> {
     let plans = QUERIES.iter().filter_map(|query| fuzzing::query(query).1.ok());
     let of_each = |plan: Vec<u8>| ENTITIES.map(|entity| [&[entity.len() as u8], entity, &plan].concat());

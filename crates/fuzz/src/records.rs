@@ -8,14 +8,14 @@ use consort_server::fuzzing;
 use crate::bounds::{bounded, bounded_by};
 use crate::seen::Seen;
 
-/// The first byte of an input is the kind of its record.
+/// The first byte of an input chooses the kind.
 const KINDS: [fn(&Bytes) -> Option<Bytes>; 3] = [
     |bytes| fuzzing::counter(bytes),
     fuzzing::transaction,
     |bytes| fuzzing::transaction_key(bytes).map(Bytes::from),
 ];
 
-/// Records as servers have written them: counters of each kind, a transaction in two caches, and a transaction's key.
+/// Counters of each kind, a transaction in two caches, and a transaction's key.
 pub(crate) fn records() -> Vec<Vec<u8>> {
     let counter = |kind: u8, flags: u8, state: u8| {
         let mut bytes = vec![0, 1, kind, flags];
@@ -54,7 +54,7 @@ pub(crate) fn record(bytes: &[u8]) -> Seen {
     Seen::one(written.is_some(), peak)
 }
 
-/// Factories that clients name, by the first byte of an input.
+/// The first byte of an input chooses the factory.
 const FACTORIES: [&str; 5] = [
     KEY_PREFIX,
     VALUE_PREFIX,
@@ -63,7 +63,7 @@ const FACTORIES: [&str; 5] = [
     "no-such-factory",
 ];
 
-/// Returns inputs of the factory's index, then parameters, each behind its length.
+/// The factory's index, then parameters, each behind its length.
 pub(crate) fn filters() -> Vec<Vec<u8>> {
     let input = |place: u8, params: &[&[u8]]| {
         let mut bytes = vec![place];
@@ -88,10 +88,10 @@ pub(crate) fn filters() -> Vec<Vec<u8>> {
     ]
 }
 
-/// The memory limit of a query's types whatever the query is, and of a query for each byte.
+/// For a query's types, and for each byte.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
-/// A factory's parameters make a filter or an error. Owners read the plan that a server sends them, and write the same bytes.
+/// Parameters make a filter or an error. Owners read the plan that a server sends them, and write the same bytes.
 pub(crate) fn filter(bytes: &[u8]) -> Seen {
     let (place, mut rest) =
         bytes.split_first().map_or((0, bytes), |(place, rest)| (usize::from(*place), rest));
@@ -138,7 +138,7 @@ pub(crate) fn json_queries() -> Vec<Vec<u8>> {
     REQUESTS.map(|request| request.as_bytes().to_vec()).into()
 }
 
-/// The memory limit of JSON for each byte: an array of short values.
+/// For each byte: an array of short values.
 const JSON_PER_BYTE: u64 = 256;
 
 /// A query in JSON is the same in protobuf.

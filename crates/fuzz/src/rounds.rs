@@ -1,9 +1,9 @@
-//! Whole stacks: three members form a cluster, a fourth that knows their traffic sends them forged packets, and the cluster
-//! has to heal afterwards.
+//! Whole stacks: three members form a cluster, a fourth that knows their traffic sends them forged packets, and
+//! the cluster has to heal.
 //!
-//! An input is a round: records of events one after the other. A record is five bytes (kind, members, time until the next,
-//! and two of length) and the bytes of the packet. Every round begins with the same cluster, byte for byte, so that recorded
-//! traffic of one round has a meaning in all.
+//! An input is a round of records: five bytes (kind, members, time until the next, and two of length) and the
+//! bytes of the packet. Every round begins with the same cluster, byte for byte, so that recorded traffic of
+//! one round has a meaning in all.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -17,27 +17,23 @@ use crate::cluster::{Cluster, Passed, Sent, Way, stock};
 use crate::mutate::{Shape, mutated};
 use crate::seen::Seen;
 
-/// The limit of packets in a round, because more packets would lead to the same end.
+/// More packets would lead to the same end.
 pub(crate) const PACKETS: u64 = 256;
 
-/// Members that receive forged packets.
+/// These members receive forged packets.
 const MEMBERS: usize = 3;
 
-/// The limit of packets that a member may send in response to one. A request for retransmission may name a whole window.
+/// In response to one packet. A request for retransmission may name a whole window.
 const SENT_AT_ONCE: Sent = Sent { packets: 64, bytes: 256 * 1024 };
 
-/// The memory by which all members together may grow in a round: bounded tables of unknown members, windows with incomplete
-/// messages, and the members' own messages meanwhile.
+/// Of all members together: bounded tables of unknown members, windows with incomplete messages, and own messages.
 const GROWTH_MAX: u64 = 4 * 1024 * 1024;
 
-/// The limit of the cluster's own time until a new member is in one view with all members and its messages arrive. A view
-/// with members that do not exist takes several timeouts of failure detection, one after the other.
+/// A view with members that do not exist takes several timeouts of failure detection.
 const HEALS_WITHIN: Duration = Duration::from_secs(200);
 
-/// The number of new members that may join until then.
 const FRESH: usize = 3;
 
-/// A stack and its recorded messages.
 struct Stage {
     config: StackConfig,
     traffic: Vec<Passed>,
@@ -64,8 +60,8 @@ fn joined(config: &StackConfig) -> Cluster {
     cluster
 }
 
-/// Records all messages that members exchange in a life with joins, messages of all kinds, loss, state transfer, a crash, a
-/// partition that ends, and a leave; each message once.
+/// A life with joins, messages of all kinds, loss, state transfer, a crash, a partition that ends, and a leave;
+/// each message once.
 fn record(config: &StackConfig) -> Vec<Passed> {
     let mut cluster = Cluster::new(config.clone());
     cluster.tap = Some(Vec::new());
@@ -114,10 +110,9 @@ fn record(config: &StackConfig) -> Vec<Passed> {
         .collect()
 }
 
-/// The effect of a record.
 enum Step {
     Inject(Passed),
-    /// An own action of a member: multicast, unicast, message with acknowledgement, or state transfer.
+    /// Multicast, unicast, message with acknowledgement, or state transfer.
     Act {
         node: usize,
         what: u8,
@@ -152,7 +147,6 @@ fn put_step(out: &mut Vec<u8>, what: u8, who: u8, gap: u8, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Splits a round into records.
 pub(crate) fn records(mut rest: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(head) = rest.first_chunk::<HEAD>() {
@@ -164,7 +158,7 @@ pub(crate) fn records(mut rest: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Generates a round of mutated packets for the target of this name.
+/// Mutated packets for the target of this name.
 pub(crate) fn round(name: &str, rng: &mut Rng) -> Vec<u8> {
     let stage = stage(name);
     let mut out = Vec::new();
@@ -265,12 +259,13 @@ fn act(cluster: &mut Cluster, node: usize, what: u8) {
     }
 }
 
-/// Checks that members without forged packets join, and that all remaining members receive their messages. More than one
-/// joins, because a forged view may have the number of the next real one: a member that has it waits for the view after that.
+/// Members without forged packets join, and all remaining members receive their messages. More than one joins,
+/// because a forged view may have the number of the next real one: a member that has it waits for the view
+/// after that.
 ///
-/// Returns false if members keep views of one number that differ. Only a view in the coordinator's name that it never made
-/// causes that. It cannot be told from a real one, here as in JGroups, and no number reveals it to either partition; then the
-/// new member and those that have its view have to be well.
+/// Returns false if members keep different views of one number. Only a view in the coordinator's name that it
+/// never made causes that, as in JGroups: it looks like a real one, and no number reveals it to either
+/// partition. Then the new member and those with its view have to be well.
 fn heal(cluster: &mut Cluster) -> bool {
     for _ in 0..FRESH {
         let fresh = cluster.start_fresh();
@@ -296,7 +291,6 @@ fn heal(cluster: &mut Cluster) -> bool {
     panic!("the cluster is not well:\n{}", members.collect::<Vec<_>>().join("\n"));
 }
 
-/// Returns the members that have the same view as this one, which is in it; none if there are unknown members in that view.
 fn sharing_view_of(cluster: &Cluster, node: usize) -> Vec<usize> {
     let Some(view) = &cluster.members[node].view else { return Vec::new() };
     let sharing: Vec<usize> = (0..cluster.members.len())
@@ -309,14 +303,12 @@ fn sharing_view_of(cluster: &Cluster, node: usize) -> Vec<usize> {
     if is_whole || is_forked(cluster) { sharing } else { Vec::new() }
 }
 
-/// Returns whether there are views of one number with different members.
 fn is_forked(cluster: &Cluster) -> bool {
     let views =
         || cluster.members.iter().filter(|member| !member.is_gone).filter_map(|member| member.view.as_ref());
     views().any(|one| views().any(|other| one.id() == other.id() && one.members() != other.members()))
 }
 
-/// Returns whether a multicast and unicasts of this member reach the other given members.
 fn is_heard(cluster: &mut Cluster, fresh: usize, all: &[usize]) -> bool {
     let own = cluster.members[fresh].address.clone();
     let got = |cluster: &Cluster, node: usize| cluster.members[node].got.get(&own).copied().unwrap_or(0);
@@ -362,7 +354,7 @@ pub(crate) fn sequencer(bytes: &[u8]) -> Seen {
     play(stage("stack-sequencer"), bytes)
 }
 
-/// Returns no corpus, because rounds are made of recorded traffic.
+/// Rounds are made of recorded traffic.
 pub(crate) fn none() -> Vec<Vec<u8>> {
     Vec::new()
 }

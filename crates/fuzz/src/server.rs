@@ -1,5 +1,4 @@
-//! Inputs of the server besides Hot Rod: values of multimaps, values that are converted to other formats, definitions of
-//! caches, schemas, and HTTP.
+//! Inputs of the server besides Hot Rod.
 
 use bytes::Bytes;
 use consort_server::fuzzing;
@@ -7,7 +6,7 @@ use consort_server::fuzzing;
 use crate::bounds::{bounded, bounded_by};
 use crate::seen::Seen;
 
-/// Returns multimaps' keys with no value, one, and several of different lengths.
+/// With no value, one, and several of different lengths.
 pub(crate) fn buckets() -> Vec<Vec<u8>> {
     let bucket = |values: &[&[u8]]| {
         let mut bytes = b"\xf5MM\x01".to_vec();
@@ -39,7 +38,7 @@ pub(crate) fn bucket(bytes: &[u8]) -> Seen {
     Seen::one(read.is_some(), peak)
 }
 
-/// Returns requests of monitoring clients, and some that no client sends.
+/// Of monitoring clients, and some that no client sends.
 pub(crate) fn requests() -> Vec<Vec<u8>> {
     let texts = [
         "GET /health HTTP/1.1\r\nHost: localhost:11222\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n",
@@ -70,14 +69,13 @@ pub(crate) fn http(bytes: &[u8]) -> Seen {
     Seen::one(matches!(read, Ok(Some(_))), peak)
 }
 
-/// Returns the indices of the first byte's formats, and the value.
+/// The indices of the first byte's formats, and the value.
 fn formats(bytes: &[u8]) -> (usize, usize, Bytes) {
     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let first = usize::from(*first);
     (first / fuzzing::FORMATS % fuzzing::FORMATS, first % fuzzing::FORMATS, Bytes::copy_from_slice(rest))
 }
 
-/// Returns values of each format, which are to be converted to each other one.
 pub(crate) fn media() -> Vec<Vec<u8>> {
     let values: [&[u8]; 14] = [
         b"a text",
@@ -101,7 +99,7 @@ pub(crate) fn media() -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// A value that was converted to JSON stays the same on the way back.
+/// Values converted to JSON stay the same on the way back.
 pub(crate) fn convert(bytes: &[u8]) -> Seen {
     let (from, to, value) = formats(bytes);
     // The schema is compiled once, whatever the input is.
@@ -119,7 +117,6 @@ pub(crate) fn convert(bytes: &[u8]) -> Seen {
     Seen::one(converted.is_some(), peak)
 }
 
-/// Returns definitions in each form.
 pub(crate) fn definitions() -> Vec<Vec<u8>> {
     let texts = [
         r#"{"distributed-cache": {"mode": "SYNC", "owners": 3, "segments": 16, "statistics": "true"}}"#,
@@ -142,7 +139,7 @@ pub(crate) fn definitions() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// The memory of YAML's reader whatever the input is, and for each byte: events with their places, and a tree of values.
+/// For any input, and for each byte: events with their places, and a tree of values.
 const YAML: (u64, u64) = (256 * 1024, 4 * 1024);
 
 /// A definition that is written again is the same, and so is each of a document's.
@@ -158,7 +155,6 @@ pub(crate) fn definition(bytes: &[u8]) -> Seen {
     Seen::one(read.is_some() || all.is_some(), peak.max(one_peak))
 }
 
-/// Returns schemas as users write them.
 pub(crate) fn schemas() -> Vec<Vec<u8>> {
     let texts = [
         "syntax = \"proto3\";\npackage shop;\nmessage Book {\n  string title = 1;\n  repeated int32 pages = 2;\n}\n",
@@ -172,7 +168,7 @@ pub(crate) fn schemas() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// The memory of a compiler whatever the input is, the well-known files above all, and for each byte.
+/// For any input, above all the well-known files, and for each byte.
 const COMPILER: (u64, u64) = (8 * 1024 * 1024, 8 * 1024);
 
 /// A schema compiles, or an error gives the reason.

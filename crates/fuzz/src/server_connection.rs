@@ -13,26 +13,25 @@ use consort_server::{Budget, Server};
 use crate::seen::Seen;
 use crate::{hotrod, server};
 
-/// A cluster of one member, which does not search for others.
+/// One member, which does not search for others.
 const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
-/// The process's budget for memory that clients make a server hold.
+/// The budget for memory that clients make a server hold.
 const MEMORY: u64 = 256 * 1024 * 1024;
 
-/// How long a server may take to close a connection after its client has closed its half.
+/// After the client has closed its half.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The limit of response bytes for a connection, and for each byte of its requests. A request of a few bytes asks for all
+/// Response bytes for a connection, and for each byte of its requests. A request of a few bytes asks for all
 /// metrics or for the definition of a cache.
 const OUT: (usize, usize) = (64 * 1024, 2048);
 
-/// A ping in version 3.0, which a healthy client sends.
 const PING: &[u8] = b"\xa0\x01\x1e\x17\x00\x00\x01\x00\x00\x00";
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the server's address. The server starts with the first input and ends with the process.
+/// The server starts with the first input and ends with the process.
 fn address() -> SocketAddr {
     static ADDRESS: OnceLock<SocketAddr> = OnceLock::new();
     *ADDRESS.get_or_init(|| {
@@ -58,7 +57,7 @@ fn address() -> SocketAddr {
     })
 }
 
-/// Returns requests of Hot Rod alone and several of them on one connection, requests in HTTP, and a beginning of TLS.
+/// Requests of Hot Rod, alone and several on one connection, requests in HTTP, and a beginning of TLS.
 pub(crate) fn connections() -> Vec<Vec<u8>> {
     let mut all = hotrod::requests();
     let pipelined: Vec<u8> = all.iter().step_by(7).take(20).flatten().copied().collect();
@@ -69,11 +68,11 @@ pub(crate) fn connections() -> Vec<Vec<u8>> {
     all
 }
 
-/// Sends these bytes, and returns the server's responses until it closes the connection.
+/// Reads until the server closes the connection.
 ///
 /// # Panics
 ///
-/// If the server does not close it in time.
+/// If it does not in time.
 fn exchange(bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address()).expect("the server accepts");
     stream.set_read_timeout(Some(CLOSE_TIME_MAX)).expect("a socket");

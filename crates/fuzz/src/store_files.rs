@@ -14,10 +14,10 @@ use crate::seen::Seen;
 
 const SEGMENTS: u16 = 4;
 
-/// The memory limit of opening a store of such small files: tables of segments, buffers for reading, and the entries.
+/// Tables of segments, buffers for reading, and the entries.
 const MEMORY_MAX: u64 = 16 * 1024 * 1024;
 
-/// A disk with a store that was closed, and every value that each key ever had in it.
+/// A disk with a closed store, and every value that each key ever had.
 struct Recorded {
     files: BTreeMap<String, Vec<u8>>,
     values: BTreeMap<Bytes, Vec<Bytes>>,
@@ -44,7 +44,7 @@ fn entry(nth: u16, round: u8) -> Entry {
     Entry { version: u64::from(round), times, ..Entry::immortal(nth % SEGMENTS, format!("key-{nth}"), value) }
 }
 
-/// Records several rounds of puts with removals between them, a note, and files of which some are compacted.
+/// Rounds of puts and removals, a note, and files of which some are compacted.
 fn recorded() -> &'static Recorded {
     static RECORDED: OnceLock<Recorded> = OnceLock::new();
     RECORDED.get_or_init(|| {
@@ -72,13 +72,12 @@ fn recorded() -> &'static Recorded {
     })
 }
 
-/// Returns each file of the store, behind its index among them.
+/// Each file follows its index.
 pub(crate) fn files() -> Vec<Vec<u8>> {
     let contents = recorded().files.values().enumerate();
     contents.map(|(place, contents)| [&[place as u8], &contents[..]].concat()).collect()
 }
 
-/// Returns all entries of a store.
 fn entries(store: &FileStore) -> Result<BTreeMap<Bytes, Bytes>, StoreError> {
     let mut all = BTreeMap::new();
     for segment in 0..SEGMENTS {
@@ -98,8 +97,8 @@ fn disk_with(place: usize, contents: &[u8]) -> SimDisk {
     disk
 }
 
-/// A store with a file in place of one of its own opens with entries that were once stored, or fails with an error that names
-/// the file and the damage. A store that opens takes changes and opens again with them.
+/// A store with a replaced file opens with entries that were once stored, or fails with an error that names the
+/// file and the damage. A store that opens takes changes and opens again with them.
 pub(crate) fn file(bytes: &[u8]) -> Seen {
     let Recorded { files, values } = recorded();
     let (place, contents) =

@@ -31,7 +31,6 @@ const fn reads(
 }
 
 impl Target {
-    /// Sets another shape of inputs than bytes.
     const fn shaped(self, shape: Shape) -> Self {
         Self { shape, ..self }
     }

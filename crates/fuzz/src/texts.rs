@@ -1,4 +1,4 @@
-//! Texts that a user writes: stacks, variables, values; and the files that members write for each other.
+//! Texts that a user writes, and the files that members write for each other.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,11 +13,10 @@ use crate::bounds::{bounded, bounded_by};
 use crate::cluster;
 use crate::seen::Seen;
 
-/// The memory limit of reading a stack besides the proportional part: it may include all stock files, each of which stands in
-/// memory as text and as description.
+/// Besides the proportional part: a stack may include all stock files, each in memory as text and as description.
 const STACK_MEMORY: u64 = 4 * 1024 * 1024;
 
-/// How long a stack from a mutated description runs, and how often its timers may fire meanwhile.
+/// A stack from a mutated description runs this long, with a bound of timer wakes.
 const RUNS_FOR: Duration = Duration::from_secs(3);
 const WAKES_MAX: usize = 100;
 
@@ -60,7 +59,6 @@ fn made(config: &StackConfig) -> Option<Stack> {
     Some(Stack::new(setup, layers))
 }
 
-/// Starts a stack and runs it alone for `RUNS_FOR`.
 fn live(stack: &mut Stack) {
     stack.start(Time::ZERO);
     stack.handle_connect(Time::ZERO, "fuzz");
@@ -116,7 +114,7 @@ pub(crate) fn texts_with_variables() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// Returns whether a text is a value; the printed form of a value is one too.
+/// The printed form of a value is one too.
 fn value<P: Property>(text: &str) -> bool {
     let Ok(value) = P::parse(text) else { return false };
     let shown = value.show();
@@ -171,7 +169,6 @@ pub(crate) fn some_values() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// Names without a name service.
 struct NoNames;
 
 impl HostNames for NoNames {
@@ -183,8 +180,8 @@ impl HostNames for NoNames {
     }
 }
 
-/// The memory limit of reading selectors besides the proportional part: each may be three patterns, and a pattern of a few
-/// bytes that repeats itself becomes as large as patterns may.
+/// Besides the proportional part: a selector may be three patterns, and a pattern of a few bytes that repeats
+/// itself becomes as large as patterns may.
 const PATTERNS_MEMORY: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn bind_addr(bytes: &[u8]) -> Seen {

@@ -1,4 +1,4 @@
-//! Inputs of the tools: captures, and the requests that a probe responder answers.
+//! Inputs of the tools.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) fn capture(bytes: &[u8]) -> Seen {
     Seen::one(decoded > 0, peak)
 }
 
-/// Builds a file with these packets on link layers of this number.
+/// `link` is the number of the link layer's type.
 fn pcap(link: u32, is_little: bool, packets: &[Vec<u8>]) -> Vec<u8> {
     let number = |value: u32| if is_little { value.to_le_bytes() } else { value.to_be_bytes() };
     let mut file = Vec::new();
@@ -119,11 +119,11 @@ pub(crate) fn captures() -> Vec<Vec<u8>> {
     all
 }
 
-/// How long a member lives on after a request, and how often its timers may fire.
+/// A member lives on this long after a request, with a bound of timer wakes.
 const LIVES_FOR: Duration = Duration::from_secs(5);
 const WAKES_MAX: usize = 200;
 
-/// The memory limit of an answer: its text, which grows by doubling, and the values of one more key.
+/// An answer's text, which grows by doubling, and the values of one more key.
 const ANSWER_MEMORY: u64 = 8 * ANSWER_LEN_MAX as u64;
 
 pub(crate) fn probe(bytes: &[u8]) -> Seen {

@@ -2,7 +2,7 @@
 
 use consort_testbed::vectors as all;
 
-/// Returns names and bytes of all lines of the files whose names have this prefix.
+/// Returns names and bytes of all lines of the files with this prefix.
 pub fn lines(file: &str) -> impl Iterator<Item = (&'static str, Vec<u8>)> + use<'_> {
     let files = all::files().filter(move |name| name.starts_with(file));
     files.flat_map(all::lines).map(|(name, bytes, _)| (name, bytes.to_vec()))

@@ -10,7 +10,7 @@ use crate::bounds::bounded;
 use crate::seen::Seen;
 use crate::vectors::{lines, named, sessions};
 
-/// Checks that the decoder reads the encoder's output as the same value.
+/// The decoder reads the encoder's output as the same value.
 fn again<T: PartialEq + Debug>(
     value: &T,
     encode: impl Fn(&T) -> Bytes,
@@ -22,12 +22,12 @@ fn again<T: PartialEq + Debug>(
     assert_eq!(encode(&second), bytes, "the same value has two encodings");
 }
 
-/// Returns whether two values are equal or print alike, because NaN is not equal to itself.
+/// Values are equal or print alike, because NaN is not equal to itself.
 fn is_same<T: PartialEq + Debug>(one: &T, other: &T) -> bool {
     one == other || format!("{one:?}") == format!("{other:?}")
 }
 
-/// Decodes with bounded memory, and checks that a decoded value survives being written and read.
+/// Decodes with bounded memory; a decoded value survives being written and read.
 fn checked<T: PartialEq + Debug>(
     bytes: &[u8],
     encode: impl Fn(&T) -> Bytes,
@@ -41,7 +41,7 @@ fn checked<T: PartialEq + Debug>(
     Seen::one(decoded.is_ok(), peak)
 }
 
-/// Returns whether a message's encoding is complete: a message within another has the destination of that one, and a source.
+/// A message within another has the destination of that one, and a source.
 fn is_regular(message: &Message, dest: Option<&Address>, src: Option<&Address>) -> bool {
     let fits = message.dest.as_ref() == dest && (message.src.is_some() || src.is_none());
     fits && has_regular_parts(message)
@@ -87,7 +87,7 @@ fn encode_packet(packet: &Packet) -> Bytes {
     out.freeze()
 }
 
-/// Checks that computed sizes are the written sizes.
+/// Computed sizes are the written sizes.
 fn check_sizes(packet: &Packet) {
     let mut out = BytesMut::new();
     let (messages, list_src) = match packet {
@@ -174,7 +174,6 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
     all
 }
 
-/// Returns an empty message around one header.
 fn around(header: &[u8]) -> Bytes {
     [&[0, 0, 0, 0, 1], header].concat().into()
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use consort_group::Address;
 use consort_memory::Shortage;
 
+use crate::encoded_entries::EncodedEntries;
 use crate::event::{EventKind, Previous};
 use crate::history::SegmentHistory;
 use crate::items::Items;
@@ -13,19 +14,7 @@ use crate::merge::SideId;
 use crate::operation::{Action, OperationError, Outcome, Stored};
 use crate::publication::{Projection, Transform};
 use crate::topology::Interest;
-use crate::wire::EncodedEntries;
-use crate::{Ballot, CacheConfig, CacheMember, Flags, OpenError, Segment, Topology, Version};
-
-/// The identifier of a cache within a cluster: a hash of its name.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CacheId(pub u32);
-
-impl CacheId {
-    /// Returns the id of the cache with this name.
-    pub fn of(name: &str) -> Self {
-        Self(consort_hotrod::hash::hash(name.as_bytes()) as u32)
-    }
-}
+use crate::{Ballot, CacheConfig, CacheId, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
 /// The cluster-wide id of an operation: its caller and the caller's number for it. A repeated request has the same
 /// id.

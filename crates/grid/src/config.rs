@@ -1,13 +1,24 @@
 //! The configuration of a cache. All members that have it open must agree.
+//!
+//! This module is below those that carry out the configuration.
 
 use std::sync::Arc;
 
 use consort_group::Member;
 
-use crate::command::CacheId;
 use crate::grouping::Grouping;
-use crate::merge::MergePolicy;
 use crate::{NamesMembers, SEGMENT_COUNT, Segment};
+
+/// The identifier of a cache within a cluster: a hash of its name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CacheId(pub u32);
+
+impl CacheId {
+    /// Returns the id of the cache with this name.
+    pub fn of(name: &str) -> Self {
+        Self(consort_hotrod::hash::hash(name.as_bytes()) as u32)
+    }
+}
 
 /// The distribution of entries over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +62,21 @@ pub enum PartitionHandling {
     AllowReads,
     /// All partitions go on; after the merge the cache's merge policy decides between two values of a key.
     AllowReadWrites,
+}
+
+/// The policy for keys that several partitions have changed. The *preferred* partition is the one with the most
+/// members that were members at the split; of several such, the one that has the oldest member.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum MergePolicy {
+    /// The preferred partition's entry or removal.
+    PreferredAlways,
+    /// The preferred partition's entry; if it has removed the key, the entry of another partition.
+    #[default]
+    PreferredNonNull,
+    /// The key is removed.
+    RemoveAll,
+    /// The result of the function that is registered under this name on every member.
+    Custom(Arc<str>),
 }
 
 /// The configuration of a cache, which all its members share.

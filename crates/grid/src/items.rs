@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 
 use crate::Version;
-use crate::wire::{FrameError, read_number};
+use crate::codec::{FrameError, read_number};
 
 /// Maximum bytes of a key or a value that its reader gets as a copy: two lines of the CPU's cache. Such a copy takes
 /// less time than incrementing and decrementing a reference count, and keeps no shared memory alive.
@@ -423,7 +423,7 @@ mod tests {
     use bytes::{BufMut, BytesMut};
 
     use super::*;
-    use crate::wire::Wire;
+    use crate::codec::Wire;
 
     fn item(n: u64) -> Item {
         Item {

@@ -17,12 +17,14 @@
 
 mod ballot;
 mod catch_panic;
+mod codec;
 mod command;
 mod config;
 mod consistent_hash;
 mod container;
 mod coordinator;
 mod cx;
+mod encoded_entries;
 mod event;
 mod flags;
 mod grouping;
@@ -42,13 +44,14 @@ mod version;
 mod wire;
 
 pub use ballot::Ballot;
-pub use command::CacheId;
-pub use config::{CacheConfig, CacheMode, OpenError, PartitionHandling};
-pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
+pub use codec::FrameError;
+pub use config::{CacheConfig, CacheId, CacheMode, MergePolicy, OpenError, PartitionHandling};
+pub use consistent_hash::{ConsistentHash, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
-    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Expired,
-    Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD,
-    Removed, SegmentGone, SegmentState, Taken, Visited, WhenFull,
+    BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, ContainerStatistics, Cursor,
+    ENTRY_OVERHEAD, Entry, Expired, Expiry, Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup,
+    MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD, Removed, SegmentGone, SegmentState, Taken, Visited,
+    WhenFull,
 };
 pub use event::{
     EVENT_BYTES_MAX, EVENTS_MAX, EntryEvent, Event, EventKind, ListenError, ListenOptions, ListenerId,
@@ -61,19 +64,22 @@ pub use history::Lineage;
 pub use injected_bugs::InjectedBug;
 pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, CapacityFactor, Location, NamesMembers};
-pub use merge::{MergeFn, MergePolicy, PartitionSide, SplitPoint};
+pub use merge::{MergeFn, PartitionSide, SplitPoint};
 pub use node::{
-    Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, Progress,
+    Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, NodeStats, Progress,
     ResponseLimits, ResponseLoad, SubmitOptions, TRANSFER_BUDGET, TakenEvents,
 };
-pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
-pub use persistence::{
-    CorruptPersistedState, Loaded, PersistedState, StoreFailure, StoreOrder, StoreRequest, StoreSettings,
+pub use operation::{
+    Action, Change, Condition, OperationError, Outcome, ReadFrom, StoreFailure, Stored, Write, Written,
 };
+pub use persistence::{
+    CorruptPersistedState, Loaded, PersistedState, StoreOrder, StoreRequest, StoreSettings,
+};
+pub use placement::Owners;
 pub use publication::{
     BATCH, FETCH_BYTES, Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication,
     ReduceFn, Transform, TransformFn,
 };
 pub use topology::{Availability, Interest, Listening, Membership, Phase, Topology};
 pub use version::Version;
-pub use wire::{FrameError, is_frame};
+pub use wire::is_frame;

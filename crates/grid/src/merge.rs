@@ -13,27 +13,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::catch_panic::{Panicked, catch_panic};
+use crate::config::MergePolicy;
 use crate::operation::Stored;
 use crate::{Lifetime, Segment, Version};
 
 /// Maximum number of split points that a cache remembers. Beyond it the oldest is forgotten, and members can no longer be
 /// assigned to its partitions.
 pub(crate) const SPLIT_POINTS_MAX: usize = 16;
-
-/// The policy for keys that several partitions have changed. The *preferred* partition is the one with the most
-/// members that were members at the split; of several such, the one that has the oldest member.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum MergePolicy {
-    /// The preferred partition's entry or removal.
-    PreferredAlways,
-    /// The preferred partition's entry; if it has removed the key, the entry of another partition.
-    #[default]
-    PreferredNonNull,
-    /// The key is removed.
-    RemoveAll,
-    /// The result of the function that is registered under this name on every member.
-    Custom(Arc<str>),
-}
 
 /// A custom merge policy. Its arguments are the key, the preferred partition's entry, and the entries of the other
 /// partitions that changed the key; `None` stands for a removal. It returns the key's entry after the merge. It is

@@ -243,7 +243,9 @@ pub enum Effect {
     JoinGroup {
         /// The group.
         group: PhysAddr,
-        /// The time to live.
+        /// The address of the interface; the transport's if absent.
+        bind: Option<IpAddr>,
+        /// The time to live of sent datagrams.
         ttl: u32,
     },
     /// Send to the joined group.
@@ -276,7 +278,16 @@ pub enum Effect {
         /// The file's name.
         name: String,
     },
-    /// Resolve a DNS name (DNS_PING). Outcome: `Addresses` or `Failed`.
+    /// Remove all files of a directory whose names have this suffix, except one. Outcome: `Done` or `Failed`.
+    RemoveFiles {
+        /// The directory.
+        directory: String,
+        /// The suffix, with its dot.
+        ending: &'static str,
+        /// The name of the file that stays.
+        except: String,
+    },
+    /// Resolve a host name, without delay for other effects. Outcome: `Addresses` or `Failed`.
     LookUp {
         /// The name.
         name: String,

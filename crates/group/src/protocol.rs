@@ -89,7 +89,10 @@ pub trait Protocol: Send {
     /// Handles a packet from the network (transport only).
     fn receive(&mut self, _cx: &mut Cx<'_>, _from: PhysAddr, _packet: Bytes) {}
 
-    /// Returns whether `flush` is called.
+    /// Handles the loss of the connection to a peer. Only the transport gets it.
+    fn peer_lost(&mut self, _cx: &mut Cx<'_>, _peer: PhysAddr) {}
+
+    /// Returns whether `flush` ever does anything. Layers without it are not called after every sweep.
     fn flushes(&self) -> bool {
         false
     }

@@ -136,7 +136,14 @@ impl Stack {
         self.with(0, |protocol, cx| protocol.receive(cx, from, packet));
     }
 
-    /// Handles the application's message. Its ticket comes back with [`Event::RsvpDone`], at once if no layer waits.
+    /// Handles the loss of a connection: it ended although neither this member nor the peer closed it in order.
+    pub fn handle_peer_lost(&mut self, now: Time, peer: PhysAddr) {
+        self.now = now;
+        self.with(0, |protocol, cx| protocol.peer_lost(cx, peer));
+    }
+
+    /// Handles a message from the application. Its ticket comes back with [`Event::RsvpDone`]: at once if no
+    /// layer waits for acknowledgements.
     pub fn handle_send(&mut self, now: Time, message: Message) {
         self.now = now;
         let is_awaited = || self.slots.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);

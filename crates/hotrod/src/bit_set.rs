@@ -1,14 +1,14 @@
-//! Bit sets of small numbers such as segments, as clients encode them: bit `n` is bit `n % 8` of byte `n /
-//! 8`, and the last byte is not zero (facts section 2.10).
+//! Bit sets as clients encode them: bit `n` is bit `n % 8` of byte `n / 8`, and the last byte is not zero (facts section
+//! 2.10).
 
 use bytes::Bytes;
 
-/// A set of bits.
+/// A set of bits, such as segments.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BitSet(Bytes);
 
 impl BitSet {
-    /// Creates a set from its bytes. Trailing zeros are ignored.
+    /// Creates a set. Trailing zeros are ignored.
     pub fn from_bytes(bytes: Bytes) -> Self {
         let length = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         Self(bytes.slice(..length))
@@ -19,17 +19,17 @@ impl BitSet {
         &self.0
     }
 
-    /// Returns whether the set has this bit.
+    /// Returns whether it has this bit.
     pub fn contains(&self, bit: usize) -> bool {
         self.0.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
     }
 
-    /// Returns whether the set is empty.
+    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Iterates over the bits, in order.
+    /// Iterates in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         (0..self.0.len() * 8).filter(|&bit| self.contains(bit))
     }

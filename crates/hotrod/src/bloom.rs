@@ -1,5 +1,4 @@
-//! The Bloom filter of near caches: the keys that a client may have cached, so that the server sends no
-//! events of others (facts section 2.12).
+//! The Bloom filter of a near cache: keys that the client may have cached (facts section 2.12).
 
 use bytes::Bytes;
 
@@ -9,10 +8,10 @@ use crate::hash::hash_with_seed;
 /// One per hash function.
 const SEEDS: [u64; 3] = [239, 1847, 2719];
 
-/// Maximum number of bits: a near cache with 4 million entries needs 2 MiB.
+/// The most bits, in 2 MiB: a near cache with 4 million entries.
 pub const BLOOM_BITS_MAX: u32 = 16 * 1024 * 1024;
 
-/// A Bloom filter: it has false positives and no false negatives.
+/// A filter with false positives and no false negatives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BloomFilter {
     bits: u32,
@@ -20,7 +19,7 @@ pub struct BloomFilter {
 }
 
 impl BloomFilter {
-    /// Creates an empty filter; `None` if the number of bits is zero or too large.
+    /// Creates an empty filter; `None` for zero or too many bits.
     pub fn new(bits: u32) -> Option<Self> {
         let is_possible = (1..=BLOOM_BITS_MAX).contains(&bits);
         is_possible.then(|| Self { bits, words: vec![0; bits.div_ceil(64) as usize].into() })
@@ -41,14 +40,14 @@ impl BloomFilter {
         SEEDS.map(|seed| hash_with_seed(key, seed).unsigned_abs() % self.bits)
     }
 
-    /// Adds a key by its encoded bytes.
+    /// Adds an encoded key.
     pub fn add(&mut self, key: &[u8]) {
         for bit in self.places(key) {
             self.words[bit as usize / 64] |= 1 << (bit % 64);
         }
     }
 
-    /// Returns whether a key may be in the filter.
+    /// Returns whether a key may be in it.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         self.places(key).into_iter().all(|bit| self.words[bit as usize / 64] >> (bit % 64) & 1 == 1)
     }
@@ -79,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// Facts 2.12: recorded from a live client.
+    /// Facts 2.12, recorded from a client.
     #[test]
     fn bits_are_those_of_other_implementations() {
         let keys: [(&[u8], [usize; 3]); 2] = [(b"\x4a\x04key1", [6, 16, 48]), (b"\x4a\x01q", [9, 17, 32])];

@@ -1,4 +1,4 @@
-//! Decoding errors, with their position.
+//! Decoding errors.
 
 use crate::status::Status;
 use crate::version::ProtocolVersion;
@@ -17,7 +17,7 @@ pub struct DecodeError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The first byte of a message is wrong.
+    /// A wrong first byte.
     #[error("invalid magic byte {0:#04x}")]
     Magic(u8),
     /// An unsupported version.
@@ -26,10 +26,10 @@ pub enum Reason {
     /// An unknown operation.
     #[error("unknown opcode {0:#04x}")]
     Opcode(u8),
-    /// The response's opcode does not match its request.
+    /// The response to another operation.
     #[error("response opcode {found:#04x} does not match the request; expected {expected:#04x}")]
     OtherOpcode {
-        /// The response's opcode.
+        /// Its opcode.
         found: u8,
         /// The expected opcode.
         expected: u8,
@@ -53,7 +53,7 @@ pub enum Reason {
     TooLong {
         /// The field.
         what: &'static str,
-        /// The length, in bytes or items.
+        /// In bytes or items.
         length: u64,
         /// The limit.
         limit: u64,
@@ -61,7 +61,7 @@ pub enum Reason {
     /// Text that is not UTF-8.
     #[error("text is not UTF-8")]
     Text,
-    /// The layout and the reader of a message disagree.
+    /// Layout and reader disagree.
     #[error("{read} bytes were read of {length}")]
     Layout {
         /// Bytes read.
@@ -72,7 +72,7 @@ pub enum Reason {
 }
 
 impl DecodeError {
-    /// Returns the status for the error response.
+    /// Returns the error response's status.
     pub const fn status(&self) -> Status {
         match self.reason {
             Reason::Magic(_) => Status::InvalidMagic,
@@ -83,11 +83,11 @@ impl DecodeError {
     }
 }
 
-/// An invalid request, with the data for its error response.
+/// An invalid request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RequestError {
-    /// The request's id; 0 if unknown.
+    /// Its id; 0 if unknown.
     pub id: u64,
     /// Its version, if known.
     pub version: Option<ProtocolVersion>,

@@ -1,4 +1,4 @@
-//! The expiration of a written entry (facts section 1.7).
+//! The expiration of an entry (facts section 1.7).
 
 use std::time::Duration;
 
@@ -92,8 +92,7 @@ impl Span {
         }
     }
 
-    /// Converts a span for a version before 3.0, where long spans are points in time. A point beyond the
-    /// version's range means unlimited.
+    /// A point beyond the version's range means unlimited.
     const fn before_3_0(self, unix_time: Duration) -> Self {
         match self {
             Self::Of(amount, unit) if unit.duration(amount).as_nanos() > ABSOLUTE_FROM.as_nanos() => {
@@ -110,8 +109,7 @@ impl Span {
         }
     }
 
-    /// Returns the duration, `None` for unlimited. `default` is the server's; `unix_time` is called only for
-    /// points in time.
+    /// Returns the duration, `None` for unlimited. `unix_time` is called only for points in time.
     pub fn duration(
         self,
         version: ProtocolVersion,
@@ -163,14 +161,14 @@ impl Expiration {
     /// Unlimited.
     pub const INFINITE: Self = Self { lifespan: Span::Infinite, max_idle: Span::Infinite };
 
-    /// Converts the expiration for a request before 3.0, whose spans above 30 days are points in time (facts
-    /// section 1.7). `unix_time` is the time since 1970.
+    /// Converts spans above 30 days to points in time, for requests before 3.0 (facts section 1.7). `unix_time` is the time
+    /// since 1970.
     #[must_use]
     pub const fn before_3_0(self, unix_time: Duration) -> Self {
         Self { lifespan: self.lifespan.before_3_0(unix_time), max_idle: self.max_idle.before_3_0(unix_time) }
     }
 
-    /// The flags that versions before 2.2 use for default spans.
+    /// Versions before 2.2 have flags for default spans.
     pub(crate) fn flags(&self, version: ProtocolVersion) -> Flags {
         let mut flags = Flags::NONE;
         if version < ProtocolVersion::V2_2 {

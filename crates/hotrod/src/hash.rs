@@ -1,9 +1,6 @@
-//! Hash version 3: a draft of MurmurHash3 of 2010, and the mapping of keys to segments (facts section 4).
-//!
-//! Clients hash the key as sent, members the key as stored; both must get the same segment, so that requests
-//! reach the key's owner.
+//! Hash version 3: a draft of MurmurHash3 of 2010, and the segments of keys (facts section 4). Clients hash the key as
+//! sent, members the key as stored; both must get the same segment.
 
-/// The seed for keys.
 const KEY_SEED: u64 = 9001;
 
 /// Returns the hash of a key.
@@ -11,7 +8,7 @@ pub fn hash(key: &[u8]) -> i32 {
     hash_with_seed(key, KEY_SEED)
 }
 
-/// Hashes with another seed, for Bloom filters.
+/// Hashes with another seed.
 pub fn hash_with_seed(bytes: &[u8], seed: u64) -> i32 {
     let mut state = State::new(seed);
     let (blocks, tail) = bytes.as_chunks::<16>();
@@ -36,14 +33,13 @@ pub fn segment_of(key: &[u8], segment_count: u32) -> u32 {
     positive / (1_u32 << 31).div_ceil(segment_count)
 }
 
-/// Returns the two words of a block.
 fn halves(block: &[u8; 16]) -> (u64, u64) {
     let both = u128::from_le_bytes(*block);
     (both as u64, (both >> 64) as u64)
 }
 
-/// Returns a word of at most eight bytes. Missing bytes are zero. Bytes are read in two or three steps instead of one by one,
-/// because each operation hashes its key several times.
+/// Missing bytes are zero. Two or three reads are faster than one by one, because each operation hashes its key several
+/// times.
 fn word(bytes: &[u8]) -> u64 {
     debug_assert!(bytes.len() <= 8, "{} bytes are more than a word", bytes.len());
     let at = |at: usize| u64::from(bytes[at]) << (8 * at);
@@ -57,7 +53,7 @@ fn word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Returns the last, short word. The draft sign-extends its bytes, so that each byte above 127 inverts all later ones.
+/// The draft sign-extends the bytes of the last word, so that each byte above 127 inverts all later ones.
 fn signed_word(bytes: &[u8]) -> u64 {
     let word = word(bytes);
     // The low bit of each byte says how often earlier bytes invert it.
@@ -85,7 +81,7 @@ impl State {
         }
     }
 
-    /// Mixes a block. Unlike in the final MurmurHash3, the constants change with each block.
+    /// Unlike in the final MurmurHash3, the constants change with each block.
     fn mix(&mut self, k1: u64, k2: u64) {
         let k1 = k1.wrapping_mul(self.c1).rotate_left(23).wrapping_mul(self.c2);
         self.h1 = (self.h1 ^ k1).wrapping_add(self.h2);

@@ -16,7 +16,7 @@ use crate::reader::Reader;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
-/// The first byte of requests.
+/// The first byte.
 pub const REQUEST_MAGIC: u8 = 0xA0;
 
 /// The flags of an operation.
@@ -28,18 +28,18 @@ impl Flags {
     pub const NONE: Self = Self(0);
     /// Return the previous value.
     pub const FORCE_RETURN_PREVIOUS: Self = Self(0x01);
-    /// Before 2.2: a lifespan of 0 is the server's default.
+    /// Before 2.2: a lifespan of 0 is the default.
     pub const DEFAULT_LIFESPAN: Self = Self(0x02);
-    /// Before 2.2: a max idle of 0 is the server's default.
+    /// Before 2.2: a max idle of 0 is the default.
     pub const DEFAULT_MAX_IDLE: Self = Self(0x04);
-    /// Do not load from stores.
+    /// Skip stores.
     pub const SKIP_CACHE_LOAD: Self = Self(0x08);
-    /// Do not update indexes.
+    /// Skip indexes.
     pub const SKIP_INDEXING: Self = Self(0x10);
-    /// Do not notify listeners.
+    /// Skip listeners.
     pub const SKIP_LISTENER_NOTIFICATION: Self = Self(0x20);
 
-    /// Returns whether all of these flags are set.
+    /// Returns whether all of these are set.
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
@@ -65,36 +65,35 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// The header parameter of a client that understands close notices. A close notice is an error response with
-/// the id 0 and the status [`crate::Status::IllegalLifecycle`]. It is the last message of a connection; the
-/// server has not begun, and will not begin, requests that have no response by then. Consort's servers send
-/// it if the client has sent the parameter on the same connection, with any value.
+/// The parameter of a client that understands close notices. A close notice is an error response with the id 0 and the
+/// status [`crate::Status::IllegalLifecycle`], the last message of a connection: the server has not begun, and will not
+/// begin, requests without a response. Consort's servers send it after the parameter, with any value, on the same
+/// connection.
 pub const CLOSE_NOTICE_PARAM: &str = "consort.close-notice";
 
-/// The header of a request, without the opcode.
+/// A request's header, without the opcode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestHeader {
-    /// The id that the response repeats.
+    /// Repeated in the response.
     pub id: u64,
     /// The protocol version.
     pub version: ProtocolVersion,
-    /// The cache; empty for none.
+    /// Empty for none.
     pub cache: Text,
     /// The flags.
     pub flags: Flags,
-    /// How the client uses topologies.
+    /// The use of topologies.
     pub intelligence: Intelligence,
-    /// The client's topology; -1, -2, or 0 in JavaScript clients, for none.
+    /// The client's; -1, -2, or 0 in JavaScript clients, for none.
     pub topology_id: i32,
-    /// The media type of keys, from 2.8 on.
+    /// For keys, from 2.8 on.
     pub key_type: MediaType,
-    /// The media type of values, from 2.8 on.
+    /// For values, from 2.8 on.
     pub value_type: MediaType,
-    /// Additional parameters, from 4.0 on.
+    /// From 4.0 on.
     pub params: Vec<(Text, Bytes)>,
 }
 
-/// The part of the header needed to find the request's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestStart {
     pub(crate) id: u64,
@@ -104,8 +103,7 @@ pub(crate) struct RequestStart {
     pub(crate) end: usize,
 }
 
-/// Decodes the magic byte and the id, and returns the id with its end, as far as they have arrived. The id
-/// may be known although the rest is invalid.
+/// The id and its end, as far as they have arrived. The id may be known although the rest is invalid.
 pub(crate) fn magic_and_id(bytes: &[u8], magic: u8) -> Result<Option<(u64, usize)>> {
     match bytes.first() {
         None => Ok(None),
@@ -129,7 +127,7 @@ impl RequestStart {
     }
 }
 
-/// The layout after the opcode.
+/// After the opcode.
 pub(crate) const LAYOUT: Fields = &[
     Field::Array(Kind::Text),
     Field::VInt("flags"),
@@ -170,7 +168,7 @@ impl RequestHeader {
         }
     }
 
-    /// Reads the part after the opcode.
+    /// After the opcode.
     pub(crate) fn read(from: &mut Reader, start: &RequestStart) -> Result<Self> {
         let RequestStart { id, version, .. } = *start;
         let mut header = Self { cache: from.text()?, flags: Flags(from.vint()?), ..Self::new(id, version) };

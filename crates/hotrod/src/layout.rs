@@ -1,9 +1,8 @@
 //! Layouts of messages, and the search for a message's end.
 //!
-//! The protocol has no message lengths: the end of a message depends on its contents. So each body has a
-//! layout, a list of fields, next to the code that reads it. A [`Skimmer`] follows the layout through the
-//! received bytes and resumes when more arrive; it inspects each byte once. It checks every length against
-//! its limit before waiting for the data. The message is read once it is complete.
+//! The protocol has no message lengths. So each body has a layout, a list of fields, next to the code that reads it. A
+//! [`Skimmer`] follows the layout through the received bytes and resumes when more arrive; it inspects each byte once. It
+//! checks every length against its limit before waiting for the data.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -13,29 +12,26 @@ use crate::limits::{Kind, Limits};
 use crate::opcode::Opcode;
 use crate::version::ProtocolVersion;
 
-/// The properties of a request that determine the layout of its response.
+/// The properties of a request that determine its response's layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestContext {
-    /// The request's version.
+    /// The request's.
     pub version: ProtocolVersion,
-    /// The request's operation.
+    /// The request's.
     pub opcode: Opcode,
-    /// The client's intelligence.
+    /// The client's.
     pub intelligence: Intelligence,
 }
 
 pub(crate) type Fields = &'static [Field];
 
-/// The limit of a count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Count {
     Items,
     Params,
 }
 
-/// A field of a message.
 pub(crate) enum Field {
-    /// This many bytes.
     Fixed(usize),
     /// A variable-length number of 32 bits.
     VInt(&'static str),
@@ -43,69 +39,60 @@ pub(crate) enum Field {
     VLong(&'static str),
     /// A length and this many bytes.
     Array(Kind),
-    /// As `Array`, or nothing: the length is signed.
+    /// Or nothing: the length is signed.
     OptionalArray(Kind),
-    /// A count, and the fields repeated as often.
+    /// The fields, repeated as often as the count.
     Counted(&'static str, Count, Fields),
-    /// A count in one byte, and the fields repeated as often.
+    /// The count is one byte.
     CountedInByte(Fields),
-    /// The fields, each time after a one, until a zero.
+    /// Until a zero, each time after a one.
     WhileOne(&'static str, Fields),
-    /// Arrays until an empty one.
+    /// Until an empty array.
     Chunks(Kind),
-    /// An array, and the fields if it is not empty.
+    /// The fields, if the array is not empty.
     IfNotEmpty(Kind, Fields),
-    /// An optional array, and the fields if it is present.
+    /// The fields, if the array is present.
     IfPresent(Kind, Fields),
-    /// A byte that selects the following fields.
+    /// A byte selects the fields.
     Choice(&'static str, fn(u8) -> Option<Fields>),
-    /// Fields that depend on the request.
+    /// The request determines the fields.
     Sub(fn(RequestContext) -> Fields),
-    /// The entries of an iteration: a count, and if it is not zero the number of values per entry, and the
-    /// fields repeated.
+    /// The entries of an iteration: a count, if it is not zero the number of values per entry, and the fields repeated.
     Entries(Fields),
-    /// The number of values per entry.
     Projections,
-    /// The values of an entry.
     Projected,
 }
 
 struct Level {
     fields: Fields,
     next: usize,
-    /// The remaining repetitions, this one included.
     times: u32,
 }
 
-/// The usual nesting depth of layouts.
+/// Usual layouts are not deeper.
 const DEPTH: usize = 8;
 
-/// A position in a message's layout.
 pub(crate) struct Skimmer {
     levels: SmallVec<[Level; DEPTH]>,
-    /// The offset of the next field or of the message's end; beyond the received bytes while data are
-    /// skipped.
+    /// Of the next field or of the message's end; beyond the received bytes while data are skipped.
     at: usize,
-    /// Bytes of the message that were dropped.
     dropped: usize,
     context: RequestContext,
-    /// Values per entry of an iteration.
     projections: u32,
 }
 
 impl Skimmer {
-    /// Starts at an offset, with two lists of fields.
     pub(crate) fn new(at: usize, context: RequestContext, parts: [Fields; 2]) -> Self {
         let [first, second] = parts.map(|fields| Level { fields, next: 0, times: 1 });
         Self { levels: smallvec![second, first], at, dropped: 0, context, projections: 1 }
     }
 
-    /// Returns the minimum length of the message.
+    /// Of the message.
     pub(crate) const fn bytes_needed(&self) -> usize {
         self.dropped + self.at
     }
 
-    /// Drops inspected bytes at the beginning of the message, up to `bytes`. Returns how many.
+    /// Up to `bytes`. Returns how many.
     pub(crate) fn drop_seen(&mut self, bytes: usize) -> usize {
         let seen = self.at.min(bytes);
         self.at -= seen;
@@ -113,7 +100,7 @@ impl Skimmer {
         seen
     }
 
-    /// Returns the message's length once it is complete.
+    /// The message's length once it is complete.
     pub(crate) fn skim(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<usize>> {
         loop {
             if self.bytes_needed() > limits.message {
@@ -138,7 +125,7 @@ impl Skimmer {
         }
     }
 
-    /// Advances past the beginning of a field, if it has arrived.
+    /// False if the beginning of the field has not arrived.
     fn step(&mut self, field: &Field, bytes: &[u8], limits: &Limits) -> Result<bool> {
         match *field {
             Field::Fixed(length) => {
@@ -214,7 +201,6 @@ impl Skimmer {
         Ok(true)
     }
 
-    /// Begins the fields once more after a one, and ends them after a zero.
     fn while_one(&mut self, what: &'static str, fields: Fields, bytes: &[u8]) -> Result<bool> {
         let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
         match byte {
@@ -226,7 +212,6 @@ impl Skimmer {
         Ok(true)
     }
 
-    /// Begins the fields that a byte selects.
     fn choice(&mut self, what: &'static str, choose: fn(u8) -> Option<Fields>, bytes: &[u8]) -> Result<bool> {
         let Some(&byte) = bytes.get(self.at) else { return Ok(false) };
         let Some(fields) = choose(byte) else {
@@ -238,7 +223,6 @@ impl Skimmer {
         Ok(true)
     }
 
-    /// Begins the entries of an iteration.
     fn entries(&mut self, fields: Fields, bytes: &[u8], limits: &Limits) -> Result<bool> {
         let Some(count) = self.count("entries", Count::Items, bytes, limits)? else { return Ok(false) };
         self.done();
@@ -260,7 +244,7 @@ impl Skimmer {
         }
     }
 
-    /// Skips an array; returns its length.
+    /// Returns the length.
     fn array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<u32>> {
         let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
         self.check(kind.name(), length, limits.of(kind))?;
@@ -268,7 +252,7 @@ impl Skimmer {
         Ok(Some(length))
     }
 
-    /// Skips an optional array; returns whether it is present.
+    /// Returns whether the array is present.
     fn optional_array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<bool>> {
         let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
         let Ok(length) = u32::try_from(unzigzag(length)) else {
@@ -299,7 +283,7 @@ impl Skimmer {
     }
 }
 
-/// Decodes a 64-bit number; returns it with its end, if it has arrived.
+/// With the number's end; `None` if it has not arrived.
 pub(crate) fn vlong(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u64, usize)>> {
     let mut number = 0;
     for nth in 0..10 {
@@ -315,7 +299,7 @@ pub(crate) fn vlong(bytes: &[u8], at: usize, what: &'static str) -> Result<Optio
     error(at, Reason::Number(what))
 }
 
-/// Decodes a 32-bit number; returns it with its end, if it has arrived.
+/// As [`vlong`].
 pub(crate) fn vint(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u32, usize)>> {
     let mut number = 0;
     for nth in 0..5 {
@@ -331,7 +315,6 @@ pub(crate) fn vint(bytes: &[u8], at: usize, what: &'static str) -> Result<Option
     error(at, Reason::Number(what))
 }
 
-/// Decodes a zigzag number.
 pub(crate) const fn unzigzag(number: u32) -> i32 {
     (number >> 1) as i32 ^ -((number & 1) as i32)
 }

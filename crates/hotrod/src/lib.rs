@@ -10,14 +10,12 @@
 //! assert_eq!(ProtocolVersion::NEWEST, ProtocolVersion::V4_1);
 //! ```
 //!
-//! [`RequestDecoder`] reads and [`Request::encode`] writes [`Request`]s; [`ResponseDecoder`] and
-//! [`Response::encode`] handle [`Response`]s and events. Decoders accept any fragmentation, inspect each byte
-//! once, and check every length against [`Limits`] before waiting for data. Keys and values are slices of the
-//! received buffers; large ones are written without a copy.
+//! [`RequestDecoder`] and [`ResponseDecoder`] accept any fragmentation, inspect each byte once, and check every length
+//! against [`Limits`] before waiting for data. Keys and values are slices of the received buffers; large ones are written
+//! without a copy.
 //!
-//! Each request has its own version, and its response is encoded for it: [`RequestContext`] holds the
-//! properties of the request that the response depends on. Where Infinispan's documentation and code differ,
-//! this crate follows the code (facts section 13).
+//! A response is encoded for the version of its request ([`RequestContext`]). Where Infinispan's documentation and code
+//! differ, this crate follows the code (facts section 13).
 
 #![forbid(unsafe_code)]
 

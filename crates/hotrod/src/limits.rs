@@ -1,6 +1,5 @@
-//! Limits of received data. Each length is checked before the decoder waits for or allocates its bytes.
+//! Limits of received data, checked before the decoder waits for or allocates bytes.
 
-/// The kind of a length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Key,
@@ -27,11 +26,11 @@ impl Kind {
 /// The limits of one side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Bytes of a key, as in caches.
+    /// Bytes of a key.
     pub key: u32,
-    /// Bytes of a value, or of other data in its place, as in caches.
+    /// Bytes of a value or similar data.
     pub value: u32,
-    /// Bytes of a name, media type or error text.
+    /// Bytes of names, media types and error texts.
     pub text: u32,
     /// Bytes of a listener's id; Java's have 16.
     pub id: u32,
@@ -39,7 +38,7 @@ pub struct Limits {
     pub bits: u32,
     /// Entries, keys or names per message.
     pub items: u32,
-    /// Parameters of a header, media type or task.
+    /// Parameters of a header, type or task.
     pub params: u32,
     /// Bytes of a message.
     pub message: usize,

@@ -1,4 +1,4 @@
-//! Media types of keys and values (facts section 1.3).
+//! Media types (facts section 1.3).
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::text::Text;
 /// A media type.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum MediaType {
-    /// Unspecified: plain bytes.
+    /// Plain bytes.
     #[default]
     Unspecified,
     /// A type with a number.
     Known {
-        /// The number; unknown numbers are kept, too.
+        /// Unknown numbers are kept, too.
         id: u32,
         /// The parameters.
         params: Params,
@@ -31,10 +31,9 @@ pub enum MediaType {
     },
 }
 
-/// Names and values of parameters.
+/// Names and values.
 pub type Params = Vec<(Text, Text)>;
 
-/// Numbers and names.
 const NAMES: &[(u32, &str)] = &[
     (1, "application/x-java-object"),
     (2, "application/json"),
@@ -76,7 +75,7 @@ impl MediaType {
     /// `text/plain`.
     pub const TEXT: Self = Self::Known { id: 13, params: Vec::new() };
 
-    /// Returns the media type of this name, without parameters.
+    /// Returns the type of this name, without parameters.
     pub fn named(name: &str) -> Self {
         match NAMES.iter().find(|(_, known)| *known == name) {
             Some(&(id, _)) => Self::Known { id, params: Vec::new() },
@@ -84,7 +83,7 @@ impl MediaType {
         }
     }
 
-    /// Returns the name without parameters, if known.
+    /// Returns the name, if known.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Unspecified => None,

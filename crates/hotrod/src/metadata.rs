@@ -12,18 +12,18 @@ use crate::version::ProtocolVersion;
 /// A span with its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timed {
-    /// The beginning, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub since: i64,
-    /// The span in seconds.
+    /// In seconds.
     pub seconds: u32,
 }
 
 /// The version and lifetime of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
-    /// The lifespan, `None` for unlimited.
+    /// `None` for unlimited.
     pub lifespan: Option<Timed>,
-    /// The max-idle time, `None` for unlimited.
+    /// `None` for unlimited.
     pub max_idle: Option<Timed>,
     /// The version.
     pub version: i64,
@@ -45,7 +45,7 @@ const fn layout(flags: u8) -> Option<Fields> {
 }
 
 impl Metadata {
-    /// Metadata without expiration.
+    /// Without expiration.
     pub const fn immortal(version: i64) -> Self {
         Self { lifespan: None, max_idle: None, version }
     }
@@ -72,12 +72,12 @@ impl Metadata {
     }
 }
 
-/// The value of a key before a write, or the current one of a failed write.
+/// A key's value before a write, or the current one of a failed write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Previous {
-    /// The metadata, from 4.0 on.
+    /// From 4.0 on.
     pub metadata: Option<Metadata>,
-    /// The value. An empty one cannot be distinguished from none.
+    /// An empty value looks like none.
     pub value: Bytes,
 }
 
@@ -88,7 +88,7 @@ fn previous(context: RequestContext) -> Fields {
     if context.version >= ProtocolVersion::V4_0 { BOTH } else { &BOTH[1..] }
 }
 
-/// Stands for no previous value.
+/// For no previous value.
 const NONE: Metadata = Metadata::immortal(-1);
 
 impl Previous {

@@ -2,14 +2,14 @@
 
 use crate::version::ProtocolVersion;
 
-/// A family of operations, each a module of [`ops`](crate::ops).
+/// A module of [`ops`](crate::ops).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
-    /// Operations on one key.
+    /// One key.
     Map,
-    /// Operations on many keys or on the whole cache.
+    /// Many keys, or the whole cache.
     Bulk,
-    /// Operations on the server.
+    /// The server.
     Server,
     /// Tasks and queries.
     Task,
@@ -42,7 +42,7 @@ macro_rules! opcodes {
             /// All operations.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Returns the operation of this request opcode.
+            /// Returns the operation of a request opcode.
             pub const fn from_request(byte: u8) -> Option<Self> {
                 match byte {
                     $($request => Some(Self::$name),)+
@@ -64,7 +64,7 @@ macro_rules! opcodes {
                 }
             }
 
-            /// Returns the first supported version that has the operation.
+            /// Returns the first version with the operation.
             pub const fn since(self) -> ProtocolVersion {
                 match self {
                     $(Self::$name => ProtocolVersion::$since,)+
@@ -155,13 +155,10 @@ impl Opcode {
     }
 }
 
-/// The opcode of error responses.
 pub(crate) const ERROR: u8 = 0x50;
 
-/// The opcodes of entry events.
 pub(crate) const EVENTS: std::ops::RangeInclusive<u8> = 0x60..=0x63;
 
-/// The opcode of counter events.
 pub(crate) const COUNTER_EVENT: u8 = 0x66;
 
 #[cfg(test)]

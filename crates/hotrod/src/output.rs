@@ -1,4 +1,4 @@
-//! Output buffer: copies small data and shares large values.
+//! Output: small data are copied, large values shared.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -7,21 +7,17 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::text::Text;
 
-/// Minimum size of shared values: below it a copy is cheaper than an additional piece of a vectored write.
+/// Below this a copy is cheaper than another piece of a vectored write.
 const SHARED_FROM: usize = 4 * 1024;
 
-/// Approximate size of a piece of copied data. One growing buffer would need twice the size of a large
-/// response.
+/// Approximate. One growing buffer would need twice the size of a large response.
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Bytes to write, as a [`Buf`] in pieces.
 #[derive(Default, Debug)]
 pub struct Output {
-    /// The finished pieces.
     pieces: VecDeque<Bytes>,
-    /// The growing last piece.
     open: BytesMut,
-    /// Bytes of the finished pieces.
     in_pieces: usize,
 }
 
@@ -41,7 +37,7 @@ impl Output {
         self.len() == 0
     }
 
-    /// Returns all bytes in one buffer.
+    /// Returns all in one buffer.
     pub fn into_bytes(mut self) -> Bytes {
         let length = self.len();
         self.copy_to_bytes(length)
@@ -59,7 +55,6 @@ impl Output {
         self.push(bytes.clone());
     }
 
-    /// Finishes the last piece.
     fn close(&mut self) {
         if !self.open.is_empty() {
             let before = self.open.split().freeze();
@@ -67,7 +62,6 @@ impl Output {
         }
     }
 
-    /// Returns the pieces without a copy.
     pub(crate) fn into_pieces(mut self) -> VecDeque<Bytes> {
         self.close();
         self.pieces
@@ -133,12 +127,12 @@ impl Output {
         self.array(text.as_bytes());
     }
 
-    /// Writes a count; more than 2^32 items do not fit into memory.
+    /// More than 2^32 items do not fit into memory.
     pub(crate) fn count(&mut self, count: usize) {
         self.vint(u32::try_from(count).unwrap_or(u32::MAX));
     }
 
-    /// Writes a count as one byte; the caller ensures that it fits.
+    /// The caller ensures that the count fits.
     pub(crate) fn count_in_byte(&mut self, count: usize) {
         self.u8(u8::try_from(count).unwrap_or(u8::MAX));
     }

@@ -1,4 +1,4 @@
-//! Reader of a complete message, whose lengths were checked by the skimmer.
+//! Reader of a complete message; the skimmer has checked its lengths.
 
 use bytes::Bytes;
 
@@ -6,7 +6,6 @@ use crate::error::{DecodeError, Reason, Result, error};
 use crate::layout::{unzigzag, vint, vlong};
 use crate::text::Text;
 
-/// A message with the read position.
 pub(crate) struct Reader {
     message: Bytes,
     at: usize,
@@ -17,12 +16,11 @@ impl Reader {
         Self { message, at }
     }
 
-    /// Returns the bytes read since an offset.
     pub(crate) fn read_since(&self, begin: usize) -> &[u8] {
         &self.message[begin..self.at]
     }
 
-    /// Checks that all bytes were read.
+    /// Fails with unread bytes.
     pub(crate) fn end(&self) -> Result<()> {
         let (read, length) = (self.at, self.message.len());
         if read == length { Ok(()) } else { error(read, Reason::Layout { read, length }) }
@@ -36,7 +34,6 @@ impl Reader {
         DecodeError { at: self.at, reason: Reason::Layout { read: self.at, length: self.message.len() } }
     }
 
-    /// The error of an invalid value.
     pub(crate) fn invalid<T>(&self, what: &'static str, value: impl Into<u64>) -> Result<T> {
         error(self.at, Reason::Invalid { what, value: value.into() })
     }
@@ -120,7 +117,7 @@ impl Reader {
         Text::from_utf8(bytes).ok_or(DecodeError { at, reason: Reason::Text })
     }
 
-    /// Reads a number of items, of at least one byte each.
+    /// Items have at least one byte each.
     pub(crate) fn times<T>(
         &mut self,
         count: u32,
@@ -134,19 +131,17 @@ impl Reader {
         Ok(things)
     }
 
-    /// Reads a count and as many items.
     pub(crate) fn counted<T>(&mut self, read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let count = self.vint()?;
         self.times(count, read)
     }
 
-    /// Reads a one-byte count and as many items.
     pub(crate) fn counted_in_byte<T>(&mut self, read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let count = self.u8()?;
         self.times(count.into(), read)
     }
 
-    /// Reads items, each after a one, until a zero.
+    /// Until a zero, each after a one.
     pub(crate) fn while_one<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut things = Vec::new();
         while self.bool()? {

@@ -1,4 +1,4 @@
-//! Requests: encoded by clients, decoded by servers.
+//! Requests.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -29,11 +29,11 @@ pub struct Request {
 /// The body of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RequestBody {
-    /// On one key.
+    /// One key.
     Map(map::Request),
-    /// On many keys or the whole cache.
+    /// Many keys, or the whole cache.
     Bulk(bulk::Request),
-    /// On the server.
+    /// The server.
     Server(server::Request),
     /// A task or query.
     Task(task::Request),
@@ -87,7 +87,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns the first version that can encode the request.
+    /// Returns the first version that can encode it.
     pub const fn since(&self) -> ProtocolVersion {
         match self {
             Self::Multimap(request) if request.allows_duplicates => ProtocolVersion::V4_0,
@@ -98,7 +98,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns the key, if there is one: its owner is the best server.
+    /// Returns the key, whose owner is the best server.
     pub const fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Map(request) => Some(request.key()),
@@ -108,7 +108,7 @@ impl RequestBody {
         }
     }
 
-    /// Returns the number of keys and values, for requests with many.
+    /// Returns the number of keys and values of a bulk request.
     pub const fn items(&self) -> usize {
         match self {
             Self::Bulk(request) => request.items(),
@@ -146,7 +146,7 @@ impl RequestBody {
 }
 
 impl Request {
-    /// Returns the properties that determine the response's layout.
+    /// Returns the properties for the response's layout.
     pub const fn context(&self) -> RequestContext {
         RequestContext {
             version: self.header.version,
@@ -155,7 +155,7 @@ impl Request {
         }
     }
 
-    /// Encodes the request. Before 2.2, default spans set flags.
+    /// Encodes it. Before 2.2, default spans set flags.
     pub fn encode(&self, out: &mut Output) {
         let version = self.header.version;
         let flags = self.body.expiration().map_or(Flags::NONE, |expiration| expiration.flags(version));
@@ -176,11 +176,10 @@ impl Request {
     }
 }
 
-/// Maximum size of a cached header: enough for a cache with a usual name and no parameters.
+/// Enough for a usual cache name without parameters.
 const CACHED_HEADER_MAX: usize = 128;
 
-/// The bytes between opcode and body of an earlier request. Most requests of a connection have the same,
-/// which need not be parsed again.
+/// Most requests of a connection have the same header, which is parsed once.
 struct CachedHeader {
     bytes: Bytes,
     header: RequestHeader,
@@ -197,22 +196,17 @@ impl CachedHeader {
         Ok(Some(Self { bytes, header }))
     }
 
-    /// Whether a request has the same header.
     fn is_at(&self, start: &RequestStart, bytes: &[u8]) -> bool {
         // The version determines the header's layout.
         self.header.version == start.version && bytes[start.end..].starts_with(&self.bytes)
     }
 }
 
-/// An incomplete request.
 struct PartialRequest {
     start: RequestStart,
     skimmer: Skimmer,
-    /// Whether the header is the cached one.
     is_header_cached: bool,
-    /// Whether its beginning was returned.
     is_head_read: bool,
-    /// Whether it is to be dropped.
     is_skipped: bool,
 }
 
@@ -223,56 +217,54 @@ pub struct RequestHead {
     pub header: RequestHeader,
     /// The operation.
     pub opcode: Opcode,
-    /// The task's name, for EXEC.
+    /// For EXEC.
     pub task: Option<Text>,
 }
 
 impl RequestHead {
-    /// Returns the properties that determine the response's layout.
+    /// Returns the properties for the response's layout.
     pub const fn context(&self) -> RequestContext {
         let RequestHeader { version, intelligence, .. } = self.header;
         RequestContext { version, opcode: self.opcode, intelligence }
     }
 }
 
-/// A decoder of requests, for any fragmentation.
+/// A decoder for any fragmentation.
 #[derive(Default)]
 pub struct RequestDecoder {
     limits: Limits,
     begun: Option<PartialRequest>,
     cached_header: Option<CachedHeader>,
-    /// Size of the last decoded request.
     decoded: usize,
 }
 
 impl RequestDecoder {
-    /// Creates a decoder with these limits.
+    /// Creates a decoder.
     pub const fn new(limits: Limits) -> Self {
         Self { limits, begun: None, cached_header: None, decoded: 0 }
     }
 
-    /// Sets the limits from the next field on.
+    /// Sets limits from the next field on.
     pub const fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
 
-    /// Returns the minimum size of the incomplete request.
+    /// Returns the least size of the incomplete request.
     pub fn bytes_needed(&self) -> usize {
         self.begun.as_ref().map_or(1, |begun| begun.skimmer.bytes_needed())
     }
 
-    /// Returns the size of the last decoded request.
+    /// Returns the last request's size.
     pub const fn decoded(&self) -> usize {
         self.decoded
     }
 
-    /// Returns the beginning of the incomplete request, once, when it has arrived: a server can refuse a
-    /// request without keeping the rest. The buffer must be that of [`RequestDecoder::decode`] after it
-    /// returned no request.
+    /// Returns the beginning of the incomplete request, once: a server can refuse a request without keeping the rest. The
+    /// buffer must be that of [`RequestDecoder::decode`].
     ///
     /// # Errors
     ///
-    /// If the bytes are invalid. The stream is lost.
+    /// Invalid bytes. The stream is lost.
     pub fn head(&mut self, buffer: &[u8]) -> std::result::Result<Option<RequestHead>, RequestError> {
         let Some(begun) = self.begun.as_mut().filter(|begun| !begun.is_head_read && !begun.is_skipped) else {
             return Ok(None);
@@ -295,13 +287,13 @@ impl RequestDecoder {
         Ok(head)
     }
 
-    /// Returns the id and context of the incomplete request, for an error response.
+    /// Returns id and context of the incomplete request.
     pub fn partial_request(&self) -> Option<(u64, RequestContext)> {
         let RequestStart { id, version, opcode, .. } = self.begun.as_ref()?.start;
         Some((id, RequestContext { version, opcode, intelligence: Intelligence::Basic }))
     }
 
-    /// Drops the incomplete request: the bytes received and those to come.
+    /// Drops the incomplete request, also its later bytes.
     pub fn skip(&mut self, buffer: &mut BytesMut) {
         if let Some(begun) = &mut self.begun {
             begun.is_skipped = true;
@@ -309,17 +301,16 @@ impl RequestDecoder {
         }
     }
 
-    /// Returns whether an incomplete request is being dropped.
+    /// Returns whether a request is being dropped.
     pub fn is_skipping(&self) -> bool {
         self.begun.as_ref().is_some_and(|begun| begun.is_skipped)
     }
 
-    /// Removes the next complete request from the buffer. Keys and values are slices of the buffer. Between
-    /// calls the buffer may only grow.
+    /// Takes the next complete request. Keys and values are slices of the buffer, which may only grow between calls.
     ///
     /// # Errors
     ///
-    /// If the bytes are invalid. The stream is lost.
+    /// Invalid bytes. The stream is lost.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> std::result::Result<Option<Request>, RequestError> {
         let (length, begun) = loop {
             let skimmed = self.skim(buffer).map_err(|error| self.unreadable(buffer, error))?;
@@ -343,7 +334,6 @@ impl RequestDecoder {
         request.map(Some).map_err(told)
     }
 
-    /// An error with what is known of its request.
     fn unreadable(&self, buffer: &[u8], error: DecodeError) -> RequestError {
         match &self.begun {
             Some(PartialRequest { start, .. }) => {
@@ -356,7 +346,7 @@ impl RequestDecoder {
         }
     }
 
-    /// Starts the next request if necessary; returns its length once it is complete.
+    /// The length of the next request once it is complete.
     fn skim(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
         let begun = match &mut self.begun {
             Some(begun) => begun,

@@ -1,4 +1,4 @@
-//! Responses and events: encoded by servers, decoded by clients.
+//! Responses and events.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::text::Text;
 use crate::topology::{self, CacheTopology};
 use crate::version::ProtocolVersion;
 
-/// The first byte of a server's messages.
+/// The first byte.
 pub const RESPONSE_MAGIC: u8 = 0xA1;
 
 /// A response.
@@ -31,7 +31,7 @@ pub struct Response {
     pub id: u64,
     /// The status.
     pub status: Status,
-    /// The cache's topology, if the client has another one.
+    /// If the client has another one.
     pub topology: Option<Arc<CacheTopology>>,
     /// The body.
     pub body: ResponseBody,
@@ -40,17 +40,17 @@ pub struct Response {
 /// The body of a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResponseBody {
-    /// Only the status.
+    /// Only a status.
     Empty,
-    /// The text of an error.
+    /// An error's text.
     Error(Text),
-    /// On one key.
+    /// One key.
     Map(map::Response),
-    /// On many keys or the whole cache.
+    /// Many keys, or the whole cache.
     Bulk(bulk::Response),
-    /// On the server.
+    /// The server.
     Server(server::Response),
-    /// The result of a task or query.
+    /// A task's or query's result.
     Result(Bytes),
     /// Authentication.
     Auth(auth::Response),
@@ -134,7 +134,7 @@ impl ResponseBody {
 }
 
 impl Response {
-    /// Creates a response without a topology.
+    /// Creates a response without topology.
     pub const fn new(id: u64, status: Status, body: ResponseBody) -> Self {
         Self { id, status, topology: None, body }
     }
@@ -144,7 +144,7 @@ impl Response {
         Self::new(id, status, ResponseBody::Error(text.into()))
     }
 
-    /// Encodes the response for a request. Errors do not depend on the request.
+    /// Encodes it for a request. Errors do not depend on the request.
     pub fn encode(&self, context: RequestContext, out: &mut Output) {
         let is_error = matches!(self.body, ResponseBody::Error(_));
         write_start(self.id, if is_error { ERROR } else { context.opcode.response() }, self.status, out);
@@ -162,7 +162,7 @@ fn write_start(id: u64, opcode: u8, status: Status, out: &mut Output) {
 }
 
 impl Event {
-    /// Encodes the event.
+    /// Encodes it.
     pub fn encode(&self, out: &mut Output) {
         write_start(self.id, self.kind as u8, Status::Success, out);
         out.u8(0);
@@ -171,7 +171,7 @@ impl Event {
 }
 
 impl CounterEvent {
-    /// Encodes the event.
+    /// Encodes it.
     pub fn encode(&self, out: &mut Output) {
         write_start(0, COUNTER_EVENT, Status::Success, out);
         out.u8(0);
@@ -179,7 +179,6 @@ impl CounterEvent {
     }
 }
 
-/// The kind of message being read.
 #[derive(Clone, Copy)]
 enum Expected {
     Answer(RequestContext, Status),
@@ -195,7 +194,7 @@ struct Start {
     end: usize,
 }
 
-/// The context of messages without a request, which have no topology.
+/// Messages without a request have no topology.
 const NO_REQUEST: RequestContext = RequestContext {
     version: ProtocolVersion::NEWEST,
     opcode: Opcode::Ping,
@@ -270,31 +269,30 @@ impl Start {
     }
 }
 
-/// A decoder of responses and events, for any fragmentation.
+/// A decoder for any fragmentation.
 #[derive(Default)]
 pub struct ResponseDecoder {
     limits: Limits,
-    /// The incomplete message.
     begun: Option<(Start, Skimmer)>,
 }
 
 impl ResponseDecoder {
-    /// Creates a decoder with these limits.
+    /// Creates a decoder.
     pub const fn new(limits: Limits) -> Self {
         Self { limits, begun: None }
     }
 
-    /// Returns the minimum size of the incomplete message.
+    /// Returns the least size of the incomplete message.
     pub fn bytes_needed(&self) -> usize {
         self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.bytes_needed())
     }
 
-    /// Removes the next complete message from the buffer. Keys and values are slices of the buffer. Between
-    /// calls the buffer may only grow. `context` is called once per response.
+    /// Takes the next complete message. Keys and values are slices of the buffer, which may only grow between calls.
+    /// `context` is called once per response.
     ///
     /// # Errors
     ///
-    /// If the bytes are invalid. The stream is lost.
+    /// Invalid bytes. The stream is lost.
     pub fn decode(
         &mut self,
         buffer: &mut BytesMut,

@@ -13,14 +13,14 @@ macro_rules! statuses {
             /// All statuses.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Returns the name, for logs and metrics.
+            /// Returns the name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)+
                 }
             }
 
-            /// Returns the status of this byte.
+            /// Returns the status.
             pub const fn from_byte(byte: u8) -> Option<Self> {
                 match byte {
                     $($byte => Some(Self::$name),)+
@@ -40,15 +40,15 @@ statuses! {
     NotFound = 0x02,
     /// Done; the previous value follows.
     SuccessWithPrevious = 0x03,
-    /// The condition did not hold; the current value follows. For a counter at its bound no value follows.
+    /// The condition did not hold; the current value follows, except for counters.
     NotExecutedWithPrevious = 0x04,
     /// No such iteration.
     InvalidIteration = 0x05,
-    /// [`Self::Success`] of a cache of Java objects, to 2.4 to 2.8.
+    /// [`Self::Success`] of Java objects, to 2.4 to 2.8.
     SuccessObject = 0x06,
-    /// [`Self::SuccessWithPrevious`] of a cache of Java objects, to 2.4 to 2.8.
+    /// [`Self::SuccessWithPrevious`] of Java objects, to 2.4 to 2.8.
     SuccessWithPreviousObject = 0x07,
-    /// [`Self::NotExecutedWithPrevious`] of a cache of Java objects, to 2.4 to 2.8.
+    /// [`Self::NotExecutedWithPrevious`] of Java objects, to 2.4 to 2.8.
     NotExecutedWithPreviousObject = 0x08,
     /// Not a request.
     InvalidMagic = 0x81,
@@ -58,13 +58,13 @@ statuses! {
     UnknownVersion = 0x83,
     /// An invalid request, or an unknown cache.
     ParseError = 0x84,
-    /// The server failed to execute the operation.
+    /// The operation failed.
     ServerError = 0x85,
-    /// The operation timed out on the server.
+    /// The operation timed out.
     TimedOut = 0x86,
-    /// A member is suspected; another server may succeed.
+    /// A suspected member; another server may succeed.
     NodeSuspected = 0x87,
-    /// The server or cache is not running; another server may succeed.
+    /// Server or cache is not running; another server may succeed.
     IllegalLifecycle = 0x88,
 }
 
@@ -79,7 +79,7 @@ impl Status {
         self.byte() >= 0x80
     }
 
-    /// Returns whether the previous value follows, in operations that return it.
+    /// Returns whether a previous value follows, in operations that return it.
     pub const fn has_previous(self) -> bool {
         matches!(
             self,

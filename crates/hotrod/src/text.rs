@@ -12,7 +12,7 @@ impl Text {
     /// The empty text.
     pub const EMPTY: Self = Self(Bytes::new());
 
-    /// Converts bytes, if they are UTF-8.
+    /// Converts UTF-8 bytes.
     pub fn from_utf8(bytes: Bytes) -> Option<Self> {
         std::str::from_utf8(&bytes).is_ok().then_some(Self(bytes))
     }

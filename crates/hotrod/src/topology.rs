@@ -1,4 +1,4 @@
-//! Cache topologies: servers and owners of segments (facts section 1.6).
+//! Topologies: servers and owners of segments (facts section 1.6).
 
 use smallvec::SmallVec;
 
@@ -10,33 +10,32 @@ use crate::output::Output;
 use crate::reader::Reader;
 use crate::text::Text;
 
-/// The version of the hash that maps keys to segments.
+/// Of the hash that maps keys to segments.
 const HASH_VERSION: u8 = 3;
 
-/// The address of a server for clients.
+/// A server's address for clients.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ServerAddress {
-    /// The host name or IP address.
+    /// Host name or IP address.
     pub host: Text,
     /// The port.
     pub port: u16,
 }
 
-/// The owners of a segment as indices of the list of servers, the primary first: 1 to 255.
+/// A segment's owners, 1 to 255 indices of servers, the primary first.
 pub type Owners = SmallVec<[u32; 2]>;
 
 /// The topology of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheTopology {
-    /// The id. Different ids are different topologies; their order has no meaning.
+    /// Different ids are different topologies; their order has no meaning.
     pub id: i32,
-    /// All servers that have the cache.
+    /// All with the cache.
     pub servers: Vec<ServerAddress>,
-    /// The owners of segments, if the client requests them and they are known.
+    /// If the client requests them and they are known.
     pub owners: Option<Vec<Owners>>,
 }
 
-/// The marker and the topology.
 pub(crate) const FIELD: Field = Field::Sub(layout);
 
 fn layout(context: RequestContext) -> Fields {
@@ -78,7 +77,6 @@ const fn owners(version: u8) -> Option<Fields> {
 }
 
 impl CacheTopology {
-    /// Reads the marker and the topology.
     pub(crate) fn read(from: &mut Reader, intelligence: Intelligence) -> Result<Option<Self>> {
         if !from.bool()? {
             return Ok(None);

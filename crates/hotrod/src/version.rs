@@ -1,13 +1,13 @@
-//! Protocol versions. Each request has its own, and its response is encoded for it.
+//! Protocol versions.
 
 use std::fmt;
 
-/// A version, as the byte on the wire: ten times the major plus the minor number.
+/// The byte on the wire: ten times the major plus the minor number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolVersion(u8);
 
 impl ProtocolVersion {
-    /// The oldest supported version.
+    /// The oldest.
     pub const V2_0: Self = Self(20);
     /// Tasks, PUT_ALL and GET_ALL, raw events.
     pub const V2_1: Self = Self(21);
@@ -27,7 +27,7 @@ impl ProtocolVersion {
     pub const V2_8: Self = Self(28);
     /// Media types in the response to PING.
     pub const V2_9: Self = Self(29);
-    /// Literal durations; PING returns version and opcodes.
+    /// Literal durations; PING's version and opcodes.
     pub const V3_0: Self = Self(30);
     /// Bloom filters.
     pub const V3_1: Self = Self(31);
@@ -36,7 +36,7 @@ impl ProtocolVersion {
     /// Streams in chunks that can be interleaved.
     pub const V4_1: Self = Self(41);
 
-    /// All versions, oldest first.
+    /// All, oldest first.
     pub const ALL: [Self; 14] = [
         Self::V2_0,
         Self::V2_1,
@@ -54,10 +54,10 @@ impl ProtocolVersion {
         Self::V4_1,
     ];
 
-    /// The newest version.
+    /// The newest.
     pub const NEWEST: Self = Self::V4_1;
 
-    /// Returns the version of this byte, if it is supported.
+    /// Returns the version, if it is supported.
     pub const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             20..=31 | 40 | 41 => Some(Self(byte)),

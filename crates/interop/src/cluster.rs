@@ -1,4 +1,4 @@
-//! Steps that tests share on a cluster of both kinds of members: join, agree on a view, multicast.
+//! Steps that tests share on a cluster of both kinds of members. They panic if a member does not do its part in time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,12 +17,8 @@ pub async fn two_and_two(setting: &Setting, java_first: bool) -> Vec<Member> {
     members
 }
 
-/// Waits until every member has a view that contains this text, and compares the whole texts. A name may arrive after the
-/// view with its member (MERGE3 sends names, too: facts 3.5) without a notification, so the members are asked again.
-///
-/// # Panics
-///
-/// If that takes too long.
+/// Waits until every member has a view that contains this text, and compares the whole texts. A name may arrive
+/// after the view (MERGE3 sends names, too: facts 3.5) without a notification, so the members are asked again.
 pub async fn same_view(members: &mut [Member], wanted: &str) {
     let mut texts = BTreeSet::new();
     let agreement = async {
@@ -41,10 +37,8 @@ pub async fn same_view(members: &mut [Member], wanted: &str) {
     assert!(outcome.is_ok(), "no view {wanted}: {texts:?}");
 }
 
-/// The interval at which members with unchanged views are asked for the names again.
 const NAMES_ASKED_AGAIN: Duration = Duration::from_millis(500);
 
-/// Waits until a member has another view than at the last request.
 async fn any_view_changes(members: &mut [Member]) {
     let mut changes: Vec<_> = members.iter_mut().map(|member| Box::pin(member.view_changed())).collect();
     std::future::poll_fn(|cx| {
@@ -65,10 +59,6 @@ pub async fn reset(members: &mut [Member]) {
 pub const MUCH: Duration = Duration::from_secs(300);
 
 /// Every member multicasts, and every member receives all messages once and in order.
-///
-/// # Panics
-///
-/// If a member does not.
 pub async fn everybody_multicasts(members: &mut [Member], count: u32, size: usize) {
     let names: Vec<String> = members.iter().map(|member| member.name().to_owned()).collect();
     reset(members).await;
@@ -79,10 +69,6 @@ pub async fn everybody_multicasts(members: &mut [Member], count: u32, size: usiz
 }
 
 /// Checks that every member received this many multicasts of each sender, once and in order.
-///
-/// # Panics
-///
-/// If a member does not.
 pub async fn everything_came(members: &mut [Member], senders: &[String], count: u32) {
     for member in members.iter_mut() {
         for name in senders {
@@ -94,10 +80,6 @@ pub async fn everything_came(members: &mut [Member], senders: &[String], count: 
 }
 
 /// Checks that these members received the same messages in the same order since they were reset.
-///
-/// # Panics
-///
-/// If it is not.
 pub async fn one_order(members: &mut [Member]) {
     let [first, others @ ..] = members else { return };
     let wanted = order(first).await;

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use consort_testbed::{Jar, brief_jvm};
 
-/// Set for a test that runs again in its own network, from which Maven cannot reach other hosts.
+/// Set for a test that runs again in its own network, where Maven cannot reach other hosts.
 pub(crate) const DIRECTORY_VARIABLE: &str = "CONSORT_INTEROP";
 
 /// # Panics
@@ -20,12 +20,10 @@ fn jar() -> &'static Jar {
     })
 }
 
-/// The directory of the configurations, `lib` and `classes`.
 pub(crate) fn directory() -> PathBuf {
     jar().directory().to_owned()
 }
 
-/// The class path of the Java member.
 pub(crate) fn classpath() -> String {
     jar().classpath()
 }

@@ -1,7 +1,7 @@
 //! Java JGroups members next to Consort's, for tests (`cargo xtask test --only interop`).
 //!
-//! A [`Member`] is a process that takes commands on its standard input: a JVM (`interop/java`) or a Consort member
-//! (`consort-member` of this crate). Both take the same commands, so that a test describes the steps of both kinds once.
+//! A [`Member`] is a process that takes commands on its standard input: a JVM (`interop/java`) or a Consort
+//! member (`consort-member`). Both take the same commands.
 
 #![forbid(unsafe_code)]
 

@@ -23,14 +23,13 @@ pub enum Kind {
     Consort,
 }
 
-/// A member. The process is killed when this is dropped.
+/// A member, killed on drop.
 pub struct Member {
     name: String,
     kind: Kind,
     child: KillOnDrop,
     input: ChildStdin,
     answers: mpsc::Receiver<Value>,
-    /// Counts views.
     views: watch::Receiver<u64>,
 }
 
@@ -66,7 +65,6 @@ impl Member {
         member
     }
 
-    /// Starts a member whose connect fails, and returns its error.
     pub(crate) async fn start_refused(setting: &Setting, kind: Kind, name: &str) -> String {
         let mut member = Self::spawn(setting, kind, name);
         let answer = member.answer(&connect(setting, name), PATIENCE).await;
@@ -128,23 +126,22 @@ impl Member {
     ///
     /// # Panics
     ///
-    /// If it fails, because then the test fails.
+    /// If it fails.
     pub async fn run(&mut self, command: &str) -> Value {
         self.run_within(command, PATIENCE).await
     }
 
-    /// Runs a command with this timeout, and returns its answer.
+    /// As [`Member::run`], with this timeout.
     ///
     /// # Panics
     ///
-    /// If it fails, because then the test fails.
+    /// If it fails.
     pub async fn run_within(&mut self, command: &str, patience: Duration) -> Value {
         let answer = self.answer(command, patience).await;
         assert!(answer.get("error").is_none(), "`{command}` at {}: {answer}", self.name);
         answer
     }
 
-    /// Runs a command, and returns its answer or its error.
     async fn answer(&mut self, command: &str, patience: Duration) -> Value {
         writeln!(self.input, "{command}").unwrap_or_else(|error| panic!("{}: {error}", self.name));
         match tokio::time::timeout(patience, self.answers.recv()).await {
@@ -164,7 +161,7 @@ impl Member {
         self.run("view").await["view"].as_str().expect("a view").to_owned()
     }
 
-    /// Waits for another view than the one that was asked for last. Ends with the member, too.
+    /// Waits for another view than the one that was asked for last, or the member's end.
     pub async fn view_changed(&mut self) {
         let _ = self.views.changed().await;
     }

@@ -1,5 +1,4 @@
-//! A network of its own for each test: ports, multicast groups and discovery of other tests and of the machine's own
-//! clusters cannot get in its way.
+//! A network of its own for each test, apart from other tests and the machine's own clusters.
 
 use std::process::Stdio;
 
@@ -7,7 +6,6 @@ use consort_testbed::{Network, own_network};
 
 use crate::jgroups::{DIRECTORY_VARIABLE, directory};
 
-/// Names the test that this process runs in a network of its own.
 const TEST_VARIABLE: &str = "CONSORT_INTEROP_TEST";
 
 /// Runs the body of a test in a network namespace with a loopback that multicasts: [`in_network`].
@@ -15,12 +13,12 @@ pub fn in_own_network(test: &str, body: impl Future<Output = ()>) {
     in_network(Network::Loopback, test, body);
 }
 
-/// Runs the body of a test in a network namespace, by running the test of this name again in one. Its output is shown
-/// if it fails.
+/// Runs the body of a test in a network namespace, by running the test of this name again in one. Its output is
+/// shown if it fails.
 ///
 /// # Panics
 ///
-/// If the test does, or if there is no namespace to be had.
+/// If the test does, or if no namespace can be made.
 pub fn in_network(network: Network, test: &str, body: impl Future<Output = ()>) {
     if std::env::var_os(TEST_VARIABLE).is_some_and(|running| running == test) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -43,7 +41,6 @@ pub fn in_network(network: Network, test: &str, body: impl Future<Output = ()>) 
     assert!(text.contains("1 passed"), "{test} did not run:\n{text}");
 }
 
-/// The test that runs in this network.
 pub(crate) fn current_test() -> String {
     std::env::var(TEST_VARIABLE).unwrap_or_else(|_| "no-test".to_owned())
 }

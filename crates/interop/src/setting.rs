@@ -9,13 +9,13 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// The environment of one cluster. Both kinds of member read the same configuration file, out of JGroups' own jar.
 pub struct Setting {
-    /// The file.
+    /// The configuration file.
     pub config: PathBuf,
     /// The cluster's name.
     pub cluster: String,
     /// System properties for both kinds.
     pub properties: Vec<(String, String)>,
-    /// The most memory that a JVM takes for objects, in MB.
+    /// The JVM's heap in MB.
     pub heap_mb: u32,
 }
 
@@ -25,7 +25,7 @@ impl Setting {
         Self::from_path(directory().join(config))
     }
 
-    /// The same with some of the file's text replaced, for timeouts that a test can wait for.
+    /// As [`Setting::new`], with some of the file's text replaced, for timeouts that a test can wait for.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! The `consort` command and JGroups' demos as processes, driven by lines.
+//! The `consort` command and JGroups' demos as processes, driven by lines. Functions panic if the command has
+//! not been built with the same profile, does not start, or does not do as expected.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::jgroups::classpath;
 use crate::member::built;
 use crate::{PATIENCE, Setting};
 
-/// A process. Dropped, it is killed.
+/// A process, killed on drop.
 pub struct Tool {
     child: KillOnDrop,
     input: Option<ChildStdin>,
@@ -22,11 +23,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// The `consort` command beside this test program.
-    ///
-    /// # Panics
-    ///
-    /// If it has not been built with the same profile.
+    /// Starts the `consort` command beside this test program.
     pub fn consort(arguments: &[&str]) -> Self {
         let mut command = Command::new(built("consort"));
         command.args(arguments);
@@ -34,19 +31,11 @@ impl Tool {
     }
 
     /// Starts the `consort` command with its log among the lines of output.
-    ///
-    /// # Panics
-    ///
-    /// As [`Tool::consort`].
     pub fn consort_with_log(arguments: &[&str]) -> Self {
         Self::consort_started_by(&[], arguments)
     }
 
     /// Starts the `consort` command by a wrapper that takes a command and its arguments after its own, like `prlimit`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Tool::consort`].
     pub fn consort_started_by(starter: &[&str], arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         // The first word of all is `$0`.
@@ -54,11 +43,8 @@ impl Tool {
         Self::start(command)
     }
 
-    /// Starts the `consort` command with its own table of hosts, in the format of `/etc/hosts`, which may change meanwhile.
-    ///
-    /// # Panics
-    ///
-    /// As [`Tool::consort`]; `unshare` and `mount` are of util-linux.
+    /// Starts the `consort` command with its own table of hosts, in the format of `/etc/hosts`, which may
+    /// change meanwhile. It needs `unshare` and `mount` of util-linux.
     pub fn consort_with_hosts(hosts: &Path, arguments: &[String]) -> Self {
         let mut command = Command::new("unshare");
         let enter = "mount --bind \"$0\" /etc/hosts && exec \"$@\" 2>&1";
@@ -69,20 +55,12 @@ impl Tool {
     }
 
     /// Runs the `consort` command without input to its end.
-    ///
-    /// # Panics
-    ///
-    /// If it has not been built with the same profile.
     pub fn run_consort(arguments: &[&str]) -> Output {
         let run = Command::new(built("consort")).args(arguments).stdin(Stdio::null()).output();
         run.unwrap_or_else(|error| panic!("consort {arguments:?}: {error}"))
     }
 
     /// Runs the `consort` command to its end, with its output redirected.
-    ///
-    /// # Panics
-    ///
-    /// If it has not been built with the same profile.
     pub fn run_consort_into(output: impl Into<Stdio>, arguments: &[&str]) -> Output {
         let mut command = Command::new(built("consort"));
         let run = command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).spawn();
@@ -90,7 +68,7 @@ impl Tool {
         run.unwrap_or_else(|error| panic!("consort {arguments:?}: {error}"))
     }
 
-    /// The `consort` command as a member of a setting's cluster.
+    /// Starts the `consort` command as a member of a setting's cluster.
     pub fn consort_member(setting: &Setting, arguments: &[&str]) -> Self {
         let mut all: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         all.push(format!("--config={}", setting.config.display()));
@@ -98,7 +76,7 @@ impl Tool {
         Self::consort(&all.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// A class of JGroups' jar.
+    /// Starts a class of JGroups' jar.
     pub fn java(setting: &Setting, class: &str, arguments: &[&str]) -> Self {
         let mut command = brief_jvm();
         command
@@ -109,11 +87,7 @@ impl Tool {
         Self::start(command)
     }
 
-    /// Any command.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start.
+    /// Starts any command.
     pub fn start(mut command: Command) -> Self {
         let child = command
             .stdin(Stdio::piped())
@@ -135,25 +109,17 @@ impl Tool {
         Self { child, input, lines, output: Vec::new() }
     }
 
-    /// Its process.
+    /// The id of its process.
     pub fn id(&self) -> u32 {
         self.child.0.id()
     }
 
     /// Sends a line.
-    ///
-    /// # Panics
-    ///
-    /// If the process does not read any more.
     pub fn type_line(&mut self, line: &str) {
         writeln!(self.input.as_mut().expect("its input"), "{line}").expect("it reads");
     }
 
-    /// Sends it SIGTERM and waits for its end.
-    ///
-    /// # Panics
-    ///
-    /// If it does not end, or ends with a failure.
+    /// Sends SIGTERM and waits for a successful end.
     pub fn terminate(mut self) {
         let pid = self.child.0.id().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill (util-linux)");
@@ -167,10 +133,6 @@ impl Tool {
     }
 
     /// Sends a signal, by name.
-    ///
-    /// # Panics
-    ///
-    /// If there is no `kill`, or no process any more.
     pub fn signal(&self, name: &str) {
         let id = self.child.0.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status().expect("`kill`");
@@ -178,20 +140,12 @@ impl Tool {
     }
 
     /// Waits for a line that contains all of this.
-    ///
-    /// # Panics
-    ///
-    /// If none comes.
     pub fn wait_for(&mut self, wanted: &[&str]) -> String {
         let line = self.wait_for_or_end(wanted);
         line.unwrap_or_else(|| panic!("no line with {wanted:?} in:\n{}", self.output.join("\n")))
     }
 
     /// Waits for a line that contains all of this, or for the end of its output: none then.
-    ///
-    /// # Panics
-    ///
-    /// If neither comes.
     pub fn wait_for_or_end(&mut self, wanted: &[&str]) -> Option<String> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -211,19 +165,11 @@ impl Tool {
     }
 
     /// Waits until the process has ended, with any status.
-    ///
-    /// # Panics
-    ///
-    /// If the system does not report the end.
     pub fn wait_for_death(&mut self) {
         self.child.0.wait().expect("its end");
     }
 
-    /// Waits for its end.
-    ///
-    /// # Panics
-    ///
-    /// If it does not end, or ends with a failure.
+    /// Waits for a successful end.
     pub fn wait_for_end(&mut self) {
         let until = Instant::now() + PATIENCE;
         // Its output ends with it.

@@ -10,12 +10,11 @@ pub(crate) const OID: u8 = 0x06;
 pub(crate) const BMP_STRING: u8 = 0x1e;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
-/// The tag `[0]`, constructed.
+/// Constructed.
 pub(crate) const EXPLICIT_0: u8 = 0xa0;
-/// The tag `[0]`, primitive.
+/// Primitive.
 pub(crate) const IMPLICIT_0: u8 = 0x80;
 
-/// Elements in a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Der<'a> {
     rest: &'a [u8],
@@ -30,12 +29,11 @@ impl<'a> Der<'a> {
         self.rest.is_empty()
     }
 
-    /// Returns the next element's tag, if there is one.
     pub(crate) fn tag(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
-    /// Reads an element with this tag. Errors have the given name.
+    /// Errors have the given name.
     pub(crate) fn read(&mut self, tag: u8, what: &'static str) -> Result<&'a [u8]> {
         let malformed = KeyStoreError::Malformed(what);
         let (&own, rest) = self.rest.split_first().ok_or(malformed.clone())?;
@@ -59,12 +57,11 @@ impl<'a> Der<'a> {
         Ok(content)
     }
 
-    /// Reads a constructed element with this tag.
     pub(crate) fn enter(&mut self, tag: u8, what: &'static str) -> Result<Self> {
         Ok(Self::new(self.read(tag, what)?))
     }
 
-    /// Reads a number without sign.
+    /// Without sign.
     pub(crate) fn number(&mut self, what: &'static str) -> Result<u64> {
         let bytes = self.read(INTEGER, what)?;
         let is_positive = bytes.first().is_some_and(|first| first & 0x80 == 0);
@@ -74,14 +71,14 @@ impl<'a> Der<'a> {
         Ok(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Reads an algorithm: its OID and its parameters.
+    /// Its OID and its parameters.
     pub(crate) fn algorithm(&mut self, what: &'static str) -> Result<(&'a [u8], Self)> {
         let mut inner = self.enter(SEQUENCE, what)?;
         Ok((inner.read(OID, what)?, inner))
     }
 }
 
-/// Returns an OID with dots, for errors.
+/// For errors.
 pub(crate) fn dotted(oid: &[u8]) -> String {
     let mut parts = Vec::new();
     let mut number: u64 = 0;

@@ -1,10 +1,10 @@
 //! Errors of key stores.
 
-/// A key that cannot be read. No text contains a key or a password.
+/// An unreadable key. No text contains a key or a password.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyStoreError {
-    /// The file is larger than the limit.
+    /// A file above the limit.
     #[error("the file has {bytes} bytes; at most {limit} are read")]
     TooLarge {
         /// Its size.
@@ -12,53 +12,53 @@ pub enum KeyStoreError {
         /// The limit.
         limit: usize,
     },
-    /// The file has more entries than the limit.
+    /// Too many entries.
     #[error("the key store has too many entries")]
     TooManyEntries,
-    /// The file wants more iterations than the limit.
+    /// Too many iterations.
     #[error("the key store wants {0} iterations to derive a key, which are too many")]
     TooManyIterations(u64),
-    /// The file is no key store.
+    /// No key store.
     #[error(
         "the file is no PKCS12, JCEKS or JKS key store; \
          for a file with the key's bytes or hexadecimal digits set keystore_type=\"RAW\""
     )]
     UnknownFormat,
-    /// The type is unknown.
+    /// An unknown type.
     #[error("keystore_type `{0}` is none of PKCS12, JCEKS, JKS, RAW")]
     UnknownType(String),
-    /// A part is malformed.
+    /// A malformed part.
     #[error("the key store is malformed at: {0}")]
     Malformed(&'static str),
-    /// The password does not fit.
+    /// A wrong password.
     #[error("the password is wrong, or the key store is damaged")]
     WrongPassword,
-    /// A cipher, digest or key derivation is not supported.
+    /// An unsupported cipher, digest or key derivation.
     #[error(
         "the key store uses {0}, which is not supported; \
          convert it: keytool -importkeystore -srckeystore OLD -destkeystore NEW -deststoretype PKCS12"
     )]
     Unsupported(String),
-    /// No entry has the alias.
+    /// No such alias.
     #[error("no key has the alias `{alias}`; the aliases are: {}", list(present))]
     NoSuchAlias {
         /// The alias.
         alias: String,
-        /// The aliases in the file.
+        /// The file's aliases.
         present: Vec<String>,
     },
-    /// The entry is a certificate or a private key.
+    /// A certificate or a private key.
     #[error(
         "the entry `{0}` is not a secret key; create one with keytool -genseckey -keyalg AES -keysize 256 \
          -storetype PKCS12"
     )]
     NotSecret(String),
-    /// A raw key has a wrong length.
+    /// A raw key's wrong length.
     #[error("a raw key has 16, 24 or 32 bytes, or twice as many hexadecimal digits; the file has {0} bytes")]
     RawLength(usize),
 }
 
-/// The largest number of aliases in an error.
+/// The most aliases in an error.
 const SHOWN: usize = 10;
 
 fn list(names: &[String]) -> String {

@@ -13,14 +13,13 @@ use crate::{Budget, KeyStoreError, Request, SecretKey};
 
 type Result<T> = std::result::Result<T, KeyStoreError>;
 
-/// The constant in the digest.
+/// In the digest.
 const WHITENER: &[u8] = b"Mighty Aphrodite";
 
 const PRIVATE_KEY: u32 = 1;
 const CERTIFICATE: u32 = 2;
 const SECRET_KEY: u32 = 3;
 
-/// Bytes of a store, read in order.
 struct Bytes<'a> {
     rest: &'a [u8],
 }
@@ -38,13 +37,13 @@ impl<'a> Bytes<'a> {
         Ok(u32::from_be_bytes(*bytes))
     }
 
-    /// Reads bytes behind their length in 4 bytes.
+    /// The length has 4 bytes.
     fn long(&mut self, what: &'static str) -> Result<&'a [u8]> {
         let length = self.u32(what)? as usize;
         self.take(length, what)
     }
 
-    /// Reads a text behind its length in 2 bytes.
+    /// The length has 2 bytes.
     fn text(&mut self, what: &'static str) -> Result<&'a str> {
         let (length, rest) = self.rest.split_first_chunk().ok_or(KeyStoreError::Malformed(what))?;
         self.rest = rest;

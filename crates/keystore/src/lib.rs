@@ -11,8 +11,8 @@
 //! assert_eq!(error.unwrap_err(), KeyStoreError::UnknownFormat);
 //! ```
 //!
-//! The crate reads bytes and opens no file. Every size, count and number of iterations of a file is checked against
-//! [`Limits`] before memory is allocated or time is spent. Keys and passwords are cleared from memory.
+//! The crate reads bytes and opens no file. [`Limits`] bound every size, count and number of iterations before memory is
+//! allocated or time is spent. Keys and passwords are cleared from memory.
 
 #![forbid(unsafe_code)]
 
@@ -33,12 +33,11 @@ pub use error::KeyStoreError;
 /// Limits on a key store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The size of the file in bytes.
+    /// The file's bytes.
     pub file: usize,
     /// The number of entries.
     pub entries: usize,
-    /// The number of iterations of all derivations of keys together. The default is as in Java, for each derivation
-    /// about 2 s.
+    /// Iterations of all derivations together. The default is Java's for one, about 2 s.
     pub iterations: u64,
 }
 
@@ -48,16 +47,16 @@ impl Default for Limits {
     }
 }
 
-/// The type of a key store, as in JGroups' `keystore_type`.
+/// JGroups' `keystore_type`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreType {
-    /// PKCS#12, as `keytool` creates them.
+    /// PKCS#12, as of `keytool`.
     Pkcs12,
-    /// Java's older format with secret keys.
+    /// Java's older format.
     Jceks,
     /// Java's oldest format, without secret keys. Java also reads PKCS#12 under this name.
     Jks,
-    /// The bytes of one key for AES, or their hexadecimal digits.
+    /// An AES key's bytes or hexadecimal digits.
     Raw,
 }
 
@@ -83,7 +82,7 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
-    /// Returns the name of the algorithm in Java, such as `AES`.
+    /// Returns Java's name, such as `AES`.
     pub fn algorithm(&self) -> &str {
         &self.algorithm
     }
@@ -100,9 +99,8 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// An entry to look up.
 struct Request<'a> {
-    /// Aliases are compared without regard to case, as in Java.
+    /// In any case, as in Java.
     alias: &'a str,
     store_password: &'a str,
     key_password: &'a str,
@@ -126,7 +124,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes the iterations of one derivation.
+    /// For one derivation.
     fn iterate(&mut self, iterations: u64) -> Result<std::num::NonZeroU32, KeyStoreError> {
         let left = self.iterations.checked_sub(iterations);
         self.iterations = left.ok_or(KeyStoreError::TooManyIterations(iterations))?;
@@ -135,18 +133,17 @@ impl Budget {
     }
 }
 
-/// The first bytes of Java's own formats.
+/// The first bytes.
 const JKS: [u8; 4] = [0xfe, 0xed, 0xfe, 0xed];
 const JCEKS: [u8; 4] = [0xce, 0xce, 0xce, 0xce];
-/// The first byte of PKCS#12, which is a sequence.
+/// The first byte of PKCS#12.
 const SEQUENCE: u8 = 0x30;
 
-/// Reads the secret key with an alias. The format is that of the file's first bytes, whatever the type is, except for
-/// [`StoreType::Raw`].
+/// Reads the secret key with an alias. The file's first bytes determine the format, except for [`StoreType::Raw`].
 ///
 /// # Errors
 ///
-/// If the file is malformed or too large, the password is wrong, or no secret key has the alias.
+/// A malformed or too large file, a wrong password, or no secret key with the alias.
 pub fn secret_key(
     file: &[u8],
     kind: StoreType,
@@ -170,7 +167,7 @@ pub fn secret_key(
     }
 }
 
-/// Reads a key for AES: 16, 24 or 32 bytes, or twice as many hexadecimal digits.
+/// 16, 24 or 32 bytes, or twice as many hexadecimal digits.
 fn raw_key(file: &[u8]) -> Result<SecretKey, KeyStoreError> {
     let key = |bytes| SecretKey { algorithm: "AES".to_owned(), bytes };
     let text = file.trim_ascii();

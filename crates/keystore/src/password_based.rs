@@ -1,5 +1,4 @@
-//! Keys derived from passwords, and decryption with them: PKCS#5 2.1 (RFC 8018), PKCS#12 (RFC 7292 appendix B) and Java's
-//! own derivation of JCEKS.
+//! Keys derived from passwords: PKCS#5 2.1 (RFC 8018), PKCS#12 (RFC 7292 appendix B) and Java's own derivation of JCEKS.
 
 use aes::cipher::generic_array::GenericArray;
 use aes::cipher::{BlockDecrypt, BlockSizeUser, KeyInit};
@@ -17,11 +16,11 @@ type Secret = Zeroizing<Vec<u8>>;
 
 const PBES2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0d];
 const PBKDF2: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x05, 0x0c];
-/// HMAC with SHA-1, 224, 256, 384, 512: the last byte is 7 to 11.
+/// SHA-1, 224, 256, 384, 512: the last byte is 7 to 11.
 const HMAC: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x02];
 const PBE_SHA1_3DES: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x0c, 0x01, 0x03];
 const DES_EDE3_CBC: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x03, 0x07];
-/// AES in CBC with 128, 192 and 256 bits: the last byte is 2, 22, 42.
+/// CBC with 128, 192 and 256 bits: the last byte is 2, 22, 42.
 const AES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x01];
 const SHA1: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 /// SHA-256, 384 and 512: the last byte is 1 to 3.
@@ -31,12 +30,12 @@ fn unsupported(oid: &[u8]) -> KeyStoreError {
     KeyStoreError::Unsupported(der::dotted(oid))
 }
 
-/// Returns a password in UTF-16, the higher byte first.
+/// The higher byte comes first.
 pub(crate) fn utf16(password: &str) -> Secret {
     Zeroizing::new(password.encode_utf16().flat_map(u16::to_be_bytes).collect())
 }
 
-/// Decrypts a text with an algorithm of PKCS#5 or PKCS#12.
+/// The algorithm is of PKCS#5 or PKCS#12.
 pub(crate) fn decrypt(
     algorithm: (&[u8], Der<'_>),
     password: &str,
@@ -109,12 +108,12 @@ fn hmac_number(oid: &[u8]) -> Result<u8> {
     }
 }
 
-/// Purposes of derived bytes in PKCS#12.
+/// Purposes of bytes in PKCS#12.
 const KEY: u8 = 1;
 const VECTOR: u8 = 2;
 const MAC: u8 = 3;
 
-/// Checks the digest of a PKCS#12 file in constant time.
+/// In constant time.
 pub(crate) fn check_mac(
     algorithm: &[u8],
     password: &str,
@@ -136,7 +135,7 @@ pub(crate) fn check_mac(
     hmac::verify(&key, content, wanted).map_err(|_| KeyStoreError::WrongPassword)
 }
 
-/// Derives bytes as in RFC 7292, appendix B.2. The names are those of the RFC.
+/// RFC 7292, appendix B.2, with its names.
 fn pkcs12_key(
     digest: &'static digest::Algorithm,
     id: u8,
@@ -178,7 +177,7 @@ fn pkcs12_key(
     out
 }
 
-/// Decrypts a text with Java's `PBEWithMD5AndTripleDES`.
+/// Java's `PBEWithMD5AndTripleDES`.
 pub(crate) fn md5_and_3des(
     salt: &[u8],
     iterations: u64,
@@ -214,7 +213,7 @@ pub(crate) fn md5_and_3des(
     cbc::<TdesEde3>(&derived[..24], &derived[24..], text)
 }
 
-/// Decrypts in cipher block chaining and removes the padding of PKCS#5.
+/// Removes the padding of PKCS#5.
 fn cbc<C: KeyInit + BlockDecrypt + BlockSizeUser>(key: &[u8], iv: &[u8], text: &[u8]) -> Result<Secret> {
     let size = C::block_size();
     let cipher = C::new_from_slice(key).map_err(|_| KeyStoreError::Malformed("length of a derived key"))?;

@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, KeyStoreError>;
 
 const DATA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, 0x01];
 const ENCRYPTED_DATA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, 0x06];
-/// The bags; the last byte is the kind.
+/// The last byte is the kind.
 const BAG: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x0c, 0x0a, 0x01];
 const SHROUDED: u8 = 2;
 const SECRET: u8 = 5;
@@ -18,7 +18,6 @@ const FRIENDLY_NAME: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0
 /// AES of any key size and mode.
 const AES: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x01];
 
-/// An entry with its alias.
 struct Bag<'a> {
     kind: u8,
     value: &'a [u8],
@@ -65,7 +64,6 @@ pub(crate) fn secret_key(file: &[u8], request: &Request<'_>, budget: &mut Budget
     Err(unsupported.unwrap_or(KeyStoreError::NoSuchAlias { alias: request.alias.to_owned(), present }))
 }
 
-/// Reads a content info with data.
 fn content<'a>(outer: &mut Der<'a>) -> Result<&'a [u8]> {
     let mut info = outer.enter(der::SEQUENCE, "content")?;
     if info.read(der::OID, "type of content")? != DATA {
@@ -85,7 +83,7 @@ fn check_integrity(mut store: Der<'_>, password: &str, content: &[u8], budget: &
     check_mac(algorithm, password, (salt, iterations), content, wanted, budget)
 }
 
-/// Reads the bags of one content, which is plain or encrypted.
+/// Plain or encrypted.
 fn safe_contents(infos: &mut Der<'_>, password: &str, budget: &mut Budget) -> Result<Zeroizing<Vec<u8>>> {
     let what = "encrypted content";
     let mut info = infos.enter(der::SEQUENCE, what)?;
@@ -106,7 +104,7 @@ fn safe_contents(infos: &mut Der<'_>, password: &str, budget: &mut Budget) -> Re
     }
 }
 
-/// Reads a bag. Returns none if it is of an unknown kind or has no alias.
+/// `None` for an unknown kind or no alias.
 fn bag<'a>(bags: &mut Der<'a>) -> Result<Option<Bag<'a>>> {
     let what = "bag";
     let mut bag = bags.enter(der::SEQUENCE, what)?;
@@ -133,7 +131,6 @@ fn bag<'a>(bags: &mut Der<'a>) -> Result<Option<Bag<'a>>> {
     Ok(None)
 }
 
-/// Decrypts the value of a secret bag.
 fn secret(value: &[u8], password: &str, budget: &mut Budget) -> Result<SecretKey> {
     let what = "secret bag";
     let mut secret = Der::new(value).enter(der::SEQUENCE, what)?;

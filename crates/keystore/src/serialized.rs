@@ -1,7 +1,7 @@
 //! The two serialized Java objects of JCEKS: a sealed object, and the key that it seals.
 //!
-//! The reader knows the grammar of Java's Object Serialization Stream Protocol as far as these objects use it. It creates
-//! no object of a class that a file names: it keeps byte arrays and texts by the names of their fields.
+//! The reader knows Java's Object Serialization Stream Protocol as far as these objects use it. It creates no object of a
+//! class that a file names: it keeps byte arrays and texts by the names of their fields.
 
 use zeroize::Zeroizing;
 
@@ -18,22 +18,21 @@ const STRING: u8 = 0x74;
 const ARRAY: u8 = 0x75;
 const END: u8 = 0x78;
 const ENUM: u8 = 0x7e;
-/// The number of the first handle.
 const FIRST_HANDLE: u32 = 0x7e_0000;
 
-/// Limits on the nesting of classes and objects, and on handles. A sealed object has 5 handles.
+/// For classes, objects and handles. A sealed object has 5 handles.
 const DEPTH_MAX: usize = 8;
 const HANDLES_MAX: usize = 64;
 
-/// A sealed object, which is an encrypted serialized key.
+/// An encrypted serialized key.
 pub(crate) struct Sealed<'a> {
     pub(crate) algorithm: &'a str,
-    /// The parameters of the algorithm in DER.
+    /// Of the algorithm, in DER.
     pub(crate) parameters: &'a [u8],
     pub(crate) content: &'a [u8],
 }
 
-/// A value that a handle refers to.
+/// A handle refers to it.
 #[derive(Clone)]
 enum Value<'a> {
     Null,
@@ -44,12 +43,12 @@ enum Value<'a> {
     Other,
 }
 
-/// A class: its name, its fields as type and name, and its super class.
+/// Fields are type and name.
 struct Class<'a> {
     name: &'a str,
     fields: Vec<(u8, &'a str)>,
     super_class: Option<usize>,
-    /// Whether its objects write data of their own.
+    /// Its objects write data of their own.
     has_own_data: bool,
 }
 
@@ -57,7 +56,7 @@ struct Reader<'a> {
     rest: &'a [u8],
     handles: Vec<Value<'a>>,
     classes: Vec<Class<'a>>,
-    /// Byte arrays and texts of the object, by the names of their fields.
+    /// Byte arrays and texts by field.
     fields: Vec<(&'a str, Value<'a>)>,
 }
 
@@ -95,7 +94,6 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.take(length.into())?).map_err(|_| malformed())
     }
 
-    /// Assigns the next handle.
     fn assign(&mut self, value: Value<'a>) -> Result<usize> {
         if self.handles.len() == HANDLES_MAX {
             return Err(malformed());
@@ -109,7 +107,7 @@ impl<'a> Reader<'a> {
         self.handles.get(handle as usize).cloned().ok_or_else(malformed)
     }
 
-    /// Reads a class description. Returns its index, or none for null.
+    /// The class's index; `None` for null.
     fn class(&mut self, depth: usize) -> Result<Option<usize>> {
         if depth == DEPTH_MAX {
             return Err(malformed());
@@ -185,7 +183,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads one object with its fields, those of super classes first. Returns the name of its class.
+    /// Fields of super classes come first. Returns the class's name.
     fn object(&mut self) -> Result<&'a str> {
         if self.u8()? != OBJECT {
             return Err(malformed());
@@ -235,7 +233,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads a sealed object. Returns the bytes behind it, too.
+/// Returns the bytes behind it, too.
 pub(crate) fn read_sealed(bytes: &[u8]) -> Result<(Sealed<'_>, &[u8])> {
     let mut reader = Reader::begin(bytes)?;
     reader.object()?;
@@ -247,7 +245,7 @@ pub(crate) fn read_sealed(bytes: &[u8]) -> Result<(Sealed<'_>, &[u8])> {
     Ok((sealed, reader.rest))
 }
 
-/// Reads a serialized key: a `SecretKeySpec`, or a `KeyRep`, which other key classes are replaced by.
+/// A `SecretKeySpec`, or a `KeyRep`, which replaces other key classes.
 pub(crate) fn read_key(bytes: &[u8]) -> Result<SecretKey> {
     let mut reader = Reader::begin(bytes)?;
     let key = match reader.object()? {

@@ -1,7 +1,7 @@
 use super::*;
 
-/// The stores in `tests/data` are written by Java 17 with `KeyStore.setKeyEntry`, and `openssl.p12` by OpenSSL 3. The
-/// bytes of each secret key count up from 0.
+/// Java 17 wrote the stores in `tests/data` with `KeyStore.setKeyEntry`, and OpenSSL 3 `openssl.p12`. The bytes of each
+/// secret key count up from 0.
 macro_rules! store {
     ($name:literal) => {
         include_bytes!(concat!("../tests/data/", $name))
@@ -41,7 +41,7 @@ fn a_key_with_a_password_of_its_own_is_read() {
     }
 }
 
-/// A key that a factory has made is serialized as another class than a `SecretKeySpec`.
+/// It is serialized as another class than a `SecretKeySpec`.
 #[test]
 fn a_key_of_another_algorithm_names_it() {
     assert_eq!(read(store!("desedefactory.jceks"), "mykey").unwrap().algorithm(), "DESede");

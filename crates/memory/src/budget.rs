@@ -10,13 +10,13 @@ pub struct Budget(Limit);
 pub struct Usage {
     /// The budget's name.
     pub name: &'static str,
-    /// The most bytes that may be reserved at the same time.
+    /// The most bytes reserved at the same time.
     pub limit: u64,
-    /// The bytes that are reserved now, those of budgets below included.
+    /// The bytes reserved now, by budgets below, too.
     pub used: u64,
-    /// The most bytes that were reserved at the same time since the budget was made.
+    /// The peak since the budget was made.
     pub peak: u64,
-    /// How many reservations were refused since the budget was made.
+    /// Refused reservations since the budget was made.
     pub refused: u64,
 }
 
@@ -26,8 +26,8 @@ impl Budget {
         Self(Limit::new(name, limit, None))
     }
 
-    /// Creates a budget of `limit` bytes within this one: its reservations count in both. The limits of all budgets within
-    /// one may add up to more than its own limit.
+    /// Creates a budget within this one: its reservations count in both. The limits of all children may add up
+    /// to more than this limit.
     pub fn child(&self, name: &'static str, limit: u64) -> Self {
         Self(Limit::new(name, limit, Some(self.0.clone())))
     }
@@ -42,17 +42,17 @@ impl Budget {
         self.0.name()
     }
 
-    /// The most bytes that may be reserved at the same time.
+    /// The most bytes reserved at the same time.
     pub fn limit(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// Changes the limit. Reservations that exist stay, also where they exceed the new limit.
+    /// Changes the limit. Existing reservations stay, also beyond it.
     pub fn set_limit(&self, limit: u64) {
         self.0.set_bytes(limit);
     }
 
-    /// The bytes that are reserved now.
+    /// The bytes reserved now.
     pub fn used(&self) -> u64 {
         self.0.used()
     }
@@ -68,7 +68,7 @@ impl Budget {
         }
     }
 
-    /// Reserves `bytes`, or returns the limit that refuses. Nothing is reserved then.
+    /// Reserves `bytes`, or returns the limit that refuses and reserves nothing.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation, Exceeded> {
         match self.0.add(bytes) {
             Ok(()) => Ok(Reservation::new(self.0.clone(), bytes)),
@@ -76,17 +76,17 @@ impl Budget {
         }
     }
 
-    /// Reserves `bytes` as soon as other holders have released enough. Callers are served in the order of their calls.
+    /// Reserves `bytes` as soon as other holders have released enough, in the order of the calls.
     ///
-    /// Fails at once if a limit is smaller than `bytes`. A caller that holds reservations of the same budget while it
-    /// waits can wait forever for itself: reserve the whole size first, or use [`Budget::try_reserve`].
+    /// Fails at once if a limit is smaller than `bytes`. A caller that waits while it holds reservations of the
+    /// same budget can wait forever: reserve the whole size first, or use [`Budget::try_reserve`].
     pub async fn reserve(&self, bytes: u64) -> Result<Reservation, Exceeded> {
         let _turn = self.0.turn().await;
         self.0.add_when_released(bytes).await?;
         Ok(Reservation::new(self.0.clone(), bytes))
     }
 
-    /// Counts `bytes` in this budget and in all budgets above, without checking limits: for bytes that are already in use.
+    /// Counts bytes that are already in use, in this budget and all above, without checking limits.
     pub fn reserve_forced(&self, bytes: u64) -> Reservation {
         self.0.add_forced(bytes);
         Reservation::new(self.0.clone(), bytes)

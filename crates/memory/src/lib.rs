@@ -13,9 +13,7 @@
 //! ```
 //!
 //! A limit per item (a request, a connection) does not bound memory, because the peer chooses the number of items. A
-//! [`Budget`] bounds the sum. Each holder keeps a [`Reservation`] for its bytes; dropping the reservation returns them.
-//! Budgets form a tree: bytes that a budget reserves count in all budgets above it. So a process has one total, and each kind
-//! of buffer has its share.
+//! [`Budget`] bounds the sum: each holder keeps a [`Reservation`] for its bytes, which also counts in all budgets above.
 //!
 //! [`ProcessMemory`] decides whether writes may add entries, by the memory in use and its limit.
 

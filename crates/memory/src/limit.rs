@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
-/// A handle to a limit and its counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Limit(Arc<Counters>);
 
@@ -18,7 +17,7 @@ struct Counters {
     peak: AtomicU64,
     refused: AtomicU64,
     parent: Option<Limit>,
-    /// Callers that wait for bytes take turns, so that many small reservations cannot starve a large one.
+    /// Turns keep many small reservations from starving a large one.
     turn: Mutex<()>,
     waiting: AtomicUsize,
     released: Notify,
@@ -28,7 +27,7 @@ struct Counters {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("limit of memory exceeded: {name} has {used} of {limit} bytes in use, and {wanted} more are needed")]
 pub struct Exceeded {
-    /// The name of the budget that refuses.
+    /// The budget that refuses.
     pub name: &'static str,
     /// Its limit in bytes.
     pub limit: u64,
@@ -53,7 +52,6 @@ impl Limit {
         }))
     }
 
-    /// Returns whether both are handles to the same limit.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -62,7 +60,6 @@ impl Limit {
         self.0.name
     }
 
-    /// Returns the most bytes that may be reserved at the same time.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.limit.load(Ordering::Relaxed)
     }
@@ -84,12 +81,11 @@ impl Limit {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// Waits until the earlier callers that wait for bytes have them.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.0.turn.lock().await
     }
 
-    /// Adds `bytes` as soon as this limit and all above it permit it. Fails at once if a limit is smaller than `bytes`.
+    /// Fails at once if a limit is smaller than `bytes`.
     pub(crate) async fn add_when_released(&self, bytes: u64) -> Result<(), Exceeded> {
         loop {
             let refusing = match self.add(bytes) {
@@ -113,7 +109,7 @@ impl Limit {
         }
     }
 
-    /// Adds `bytes` to this limit and all above it, without checking them.
+    /// Checks no limit.
     pub(crate) fn add_forced(&self, bytes: u64) {
         for limit in self.path() {
             let used = limit.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -121,12 +117,11 @@ impl Limit {
         }
     }
 
-    /// Returns this limit and all above it.
     fn path(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |limit| limit.0.parent.as_ref())
     }
 
-    /// Adds `bytes` to this limit and all above it, or to none: then it returns the one that refuses.
+    /// Adds to this limit and all above it, or to none: then it returns the one that refuses.
     pub(crate) fn add(&self, bytes: u64) -> Result<(), &Self> {
         for (at, limit) in self.path().enumerate() {
             if !limit.add_here(bytes) {
@@ -145,7 +140,6 @@ impl Limit {
         }
     }
 
-    /// Counts a refusal and describes it.
     pub(crate) fn refuse(&self, wanted: u64) -> Exceeded {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
         Exceeded { name: self.0.name, limit: self.bytes(), used: self.used(), wanted }
@@ -180,7 +174,6 @@ impl Limit {
     }
 }
 
-/// Counts a caller that waits for a release.
 struct Waiting<'a>(&'a Limit);
 
 impl<'a> Waiting<'a> {

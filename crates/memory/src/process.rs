@@ -6,26 +6,26 @@ use thiserror::Error;
 
 use crate::Budget;
 
-/// The fraction of a limit between the high-water mark and the limit: one in this many.
+/// The margin between the high-water mark and the limit is one part in this many.
 const MARGIN_PART: u64 = 4;
 
-/// The largest part between the high-water mark and the limit: 2 GiB hold all buffers of a member.
+/// The largest margin: 2 GiB hold all buffers of a member.
 const MARGIN_MAX: u64 = 2 << 30;
 
-/// After a shortage began, new entries reuse the memory of removed ones as soon as entries have fallen to this many
-/// sixteenths of their bytes at its begin. This also applies later, because a measurement below the low-water mark does not
-/// reveal how much of that memory the allocator still has.
+/// In sixteenths of the entries' bytes at the begin of a shortage: below, new entries reuse the memory of
+/// removed ones, also later, because a measurement does not reveal how much of that memory the allocator still
+/// has.
 const REUSE_BEGINS: u64 = 14;
 
-/// Reuse ends when entries have grown to this many sixteenths again.
+/// The end of reuse, in sixteenths.
 const REUSE_ENDS: u64 = 15;
 
-/// A limit of a process's memory: its size and the setting that it comes from.
+/// A limit of a process's memory, and its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryLimit {
     /// The most bytes that the process may use.
     pub bytes: u64,
-    /// The source of the limit, as errors name it: an option, or the path of a control group.
+    /// An option, or the path of a control group.
     pub of: Arc<str>,
 }
 
@@ -48,9 +48,9 @@ pub struct MemoryUsage {
     pub limit: MemoryLimit,
     /// The use above which writes are refused.
     pub high_water_mark: u64,
-    /// The bytes in use, as far as that limit counts them.
+    /// The bytes in use, as that limit counts them.
     pub used: u64,
-    /// The part of these bytes that entries use.
+    /// The part that entries use.
     pub entries: u64,
     /// Writes that need more memory are refused now.
     pub is_short: bool,
@@ -60,54 +60,44 @@ pub struct MemoryUsage {
     pub refused: u64,
 }
 
-/// The memory of a process: its limits, its use, and whether writes may add entries.
+/// The memory of a process: its limits, its use, and whether writes may add entries. Clones are handles to the
+/// same process.
 ///
-/// The edge measures the process regularly and reports the use ([`ProcessMemory::note_used`]). Containers count the bytes
-/// that entries add and free in between. Below the high-water mark writes are admitted. Above it a shortage begins: writes
-/// that need more memory are refused. It ends when the use falls below the low-water mark, or when enough entries are removed
-/// that new ones fit into the memory that the allocator kept from them.
-///
-/// Clones are handles to the same process.
+/// The edge measures the process regularly ([`ProcessMemory::note_used`]); containers count the bytes of
+/// entries in between. Above the high-water mark, writes that need more memory are refused, until the use falls
+/// below the low-water mark, or new entries fit into the memory that the allocator kept from removed ones.
 #[derive(Clone)]
 pub struct ProcessMemory(Arc<Inner>);
 
 struct Inner {
     limits: Vec<Marks>,
-    /// The index of the nearest limit at the last measurement.
     nearest: AtomicUsize,
-    /// The use by the last measurement, as that limit counts it.
     used: AtomicU64,
-    /// The bytes of entries now, and at the last measurement.
+    /// The bytes now, and at the last measurement.
     entries: AtomicU64,
     entries_then: AtomicU64,
     state: AtomicU8,
-    /// The bytes of entries when the last shortage began.
+    /// The bytes at the begin of the last shortage.
     entries_full: AtomicU64,
     shortages: AtomicU64,
     refused: AtomicU64,
-    /// Bytes that were allocated in advance.
     reserved: AtomicU64,
-    /// Held while the state changes.
     changing: Mutex<()>,
     buffers: Budget,
 }
 
-/// A limit with the marks below it.
 struct Marks {
     limit: MemoryLimit,
-    /// Below this a shortage ends.
     low: u64,
-    /// Above this a shortage begins.
     high: u64,
-    /// Above this also transfers that can wait are delayed, such as segments that are moved to this member.
+    /// Above this, transfers that can wait are delayed, too.
     critical: u64,
 }
 
-/// Writes are admitted up to the high-water mark.
 const AMPLE: u8 = 0;
 /// Writes that need more memory are refused.
 const SHORT: u8 = 1;
-/// Writes are admitted while they fit into the memory of removed entries.
+/// Writes have to fit into the memory of removed entries.
 const REUSING: u8 = 2;
 
 impl Marks {
@@ -144,8 +134,8 @@ impl ProcessMemory {
         }))
     }
 
-    /// The budget of all buffers of the process: three quarters of the margin between the high-water mark and the limit, so
-    /// that entries and buffers together stay below the limit. Budgets of connections are its children.
+    /// The budget of all buffers of the process: three quarters of the margin, so that entries and buffers
+    /// together stay below the limit. Budgets of connections are its children.
     pub fn buffers(&self) -> &Budget {
         &self.0.buffers
     }
@@ -165,13 +155,12 @@ impl ProcessMemory {
         self.update_state();
     }
 
-    /// Reports memory that the process has allocated in advance and keeps. The part that entries do not use yet counts as
-    /// free, although it is measured as used.
+    /// Reports memory that the process has allocated in advance and keeps. Its unused part counts as free.
     pub fn note_reserved(&self, bytes: u64) {
         self.0.reserved.store(bytes, Ordering::Relaxed);
     }
 
-    /// The unused part of the reserve. Entries use a quarter more than their counted bytes, with the allocator's overhead.
+    /// Entries use a quarter more than their counted bytes, with the allocator's overhead.
     fn unused_reserve(&self) -> u64 {
         self.0.reserved.load(Ordering::Relaxed).saturating_sub(self.entries() / 4 * 5)
     }
@@ -214,8 +203,7 @@ impl ProcessMemory {
         self.0.state.load(Ordering::Relaxed) == AMPLE && self.used_now() + growth <= self.marks().high
     }
 
-    /// Returns whether writes that need more memory are refused, by the last measurement and the bytes that entries added
-    /// since.
+    /// Returns whether writes that need more memory are refused now.
     pub fn is_short(&self) -> bool {
         match self.0.state.load(Ordering::Relaxed) {
             SHORT => true,
@@ -227,7 +215,7 @@ impl ProcessMemory {
         }
     }
 
-    /// Returns whether memory is critical, so that also transfers to this member have to wait.
+    /// Returns whether transfers to this member have to wait, too.
     pub fn is_critical(&self) -> bool {
         self.used_now() > self.marks().critical
     }
@@ -259,8 +247,7 @@ impl ProcessMemory {
         self.0.entries.load(Ordering::Relaxed)
     }
 
-    /// The last measurement plus the bytes that entries added since. Bytes that they freed since may still be held by the
-    /// allocator.
+    /// The last measurement plus bytes that entries added since. The allocator may still hold bytes that they freed.
     fn used_now(&self) -> u64 {
         let grown = self.entries().saturating_sub(self.0.entries_then.load(Ordering::Relaxed));
         self.0.used.load(Ordering::Relaxed) + grown

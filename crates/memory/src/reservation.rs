@@ -1,6 +1,6 @@
 use crate::limit::{Exceeded, Limit};
 
-/// Bytes of a budget that a holder has reserved. Dropping the reservation returns them.
+/// Bytes of a budget that a holder has reserved, returned on drop.
 #[derive(Debug)]
 #[must_use = "dropping a reservation returns its bytes at once"]
 pub struct Reservation {
@@ -18,20 +18,20 @@ impl Reservation {
         self.bytes
     }
 
-    /// Reserves `more` bytes in addition, or returns the limit that refuses; the reservation is unchanged then.
+    /// Reserves `more` bytes, or returns the limit that refuses and changes nothing.
     pub fn try_grow(&mut self, more: u64) -> Result<(), Exceeded> {
         self.limit.add(more).map_err(|refusing| refusing.refuse(more))?;
         self.bytes += more;
         Ok(())
     }
 
-    /// Adds `more` bytes without checking limits: for bytes that are already in use.
+    /// Adds `more` bytes that are already in use, without checking limits.
     pub fn grow_forced(&mut self, more: u64) {
         self.limit.add_forced(more);
         self.bytes += more;
     }
 
-    /// Takes over the bytes of another reservation of the same budget. Returns a reservation of another budget unchanged.
+    /// Takes over another reservation of the same budget; returns one of another budget unchanged.
     pub fn join(&mut self, mut other: Self) -> Option<Self> {
         if !self.limit.is(&other.limit) {
             return Some(other);
@@ -47,7 +47,7 @@ impl Reservation {
         self.limit.subtract(less);
     }
 
-    /// Moves `bytes` of this reservation, at most all, to a new one.
+    /// Moves `bytes`, at most all, to a new reservation.
     pub fn split(&mut self, bytes: u64) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

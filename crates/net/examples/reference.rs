@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use consort_conf::{STOCK, Variables, load_stack};
+use consort_conf::{STOCK, UnusedAttribute, Variables, load_stack};
 use consort_group::config::PropertyInfo;
-use consort_group::protocols::registry::ENTRIES;
+use consort_group::protocols::registry::{ENTRIES, transport_properties};
 use consort_net::TransportConfig;
 
 /// The declarations of the transports' attributes, with their documentation.
@@ -37,6 +37,22 @@ const TRANSPORTS: &str = "
 
 | attribute | default | meaning |
 | --- | --- | --- |";
+
+const WITHOUT_EFFECT: &str = "
+## Attributes of JGroups without effect
+
+They change nothing here by their nature, so that every value is accepted.
+
+| protocols | attributes | reason |
+| --- | --- | --- |";
+
+const REFUSED: &str = "
+## Attributes of JGroups that are refused
+
+Their effect is missing here. A stack file may set them to the accepted value, or to an empty one where none is listed.
+
+| protocols | attributes | accepted | alternative |
+| --- | --- | --- | --- |";
 
 /// The documentation of each attribute of the transports.
 fn transport_docs() -> BTreeMap<String, String> {
@@ -105,6 +121,9 @@ fn main() {
         let doc = docs.get(name).unwrap_or_else(|| panic!("{name} has no documentation"));
         row(name, defaults.get(name).map_or("", String::as_str), doc);
     }
+    for PropertyInfo { name, default, doc } in transport_properties() {
+        row(name, &default, &doc);
+    }
     let by_name: BTreeMap<&str, Vec<PropertyInfo>> =
         ENTRIES.iter().map(|entry| (entry.name, (entry.properties)())).collect();
     for (name, properties) in by_name {
@@ -118,4 +137,27 @@ fn main() {
             row(name, &default, &doc);
         }
     }
+    print_unused();
+}
+
+/// Prints JGroups' attributes that no part reads.
+fn print_unused() {
+    let (mut without_effect, mut refused) = (Vec::new(), Vec::new());
+    for (protocols, attributes, why) in UnusedAttribute::rows() {
+        let protocols = if protocols == ["*"] { "all".to_owned() } else { protocols.join(", ") };
+        let names: Vec<String> = attributes.iter().map(|name| format!("`{name}`")).collect();
+        let names = names.join(", ");
+        match why {
+            UnusedAttribute::NoEffect(reason) => {
+                without_effect.push(format!("| {protocols} | {names} | {reason} |"));
+            }
+            UnusedAttribute::Refused { accepted, alternative } => {
+                let accepted =
+                    accepted.iter().filter(|value| !value.is_empty()).map(|value| format!("`{value}`"));
+                let accepted = accepted.collect::<Vec<_>>().join(", ");
+                refused.push(format!("| {protocols} | {names} | {accepted} | {alternative} |"));
+            }
+        }
+    }
+    println!("{WITHOUT_EFFECT}\n{}\n{REFUSED}\n{}", without_effect.join("\n"), refused.join("\n"));
 }

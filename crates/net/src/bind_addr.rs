@@ -259,12 +259,11 @@ impl Selector {
     }
 }
 
+/// Returns the first IPv4 address that fits, else the first IPv6 address. A link-local address comes last, because
+/// members of other links do not reach it.
 fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) -> bool) -> Option<Interface> {
-    let mut fitting = all.iter().filter(|one| version.allows(one.ip) && fits(one));
-    let first = fitting.next()?;
-    let chosen =
-        if first.ip.is_ipv4() { first } else { fitting.find(|one| one.ip.is_ipv4()).unwrap_or(first) };
-    Some(chosen.clone())
+    let fitting = all.iter().filter(|one| version.allows(one.ip) && fits(one));
+    fitting.min_by_key(|one| (is_link_local(one.ip), one.ip.is_ipv6())).cloned()
 }
 
 /// The literal may be a wildcard, a loopback address, or an address of this host.
@@ -369,8 +368,8 @@ mod tests {
             ("SITE_LOCAL", IpVersion::V6, "fec0::7"),
             ("LINK_LOCAL", IpVersion::V4, "169.254.3.3"),
             ("LINK_LOCAL", IpVersion::V6, "fe80::1"),
-            ("NON_LOOPBACK", IpVersion::V4, "169.254.3.3"),
-            ("NON_LOOPBACK", IpVersion::V6, "fe80::1"),
+            ("NON_LOOPBACK", IpVersion::V4, "192.168.7.7"),
+            ("NON_LOOPBACK", IpVersion::V6, "fec0::7"),
             ("LOOPBACK", IpVersion::Dual, "127.0.0.1"),
             ("LOOPBACK", IpVersion::V6, "::1"),
         ];
@@ -433,6 +432,26 @@ mod tests {
         assert_eq!(error.element, "match-interface:[");
         assert!("match-mac:00.*".parse::<BindAddr>().is_err());
         assert!("custom:com.example.Supplier".parse::<BindAddr>().is_err());
+    }
+
+    /// A host without IPv6 has no such address.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn link_local_selects_an_address_of_this_host_with_its_zone() {
+        let table = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        let all = Interface::of_host().unwrap();
+        let bind: BindAddr = "LINK_LOCAL".parse().unwrap();
+        let found = bind.choose(&all, IpVersion::V6, &SystemNames);
+        // Each line has the address and the zone, as hexadecimal numbers.
+        let is_listed = |found: &Interface| {
+            let IpAddr::V6(ip) = found.ip else { return false };
+            let begin = format!("{:032x} {:02x} ", u128::from(ip), found.index);
+            table.lines().any(|line| line.starts_with(&begin))
+        };
+        assert!(found.iter().all(|found| is_link_local(found.ip) && is_listed(found)), "{found:?}");
+        let is_up =
+            |one: &Interface| table.lines().any(|line| line.starts_with("fe80") && line.ends_with(&one.name));
+        assert_eq!(found.is_some(), all.iter().any(is_up), "{all:?}");
     }
 
     #[test]

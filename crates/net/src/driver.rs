@@ -358,12 +358,14 @@ impl DriverTask {
         self.receive(now);
         let mut has_more = self.take_commands(now);
         self.fire_timers(now);
+        self.report_lost_peers(now);
         has_more |= self.work(now);
         if self.fire_timer_of_app(now) {
             has_more |= self.work(now);
         }
         self.pass_view_to_edge(now);
         has_more |= self.transmit(now);
+        has_more |= self.report_lost_peers(now);
         self.app.after_cycle(&self.stack, now, &EdgeState { edge: &*self.edge });
         has_more
     }
@@ -448,7 +450,17 @@ impl DriverTask {
         true
     }
 
-    /// The edge then closes connections to other peers.
+    /// Reports peers whose connections have broken to the stack. Returns whether there are any.
+    fn report_lost_peers(&mut self, now: Time) -> bool {
+        let mut is_any = false;
+        while let Some(peer) = self.edge.poll_lost_peer() {
+            self.stack.handle_peer_lost(now, peer);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// Passes a new view to the edge, which then closes connections to peers that are not members.
     fn pass_view_to_edge(&mut self, now: Time) {
         let shared = self.stack.shared();
         let Some(view) = &shared.view else { return };

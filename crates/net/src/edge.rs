@@ -24,7 +24,11 @@ pub(crate) trait Edge: Send {
     fn flush(&mut self, now: Time, inbound: Inbound<'_>);
     fn poll_timeout(&self) -> Option<Time>;
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
-    /// `None` while some members' addresses are unknown.
+    /// Takes a peer whose connection has ended although neither side closed it in order.
+    fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
+        None
+    }
+    /// Sets the physical addresses of the members of a new view; `None` while some are unknown.
     fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
     /// Closes connections to other peers.
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]);

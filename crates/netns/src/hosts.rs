@@ -1,4 +1,4 @@
-//! Simulated hosts for tests and benches: network namespaces, connected by a switch with links of a given speed.
+//! Simulated hosts: network namespaces, connected by a switch with links of a given speed.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
@@ -23,7 +23,7 @@ pub enum HostsError {
     /// The namespace could not be made.
     #[error("cannot make a network namespace")]
     Namespace,
-    /// A command failed: `ip` or `tc` (iproute2) is missing, or permission is denied.
+    /// `ip` or `tc` (iproute2) is missing, or permission is denied.
     #[error("`{script}`: {output}")]
     Setup {
         /// The commands.
@@ -36,7 +36,6 @@ pub enum HostsError {
     TooMany,
 }
 
-/// Addresses of 10.0.0.0/24.
 const HOSTS_MAX: usize = 254;
 
 /// Settings of the links between hosts.
@@ -44,17 +43,17 @@ const HOSTS_MAX: usize = 254;
 pub struct Links {
     /// MTU, in bytes.
     pub mtu: u32,
-    /// Rate and queue of a port, as arguments of `tc … tbf`. Without it a link is as fast as the CPUs.
+    /// Rate and queue of a port, as arguments of `tc … tbf`; unlimited by default.
     pub limit: Option<&'static str>,
 }
 
-/// Hosts connected by a switch, all removed on drop.
+/// Hosts connected by a switch, removed on drop.
 ///
-/// It needs `unshare` and `nsenter` of util-linux and `ip` and `tc` of iproute2, and root in its user namespace.
+/// Needs `unshare` and `nsenter` of util-linux, `ip` and `tc` of iproute2, and root in its user namespace.
 #[derive(Debug)]
 pub struct Hosts {
     hosts: Vec<Host>,
-    /// A namespace of its own for the ports, invisible in the caller's.
+    /// Of the ports, invisible in the caller's namespace.
     switch: Namespace,
 }
 
@@ -101,7 +100,7 @@ impl Hosts {
         &self.hosts
     }
 
-    /// Disconnects a host from the switch: packets from and to it are lost without an error. Hosts count from 0.
+    /// Disconnects a host, counted from 0, from the switch: its packets are lost without an error.
     ///
     /// # Errors
     ///
@@ -133,13 +132,13 @@ impl Host {
         self.address
     }
 
-    /// Returns a command that runs a program on this host, without arguments yet.
+    /// Returns a command that runs a program on this host.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespace.command(program)
     }
 }
 
-/// A network namespace, kept open by a process that waits for its end.
+/// Kept open by a process that waits for its end.
 #[derive(Debug)]
 struct Namespace(KillOnDrop);
 
@@ -160,7 +159,7 @@ impl Namespace {
         if line.is_empty() { Err(HostsError::Namespace) } else { Ok(Self(holder)) }
     }
 
-    /// Returns the namespace's path, for users that can see this process.
+    /// The path is valid for users that can see this process.
     fn path(&self) -> String {
         format!("/proc/{}/ns/net", self.0.0.id())
     }

@@ -1,4 +1,4 @@
-//! Network namespaces for tests and benches, with different reachability and address families.
+//! Network namespaces with different reachability and address families.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -8,17 +8,17 @@ use std::process::Command;
 pub enum Network {
     /// A loopback with multicast.
     Loopback,
-    /// A loopback on which no program can join a group.
+    /// A loopback without multicast groups.
     WithoutMulticast,
-    /// An interface `eth0` with multicast, and a loopback, both with IPv4 addresses only.
+    /// A loopback, and an `eth0` with multicast, with IPv4 only.
     Ipv4,
-    /// The same with IPv6 addresses only.
+    /// As `Ipv4`, with IPv6 only.
     Ipv6,
-    /// The same with both.
+    /// As `Ipv4`, with both.
     Dual,
 }
 
-/// A usual interface. Its other end reads nothing, and multicasts are looped back on this host.
+/// Its other end reads nothing, and multicasts are looped back on this host.
 const ETH0: &str = "ip link set lo up && ip link add eth0 type veth peer name far && ip link set far up && \
     ip link set eth0 up";
 
@@ -27,7 +27,6 @@ const ADDRESS_V6: &str = "ip addr add fd00::1/64 dev eth0 nodad";
 const ADDRESS_V4: &str = "ip addr add 10.0.0.1/24 dev eth0 && ip route add 224.0.0.0/4 dev eth0";
 
 impl Network {
-    /// Returns the commands that set the namespace up.
     fn setup(self) -> String {
         let commands = match self {
             Self::Loopback => &["ip link set lo up multicast on", "ip route add 224.0.0.0/4 dev lo"][..],
@@ -42,10 +41,9 @@ impl Network {
     }
 }
 
-/// Returns a command that runs in a network namespace of its own; the caller adds a program and its arguments. Ports,
-/// multicast groups and discovery of other programs on this machine are isolated, and no packet leaves it.
+/// Returns a command in a network namespace of its own, to which the caller adds a program: no packet leaves it.
 ///
-/// It needs `unshare` of util-linux and `ip` of iproute2.
+/// Needs `unshare` of util-linux and `ip` of iproute2.
 pub fn own_network(network: Network) -> Command {
     let mut command = Command::new("unshare");
     // Without root, a user namespace makes this process root in it. The shell executes its arguments.

@@ -1,5 +1,4 @@
-//! Limits of this process's memory and their use, from Linux: an option of the program, the machine's memory, and the
-//! control groups of the process, of version 2 and of version 1.
+//! Limits of this process's memory and their use, from Linux.
 
 use std::fs::read_to_string;
 use std::io;
@@ -9,13 +8,13 @@ use std::time::Duration;
 
 use consort_memory::{MemoryLimit, ProcessMemory};
 
-/// Interval of measurements. Containers of entries count in between.
+/// Containers of entries count in between.
 const MEASURED_EVERY: Duration = Duration::from_millis(100);
 
-/// Default limit of the process's memory, in percent of the machine's.
+/// The default limit, of the machine's memory.
 const MACHINE_PERCENT: u64 = 80;
 
-/// Limits of control groups above this are none: version 1 writes the largest number of pages.
+/// No limit above this: version 1 writes the largest number of pages.
 const GROUP_LIMIT_MAX: u64 = 1 << 50;
 
 /// A control group with a limit.
@@ -27,14 +26,12 @@ pub struct Group {
     pub limit: u64,
 }
 
-/// Names of a control group's files.
 #[derive(PartialEq, Eq, Debug)]
 struct Files {
-    /// The directory of groups.
     root: &'static str,
     limit: &'static str,
     usage: &'static str,
-    /// Page cache, which the kernel frees for other uses.
+    /// The kernel frees page cache for other uses.
     cached: [&'static str; 2],
 }
 
@@ -53,13 +50,13 @@ const VERSION_1: Files = Files {
 };
 
 impl Group {
-    /// Returns the group in this directory, if it has a limit.
+    /// `None` without a limit.
     fn at(directory: PathBuf, files: &'static Files) -> Option<Self> {
         let limit = read_to_string(directory.join(files.limit)).ok()?.trim().parse().ok()?;
         (limit < GROUP_LIMIT_MAX).then_some(Self { directory, files, limit })
     }
 
-    /// Returns the bytes that its processes use and that the kernel cannot free.
+    /// Returns the bytes in use that the kernel cannot free.
     pub fn used(&self) -> Option<u64> {
         let usage: u64 = read_to_string(self.directory.join(self.files.usage)).ok()?.trim().parse().ok()?;
         let stat = read_to_string(self.directory.join("memory.stat")).ok()?;
@@ -78,8 +75,8 @@ pub fn groups() -> Vec<Group> {
     groups_of(&read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new("/"))
 }
 
-/// Returns the groups in the content of `/proc/self/cgroup`, with all paths below `root`. In a container the path may
-/// be the host's, while the process finds its group at the top.
+/// By the content of `/proc/self/cgroup`, with all paths below `root`. In a container the path may be the
+/// host's, while the process finds its group at the top.
 fn groups_of(own: &str, root: &Path) -> Vec<Group> {
     let mut groups = Vec::new();
     for line in own.lines() {
@@ -107,12 +104,11 @@ pub fn number(text: &str, name: &str) -> Option<u64> {
     found.next()?.parse().ok()
 }
 
-/// Returns the resident memory of this process, in bytes.
+/// Returns the resident bytes of this process.
 pub fn resident() -> Option<u64> {
     number(&read_to_string("/proc/self/status").ok()?, "VmRSS:").map(|kilobytes| kilobytes * 1024)
 }
 
-/// A limit, and the reader of its use.
 enum Gauge {
     Process(MemoryLimit),
     Group(MemoryLimit, Group),
@@ -132,9 +128,8 @@ impl Gauge {
     }
 }
 
-/// Measures the memory of this process from now on, every 100 ms (`MEASURED_EVERY`) on a thread of its own. Its
-/// limits are `most` bytes, set by an option of this name, or by default 80 % of the machine's memory, and those of
-/// its control groups. Calls `look` after each measurement.
+/// Measures this process every 100 ms (`MEASURED_EVERY`) on a thread, and calls `look` each time. Limits are
+/// `most` bytes, set by an option of this name, or 80 % of the machine's memory, and those of control groups.
 ///
 /// # Errors
 ///
@@ -178,7 +173,6 @@ mod tests {
 
     use super::*;
 
-    /// A directory that is removed on drop.
     struct Root(PathBuf);
 
     impl Root {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Returns the CPU time of all threads of this process, user and system.
+/// Returns the CPU time of this process, user and system.
 pub fn cpu() -> Duration {
     cpu_in("self")
 }
 
-/// Returns the CPU time of a process; zero if there is no such process.
+/// Returns the CPU time of a process; zero if it does not exist.
 pub fn cpu_of(id: u32) -> Duration {
     cpu_in(&id.to_string())
 }
@@ -21,17 +21,17 @@ fn cpu_in(process: &str) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Returns the peak resident memory of this process, since its start or [`forget_peak_memory`], in megabytes.
+/// Returns the peak resident megabytes since this process's start or [`forget_peak_memory`].
 pub fn peak_memory_mb() -> f64 {
     memory_in("self", "VmHWM:")
 }
 
-/// Returns the peak resident memory of a process, in megabytes; 0 if there is no such process.
+/// Returns the peak resident megabytes of a process; 0 if it does not exist.
 pub fn peak_memory_mb_of(id: u32) -> f64 {
     memory_in(&id.to_string(), "VmHWM:")
 }
 
-/// Returns the resident memory of a process, in megabytes; 0 if there is no such process.
+/// Returns the resident megabytes of a process; 0 if it does not exist.
 pub fn memory_mb_of(id: u32) -> f64 {
     memory_in(&id.to_string(), "VmRSS:")
 }
@@ -45,7 +45,7 @@ fn memory_in(process: &str, field: &str) -> f64 {
     kilobytes.unwrap_or_default() / 1_000.0
 }
 
-/// Resets [`peak_memory_mb`] to the present resident memory. Returns whether the kernel supports it.
+/// Resets [`peak_memory_mb`] to the present. Returns whether the kernel supports it.
 pub fn forget_peak_memory() -> bool {
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }

@@ -1,4 +1,4 @@
-//! The request of QUERY (facts section 2.9): an unwrapped protobuf message, or JSON.
+//! The request of QUERY (facts section 2.9): an unwrapped message, or JSON.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use serde_json::{Map, Value as Json};
 use crate::wire::{LENGTH, Raw, VARINT, field, put_bytes, put_tag, put_varint};
 use crate::wrapped::{INT64, Wrapped};
 
-/// A query with its parameters and paging.
+/// A query with parameters and paging.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct QueryRequest {
     /// The Ickle text.
     pub query: String,
     /// Results to skip.
     pub offset: Option<i64>,
-    /// Maximum number of results.
+    /// The most results.
     pub max: Option<i32>,
-    /// The hit count up to which it should be exact; unused.
+    /// The hit count up to which it is exact; unused.
     pub accuracy: Option<i32>,
-    /// Whether to search only the entries of the server that gets the request.
+    /// Only entries of the receiving server.
     pub is_local: bool,
-    /// The values of parameters, by name.
+    /// Values by name.
     pub parameters: BTreeMap<String, Wrapped>,
 }
 
-/// An invalid query request. Nothing was done.
+/// An invalid request. Nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("invalid query request: {0}")]
 pub struct RequestError(pub(crate) String);
@@ -40,16 +40,12 @@ const NAME: u32 = 1;
 const VALUE: u32 = 2;
 
 impl QueryRequest {
-    /// Whether the query is a DELETE.
+    /// Returns whether it is a DELETE.
     pub fn is_delete(&self) -> bool {
         self.query.split_whitespace().next().is_some_and(|first| first.eq_ignore_ascii_case("DELETE"))
     }
 
-    /// Decodes a protobuf request.
-    ///
-    /// # Errors
-    ///
-    /// [`RequestError`].
+    /// Decodes a message.
     pub fn read(mut from: &[u8]) -> Result<Self, RequestError> {
         let broken = || RequestError("no protobuf message".to_owned());
         let mut request = Self::default();
@@ -75,7 +71,7 @@ impl QueryRequest {
         Ok(request)
     }
 
-    /// Encodes the request as clients do.
+    /// Encodes it as clients do.
     pub fn write(&self) -> Bytes {
         let mut out = Vec::new();
         put_tag(&mut out, QUERY, LENGTH);
@@ -105,11 +101,7 @@ impl QueryRequest {
         out.into()
     }
 
-    /// Decodes a JSON request.
-    ///
-    /// # Errors
-    ///
-    /// [`RequestError`].
+    /// Decodes JSON.
     pub fn from_json(text: &str) -> Result<Self, RequestError> {
         let wrong = |what: &str| RequestError(format!("{what} is invalid"));
         let read: Json = serde_json::from_str(text).map_err(|error| RequestError(error.to_string()))?;

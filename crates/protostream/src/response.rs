@@ -1,24 +1,24 @@
-//! The response to QUERY (facts section 2.9): an unwrapped protobuf message.
+//! The response to QUERY (facts section 2.9): an unwrapped message.
 
 use bytes::Bytes;
 
 use crate::wire::{LENGTH, MESSAGE, Raw, TYPE_ID, VARINT, field, put_bytes, put_tag, put_varint};
 use crate::wrapped::BYTES;
 
-/// Rows of the result, with the total count.
+/// Rows and their total count.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct QueryResponse {
-    /// Columns per row; zero if each row is an entity.
+    /// Zero if each row is an entity.
     pub columns: usize,
-    /// The rows. Values are wrapped, null is empty. An entity is as in the cache.
+    /// Wrapped values, empty for null, or entities as in the cache.
     pub rows: Vec<Vec<Bytes>>,
-    /// The total number of hits.
+    /// All hits.
     pub count: u64,
-    /// Whether the count is exact; else it is a lower bound.
+    /// The count is exact, not a lower bound.
     pub is_exact: bool,
 }
 
-/// An invalid response. The query may have been executed.
+/// An invalid response to a query that may be executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("invalid query response: {0}")]
 pub struct ResponseError(&'static str);
@@ -30,8 +30,7 @@ const COUNT: u32 = 4;
 const IS_EXACT: u32 = 5;
 
 impl QueryResponse {
-    /// Encodes the response. Columns for which `is_entity` returns true are entities, which are wrapped once
-    /// more.
+    /// Encodes it. Columns for which `is_entity` returns true are entities, which are wrapped once more.
     pub fn write(&self, is_entity: impl Fn(usize) -> bool) -> Bytes {
         let mut out = Vec::new();
         for (number, value) in [(ROWS, self.rows.len()), (COLUMNS, self.columns)] {
@@ -57,11 +56,7 @@ impl QueryResponse {
         out.into()
     }
 
-    /// Decodes a response. Entities are as in the cache.
-    ///
-    /// # Errors
-    ///
-    /// [`ResponseError`].
+    /// Decodes it. Entities are as in the cache.
     pub fn read(bytes: &Bytes) -> Result<Self, ResponseError> {
         let (mut rest, mut response, mut results) = (&bytes[..], Self::default(), Vec::new());
         while !rest.is_empty() {
@@ -88,7 +83,6 @@ impl QueryResponse {
     }
 }
 
-/// Wraps an entity as bytes.
 fn as_bytes(entity: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(entity.len() + 6);
     put_tag(&mut out, BYTES, LENGTH);
@@ -96,7 +90,7 @@ fn as_bytes(entity: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Wraps an entity in a message of the wrapper's type, which has the id zero.
+/// The wrapper's type has the id zero.
 fn twice(entity: &[u8]) -> Vec<u8> {
     let (mut out, inner) = (Vec::new(), as_bytes(entity));
     put_tag(&mut out, TYPE_ID, VARINT);
@@ -106,7 +100,7 @@ fn twice(entity: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns the content of wrapped bytes; the input if it is none.
+/// Returns other input unchanged.
 fn unwrapped(bytes: &Bytes) -> Bytes {
     let mut rest = &bytes[..];
     match field(&mut rest) {
@@ -115,7 +109,7 @@ fn unwrapped(bytes: &Bytes) -> Bytes {
     }
 }
 
-/// Unwraps an entity that was wrapped twice; returns other values unchanged.
+/// Returns values that are not wrapped twice unchanged.
 fn once(bytes: &Bytes) -> Bytes {
     let mut rest = &bytes[..];
     match (field(&mut rest), field(&mut rest)) {

@@ -2,16 +2,16 @@
 
 use bytes::{Buf, BufMut};
 
-/// The field numbers of a wrapped entity: the name of its type.
+/// Field of a type's name.
 pub const TYPE_NAME: u32 = 16;
-/// The message.
+/// Field of the message.
 pub const MESSAGE: u32 = 17;
-/// The number of an enum value.
+/// Field of an enum's number.
 pub const ENUM: u32 = 18;
-/// The id of the type.
+/// Field of a type's id.
 pub const TYPE_ID: u32 = 19;
 
-/// The wire types: a number of one to ten bytes.
+/// One to ten bytes.
 pub const VARINT: u32 = 0;
 /// Eight bytes.
 pub const EIGHT: u32 = 1;
@@ -20,7 +20,7 @@ pub const LENGTH: u32 = 2;
 /// Four bytes.
 pub const FOUR: u32 = 5;
 
-/// Decodes a varint; `None` if it is incomplete or too long.
+/// Decodes a varint; `None` if incomplete or too long.
 pub fn varint(from: &mut impl Buf) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..70).step_by(7) {
@@ -42,12 +42,12 @@ pub fn put_varint(out: &mut impl BufMut, mut number: u64) {
     out.put_u8(number as u8);
 }
 
-/// Zigzag-encodes a number, so that small negative ones are short.
+/// Zigzag-encodes; small negative numbers are short.
 pub const fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)).cast_unsigned()
 }
 
-/// Decodes a zigzag number.
+/// Decodes zigzag.
 pub const fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }
@@ -58,7 +58,7 @@ pub fn put_bytes(out: &mut impl BufMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// Decodes length-delimited bytes; `None` if they are incomplete.
+/// Decodes length-delimited bytes; `None` if incomplete.
 pub fn bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(varint(from)?).ok()?;
     let (bytes, rest) = from.split_at_checked(length)?;
@@ -66,25 +66,25 @@ pub fn bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-/// Encodes a field's tag: number and wire type.
+/// Encodes a tag: number and wire type.
 pub fn put_tag(out: &mut impl BufMut, number: u32, wire: u32) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
-/// The undecoded value of a field.
+/// A field's undecoded value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Raw<'a> {
     /// A varint.
     Varint(u64),
     /// Eight bytes.
     Eight(u64),
-    /// A string, bytes, a message, or packed numbers.
+    /// A string, bytes, message, or packed numbers.
     Length(&'a [u8]),
     /// Four bytes.
     Four(u32),
 }
 
-/// Decodes the next field; `None` if the message is invalid or has groups.
+/// Decodes the next field; `None` for groups and invalid messages.
 pub fn field<'a>(from: &mut &'a [u8]) -> Option<(u32, Raw<'a>)> {
     let tag = varint(from)?;
     let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
@@ -98,7 +98,7 @@ pub fn field<'a>(from: &mut &'a [u8]) -> Option<(u32, Raw<'a>)> {
     Some((number, raw))
 }
 
-/// Decodes the next packed number of a wire type.
+/// Decodes the next packed number.
 pub fn packed<'a>(from: &mut &'a [u8], wire: u32) -> Option<Raw<'a>> {
     Some(match wire {
         EIGHT => Raw::Eight(from.try_get_u64_le().ok()?),

@@ -1,5 +1,5 @@
-//! Scalars as Java's clients wrap them (`application/x-protostream`, facts section 6.1): a message with one
-//! field whose number is the type. Also in text form and in Infinispan's JSON form.
+//! Scalars as Java's clients wrap them (`application/x-protostream`, facts section 6.1): a message with one field whose
+//! number is the type.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,9 +15,9 @@ pub enum Wrapped {
     Double(f64),
     /// 32 bits.
     Float(f32),
-    /// A signed integer, with its field number, which determines the encoding.
+    /// A signed integer of this field, which determines the encoding.
     Integer(u32, i64),
-    /// An unsigned integer, with its field number.
+    /// An unsigned integer of this field.
     Unsigned(u32, u64),
     /// A boolean.
     Bool(bool),
@@ -29,44 +29,44 @@ pub enum Wrapped {
     Char(char),
 }
 
-/// The field number of `double`.
+/// Field of `double`.
 pub const DOUBLE: u32 = 1;
-/// The field number of `float`.
+/// Field of `float`.
 pub const FLOAT: u32 = 2;
-/// The field number of `int64`.
+/// Field of `int64`.
 pub const INT64: u32 = 3;
-/// The field number of `uint64`.
+/// Field of `uint64`.
 pub const UINT64: u32 = 4;
-/// The field number of `int32`.
+/// Field of `int32`.
 pub const INT32: u32 = 5;
-/// The field number of `fixed64`.
+/// Field of `fixed64`.
 pub const FIXED64: u32 = 6;
-/// The field number of `fixed32`.
+/// Field of `fixed32`.
 pub const FIXED32: u32 = 7;
-/// The field number of `bool`.
+/// Field of `bool`.
 pub const BOOL: u32 = 8;
-/// The field number of `text`.
+/// Field of `text`.
 pub const TEXT: u32 = 9;
-/// The field number of `bytes`.
+/// Field of `bytes`.
 pub const BYTES: u32 = 10;
-/// The field number of `uint32`.
+/// Field of `uint32`.
 pub const UINT32: u32 = 11;
-/// The field number of `sfixed32`.
+/// Field of `sfixed32`.
 pub const SFIXED32: u32 = 12;
-/// The field number of `sfixed64`.
+/// Field of `sfixed64`.
 pub const SFIXED64: u32 = 13;
-/// The field number of `sint32`.
+/// Field of `sint32`.
 pub const SINT32: u32 = 14;
-/// The field number of `sint64`.
+/// Field of `sint64`.
 pub const SINT64: u32 = 15;
-/// The field number of `char`.
+/// Field of `char`.
 pub const CHAR: u32 = 20;
-/// The field number of `short`.
+/// Field of `short`.
 pub const SHORT: u32 = 21;
-/// The field number of `byte`.
+/// Field of `byte`.
 pub const BYTE: u32 = 22;
 
-/// The names of protobuf types, for JSON.
+/// For JSON.
 const TYPES: &[(u32, &str)] = &[
     (DOUBLE, "double"),
     (FLOAT, "float"),
@@ -85,7 +85,6 @@ const TYPES: &[(u32, &str)] = &[
     (SINT64, "sint64"),
 ];
 
-/// The encoding of a field.
 #[derive(PartialEq, Eq)]
 enum Wire {
     Varint,
@@ -105,7 +104,7 @@ const fn wire(field: u32) -> Option<Wire> {
 }
 
 impl Wrapped {
-    /// Decodes a wrapped scalar; `None` for anything else, such as a message.
+    /// Decodes a scalar; `None` for anything else, such as a message.
     pub fn read(mut from: Bytes) -> Option<Self> {
         let tag = varint(&mut from)?;
         let field = u32::try_from(tag >> 3).ok()?;
@@ -171,7 +170,7 @@ impl Wrapped {
         }
     }
 
-    /// Encodes the scalar as clients do.
+    /// Encodes it as clients do.
     pub fn write(&self) -> Bytes {
         let mut out = BytesMut::new();
         let field = self.field();
@@ -200,7 +199,7 @@ impl Wrapped {
         out.freeze()
     }
 
-    /// Formats the scalar like Java; `None` for bytes, which have no text form.
+    /// Formats it like Java; `None` for bytes.
     pub fn to_text(&self) -> Option<String> {
         Some(match self {
             Self::Double(number) => java_double(*number),
@@ -216,8 +215,7 @@ impl Wrapped {
         })
     }
 
-    /// Formats the scalar in Infinispan's JSON form: `{"_type":"string","_value":"…"}`. `None` for numbers
-    /// that JSON lacks.
+    /// Returns Infinispan's JSON: `{"_type":"string","_value":"…"}`. `None` for numbers that JSON lacks.
     pub fn to_json(&self) -> Option<String> {
         // Smaller integers are `int32` there.
         let name = TYPES.iter().find(|(field, _)| *field == self.field()).map_or("int32", |(_, name)| *name);
@@ -234,12 +232,12 @@ impl Wrapped {
         (!value.is_null()).then(|| format!(r#"{{"_type":"{name}","_value":{value}}}"#))
     }
 
-    /// Whether this is the name of a scalar type.
+    /// Returns whether a scalar type has this name.
     pub fn is_known(name: &str) -> bool {
         TYPES.iter().any(|(_, known)| *known == name)
     }
 
-    /// Parses JSON of this type.
+    /// Parses JSON of a type.
     pub fn from_json(object: &Map<String, Value>, name: &str) -> Result<Self, String> {
         let known = TYPES.iter().find(|(_, known)| *known == name);
         let (field, _) = *known.ok_or_else(|| format!("'{name}' is no number, no text and no bytes"))?;
@@ -277,8 +275,7 @@ pub fn java_float(number: f32) -> String {
     java_number(&format!("{number:e}"))
 }
 
-/// Formats a number given in scientific notation like Java: plain from 0.001 to 10^7, always with a digit
-/// after the point.
+/// Plain from 0.001 to 10^7, always with a digit after the point.
 fn java_number(scientific: &str) -> String {
     let Some((mantissa, exponent)) = scientific.split_once('e') else {
         return match scientific {

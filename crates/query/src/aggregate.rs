@@ -1,4 +1,4 @@
-//! Aggregate functions: counts, sums, means, minima and maxima.
+//! Aggregate functions.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -10,11 +10,10 @@ use crate::row::Cell;
 use crate::syntax::Function;
 use crate::value::{Scalar, Value};
 
-/// The state of an aggregate.
 #[derive(Clone, Debug)]
 pub(crate) enum Total {
     Count(i64),
-    /// The distinct values, in wrapped form.
+    /// In wrapped form.
     Distinct(BTreeSet<Bytes>),
     Whole(Option<i64>),
     Broken(Sum),
@@ -22,13 +21,13 @@ pub(crate) enum Total {
     Best(Ordering, Option<Value<'static>>),
 }
 
-/// A compensated sum with about twice the precision, as in Java's streams.
+/// With about twice the precision of plain sums, as in Java's streams.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Sum {
     count: u64,
     sum: f64,
     lost: f64,
-    /// The plain sum, for infinite values, which the compensation would lose.
+    /// For infinite values, which the compensation would lose.
     simple: f64,
 }
 
@@ -62,7 +61,7 @@ impl Total {
         }
     }
 
-    /// Adds `count` rows with these values, or without a column. Returns the additional bytes held.
+    /// The rows may have no column. Returns the additional bytes held.
     pub(crate) fn add(&mut self, count: u32, cell: Option<&Cell>) -> usize {
         let Some(cell) = cell else {
             if let Self::Count(all) = self {
@@ -115,7 +114,6 @@ impl Total {
         }
     }
 
-    /// Returns the result.
     pub(crate) fn value(self) -> Option<Value<'static>> {
         match self {
             Self::Count(count) => Some(Value::Long(count)),

@@ -1,4 +1,4 @@
-//! The compiler: resolves types and parameters and produces the plan of a query.
+//! The compiler: types and parameters to a plan.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,14 +18,14 @@ use consort_protostream::Wrapped;
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// A compiled query: the plan for owners, and how to merge their results.
+/// A compiled query.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Compiled {
     /// The plan for owners.
     pub plan: Plan,
     /// The kind of request to owners.
     pub source: Source,
-    /// The names of the result's columns; empty if the result is entities.
+    /// Columns of the result; empty for entities.
     pub names: Vec<String>,
     pub(crate) answer: Answer,
 }
@@ -33,18 +33,17 @@ pub struct Compiled {
 /// The kind of request to owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// No request, because nothing can match.
+    /// No request: nothing can match.
     Nothing,
-    /// Request the row of each entity ([`Plan::row`]).
+    /// A row of each entity ([`Plan::row`]).
     Rows,
-    /// Request reduced rows ([`Plan::reduce`]).
+    /// Reduced rows ([`Plan::reduce`]).
     Parts,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Answer {
-    /// Rows: the first `selected` columns are the result, the others are the sort keys, each ascending or
-    /// descending.
+    /// The first `selected` columns are the result, the others the sort keys, each with its direction.
     Rows {
         selected: usize,
         order: Vec<bool>,
@@ -52,7 +51,7 @@ pub(crate) enum Answer {
     Groups(Grouping),
 }
 
-/// A term of a condition: the slot of its values and the context of literals; `None` for messages.
+/// The slot of the values and the context of literals; `None` for messages.
 struct Operand {
     slot: usize,
     name: String,
@@ -64,7 +63,7 @@ impl Statement {
     ///
     /// # Errors
     ///
-    /// [`QueryError`] for unknown names, values of the wrong type, and unsupported features.
+    /// Unknown names, values of the wrong type, and unsupported features.
     pub fn compile(&self, types: &dyn Types, parameters: &BTreeMap<String, Wrapped>) -> Result<Compiled> {
         if parameters.len() > PARAMETERS_MAX {
             return Err(QueryErrorKind::Unsupported("a query can have at most 10,000 parameters").into());
@@ -117,13 +116,10 @@ struct Compiler<'q> {
     reader: FieldReader,
     slots: usize,
     columns: Vec<Column>,
-    /// The number of LIKE patterns so far.
     patterns: Cell<usize>,
-    /// The bytes of values and patterns so far.
     constants_bytes: Cell<usize>,
 }
 
-/// Resolves a term of a condition.
 type OperandFn<'f, 'q> = dyn FnMut(&mut Compiler<'q>, &Term) -> Result<Operand> + 'f;
 
 impl<'q> Compiler<'q> {
@@ -131,21 +127,20 @@ impl<'q> Compiler<'q> {
         Err(self.scope.wrong(at, wrong))
     }
 
-    /// Returns the slot of a field's values.
     fn slot(&mut self, field: &Field) -> Result<usize> {
         let slot = self.reader.add(&field.path, self.slots).ok_or(QueryErrorKind::Path)?;
         self.slots = self.slots.max(slot + 1);
         if self.slots > COLUMNS_MAX { Err(QueryErrorKind::Columns.into()) } else { Ok(slot) }
     }
 
-    /// Counts a value or pattern, before it is copied.
+    /// Before it is copied.
     fn note_constant(&self, at: usize, bytes: usize) -> Result<()> {
         let all = self.constants_bytes.get().saturating_add(bytes);
         self.constants_bytes.set(all);
         if all > CONSTANTS_BYTES_MAX { self.wrong(at, QueryErrorKind::Constants) } else { Ok(()) }
     }
 
-    /// The bytes of a literal or of its parameter.
+    /// Of a literal or its parameter.
     fn constant_len(&self, literal: &Literal) -> usize {
         match &literal.of {
             LiteralSource::Text(text) => text.len(),
@@ -157,7 +152,7 @@ impl<'q> Compiler<'q> {
         }
     }
 
-    /// Returns the index of a column, adding it if it is new.
+    /// Adds the column if it is new.
     fn column(&mut self, column: Column) -> Result<usize> {
         if let Some(at) = self.columns.iter().position(|there| *there == column) {
             return Ok(at);
@@ -173,7 +168,6 @@ impl<'q> Compiler<'q> {
         Ok(self.columns.len() - 1)
     }
 
-    /// Resolves a path to a field.
     fn field(&self, path: &syntax::Path) -> Result<Field> {
         match self.scope.resolve(path)? {
             Resolution::Field(field) => Ok(field),
@@ -181,7 +175,6 @@ impl<'q> Compiler<'q> {
         }
     }
 
-    /// Resolves a term of WHERE.
     fn side(&mut self, term: &Term) -> Result<Operand> {
         let path = match term {
             Term::Path(path) => path,
@@ -303,7 +296,7 @@ impl<'q> Compiler<'q> {
         }
     }
 
-    /// Resolves a path to a single-valued, ordered field.
+    /// Fails for multi-valued and unordered fields.
     fn single(&mut self, path: &syntax::Path, number: u8, place: &'static str) -> Result<(Field, Scalar)> {
         let field = self.field(path)?;
         let Some(scalar) = field.scalar() else {
@@ -356,7 +349,6 @@ impl<'q> Compiler<'q> {
         Ok((names, Answer::Rows { selected, order }))
     }
 
-    /// The name of a pseudo-field that only entities have.
     fn of_entity(&self, name: &str, path: &syntax::Path) -> Result<String> {
         match self.scope.resolve(path)? {
             Resolution::Entity => Ok(name.to_owned()),
@@ -432,14 +424,12 @@ impl<'q> Compiler<'q> {
 /// The column name of entities.
 pub const ENTITY: &str = "*";
 
-/// The values of groups.
 struct Groups {
     keys: Vec<(String, Option<FieldContext>)>,
     aggregates: Vec<(String, AggregateColumn)>,
 }
 
 impl Groups {
-    /// Returns the name of a term and the index of its value in a group.
     fn place(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<(String, usize)> {
         match term {
             Term::Aggregate(aggregate) => self.aggregate(compiler, aggregate),
@@ -501,7 +491,6 @@ impl Groups {
         Ok((name, self.keys.len() + place))
     }
 
-    /// Resolves a term of HAVING.
     fn side(&mut self, compiler: &mut Compiler<'_>, term: &Term) -> Result<Operand> {
         let (name, slot) = self.place(compiler, term)?;
         let key = self.keys.get(slot).and_then(|(_, context)| context.as_ref());

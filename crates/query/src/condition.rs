@@ -1,5 +1,5 @@
-//! Conditions on an entity or a group. A condition on a multi-valued field holds if it holds for one of the
-//! values, also a negated one; a field without a value has one null value.
+//! Conditions on an entity or a group. A condition, also a negated one, holds if it holds for one value of a multi-valued
+//! field; a field without a value has one null value.
 
 use std::cmp::Ordering;
 
@@ -72,7 +72,7 @@ impl Test {
 }
 
 impl Condition {
-    /// Conjunction, with constant parts removed.
+    /// A conjunction without constant parts.
     pub(crate) fn all(all: Vec<Self>) -> Self {
         Self::joined(all, true)
     }

@@ -1,4 +1,4 @@
-//! Errors of queries, with their positions.
+//! Errors of queries.
 
 use std::fmt;
 
@@ -12,12 +12,11 @@ use crate::limits::{
 pub struct QueryError {
     /// The kind of error.
     pub kind: QueryErrorKind,
-    /// The line and column, both from 1; `None` if the error has no position.
+    /// Line and column, both from 1, if known.
     pub place: Option<(usize, usize)>,
 }
 
-/// The kind of a query error. Texts have Infinispan's message numbers where there are any, because users
-/// search for them.
+/// The kind of error. Texts have Infinispan's message numbers, because users search for them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryErrorKind {
@@ -26,28 +25,28 @@ pub enum QueryErrorKind {
     Syntax {
         /// The expected token.
         expected: String,
-        /// The token found.
+        /// The found token.
         found: String,
     },
-    /// An invalid character or an unterminated string.
+    /// An invalid character or unterminated string.
     #[error("ISPN028526: Invalid query: {0}")]
     Characters(String),
-    /// The query is too long.
+    /// A too long query.
     #[error("the query has {0} bytes; the limit is {TEXT_MAX}")]
     Long(usize),
-    /// Brackets are nested too deep.
+    /// Too deeply nested brackets.
     #[error("brackets are nested deeper than {DEPTH_MAX}")]
     Deep,
-    /// A path has too many names.
+    /// Too many names in a path.
     #[error("a path can have at most {PATH_MAX} names")]
     Path,
-    /// A pattern is too long.
+    /// A too long pattern.
     #[error("a LIKE pattern can have at most {PATTERN_MAX} characters")]
     Pattern,
     /// Too many patterns.
     #[error("a query can have at most {PATTERNS_MAX} LIKE patterns")]
     Patterns,
-    /// Values and patterns are too long in total.
+    /// Too long values and patterns in total.
     #[error("the values and patterns of a query can have at most {CONSTANTS_BYTES_MAX} bytes in total")]
     Constants,
     /// Too many joined paths.
@@ -74,7 +73,7 @@ pub enum QueryErrorKind {
         /// A similar name.
         nearest: Option<String>,
     },
-    /// The first name of a path is neither an alias nor a field.
+    /// A path begins with no alias or field.
     #[error("ISPN028502: Unknown alias: {name}.{}", suggestion(.nearest))]
     Alias {
         /// The name.
@@ -82,10 +81,10 @@ pub enum QueryErrorKind {
         /// A similar name.
         nearest: Option<String>,
     },
-    /// A text instead of a number, or a number outside the field's range.
+    /// No number, or one outside the field's range.
     #[error("ISPN028505: Invalid numeric literal '{0}'")]
     Number(String),
-    /// A value other than true and false.
+    /// Neither true nor false.
     #[error("ISPN028507: Invalid boolean literal '{0}'")]
     Bool(String),
     /// An unknown enum value.
@@ -101,7 +100,7 @@ pub enum QueryErrorKind {
     /// A parameter without a value.
     #[error("ISPN014825: Query parameter '{0}' was not set")]
     Unset(String),
-    /// A parameter's value of the wrong type.
+    /// A parameter of the wrong type.
     #[error("query parameter '{name}' is {value}, which is not a value of '{field}'")]
     Parameter {
         /// The parameter's name.
@@ -111,10 +110,10 @@ pub enum QueryErrorKind {
         /// The compared field.
         field: String,
     },
-    /// A comparison of a message.
+    /// A compared message.
     #[error("ISPN028504: The property {0} is an embedded entity and does not allow comparison predicates")]
     Embedded(String),
-    /// A selection of a message.
+    /// A selected message.
     #[error("ISPN028503: Property {name} can not be selected from type {of} since it is an embedded entity.")]
     Selected {
         /// The type.
@@ -122,20 +121,20 @@ pub enum QueryErrorKind {
         /// The field.
         name: String,
     },
-    /// A condition on the entity itself.
+    /// A condition on the entity.
     #[error("ISPN028519: Cannot apply predicates directly to an entity alias: {0}")]
     Entity(String),
-    /// A multi-valued field where a single value is needed.
+    /// Several values where one is needed.
     #[error("ISPN0140{number}: The property path '{name}' cannot be {place} because it is multi-valued")]
     Repeated {
-        /// The last digits of Infinispan's message number.
+        /// Infinispan's last digits.
         number: u8,
         /// The field.
         name: String,
         /// The unsupported use.
         place: &'static str,
     },
-    /// An operation that the field's type does not support.
+    /// An operation that the type does not support.
     #[error("cannot compute {wanted} of '{name}': its type is {has}")]
     Kind {
         /// The field.
@@ -148,7 +147,7 @@ pub enum QueryErrorKind {
     /// An aggregate in WHERE or GROUP BY.
     #[error("ISPN0285{number}: Cannot have aggregate functions in the {clause} clause : {function}.")]
     Aggregate {
-        /// The last digits of Infinispan's message number.
+        /// Infinispan's last digits.
         number: u8,
         /// The clause.
         clause: &'static str,
@@ -158,12 +157,12 @@ pub enum QueryErrorKind {
     /// Grouping without a projection.
     #[error("ISPN014021: Queries containing grouping and aggregation functions must use projections.")]
     Projections,
-    /// A selected expression that is neither grouped nor aggregated.
+    /// Neither grouped nor aggregated.
     #[error(
         "ISPN014026: The expression '{0}' must be part of an aggregate function or it should be included in the GROUP BY clause"
     )]
     Grouped(String),
-    /// A feature that needs an index.
+    /// A feature with an index.
     #[error("{what} needs an index, and indexes are not supported: {instead}")]
     Index {
         /// The feature.
@@ -174,7 +173,7 @@ pub enum QueryErrorKind {
     /// A DELETE with paging.
     #[error("ISPN014057: DELETE statements cannot use paging (firstResult/maxResults)")]
     Paging,
-    /// An unsupported feature of the language.
+    /// An unsupported feature.
     #[error("{0}")]
     Unsupported(&'static str),
 }
@@ -184,7 +183,7 @@ fn suggestion(nearest: &Option<String>) -> String {
 }
 
 impl QueryError {
-    /// An error at this byte of the query.
+    /// At this byte of the query.
     pub(crate) fn at(text: &str, at: usize, kind: QueryErrorKind) -> Self {
         let before = text.get(..at).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
@@ -194,7 +193,7 @@ impl QueryError {
 }
 
 impl From<QueryErrorKind> for QueryError {
-    /// An error without a position.
+    /// Without a position.
     fn from(kind: QueryErrorKind) -> Self {
         Self { kind, place: None }
     }
@@ -211,7 +210,7 @@ impl fmt::Display for QueryError {
 
 impl std::error::Error for QueryError {}
 
-/// Returns the most similar name, if one is similar enough.
+/// `None` if no name is similar enough.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
     if wrong.len() > MISSPELLED_MAX {
         return None;

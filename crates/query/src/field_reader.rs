@@ -1,4 +1,4 @@
-//! Reader of selected fields of a message and its nested messages into slots. It scans the message once.
+//! Reader of selected fields of a message into slots, in one scan.
 
 use protox::prost_reflect::{FieldDescriptor, Kind as FieldKind};
 use smallvec::SmallVec;
@@ -9,16 +9,13 @@ use crate::value::{Scalar, Value};
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
 
-/// The values of a field: none or several if it or a message around it is repeated. A missing single value is
-/// one `None`.
+/// A field's values: none or several if it or a message around it is repeated. A missing single value is one `None`.
 pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
 
-/// The steps charged per value, which is kept until the condition is evaluated.
+/// Steps for each value, which is kept until the condition is evaluated.
 const VALUE_STEPS: u64 = 64;
 
-/// Why a message cannot be read.
 enum ReadError {
-    /// The bytes are no valid message.
     NoMessage,
     Exceeded,
 }
@@ -29,7 +26,6 @@ impl From<Exceeded> for ReadError {
     }
 }
 
-/// The fields to read of a message.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(crate) struct FieldReader {
     fields: Vec<Field>,
@@ -50,7 +46,6 @@ enum FieldType {
     Message { slot: Option<usize>, inner: FieldReader },
 }
 
-/// The encoding and type of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReadMode {
     Int,
@@ -127,7 +122,6 @@ impl ReadMode {
         })
     }
 
-    /// The wire type of packed numbers.
     const fn packed(self) -> Option<u32> {
         match self {
             Self::Text | Self::Bytes => None,
@@ -138,12 +132,12 @@ impl ReadMode {
     }
 }
 
-/// Returns the scalar type of a field; `None` for messages.
+/// `None` for messages.
 pub(crate) fn scalar(kind: &FieldKind) -> Option<Scalar> {
     ReadMode::of(kind).map(ReadMode::scalar)
 }
 
-/// The default value of the schema.
+/// From the schema.
 fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
     use protox::prost_reflect::Value as Default;
     // An implicit default counts as null.
@@ -163,7 +157,7 @@ fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
 }
 
 impl FieldReader {
-    /// Adds the field of a non-empty path. Returns its existing slot, or `free`.
+    /// Returns the existing slot, or `free`.
     pub(crate) fn add(&mut self, path: &[FieldDescriptor], free: usize) -> Option<usize> {
         let (first, rest) = path.split_first()?;
         let at = self.fields.iter().position(|field| field.number == first.number());
@@ -184,7 +178,7 @@ impl FieldReader {
         }
     }
 
-    /// Reads a message. Needs as many slots as were added by [`FieldReader::add`].
+    /// Needs as many slots as [`FieldReader::add`] added.
     pub(crate) fn read<'a>(
         &self,
         message: &'a [u8],
@@ -256,7 +250,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// The number of slots, if each field has its own.
+    /// If each field has its own.
     pub(crate) fn slots(&self) -> usize {
         let of = |field: &Field| match &field.of {
             FieldType::Scalar { .. } => 1,
@@ -308,7 +302,6 @@ impl FieldReader {
 }
 
 impl FieldType {
-    /// Sets a missing message.
     fn nothing(&self, slots: &mut [Slot<'_>]) {
         match self {
             Self::Scalar { slot, .. } => put(slots, *slot, None),

@@ -1,22 +1,21 @@
-//! The lexer: words, signs, numbers and strings with their positions.
+//! The lexer.
 
 use crate::error::{QueryError, QueryErrorKind};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Token<'t> {
-    /// A name or keyword, depending on the position.
+    /// A keyword depends on the position.
     Word(&'t str),
-    /// A number without a sign.
+    /// Without a sign.
     Number(&'t str),
-    /// A string without quotes. A doubled quote is one quote; backslashes stay.
+    /// Without quotes. A doubled quote is one quote; backslashes stay.
     Text(String),
-    /// One of [`SIGNS`].
     Sign(&'static str),
     End,
 }
 
 impl Token<'_> {
-    /// Describes the token for error messages.
+    /// For error messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Word(word) | Self::Number(word) => format!("'{word}'"),
@@ -33,10 +32,9 @@ const SIGNS: [&str; 27] = [
     ":", "+", "-", "*", "#", "~", "^", "?",
 ];
 
-/// A token and the offset of its first byte.
 pub(crate) type Placed<'t> = (usize, Token<'t>);
 
-/// Returns all tokens, followed by an end token.
+/// With an end token.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Placed<'_>>, QueryError> {
     let (mut tokens, mut at) = (Vec::new(), 0);
     while let Some(first) = text[at..].chars().next() {
@@ -88,7 +86,7 @@ fn taken(rest: &str, is_of: impl Fn(char) -> bool) -> &str {
     &rest[..end]
 }
 
-/// Scans a number with point, exponent and type suffix.
+/// With point, exponent and type suffix.
 fn number(rest: &str) -> &str {
     let digits = |from: usize| taken(&rest[from..], |one| one.is_ascii_digit()).len();
     let mut length = digits(0);
@@ -107,7 +105,7 @@ fn number(rest: &str) -> &str {
     &rest[..length]
 }
 
-/// Scans a quoted string. Returns it with its length, quotes included.
+/// With its length, quotes included.
 fn quoted(rest: &str, quote: char) -> Option<(String, usize)> {
     let (mut value, mut is_escaped) = (String::new(), false);
     let mut chars = rest.char_indices().skip(1).peekable();

@@ -9,9 +9,9 @@
 //! println!("{error}");
 //! ```
 //!
-//! The server that gets a query parses it ([`Statement::parse`]) and compiles it with the descriptors of its
-//! types and its parameters ([`Statement::compile`]). Owners need no descriptors: a [`Plan`] refers to fields
-//! by number. They make rows of matching entries, and the server merges the rows ([`ResultMerger`]).
+//! The server that gets a query parses it ([`Statement::parse`]) and compiles it with types and parameters
+//! ([`Statement::compile`]). Owners need no types: a [`Plan`] refers to fields by number. The server merges their rows
+//! ([`ResultMerger`]).
 
 #![forbid(unsafe_code)]
 

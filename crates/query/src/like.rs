@@ -1,28 +1,24 @@
 //! LIKE patterns: `%` matches any text, `_` one character; a backslash escapes the next character.
 //!
-//! A pattern is a sequence of runs separated by `%`. The first and last run are anchored at the ends of the
-//! text; the others are searched from left to right, each after the one before. The leftmost match of a run
-//! leaves the most text for the next runs, so there is no backtracking ([`Run`] describes the search).
+//! A pattern is a sequence of runs separated by `%`. The first and last run are anchored; the others are searched from left
+//! to right. The leftmost match of a run leaves the most text for the next runs, so there is no backtracking.
 
 use crate::error::QueryErrorKind;
 use crate::limits::PATTERN_MAX;
 use crate::pattern::Run;
 use crate::work::{Exceeded, Work};
 
-/// The default escape character.
 const ESCAPE: char = '\\';
 
-/// A LIKE pattern.
 #[derive(Clone, Debug)]
 pub(crate) struct Like {
-    /// The canonical text, sent to owners.
+    /// Canonical, for owners.
     text: String,
     first: Run,
-    /// The part after the first `%`, if any.
+    /// After the first `%`.
     rest: Option<Rest>,
 }
 
-/// The runs after the first `%`.
 #[derive(Clone, Debug)]
 struct Rest {
     middle: Vec<Run>,
@@ -38,7 +34,6 @@ impl PartialEq for Like {
 impl Eq for Like {}
 
 impl Like {
-    /// Parses a pattern.
     pub(crate) fn read(pattern: &str, escape: Option<char>) -> Result<Self, QueryErrorKind> {
         if pattern.chars().count() > PATTERN_MAX {
             return Err(QueryErrorKind::Pattern);
@@ -78,12 +73,11 @@ impl Like {
         Ok(Self { text, first, rest })
     }
 
-    /// The canonical text of the pattern, with backslash as the escape character.
+    /// Canonical, with backslash as the escape character.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a text matches.
     pub(crate) fn holds(&self, text: &str, work: &mut Work) -> Result<bool, Exceeded> {
         work.spend(1)?;
         let Some(behind) = self.first.at_start(text) else { return Ok(false) };
@@ -143,8 +137,7 @@ mod tests {
         assert_eq!(Like::read(&"a".repeat(PATTERN_MAX + 1), None), Err(QueryErrorKind::Pattern));
     }
 
-    /// The steps grow with the text and not with the pattern: each of these patterns has partial matches
-    /// everywhere and no match.
+    /// Each of these patterns has partial matches everywhere and no match.
     #[test]
     fn longest_patterns_on_a_text_of_1_mib_take_at_most_four_steps_for_a_byte() {
         let text = "a".repeat(1024 * 1024);
@@ -173,7 +166,6 @@ mod tests {
         }
     }
 
-    /// A naive implementation.
     fn slow(text: &[char], pattern: &[char]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,

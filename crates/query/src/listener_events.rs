@@ -1,4 +1,4 @@
-//! Events of listeners with a query as filter: wrapped protobuf messages (facts section 2.7).
+//! Events of listeners with a query: wrapped protobuf messages (facts section 2.7).
 
 use bytes::Bytes;
 
@@ -9,31 +9,29 @@ use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_ID, VARINT, put_bytes, put_tag, put_varint};
 use consort_protostream::wrapped::BYTES;
 
-/// How a change affects an entry's match.
 #[derive(Clone, Copy)]
 enum Change {
-    /// It matches and did not before.
+    /// A new match.
     Joining = 1,
-    /// It still matches.
+    /// Still a match.
     Updated = 2,
-    /// It no longer matches.
+    /// No longer a match.
     Leaving = 3,
 }
 
-/// The type id of a filter's result.
+/// A type id.
 const FILTER_RESULT: u64 = 4402;
-/// The type id of a continuous query's result.
+/// A type id.
 const CONTINUOUS_RESULT: u64 = 4403;
 
-/// The selected values and the sort keys.
 type SelectedValues = (Vec<Bytes>, Vec<Bytes>);
 
 impl Compiled {
-    /// Checks that the query can be evaluated per entity.
+    /// Checks that the query is for single entities.
     ///
     /// # Errors
     ///
-    /// [`QueryError`] if it has grouping or aggregates.
+    /// Grouping or aggregates.
     pub fn check_per_entity(&self) -> Result<(), QueryError> {
         match self.answer {
             Answer::Rows { .. } => Ok(()),
@@ -44,7 +42,6 @@ impl Compiled {
         }
     }
 
-    /// Returns the selected values and sort keys of a matching value.
     fn selected_values(&self, value: &[u8], version: u64) -> Result<Option<SelectedValues>, Exceeded> {
         let Answer::Rows { selected, .. } = &self.answer else { return Ok(None) };
         let row = self.plan.examine(value, version, &mut Work::default())?;
@@ -56,12 +53,12 @@ impl Compiled {
         Ok(Some((selected_of, order)))
     }
 
-    /// Returns the selected values of a row of [`Plan::row`](crate::Plan::row), each wrapped, or the entity;
-    /// `None` if the row is invalid.
+    /// Returns the selected values of a row of [`Plan::row`](crate::Plan::row), each wrapped, or the entity; `None` if the
+    /// row is invalid.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] for an error row.
+    /// An error row.
     pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Result<Option<C>, Exceeded> {
         check(row)?;
         let Answer::Rows { selected, .. } = &self.answer else { return Ok(None) };
@@ -69,12 +66,11 @@ impl Compiled {
         Ok(cells.map(|cells| cells.iter().take(*selected).map(one).collect()))
     }
 
-    /// Returns a continuous query's event for a key with this value; `None` if it does not match. `was_found`
-    /// says whether the previous value matched.
+    /// Returns a continuous query's event; `None` without a match. `was_found` says whether the previous value matched.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] beyond [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
+    /// More than [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
     pub fn match_event(
         &self,
         key: &[u8],
@@ -92,12 +88,12 @@ impl Compiled {
         Ok(Some(wrapped(CONTINUOUS_RESULT, &out)))
     }
 
-    /// Returns a continuous query's event for a key that no longer matches.
+    /// Returns the event of a key that no longer matches.
     pub fn left_event(&self, key: &[u8]) -> Bytes {
         wrapped(CONTINUOUS_RESULT, &begun(Change::Leaving, key))
     }
 
-    /// Returns a filter's event for a value; `None` if it does not match.
+    /// Returns a filter's event; `None` without a match.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Conversion of literals and parameters to a field's type, by Java's rules.
+//! Conversion of literals and parameters by Java's rules.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,9 @@ use crate::syntax::LiteralSource;
 use crate::value::{Scalar, Value};
 use consort_protostream::Wrapped;
 
-/// The field that a literal is compared with.
 pub(crate) struct FieldContext {
     pub(crate) name: String,
     pub(crate) scalar: Scalar,
-    /// The enum, if the field is one.
     pub(crate) of_enum: Option<EnumDescriptor>,
 }
 
@@ -26,7 +24,6 @@ impl FieldContext {
         Self { name, scalar, of_enum }
     }
 
-    /// Converts a literal or parameter.
     pub(crate) fn value(
         &self,
         given: &LiteralSource,
@@ -86,7 +83,7 @@ impl FieldContext {
         })
     }
 
-    /// Converts numbers like Java's casts, and parses strings.
+    /// Numbers as by Java's casts, or from strings.
     fn parameter(&self, given: &Wrapped) -> Option<Value<'static>> {
         let text = match given {
             Wrapped::Text(text) => Some(text.as_str()),
@@ -143,7 +140,7 @@ fn number(given: &Wrapped) -> Option<Number> {
     })
 }
 
-/// Parses a number as Java does, with an optional type suffix.
+/// As Java, with an optional type suffix.
 fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
     let text = text.trim();
     let digits = text
@@ -152,7 +149,6 @@ fn float<T: std::str::FromStr>(text: &str) -> Option<T> {
     digits.unwrap_or(text).parse().ok()
 }
 
-/// Describes a parameter's value for error messages.
 fn describe(given: &Wrapped) -> String {
     const DESCRIBED_MAX: usize = 60;
     match given {

@@ -1,5 +1,5 @@
-//! A recursive-descent parser of Ickle with a depth limit. Keywords are case-insensitive and contextual: a
-//! field may be named `order`.
+//! A recursive-descent parser with a depth limit. Keywords are case-insensitive and contextual: a field may be named
+//! `order`.
 
 use crate::error::{QueryError, QueryErrorKind};
 use crate::lexer::{Placed, Token, tokens};
@@ -10,7 +10,7 @@ use crate::syntax::{
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// Keywords that can follow a type name, and are therefore no alias.
+/// These can follow a type name, and are therefore no alias.
 const AFTER_TYPE: [&str; 11] =
     ["WHERE", "GROUP", "ORDER", "HAVING", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "FETCH"];
 
@@ -29,7 +29,7 @@ impl Statement {
         Parser { text, tokens: tokens(text)?, next: 0, depth: 0 }.statement()
     }
 
-    /// Whether the statement is a DELETE.
+    /// Returns whether it is a DELETE.
     pub const fn is_delete(&self) -> bool {
         self.is_delete
     }
@@ -244,7 +244,7 @@ impl<'t> Parser<'t> {
         Ok(Order { by, is_descending })
     }
 
-    /// Parses a path or a function of one.
+    /// A path, or a function of one.
     fn term(&mut self) -> Result<Term> {
         let at = self.at();
         if !self.is_sign(1, "(") {

@@ -1,8 +1,8 @@
 //! A run of a LIKE pattern: characters between two `%`, some of which match any character.
 //!
-//! Runs of literal characters are searched by `memchr::memmem` in linear time. Runs with `_` are searched
-//! bit-parallel: one bit per character of the run says whether the text so far ends with the run up to there.
-//! A character of the text costs one 64-bit word per 64 characters of the run.
+//! Runs of literal characters are searched by `memchr::memmem` in linear time, runs with `_` bit-parallel: one bit per
+//! character of the run says whether the text so far ends with the run up to there. A character of the text costs one
+//! 64-bit word per 64 characters of the run.
 
 use memchr::memmem::Finder;
 
@@ -14,7 +14,7 @@ const WORDS: usize = PATTERN_MAX.div_ceil(64);
 /// One bit per character of a run.
 type Bits = [u64; WORDS];
 
-/// The characters; `None` matches any.
+/// `None` matches any character.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Run {
     pieces: Vec<Option<char>>,
@@ -29,14 +29,14 @@ enum Search {
     Masks(Box<Masks>),
 }
 
-/// The positions of a run that a character of the text matches.
+/// Positions that a character matches.
 #[derive(Clone, Debug)]
 struct Masks {
-    /// Sorted by character.
+    /// Sorted.
     of: Vec<(char, Bits)>,
-    /// For characters that are not in the run.
+    /// For characters not in the run.
     other: Bits,
-    /// For ASCII characters: the index in `of`, or its length.
+    /// ASCII characters: the index in `of`, or its length.
     ascii: [u16; 128],
 }
 
@@ -52,14 +52,14 @@ impl Run {
         Self { pieces, search }
     }
 
-    /// If the text begins with the run, returns the text after it.
+    /// Returns the text after the run.
     pub(crate) fn at_start<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut rest = text.chars();
         let is_it = self.pieces.iter().all(|piece| fits(*piece, rest.next()));
         is_it.then_some(rest.as_str())
     }
 
-    /// If the text ends with the run, returns the text before it.
+    /// Returns the text before the run.
     pub(crate) fn at_end<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut rest = text.chars();
         let is_it = self.pieces.iter().rev().all(|piece| fits(*piece, rest.next_back()));
@@ -115,7 +115,6 @@ impl Masks {
         at.and_then(|at| self.of.get(at)).map_or(&self.other, |(_, bits)| bits)
     }
 
-    /// Returns the text after the leftmost match of a run of this length.
     fn find<'t>(&self, text: &'t str, length: usize, work: &mut Work) -> Result<Option<&'t str>, Exceeded> {
         let words = length.div_ceil(64);
         let (last, at_last) = ((length - 1) / 64, 1_u64 << ((length - 1) % 64));

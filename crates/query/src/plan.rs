@@ -1,4 +1,4 @@
-//! The plan for owners: type, fields to read, condition and columns, in a form that needs no schema.
+//! The plan for owners, in a form that needs no schema.
 
 use crate::condition::Condition;
 use crate::field_reader::{FieldReader, Slot};
@@ -10,14 +10,14 @@ use crate::value::Value;
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{MESSAGE, Raw, TYPE_ID, TYPE_NAME, field};
 
-/// The format version. A plan of an unknown version matches nothing.
+/// A plan of an unknown version matches nothing.
 const FORM: u8 = 1;
 
 /// A plan for owners: see [`Plan::row`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     pub(crate) type_name: String,
-    /// The type id that clients may use instead of the name.
+    /// Clients may use it instead of the name.
     pub(crate) type_id: Option<u32>,
     pub(crate) slots: usize,
     pub(crate) reader: FieldReader,
@@ -25,31 +25,28 @@ pub struct Plan {
     pub(crate) columns: Vec<Column>,
 }
 
-/// A column of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Column {
     Slot(usize),
-    /// The entry's version.
     Version,
-    /// The whole entity.
     Entity,
     /// Always null.
     Nothing,
 }
 
 impl Plan {
-    /// Returns the row of a matching entity of the type, else `None`. Values that are no valid message of the
-    /// type do not match. Beyond [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps it returns an
-    /// error row, and the query fails at the merge.
+    /// Returns the row of a matching entity. Values that are no valid message of the type do not match. Beyond
+    /// [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps it returns an error row, and the query fails at the
+    /// merge.
     pub fn row(&self, value: &[u8], version: u64) -> Option<Vec<u8>> {
         self.examine(value, version, &mut Work::default()).unwrap_or_else(|Exceeded| Some(EXCEEDED.to_vec()))
     }
 
-    /// As [`Plan::row`], with a limit of steps.
+    /// As [`Plan::row`], with a limit.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] beyond the limit.
+    /// More steps.
     pub fn examine(&self, value: &[u8], version: u64, work: &mut Work) -> Result<Option<Vec<u8>>, Exceeded> {
         let Some(slots) = self.let_through(value, work)? else { return Ok(None) };
         let mut row = Vec::new();
@@ -76,23 +73,23 @@ impl Plan {
         Ok(Some(row))
     }
 
-    /// Adds a value's row to a reduced result.
+    /// Adds a row to a reduced result.
     pub fn reduce(&self, made: &mut Vec<u8>, value: &[u8], version: u64) {
         if let Some(row) = self.row(value, version) {
             run_length::push(made, &row);
         }
     }
 
-    /// Whether a value is a matching entity of the type.
+    /// Returns whether a value matches.
     ///
     /// # Errors
     ///
-    /// [`Exceeded`] beyond [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
+    /// More than [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
     pub fn holds(&self, value: &[u8]) -> Result<bool, Exceeded> {
         Ok(self.let_through(value, &mut Work::default())?.is_some())
     }
 
-    /// The same plan without columns, to count matches.
+    /// Returns the plan without columns, to count matches.
     pub fn counting(&self) -> Self {
         Self { columns: Vec::new(), ..self.clone() }
     }
@@ -103,7 +100,6 @@ impl Plan {
         Ok(self.condition.holds(&slots, work)?.then_some(slots))
     }
 
-    /// Unwraps a value of this type.
     fn message<'v>(&self, mut value: &'v [u8]) -> Option<&'v [u8]> {
         let (mut is_of_type, mut message) = (false, None);
         while !value.is_empty() {
@@ -119,7 +115,7 @@ impl Plan {
         message.filter(|_| is_of_type)
     }
 
-    /// Encodes the plan for [`Plan::from_bytes`].
+    /// Encodes the plan.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = vec![FORM];
         put_text(&mut out, &self.type_name);
@@ -140,7 +136,7 @@ impl Plan {
         out
     }
 
-    /// Decodes a plan; `None` for another format version.
+    /// Decodes a plan; `None` for another version.
     pub fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         if below(from, 256)? != usize::from(FORM) {

@@ -1,4 +1,4 @@
-//! Encoding of plans: numbers, texts and values in sequence.
+//! Encoding of plans.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ pub(crate) fn number(from: &mut &[u8]) -> Option<usize> {
     usize::try_from(varint(from)?).ok()
 }
 
-/// Decodes a count of items of at least one byte each.
+/// Items have at least one byte each.
 pub(crate) fn count(from: &mut &[u8]) -> Option<usize> {
     number(from).filter(|count| *count <= from.len())
 }
 
-/// Decodes a number below `limit`.
+/// `None` from `limit` on.
 pub(crate) fn below(from: &mut &[u8], limit: usize) -> Option<usize> {
     number(from).filter(|number| *number < limit)
 }
@@ -33,7 +33,6 @@ pub(crate) fn text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(bytes(from)?).ok()
 }
 
-/// Encodes an optional value.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: Option<&Value<'_>>) {
     let mut wrapped = Vec::new();
     if let Some(value) = value {
@@ -50,7 +49,7 @@ pub(crate) fn value(from: &mut &[u8]) -> Option<Option<Value<'static>>> {
     Value::read(Bytes::copy_from_slice(wrapped)).map(Some)
 }
 
-/// Decodes a text, which should be UTF-8.
+/// The text should be UTF-8.
 pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

@@ -1,4 +1,4 @@
-//! Merges the owners' partial results: sorted and paged rows, or groups.
+//! Merges the owners' partial results.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -18,7 +18,7 @@ use crate::work::{Exceeded, Work};
 /// Approximate overhead of a row or group.
 const EACH: usize = 96;
 
-/// The query holds too many bytes. It returns no result.
+/// The result needs too many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the answer needs more than {HELD_MAX} bytes on the server: ask for fewer results (maxResults), for fields instead of \
@@ -26,17 +26,17 @@ const EACH: usize = 96;
 )]
 pub struct LimitExceeded;
 
-/// The failure to merge a result.
+/// A failure to merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MergeError {
     /// The result is too large.
     #[error(transparent)]
     LimitExceeded(#[from] LimitExceeded),
-    /// An entity takes too many steps.
+    /// Too many steps for an entity.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// The HAVING conditions take too many steps.
+    /// Too many steps for HAVING.
     #[error(
         "the conditions of HAVING need more than {ANSWER_STEPS_MAX} steps for all groups: use fewer conditions or groups"
     )]
@@ -46,9 +46,9 @@ pub enum MergeError {
 /// The result of a query.
 #[derive(Clone, PartialEq, Debug)]
 pub struct QueryResult {
-    /// The rows: the wrapped value of each column, empty if there is none, or the entity alone.
+    /// Wrapped values, empty for none, or the entity alone.
     pub rows: Vec<Vec<Bytes>>,
-    /// The total number of matches.
+    /// All matches.
     pub count: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct QueryResult {
 #[derive(Debug)]
 pub struct ResultMerger {
     offset: usize,
-    /// The number of rows to keep, offset included.
+    /// With the offset.
     wanted: usize,
     columns: usize,
     count: u64,
@@ -66,12 +66,11 @@ pub struct ResultMerger {
 
 #[derive(Debug)]
 enum Rows {
-    /// Unsorted rows.
     Any {
         selected: usize,
         rows: Vec<Bytes>,
     },
-    /// Sorted rows. The last one is dropped when there are too many.
+    /// The last row is dropped when there are too many.
     First {
         selected: usize,
         order: Vec<bool>,
@@ -83,14 +82,13 @@ enum Rows {
     },
 }
 
-/// A group: the cells of its key, and its aggregates.
 #[derive(Debug)]
 struct Group {
     key: Vec<Bytes>,
     totals: Vec<Total>,
 }
 
-/// A row with its sort keys. Ties are broken by the row's bytes, so that pages are consistent.
+/// The row's bytes break ties, so that pages are consistent.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Ranked {
     keys: Vec<Key>,
@@ -133,7 +131,7 @@ fn value(wrapped: &Bytes) -> Option<Value<'static>> {
 }
 
 impl ResultMerger {
-    /// An empty result that skips `offset` rows and returns at most `max`.
+    /// Skips `offset` rows and returns at most `max`.
     pub fn new(compiled: &Compiled, offset: usize, max: usize) -> Self {
         let rows = match &compiled.answer {
             Answer::Rows { selected, order } if order.is_empty() => {
@@ -155,7 +153,7 @@ impl ResultMerger {
         Self { offset, wanted, columns, count: 0, held: 0, rows }
     }
 
-    /// Adds a row. Invalid rows are ignored.
+    /// Adds a row, unless it is invalid.
     ///
     /// # Errors
     ///
@@ -219,12 +217,12 @@ impl ResultMerger {
         Ok(())
     }
 
-    /// Whether all rows to return are there, so that further ones only need to be counted.
+    /// Returns whether further rows only need to be counted.
     pub fn is_full(&self) -> bool {
         matches!(&self.rows, Rows::Any { rows, .. } if rows.len() >= self.wanted)
     }
 
-    /// Resets the count, because all rows will be counted again.
+    /// Resets the count for a new one.
     pub fn recount(&mut self) {
         self.count = 0;
     }
@@ -248,7 +246,7 @@ impl ResultMerger {
         self.check()
     }
 
-    /// Returns the approximate bytes held.
+    /// Returns the approximate bytes.
     pub fn held_bytes(&self) -> usize {
         self.held
     }
@@ -257,11 +255,11 @@ impl ResultMerger {
         if self.held > HELD_MAX { Err(LimitExceeded) } else { Ok(()) }
     }
 
-    /// Returns the result. Sorts it, which can take long for large results.
+    /// Returns the result. Sorting can take long.
     ///
     /// # Errors
     ///
-    /// [`MergeError`] if the HAVING conditions need more than [`ANSWER_STEPS_MAX`] steps.
+    /// More than [`ANSWER_STEPS_MAX`] steps for HAVING.
     pub fn finish(self) -> Result<QueryResult, MergeError> {
         let (offset, columns) = (self.offset, self.columns);
         let selected_of = |row: &Bytes, selected: usize| {
@@ -296,14 +294,12 @@ impl Group {
     }
 }
 
-/// The key of a group as bytes.
 fn key(cells: &[Cell]) -> Vec<u8> {
     let mut key = Vec::new();
     cells.iter().for_each(|cell| crate::row::put_one(&mut key, &one(cell)));
     key
 }
 
-/// Filters, sorts and pages the groups.
 fn finish_groups(
     grouping: &Grouping,
     groups: BTreeMap<Vec<u8>, Group>,

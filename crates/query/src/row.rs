@@ -1,4 +1,4 @@
-//! Rows: the wrapped values of each column of an entity. Null is encoded as nothing.
+//! Rows: the wrapped values of each column. Null is encoded as nothing.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use crate::value::Value;
 use crate::work::Exceeded;
 use consort_protostream::wire::{bytes, put_bytes, put_varint, varint};
 
-/// The error row of an entity that takes too many steps. It is not a valid row.
+/// For an entity that takes too many steps. It is not a valid row.
 pub(crate) const EXCEEDED: &[u8] = &[0xff];
 
 /// Fails on an error row.
@@ -16,10 +16,9 @@ pub(crate) fn check(row: &[u8]) -> Result<(), Exceeded> {
     if row == EXCEEDED { Err(Exceeded) } else { Ok(()) }
 }
 
-/// The values of a column; several for a multi-valued field.
+/// Several for a multi-valued field.
 pub(crate) type Cell = SmallVec<[Bytes; 1]>;
 
-/// Adds a column with these values.
 pub(crate) fn put_slot(out: &mut Vec<u8>, slot: &Slot<'_>) {
     put_varint(out, slot.len() as u64);
     let mut wrapped = Vec::new();
@@ -32,13 +31,12 @@ pub(crate) fn put_slot(out: &mut Vec<u8>, slot: &Slot<'_>) {
     }
 }
 
-/// Adds a column with one wrapped value.
 pub(crate) fn put_one(out: &mut Vec<u8>, wrapped: &[u8]) {
     out.push(1);
     put_bytes(out, wrapped);
 }
 
-/// Splits a row into columns; `None` if the number does not match.
+/// `None` for another number of columns.
 pub(crate) fn cells(row: &Bytes, columns: usize) -> Option<Vec<Cell>> {
     let (mut rest, mut cells) = (&row[..], Vec::with_capacity(columns));
     for _ in 0..columns {
@@ -49,11 +47,11 @@ pub(crate) fn cells(row: &Bytes, columns: usize) -> Option<Vec<Cell>> {
     rest.is_empty().then_some(cells)
 }
 
-/// Returns the version of a DELETE's row; `None` if the row is invalid.
+/// Returns the version of a DELETE's row; `None` if it is invalid.
 ///
 /// # Errors
 ///
-/// [`Exceeded`] for an error row.
+/// An error row.
 pub fn version_of(row: &Bytes) -> Result<Option<u64>, Exceeded> {
     check(row)?;
     let value = cells(row, 1).and_then(|cells| Value::read(one(cells.first()?)));
@@ -63,7 +61,6 @@ pub fn version_of(row: &Bytes) -> Result<Option<u64>, Exceeded> {
     })
 }
 
-/// The value of a single-valued column.
 pub(crate) fn one(cell: &Cell) -> Bytes {
     cell.first().cloned().unwrap_or_default()
 }

@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 
-/// The header: offset of the last run.
+/// The offset of the last run.
 const LAST: usize = 4;
-/// A run's header: its count and the length of its row.
+/// The count, and the length of the row.
 const HEAD: usize = 8;
 
-/// Adds a row.
 pub(crate) fn push(made: &mut Vec<u8>, row: &[u8]) {
     if made.is_empty() {
         made.extend([0; LAST]);
@@ -36,7 +35,7 @@ fn last(made: &[u8]) -> Option<(usize, u32, &[u8])> {
     Some((at, word(made, at)?, made.get(at + HEAD..)?))
 }
 
-/// Returns the rows with their counts; `None` if the encoding is invalid.
+/// With their counts; `None` if the encoding is invalid.
 pub(crate) fn runs(made: &Bytes) -> Option<Vec<(u32, Bytes)>> {
     let (mut runs, mut at) = (Vec::new(), LAST);
     word(made, 0)?;

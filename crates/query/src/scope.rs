@@ -1,4 +1,4 @@
-//! Name resolution: types, aliases and nested fields.
+//! Name resolution.
 
 use protox::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
@@ -10,28 +10,24 @@ use crate::value::Scalar;
 
 /// The queryable types.
 pub trait Types {
-    /// Returns a type by its full name.
+    /// Returns a type.
     fn message(&self, name: &str) -> Option<MessageDescriptor>;
 
-    /// Returns the type id, if the type has one.
+    /// Returns its id, if any.
     fn id(&self, name: &str) -> Option<u32>;
 
-    /// Returns the names of all types.
+    /// Returns all names.
     fn names(&self) -> Vec<String>;
 }
 
-/// The resolution of a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Resolution {
-    /// The entity itself.
     Entity,
     Field(Field),
 }
 
-/// A field of the type or of a nested message.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// The full path.
     pub(crate) name: String,
     pub(crate) path: Vec<FieldDescriptor>,
 }
@@ -41,28 +37,25 @@ impl Field {
         self.path.last().map(FieldDescriptor::kind)
     }
 
-    /// Returns the scalar type; `None` for messages.
+    /// `None` for messages.
     pub(crate) fn scalar(&self) -> Option<Scalar> {
         field_reader::scalar(&self.last()?)
     }
 
-    /// Returns the kind of the schema.
+    /// Of the schema.
     pub(crate) fn kind(&self) -> Option<Kind> {
         self.last()
     }
 
-    /// Whether the field is multi-valued.
     pub(crate) fn is_repeated(&self) -> bool {
         self.path.iter().any(|field| field.is_list() || field.is_map())
     }
 }
 
-/// The names of a query.
 pub(crate) struct Scope<'q> {
     text: &'q str,
     pub(crate) of: MessageDescriptor,
     alias: Option<&'q str>,
-    /// Aliases of joined fields.
     joined: Vec<(&'q str, Field)>,
 }
 
@@ -94,7 +87,6 @@ impl<'q> Scope<'q> {
         QueryError::at(self.text, at, wrong)
     }
 
-    /// Resolves a path.
     pub(crate) fn resolve(&self, path: &Path) -> Result<Resolution, QueryError> {
         let (first, rest) = path.names.split_first().ok_or(QueryErrorKind::Path)?;
         let is_alias = self.alias == Some(first);

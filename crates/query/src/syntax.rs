@@ -3,12 +3,12 @@
 /// A parsed query: see [`Statement::parse`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Statement {
-    /// The text, for the positions of errors.
+    /// For the positions of errors.
     pub(crate) text: String,
     pub(crate) is_delete: bool,
-    /// The selected terms; empty for entities.
+    /// Empty for entities.
     pub(crate) select: Vec<Term>,
-    /// `SELECT DISTINCT`: equal rows are returned once.
+    /// Equal rows are returned once.
     pub(crate) is_distinct: bool,
     pub(crate) from: From,
     pub(crate) filter: Option<Expr>,
@@ -17,17 +17,15 @@ pub struct Statement {
     pub(crate) order: Vec<Order>,
 }
 
-/// The type with its aliases.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct From {
     pub(crate) at: usize,
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
-    /// Joined paths with their aliases.
     pub(crate) joins: Vec<(Path, Option<String>)>,
 }
 
-/// Names separated by dots, with the position of the first.
+/// The position is that of the first name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Path {
     pub(crate) at: usize,
@@ -40,13 +38,13 @@ impl Path {
     }
 }
 
-/// A term over an entity or over several.
+/// Over an entity or over several.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Term {
     Path(Path),
     Aggregate(Aggregate),
     Version(Path),
-    /// The score, which is unknown without an index.
+    /// The score is unknown without an index.
     Score(Path),
 }
 
@@ -64,11 +62,10 @@ pub(crate) struct Aggregate {
     pub(crate) at: usize,
     pub(crate) function: Function,
     pub(crate) is_distinct: bool,
-    /// The argument; `None` for `*`.
+    /// `None` for `*`.
     pub(crate) of: Option<Path>,
 }
 
-/// An aggregate function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Function {
     Count,
@@ -111,7 +108,7 @@ pub(crate) enum Test {
     Null,
 }
 
-/// A comparison. `<>` is the negation of `=`; it holds without a value.
+/// `<>` is the negation of `=`; it holds without a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Comparison {
     Equal,
@@ -127,10 +124,9 @@ pub(crate) struct Literal {
     pub(crate) of: LiteralSource,
 }
 
-/// The source of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum LiteralSource {
-    /// The literal text, converted by the compared field's type.
+    /// The compared field's type determines the conversion.
     Text(String),
     Parameter(String),
 }

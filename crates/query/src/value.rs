@@ -1,4 +1,4 @@
-//! Values of fields, with Java's comparison and the clients' wrapping.
+//! Values, with Java's comparison and the clients' wrapping.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -27,7 +27,7 @@ pub enum Value<'a> {
     Bytes(Cow<'a, [u8]>),
 }
 
-/// The type of a field's values.
+/// A field's type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scalar {
     /// 32-bit integers and enums.
@@ -51,7 +51,7 @@ impl Scalar {
         matches!(self, Self::Int | Self::Long | Self::Float | Self::Double)
     }
 
-    /// Describes the type for error messages.
+    /// For error messages.
     pub(crate) const fn describe(self) -> &'static str {
         match self {
             Self::Int | Self::Long | Self::Float | Self::Double => "number",
@@ -76,7 +76,7 @@ impl Value<'_> {
         }
     }
 
-    /// Compares like Java's `compareTo`. Values of different types are ordered by type.
+    /// As Java's `compareTo`. Values of different types are ordered by type.
     pub(crate) fn order(&self, other: &Value<'_>) -> Ordering {
         match (self, other) {
             (Self::Int(one), Value::Int(other)) => one.cmp(other),
@@ -92,7 +92,7 @@ impl Value<'_> {
         }
     }
 
-    /// The maximum bytes that a comparison reads.
+    /// The most bytes that a comparison reads.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -113,7 +113,7 @@ impl Value<'_> {
         }
     }
 
-    /// Encodes the value in wrapped form.
+    /// In wrapped form.
     pub(crate) fn write(&self, out: &mut impl BufMut) {
         match self {
             Self::Int(number) => {
@@ -182,7 +182,7 @@ const fn canonical_float(number: f32) -> f32 {
     if number.is_nan() { f32::NAN } else { number }
 }
 
-/// Compares by UTF-16 code units, which differs from byte order only for surrogate pairs.
+/// UTF-16 order differs from byte order only for surrogate pairs.
 fn utf16_order(one: &str, other: &str) -> Ordering {
     let differ = one.bytes().zip(other.bytes()).find(|(one, other)| one != other);
     match differ {

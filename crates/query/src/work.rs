@@ -1,19 +1,18 @@
-//! The step limit of a query per entity.
+//! The step limit per entity.
 
 use crate::limits::ENTITY_STEPS_MAX;
 
-/// Counts the steps taken with one entity, up to a limit.
+/// Steps taken with one entity.
 ///
-/// A step takes about a nanosecond: a comparison of two values, a field read, four bytes of searched text, or
-/// a byte written to a row. A query that needs more steps fails, so that no entity occupies a thread for
-/// longer.
+/// A step takes about a nanosecond: a comparison of two values, a field read, four bytes of searched text, or a byte
+/// written to a row.
 #[derive(Debug)]
 pub struct Work {
     limit: u64,
     done: u64,
 }
 
-/// The query takes too many steps for one entity, which yields no row.
+/// Too many steps for one entity, which yields no row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the query needs more than {ENTITY_STEPS_MAX} steps for one entity: it has too many conditions for the length or the \
@@ -22,7 +21,6 @@ pub struct Work {
 pub struct Exceeded;
 
 impl Default for Work {
-    /// The default limit per entity.
     fn default() -> Self {
         Self::up_to(ENTITY_STEPS_MAX)
     }
@@ -39,18 +37,16 @@ impl Work {
         self.done
     }
 
-    /// Returns the steps left.
     pub(crate) const fn left(&self) -> u64 {
         self.limit.saturating_sub(self.done)
     }
 
-    /// Counts steps.
     pub(crate) fn spend(&mut self, steps: u64) -> Result<(), Exceeded> {
         self.done = self.done.saturating_add(steps);
         if self.done > self.limit { Err(Exceeded) } else { Ok(()) }
     }
 
-    /// Counts the steps of reading this many bytes, four per step.
+    /// Four bytes are a step.
     pub(crate) fn spend_bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.spend(1 + bytes as u64 / 4)
     }

@@ -1,21 +1,21 @@
 //! OAUTHBEARER: a signed token (RFC 7628).
 //!
-//! The RFC separates the parts of a message by a byte of value 1. WildFly Elytron, and with it Infinispan's
-//! servers and Java client, uses instead the four characters of that byte in the RFC's grammar, and knows no
-//! other separator. The decoder accepts both; the encoder writes a message that is valid in both.
+//! The RFC separates the parts of a message by a byte of value 1. WildFly Elytron, and with it Infinispan's servers and
+//! Java client, uses instead the four characters of that byte in the RFC's grammar. The decoder accepts both; the encoder's
+//! message is valid in both.
 
 use crate::Malformed;
 
-/// The separator of the RFC.
+/// In the RFC.
 const END: &str = "\u{1}";
 
-/// The separator of Elytron.
+/// In Elytron.
 const ELYTRON_END: &str = "%x01";
 
-/// The message of a client.
+/// A client's message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bearer<'a> {
-    /// The authorization identity; empty for the token's user.
+    /// The identity to act as; empty for the token's user.
     pub act_as: &'a str,
     /// The token.
     pub token: &'a str,
@@ -28,12 +28,11 @@ impl std::fmt::Debug for Bearer<'_> {
 }
 
 impl<'a> Bearer<'a> {
-    /// Decodes the message. Names are not unescaped, because no server here supports other authorization
-    /// identities.
+    /// Decodes the message. Names are not unescaped, because no server here supports other identities.
     ///
     /// # Errors
     ///
-    /// If the message is invalid.
+    /// An invalid message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let wrong = |reason| Malformed { mechanism: "OAUTHBEARER", reason };
         let text = std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))?;
@@ -56,7 +55,7 @@ impl<'a> Bearer<'a> {
         if token.is_empty() { Err(wrong("empty token")) } else { Ok(Self { act_as, token }) }
     }
 
-    /// Encodes the message for this server.
+    /// Encodes it for this server.
     pub fn write(&self, host: &str, port: u16) -> Vec<u8> {
         let act_as = if self.act_as.is_empty() { String::new() } else { format!("a={}", self.act_as) };
         // Elytron reads the part between its separators; others ignore the unknown pair.

@@ -11,9 +11,9 @@
 //! # Ok::<(), consort_sasl::Malformed>(())
 //! ```
 //!
-//! The server side of SCRAM (RFC 5802, RFC 7677) uses verifiers only: a stolen verifier does not suffice to
-//! log in, and an unknown user cannot be distinguished from a known one ([`scram::Verifier::decoy`]). Known
-//! libraries store salted passwords or reveal which users exist. Hashes and key derivation are ring's.
+//! The server side of SCRAM (RFC 5802, RFC 7677) uses verifiers only: a stolen verifier does not suffice to log in, and an
+//! unknown user looks like a known one ([`scram::Verifier::decoy`]). Known libraries store salted passwords or reveal which
+//! users exist.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ pub mod scram;
 pub use mechanism::Mechanism;
 pub use prepare::{SaslprepError, prepare};
 
-/// An invalid message. Nothing was changed.
+/// An invalid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("invalid {mechanism} message: {reason}")]
 pub struct Malformed {

@@ -1,4 +1,4 @@
-//! The mechanisms, by registered name.
+//! The mechanisms.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use crate::scram::Hash;
 /// A mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mechanism {
-    /// The certificate of the TLS connection.
+    /// The TLS connection's certificate.
     External,
-    /// A password, neither sent nor stored by the server.
+    /// A password, neither sent nor stored.
     Scram(Hash),
     /// A signed token.
     OauthBearer,
@@ -18,7 +18,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// All mechanisms, the strongest first: those that send no secret come before those that do.
+    /// All, the strongest first: those that send no secret come before those that do.
     pub const ALL: [Self; 6] = [
         Self::External,
         Self::Scram(Hash::Sha512),
@@ -43,7 +43,7 @@ impl Mechanism {
         Self::ALL.into_iter().find(|mechanism| mechanism.name() == name)
     }
 
-    /// Whether an eavesdropper or an impostor of the server learns the secret.
+    /// Returns whether an eavesdropper or an impostor learns the secret.
     pub const fn tells_secret(self) -> bool {
         matches!(self, Self::OauthBearer | Self::Plain)
     }

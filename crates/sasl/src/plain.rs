@@ -1,11 +1,11 @@
-//! PLAIN: name and password in clear text (RFC 4616).
+//! PLAIN: cleartext passwords (RFC 4616).
 
 use crate::Malformed;
 
-/// The message of a client.
+/// A client's message.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Plain<'a> {
-    /// The authorization identity; empty for the user.
+    /// The identity to act as; empty for the user.
     pub act_as: &'a str,
     /// The user.
     pub name: &'a str,
@@ -24,7 +24,7 @@ impl<'a> Plain<'a> {
     ///
     /// # Errors
     ///
-    /// If the message is invalid.
+    /// An invalid message.
     pub fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let wrong = |reason| Malformed { mechanism: "PLAIN", reason };
         let text = std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))?;

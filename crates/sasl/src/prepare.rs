@@ -1,17 +1,13 @@
-//! Normalisation of names and passwords (SASLprep, RFC 4013).
+//! SASLprep (RFC 4013).
 
 use std::borrow::Cow;
 
-/// A text that cannot be a name or password: empty, or with prohibited characters.
+/// An empty text, or prohibited characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("empty, or prohibited characters for a name or password")]
 pub struct SaslprepError;
 
-/// Returns the normalised form, for comparison and hashing.
-///
-/// # Errors
-///
-/// [`SaslprepError`].
+/// Normalises a name or password, for comparison and hashing.
 pub fn prepare(text: &str) -> Result<Cow<'_, str>, SaslprepError> {
     let prepared = stringprep::saslprep(text).map_err(|_| SaslprepError)?;
     if prepared.is_empty() { Err(SaslprepError) } else { Ok(prepared) }

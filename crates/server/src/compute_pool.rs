@@ -1,5 +1,5 @@
-//! Long computations: large conversions, and sorting large responses. A few threads run them, so that the thread of a
-//! connection continues with the requests of others.
+//! Threads for long computations: large conversions, and sorting large responses. The connection's thread continues
+//! meanwhile.
 
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
@@ -10,17 +10,16 @@ use crate::limits::{COMPUTE_INLINE_BYTES_MAX, COMPUTE_THREADS, CONCURRENT_QUERIE
 
 static COMPUTING: Semaphore = Semaphore::const_new(COMPUTE_THREADS);
 
-/// Queries that this process executes at the same time: each holds a permit.
 pub(crate) static QUERIES: Semaphore = Semaphore::const_new(CONCURRENT_QUERIES);
 
-/// Returns the number of processors of the process; 1 if it is unknown.
+/// 1 if the number is unknown.
 pub(crate) fn processors() -> usize {
     static PROCESSORS: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
     *PROCESSORS
 }
 
-/// Returns the result of `compute`, which reads this many bytes. With few bytes it is called on this thread.
+/// `compute` reads this many bytes. With few bytes it runs on this thread.
 pub(crate) async fn offload_if_large<T: Send + 'static>(
     bytes: usize,
     compute: impl FnOnce() -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Entry points for fuzz targets: the parsers of this server for untrusted bytes. They have no other users.
+//! Entry points for fuzz targets: parsers for untrusted bytes.
 
 use std::sync::OnceLock;
 
@@ -19,50 +19,42 @@ use crate::ops::query;
 use crate::security::{Tokens, tls};
 use crate::transactions::{self, Record};
 
-/// Reads the values of a multimap's key, and writes them again; `None` if these bytes are no bucket.
+/// Recodes a multimap's values; `None` if the bytes are no bucket.
 pub fn bucket(bytes: &Bytes) -> Option<(Vec<Bytes>, Bytes)> {
     let bucket = Bucket::from_bytes(bytes)?;
     let written = bucket.to_bytes();
     Some((bucket.into_values(true), written))
 }
 
-/// Reads the head of a request in HTTP, with its credentials and its target. Returns all of that as a text, and the head's
-/// length; `None` if the head is incomplete.
+/// The head of an HTTP request as a text, and its length; `None` if it is incomplete.
 ///
 /// # Errors
 ///
-/// The error response to the client.
+/// The error response.
 pub fn http_head(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     http::read_whole(bytes)
 }
 
-/// The number of formats that [`convert`] knows. The last one is protostream's, the one before it JSON.
+/// Formats that [`convert`] knows. The last one is protostream's, the one before it JSON.
 pub const FORMATS: usize = Format::ALL.len();
 
-/// The schema of entities that [`convert`] knows.
+/// The schema of entities in these functions.
 pub const SCHEMA: &str = "syntax = \"proto3\"; package s; enum E { A = 0; B = 1; }\n\
     /* @TypeId(70000) */ message M { string s = 1; int32 i = 2; M m = 3; repeated M ms = 4; repeated int64 is = 5; E e = 6;\n\
     bytes b = 7; double d = 8; float f = 9; map<string, M> x = 10; map<sint32, E> y = 11; repeated fixed32 z = 12;\n\
     bool o = 13; N n = 14; } message N { repeated N ns = 1; sfixed64 q = 2; }";
 
-/// Converts bytes of one format to another, by their indexes among all formats; `None` if that is not possible. Entities
-/// are of [`SCHEMA`].
+/// Converts between formats by index; `None` if that is not possible.
 pub fn convert(bytes: &Bytes, from: usize, to: usize) -> Option<Bytes> {
     Format::ALL[from].convert(bytes.clone(), &Format::ALL[to], types()).ok()
 }
 
-/// The types of [`SCHEMA`].
 fn types() -> &'static Types {
     static TYPES: OnceLock<Types> = OnceLock::new();
     TYPES.get_or_init(|| schemas::types_of(Bytes::from_static(SCHEMA.as_bytes())))
 }
 
-/// Parses a query. Returns whether it is valid, whatever its target, and its plan for owners over entities of [`SCHEMA`],
-/// with a parameter `p`.
-///
-/// # Errors
-///
-/// The error in the query.
+/// Whether a query is valid, and its plan for [`SCHEMA`] with a parameter `p`.
 pub fn query(text: &str) -> (bool, Result<Vec<u8>, String>) {
     let parameters = [("p".to_owned(), Wrapped::from(7))].into();
     let read = Statement::parse(text);
@@ -71,62 +63,61 @@ pub fn query(text: &str) -> (bool, Result<Vec<u8>, String>) {
     (is_read, compiled.map(|compiled| compiled.plan.to_bytes()).map_err(|error| error.to_string()))
 }
 
-/// Reads the plan of a query for owners, and writes it again, with the row of an entity; `None` if it is no plan.
+/// Recodes a plan, with the row of an entity; `None` if it is no plan.
 pub fn plan(bytes: &[u8], entity: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let plan = Plan::from_bytes(bytes)?;
     Some((plan.to_bytes(), plan.row(entity, 1)))
 }
 
-/// Returns whether the bytes are a query as clients send it, and whether they are a response to one.
+/// Whether the bytes are a client's query, and whether they are a response.
 pub fn exchange(bytes: &Bytes) -> (bool, bool) {
     (QueryRequest::read(bytes).is_ok(), QueryResponse::read(bytes).is_ok())
 }
 
-/// Reads a cache's definition in XML, JSON or YAML, and writes it in the form that servers exchange; `None` if it is
-/// refused.
+/// Recodes a definition in XML, JSON or YAML; `None` if it is refused.
 pub fn definition(cache: &str, text: &str) -> Option<String> {
     definition::from_text(cache, text).ok().map(|definition| definition::to_text(&definition))
 }
 
-/// Reads a document with several caches, and writes each in the form that servers exchange; `None` if it is refused.
+/// Like `definition`, for a document with several caches.
 pub fn definitions(text: &str) -> Option<Vec<(String, String)>> {
     let read = definition::CacheDefinitions::parse("", text).ok()?;
     let written = |one: &definition::Definition| (one.config.name.to_string(), definition::to_text(one));
     Some(read.all.iter().map(written).collect())
 }
 
-/// Returns the errors of a protobuf schema, if there are any.
+/// The errors of a protobuf schema.
 pub fn schema(text: &str) -> Option<String> {
     schemas::error_of(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// Returns the name of a token's user, if one of the keys in a PEM text has signed the token for the audience `shop`.
+/// The user of a token for the audience `shop`, signed by one of the keys in a PEM text.
 ///
 /// # Errors
 ///
-/// The reason for which the keys cannot be used, or the token is refused.
+/// The keys cannot be used, or the token is refused.
 pub fn token_owner(keys: &[u8], token: &str) -> Result<String, String> {
     let tokens = Tokens::from_pem("keys".to_owned(), keys, "shop").map_err(|error| error.to_string())?;
     tokens.owner(token)
 }
 
-/// The user's name in a certificate in DER, and the end of its validity in seconds since 1970; 0 if it has none.
+/// The user and the expiry of a certificate in DER, in seconds since 1970; 0 if it has none.
 pub fn certificate(der: &[u8]) -> (Option<std::sync::Arc<str>>, i64) {
     (tls::common_name(der), tls::expiry(der))
 }
 
-/// Reads a counter's record and writes it in this version's form; `None` if the bytes are no record.
+/// Recodes a counter's record; `None` if the bytes are none.
 pub fn counter(bytes: &[u8]) -> Option<Bytes> {
     Counter::from_bytes(bytes).map(Counter::to_bytes)
 }
 
-/// Reads a transaction's record and writes it in this version's form; `None` if the bytes are no record.
+/// Recodes a transaction's record; `None` if the bytes are none.
 pub fn transaction(bytes: &Bytes) -> Option<Bytes> {
     let record: Record = Postcard.decode(bytes.clone()).ok()?;
     Some(Postcard.encode(&record).ok()?.into_bytes())
 }
 
-/// Reads the key of a transaction's record and writes it in this version's form; `None` if the bytes are no key.
+/// Recodes the key of a transaction's record; `None` if the bytes are none.
 pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
     transactions::xid_from_key(bytes).map(|xid| transactions::record_key(&xid))
 }
@@ -135,28 +126,23 @@ pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// The reason for which the filter is not available.
+/// The filter is not available.
 pub fn filter(factory: &Factory, key: &[u8], value: &[u8]) -> Result<bool, String> {
     Filter::of(factory).map(|filter| filter.passes(key, value)).map_err(|error| error.to_string())
 }
 
-/// Compiles the query of this factory over entities of [`SCHEMA`], as listeners and iterations with a query do, and returns
-/// the plan that servers send to owners.
-///
-/// # Errors
-///
-/// The error in its parameters or its query.
+/// The plan of a factory's query over [`SCHEMA`].
 pub fn query_factory(factory: &Factory) -> Result<Vec<u8>, String> {
     let compiled = query::compile(factory, types()).map_err(|refusal| refusal.text().to_owned())?;
     Ok(compiled.plan.to_bytes())
 }
 
-/// Reads and writes the filter of an iteration that servers send to owners; `None` if the bytes are no filter.
+/// Recodes an iteration's filter; `None` if the bytes are none.
 pub fn wanted(bytes: &[u8]) -> Option<Bytes> {
     EntrySelection::from_bytes(bytes).map(|wanted| wanted.to_bytes())
 }
 
-/// The number of value bytes behind the metadata that an owner sends; `None` if the metadata is incomplete.
+/// The value bytes behind an owner's metadata; `None` if it is incomplete.
 pub fn metadata(bytes: &Bytes) -> Option<usize> {
     let mut value = bytes.clone();
     filter::take_metadata(&mut value).map(|_| value.len())

@@ -14,25 +14,20 @@
 //! # }
 //! ```
 //!
-//! It executes operations on one key with all their conditions, flags and previous values, bulk operations, sizes and
-//! statistics, iterations over the entries, queries, listeners and near caches, counters, multimaps, values in pieces,
-//! transactions, the administration of caches, and protobuf schemas. Clients get topologies, with which they send requests
-//! to the owners themselves. An operation that the server lacks gets an error response that says so, and PING does not list
-//! it.
+//! It executes operations on one key with all their conditions, flags and previous values, bulk operations, statistics,
+//! iterations, queries, listeners and near caches, counters, multimaps, values in pieces, transactions, the administration
+//! of caches, and protobuf schemas. Clients get topologies, with which they send requests to the owners themselves. An
+//! operation that the server lacks gets an error response, and PING does not list it.
 //!
 //! If a cache's definition names media types, the server converts between the clients' types and the cache's. Data that
-//! outlive all servers are kept in a directory ([`ServerBuilder::data`]).
+//! outlive all servers are in a directory ([`ServerBuilder::data`]). With users every client has to authenticate, and has
+//! only the permissions of its roles ([`ServerBuilder::users`]). With a certificate the server accepts TLS only
+//! ([`ServerBuilder::tls`]). The same port serves the health and the metrics in HTTP ([`ServerBuilder::public_metrics`]).
 //!
-//! With users every client has to authenticate ([`ServerBuilder::users`]), and can do only what its roles permit. With a
-//! certificate the server accepts TLS only ([`ServerBuilder::tls`]).
-//!
-//! A connection that begins with a word in capitals is HTTP: the same port serves the health, and the metrics in the text
-//! format of Prometheus ([`ServerBuilder::public_metrics`]).
-//!
-//! Each connection is one task. It reads the bytes that have arrived, starts every request at once, in their order, and
-//! writes the completed responses together, in the order of their completion. A read of a key that this member owns
-//! completes in this task; a request that waits for other members waits in a task of its own. The server stops reading from
-//! a client that does not read its responses. Until a client is authenticated, low-priority threads serve it.
+//! Each connection is one task. It starts requests in the order of their arrival, and writes responses in the order of
+//! their completion. A read of a key that this member owns completes in this task; a request that waits for other members
+//! has a task of its own. The server stops reading from a client that does not read its responses. Until a client is
+//! authenticated, low-priority threads serve it.
 
 #![forbid(unsafe_code)]
 

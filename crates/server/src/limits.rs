@@ -1,197 +1,174 @@
-//! The limits of what clients can make a server hold and do.
+//! The limits of the resources that clients can use.
 
 use std::time::Duration;
 
-/// Bytes that all clients together make a server hold besides the entries of caches, unless the server has a budget of the
-/// process ([`crate::ServerBuilder::memory`]): some of the largest values on their way in and out.
+/// Bytes that all clients make a server hold besides entries, without [`crate::ServerBuilder::memory`]: some of the largest
+/// values on their way in and out.
 pub const CLIENTS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// The time that a request waits for capacity for its bytes or those of its response. Then the request fails, and the error
-/// names the limit.
+/// The time that a request waits for capacity before it fails.
 pub const RESERVE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The time for a request to arrive completely, or for responses to be read by the client, besides the time for their
-/// bytes.
+/// The fixed part of the time for a request to arrive, or for responses to be read.
 pub const TRANSFER_TIME_MIN: Duration = Duration::from_secs(30);
 
-/// The least rate at which a client has to send and read, in bytes/s: 2 Mbit/s. The server closes the connection of a
-/// slower or stopped client, because it holds the bytes for that client.
+/// The least rate at which a client has to send and read, in bytes/s: 2 Mbit/s. The server closes slower connections.
 pub const TRANSFER_RATE_MIN: u32 = 256 * 1024;
 
-/// Responses with many entries that one connection assembles at a time, or whose bytes its client has not read.
+/// Responses with many entries of one connection that are not read yet.
 pub const LARGE_RESPONSES_MAX: usize = 64;
 
-/// Requests of one connection at a time that read a whole cache (SIZE, BULK_GET, queries, new listeners and others), for
-/// each processor: enough to use all processors while some of these requests wait for other members. Without the limit, the
-/// tasks of one connection's pipelined requests fill the queues of all threads, and other connections wait behind them.
+/// Requests of one connection that read a whole cache at a time (SIZE, BULK_GET, queries, new listeners and others), for
+/// each processor. More would fill the queues of all threads, and other connections would wait.
 pub const SCANS_PER_PROCESSOR: usize = 2;
 
-/// Bytes of the requests of one connection that are started and not answered, without large ones. Beyond the limit, nothing
-/// is read from the connection.
+/// Bytes of one connection's unanswered requests, without large ones. Beyond it, nothing is read from the connection.
 pub const UNANSWERED_MAX: usize = 4 * 1024 * 1024;
 
-/// The size in bytes from which on a request is large: its bytes are reserved before they are read.
+/// The size in bytes from which on a request's bytes are reserved before they are read.
 pub const LARGE_REQUEST_BYTES: usize = READ_BYTES;
 
-/// Expected bytes of the responses to started requests of one connection, if they are as large as recent ones. Beyond the
-/// limit, no request of the connection is started.
+/// Expected bytes of one connection's responses. Beyond it, no request is started.
 pub const EXPECTED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Bytes that a response is expected to have at first.
 pub const EXPECTED_BYTES_INITIAL: usize = 64 * 1024;
 
-/// Connections at a time. One more is closed at once, because each has a task, some KiB of buffers and a descriptor. The
-/// limit is above the 10,000 idle connections of the benchmark for active ones.
+/// Connections at a time. Each has a task, some KiB of buffers and a descriptor. The benchmark has 10,000 idle connections.
 pub const CONNECTIONS_MAX: usize = 16_384;
 
-/// Connections that authenticated clients leave free: monitoring and clients that log in still get in when all others are
-/// taken. At most a quarter of the limit of connections.
+/// Connections that authenticated clients leave free, at most a quarter of all.
 pub const CONNECTIONS_RESERVED: usize = 256;
 
-/// Connections from one address by default: a quarter of [`CONNECTIONS_MAX`]. Connections from this host have no limit,
-/// because a local proxy has connections for many clients.
+/// Connections from one address by default: a quarter of [`CONNECTIONS_MAX`]. This host has no limit, because a local proxy
+/// has connections for many clients.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_096;
 
-/// Descriptors of the process that connections do not take: they are for files and for other members.
+/// Descriptors of the process for files and other members.
 pub const DESCRIPTORS_RESERVED: u64 = 1_024;
 
-/// Connections on the health port at a time. One more closes the oldest one.
+/// Connections on the health port. One more closes the oldest one.
 pub const HEALTH_CONNECTIONS_MAX: usize = 64;
 
-/// Connections that wait to be accepted: as many clients as may reconnect at once after another server has gone. One more
-/// client has to try again a second later. The system may allow less.
+/// Connections that wait to be accepted, when the clients of another server reconnect at once. The next client tries again
+/// a second later. The system may allow less.
 pub const ACCEPT_BACKLOG: u32 = 4_096;
 
-/// Bytes of a connection that has sent no request yet, or whose client is not authenticated.
+/// Bytes of a connection before its first request or its authentication.
 pub const PREAUTH_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of all connections without an authenticated client, each counted with [`PREAUTH_BYTES_MAX`]. One more closes the
-/// oldest one of the address that has the most of them. With less memory for clients, the limit is half of that memory.
+/// Bytes of all such connections, each counted with [`PREAUTH_BYTES_MAX`]. One more closes the oldest one of the address
+/// that has the most of them. The limit is at most half of the clients' memory.
 pub const PREAUTH_TOTAL_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// The minimum age at which such a connection is closed for another one. Until then no connection is accepted, and clients
-/// wait in the system's queue ([`ACCEPT_BACKLOG`]): if thousands reconnect at once, the first handshakes still complete.
+/// The minimum age of such a connection that is closed for another one. Until then clients wait in the system's queue
+/// ([`ACCEPT_BACKLOG`]): if thousands reconnect at once, the first handshakes still complete.
 pub const PREAUTH_AGE_MIN: Duration = Duration::from_secs(1);
 
-/// The number of these connections that is possible also if authenticated clients hold all the memory that they may, for
-/// example for monitoring.
+/// Such connections that are possible even if authenticated clients hold all their memory.
 pub const PREAUTH_CONNECTIONS_MIN: usize = 64;
 
-/// The time from a client's connection to its first request, or until the client is authenticated, the handshake included.
-/// Clients send their first request at once.
+/// The time from a client's connection to its first request, or until the client is authenticated.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a request before authentication. Tokens are not larger, because they have to fit into a header of HTTP. With
-/// read-ahead, the response and a TLS record that is less than [`PREAUTH_BYTES_MAX`].
+/// Bytes of a request before authentication. Tokens have to fit into a header of HTTP. With read-ahead, response and TLS
+/// record, that is less than [`PREAUTH_BYTES_MAX`].
 pub const CREDENTIALS_BYTES_MAX: usize = 16 * 1024;
 
-/// Fields in the head of a request in HTTP. Monitoring programs send ten.
+/// Fields in the head of an HTTP request. Monitoring programs send ten.
 pub const HTTP_HEADERS_MAX: usize = 64;
 
-/// The time that a connection in HTTP may take from a response to the next request. Prometheus sends one per minute by
-/// default.
+/// The idle time of an HTTP connection. Prometheus sends one request per minute by default.
 pub const HTTP_IDLE_MAX: Duration = Duration::from_secs(75);
 
-/// The time that the server waits for an HTTP client to close a connection after the last response.
+/// The time that an HTTP client has to close a connection.
 pub const HTTP_LINGER_MAX: Duration = Duration::from_secs(1);
 
-/// Failed authentications on one connection. A person mistypes a password; a program does not fail in a different way each
-/// time.
+/// Failed authentications on one connection.
 pub const AUTH_FAILURES_MAX: usize = 3;
 
-/// A server hashes as many passwords at a time as it has cores, divided by this. A hash of a cleartext password costs much
-/// CPU by design, for every client.
+/// The server's cores per password that is hashed at a time: a hash costs much CPU by design.
 pub const PASSWORD_THREADS_SHARE: usize = 2;
 
-/// The time for which a verified password is accepted again without hashing. It saves most of the hashes for clients with
-/// short connections, and is short enough for a secret in the memory of the process.
+/// The time for which a verified password needs no hashing: short enough for a secret in memory.
 pub const PASSWORD_CACHE_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// Requests of one connection that wait for other members. Beyond the limit, nothing is read from the connection: a client
-/// that pipelines has a few hundred in flight.
+/// Requests of one connection that wait for other members. Beyond it, nothing is read. A client that pipelines has a few
+/// hundred.
 pub const WAITING_MAX: usize = 4_096;
 
-/// Bytes that wait to be written to a client. Beyond the limit, nothing is read from the client until it has read.
+/// Bytes that wait to be written to a client. Beyond it, nothing is read from it.
 pub const UNWRITTEN_MAX: usize = 1024 * 1024;
 
-/// Bytes that are read at a time. This bounds the number of requests that are started before responses are written.
+/// Bytes that are read at a time, which bounds the requests that are started before responses are written.
 pub const READ_BYTES: usize = 64 * 1024;
 
-/// Bytes of the largest value that another server sends for a request for one key before its bytes are reserved here.
+/// Bytes of the largest value that another server sends without a reservation here.
 pub const UNRESERVED_BYTES_MAX: u32 = 64 * 1024;
 
-/// Bytes of values that other servers send for a request for many keys before they are reserved here.
+/// The same for all values of a request for many keys.
 pub const GET_ALL_UNRESERVED_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that an iterating request reserves for what owners send before it is part of a response: more than four responses
-/// of 1 MiB, and as much as two values of 64 MiB.
+/// Bytes that an iterating request reserves for entries from owners: as much as two values of 64 MiB.
 pub const ITERATION_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
-/// Iterating requests at a time also in a process with little memory, where each reserves less.
+/// Iterating requests at a time even with little memory.
 pub const CONCURRENT_ITERATIONS_MIN: u64 = 4;
 
-/// Bytes of one response with many entries, which is in memory as a whole. Clients have to iterate over larger caches.
+/// Bytes of one response with many entries. Clients have to iterate over larger caches.
 pub const RESPONSE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes of values that a request for many keys is expected to find at a time. It sets the number of keys that are read at
-/// once.
+/// Expected bytes of the values that a request for many keys reads at once.
 pub const GET_ALL_BYTES: usize = 4 * 1024 * 1024;
 
-/// Open iterations of one connection: an application has one connection per server, and each of its threads may iterate.
-/// Each iteration holds some hundred entries that owners have sent and the client has not read.
+/// Open iterations of one connection: each thread of an application may iterate. Each holds some hundred entries.
 pub const ITERATIONS_MAX: usize = 128;
 
-/// The time without a request after which an iteration is closed to make place for another one. As long as in Infinispan.
+/// The idle time after which an iteration may be closed, as in Infinispan.
 pub const ITERATION_IDLE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Entries of one batch of an iteration, whatever the client requests; Java requests 10,000 from all servers together.
+/// Entries of one batch; Java requests 10,000 from all servers together.
 pub const BATCH_MAX: usize = 10_000;
 
-/// Bytes of keys and values from which on a batch of an iteration is complete.
+/// Bytes of keys and values from which on a batch is complete.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Segments that are iterated over together. After each such group the client learns that it is finished, and each group
-/// costs one request to every owner.
+/// Segments that are iterated over, and reported as finished, together. Each group costs one request to every owner.
 pub const SEGMENTS_PER_GROUP: usize = 16;
 
-/// Listeners of one connection: an application has some per cache, a near cache is one, and Consort's client has one
-/// connection to each server for all of them.
+/// Listeners of one connection. Consort's client has one connection to each server for all of them.
 pub const LISTENERS_MAX: usize = 1_024;
 
-/// Events that wait for a listener's connection in the grid: as many as occur while a client pauses briefly. With one more,
-/// or with 16 MiB of keys and values in events, the client is too slow, and its connection is closed.
+/// Events that wait for a listener's connection in the grid. With one more, or with 16 MiB of keys and values, the
+/// connection is closed.
 pub const EVENTS_MAX: usize = 4_096;
 
 /// Events that wait for a connection's output.
 pub const UNSENT_EVENTS_MAX: usize = 256;
 
-/// Bytes of events that wait for a connection's output: keys, and the results of converters. Bytes beyond that are reserved
-/// in the budget `events`.
+/// Bytes of such events. Bytes beyond that are reserved in the budget `events`.
 pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 
-/// The time that an event waits for capacity in a connection's output. After it the client counts as stopped, and its
-/// connection is closed.
+/// The time that an event waits for capacity before the connection is closed.
 pub const UNREAD_EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that the response to the change of a counter waits for its event on the same connection: many times as long as
-/// an event takes. If servers are busier, clients get the response first.
+/// The time that the response to a counter's change waits for its event: many times as long as an event takes.
 pub const COUNTER_EVENT_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Bits of all filters of a connection's near caches: those of near caches with 4 million entries, in 2 MiB.
+/// Bits of all filters of a connection's near caches: those of 4 million entries, in 2 MiB.
 pub const BLOOM_BITS_MAX: u32 = consort_hotrod::bloom::BLOOM_BITS_MAX;
 
-/// Counters of all clients together, whose names are sent in one response. Removed ones count, because they stay defined in
-/// Infinispan, until this limit is reached; then their names are freed.
+/// Counters of all clients, whose names are sent in one response. Removed ones count, as they stay defined in Infinispan;
+/// at the limit their names are freed.
 pub const COUNTERS_MAX: usize = 10_000;
 
-/// The number of counters from which on the log warns of the limit: 80 % of it.
+/// The number of counters from which on the log warns: 80 % of the limit.
 pub const COUNTERS_WARNING_FROM: usize = COUNTERS_MAX / 10 * 8;
 
-/// The time that the metrics wait for other servers to report their number of counters.
+/// The time that the metrics wait for the cluster's number of counters.
 pub const COUNTERS_COUNT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The interval at which all counters are read for removed ones when the limit is reached and the last attempt has freed
-/// none.
+/// The interval of attempts to free removed counters at the limit.
 pub const COUNTERS_FREE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bytes of a counter's name.
@@ -200,13 +177,13 @@ pub const COUNTER_NAME_MAX: usize = 1_024;
 /// Counters of which one listener gets events.
 pub const COUNTERS_PER_LISTENER_MAX: usize = 1_000;
 
-/// Unprocessed changes of definitions and of servers. With one more, all definitions and servers are read again.
+/// Unprocessed changes of definitions and servers. With one more, all are read again.
 pub const PENDING_CHANGES_MAX: usize = 256;
 
-/// Caches made by administration, aliases and templates. Each cache costs every member its segments.
+/// Caches, aliases and templates of clients. Each cache costs every member its segments.
 pub const CACHES_MAX: usize = 1_000;
 
-/// Bytes of the name of a cache, alias or template that a client makes.
+/// Bytes of the name of a cache, alias or template.
 pub const CACHE_NAME_MAX: usize = 1_024;
 
 /// Bytes of a cache's definition. Real ones have some KiB.
@@ -215,24 +192,22 @@ pub const DEFINITION_BYTES_MAX: usize = 1024 * 1024;
 /// The memory for reading a definition, as a multiple of its text at most.
 pub const DEFINITION_COST: usize = 64;
 
-/// Bytes of a definition that the connection's own task reads, which takes some hundred microseconds. Other threads read
-/// longer ones.
+/// Bytes of a definition that the connection's own task reads, in some hundred microseconds.
 pub const DEFINITION_INLINE_MAX: usize = 16 * 1024;
 
-/// The interval at which the server tries again to open a defined cache after a failure. Opening a store reads all of its
-/// files.
+/// The interval of attempts to open a failed cache. Opening a store reads all of its files.
 pub const REOPEN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The interval at which the log repeats that a defined cache could not be opened.
+/// The interval at which the log repeats the failure.
 pub const REOPEN_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Aliases of one cache.
 pub const ALIASES_MAX: usize = 64;
 
-/// Bytes of a cache's name within the name of its directory, where it is for people.
+/// Bytes of a cache's name within the name of its directory.
 pub const NAME_IN_DIRECTORY_MAX: usize = 64;
 
-/// Entries that a query removes at the same time: enough to fill messages, few beside other requests.
+/// Entries that a query removes at the same time.
 pub const CONCURRENT_DELETES: usize = 256;
 
 /// Schemas. A change of one checks all of them.
@@ -244,186 +219,174 @@ pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of all schemas together.
 pub const SCHEMAS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Punctuation marks in all schemas together: each field, message, value of an enumeration or option has one or two. What is
-/// compiled of them needs some KiB for each at most, so that this bounds the memory and the time of a compilation.
+/// Punctuation marks in all schemas: each field, message, value or option has one or two, and needs some KiB when compiled.
+/// This bounds the memory and the time of a compilation.
 pub const SCHEMAS_PUNCTUATION_MAX: usize = 50_000;
 
 /// The depth of brackets in a schema: the parser needs stack for each level.
 pub const SCHEMA_NESTING_MAX: usize = 64;
 
-/// The duration of a start after which the server logs what it waits for: many times that of a start without waiting.
+/// The time after which a start logs the servers that it waits for.
 pub const STARTUP_LOG_AFTER: Duration = Duration::from_secs(5);
 
-/// The interval at which it repeats that.
+/// The interval of these lines.
 pub const STARTUP_LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The interval at which a server checks whether its recovery timeout has passed, after which it starts without the missing
-/// servers.
+/// The interval at which a waiting start checks its recovery timeout.
 pub const RECOVERY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Keys and values below this size are copied out of the received bytes, so that they do not keep all of these in memory.
+/// Keys and values below this size are copied, so that they do not keep all received bytes in memory.
 pub const COPIED_BELOW: usize = 16 * 1024;
 
-/// Failed logins of a name, or from an address, that do not delay the response yet.
+/// Failed logins of a name or an address without a delay.
 pub const LOGIN_FAILURES_FREE: u32 = 10;
 
-/// The delay of the first response after these. Each further failure doubles it.
+/// The delay of the next response. Each further failure doubles it.
 pub const LOGIN_DELAY_FIRST: Duration = Duration::from_millis(100);
 
-/// The maximum delay: less than half of the time for a login, so that a login with the right password is always in time.
+/// The maximum delay: less than half of the time for a login, so that a right password is in time.
 pub const LOGIN_DELAY_MAX: Duration = Duration::from_secs(4);
 
-/// The time without another failure after which the number of failures is halved.
+/// The time after which the number of failures is halved.
 pub const LOGIN_FAILURES_HALVED_AFTER: Duration = Duration::from_secs(60);
 
-/// Names, addresses, and names with addresses whose failed logins are counted: 32 bytes each.
+/// Names, addresses, and pairs of both whose failed logins are counted: 32 bytes each.
 pub const LOGINS_TRACKED: usize = 4_096;
 
-/// Clients that are not authenticated get one thread per this many cores, and at least one: there may be thousands of them
-/// at once, and most of the CPUs are for authenticated ones.
+/// Cores per thread for unauthenticated clients; there is at least one thread.
 pub const HANDSHAKE_THREADS_SHARE: usize = 4;
 
-/// Connections that are accepted, moved or removed before other tasks run: some microseconds each.
+/// Connections that are handled before other tasks run: some microseconds each.
 pub const ACCEPT_BATCH_MAX: usize = 16;
 
-/// The time that an ending server tries to inform the other servers, whose clients then leave it.
+/// The time to inform the other servers of this one's end.
 pub const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The time that an ending server continues to execute requests while its clients move to other servers. Clients learn the
-/// other servers with the next response; those that do not use topologies stay until the end of this time.
+/// The time that an ending server executes requests while its clients move to other servers. Clients without topologies
+/// stay until its end.
 pub const MOVE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// An ending server closes a connection without unanswered requests once it has received nothing for this time. A client
-/// that sends more often learns the other servers with a response.
+/// The idle time after which an ending server closes a connection. A client that sends more often learns the other servers
+/// with a response.
 pub const IDLE_BEFORE_CLOSE: Duration = Duration::from_millis(500);
 
-/// The same when the server starts no request any more: many times as long as a request is on its way.
+/// The same when no request is started any more: many times as long as a request is on its way.
 pub const IDLE_BEFORE_LAST_CLOSE: Duration = Duration::from_millis(100);
 
-/// The time for which requests of a client that does not stop are refused before its connection is closed.
+/// The time for which requests are refused before a connection is closed.
 pub const REFUSE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The time that a server that has closed its direction of a connection waits for the client to do the same. With unread
-/// bytes the connection would be reset, and the last responses might not arrive.
+/// The time that the client has to close its direction, too. With unread bytes the connection would be reset, and responses
+/// might be lost.
 pub const CLOSE_LINGER_MAX: Duration = Duration::from_secs(1);
 
-/// The time that an ending server waits for requests in progress.
+/// The time for requests in progress at the end.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The time without a byte after which the system probes the client of a connection. With the two constants that follow, a
-/// client that has vanished is detected after two minutes.
+/// The idle time after which the system probes a client. A vanished client is detected after two minutes.
 pub const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 
 /// The interval of the probes.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The number of probes without a response after which the connection ends.
+/// Probes without a response before the connection ends.
 pub const KEEPALIVE_ATTEMPTS: u32 = 6;
 
-/// The time after which a server that is out of descriptors tries to accept a client again.
+/// The pause of a server that is out of descriptors.
 pub const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Values of one key of a multimap. A change of one of them rewrites all of them: with this and [`VALUES_OF_KEY_BYTES_MAX`]
-/// that takes some milliseconds.
+/// Values of one key of a multimap. A change rewrites all of them, in some milliseconds.
 pub const VALUES_OF_KEY_MAX: usize = 100_000;
 
 /// Bytes of all values of one key of a multimap, with four bytes for the length of each.
 pub const VALUES_OF_KEY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bytes up to which a connection's own thread converts values or sorts responses. Other threads do more
-/// ([`COMPUTE_THREADS`]), because the other connections of the thread would wait for it.
+/// Bytes that a connection's own thread converts or sorts. Other threads do more ([`COMPUTE_THREADS`]), because other
+/// connections would wait.
 pub const COMPUTE_INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Threads that convert large values and sort large responses at the same time, for all connections together.
+/// Threads for large conversions and sorts of all connections.
 pub const COMPUTE_THREADS: usize = 4;
 
-/// Queries that a server executes at the same time. Others wait in the order of their arrival. Each may hold as much as
-/// `consort_query` allows ([`consort_query::limits::HELD_MAX`]).
+/// Queries at the same time. Each may hold [`consort_query::limits::HELD_MAX`].
 pub const CONCURRENT_QUERIES: usize = 16;
 
-/// Bytes of a query as a client sends it, with its parameters.
+/// Bytes of a client's query with its parameters.
 pub const QUERY_REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// The time from a query's request to its response. Clients have long stopped waiting by then.
+/// The time of a query. Clients have long stopped waiting by then.
 pub const QUERY_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Open streams of one connection: an application has one connection per server, and each of its threads may read or write
-/// a value.
+/// Open streams of one connection: each thread of an application may read or write a value.
 pub const STREAMS_MAX: usize = 128;
 
-/// The time without a request after which a stream is dropped, with the bytes that were written to it. As long as in
-/// Infinispan.
+/// The idle time after which a stream and its bytes are dropped, as in Infinispan.
 pub const STREAM_IDLE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// Bytes of a piece that is read from a stream, whatever the client requests: as much as may wait to be written to it.
+/// Bytes of a piece that is read from a stream.
 pub const PIECE_BYTES_MAX: usize = UNWRITTEN_MAX;
 
-/// The size in bytes from which on a value written in pieces gets capacity for the largest value at once. Otherwise it
-/// would be moved at each doubling, up to 32 MB in one step, for which the whole connection waits. Memory that is not
-/// written costs only addresses.
+/// The size in bytes from which on a value written in pieces gets capacity for the largest value. Otherwise it would be
+/// moved at each doubling, up to 32 MB in one step, and the connection would wait. Memory that is not written costs only
+/// addresses.
 pub const FULL_CAPACITY_FROM: usize = 256 * 1024;
 
-/// Values that have such a capacity at the same time: 4 GiB of addresses. Others grow step by step.
+/// Values with such a capacity: 4 GiB of addresses. Others grow step by step.
 pub const FULL_CAPACITY_VALUES_MAX: usize = 64;
 
-/// Bytes of a completed value in pieces that its connection itself moves when the value has more capacity than it needs:
-/// other requests wait 0.1 ms for that. Another thread moves larger ones.
+/// Bytes of a completed value that its connection itself moves to trim its capacity: other requests wait 0.1 ms.
 pub const INLINE_COPY_MAX: usize = 1024 * 1024;
 
-/// The time that a transaction that prepares, or a write of one key in a transactional cache, waits for a locked key: less
-/// than clients wait for a response.
+/// The time that a write waits for a locked key: less than clients wait for a response.
 pub const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The time for which a write of one key keeps its lock if its server goes before the write completes: longer than any
-/// operation takes.
+/// The lease of a single write's lock, if its server goes: longer than any operation takes.
 pub const LOCK_LEASE: Duration = Duration::from_secs(60);
 
-/// Tracked transactions: those in progress, and those that ended at most a minute ago unless their clients have forgotten
-/// them. More than a thousand per second.
+/// Tracked transactions: those in progress, and those of the last minute that clients have not forgotten. More than a
+/// thousand per second.
 pub const TRANSACTIONS_MAX: u64 = 100_000;
 
-/// Bytes of the pending writes of all these transactions. Every server has them.
+/// Bytes of all pending writes of transactions. Every server has them.
 pub const TRANSACTIONS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Bytes of keys and values that a transaction changes in one cache: they are sent to all servers as one value.
+/// Bytes of a transaction's keys and values in one cache, which are sent to all servers as one value.
 pub const TRANSACTION_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The time that a transaction may wait for its decision, whatever its client requests: its keys are locked as long.
+/// The longest time for which a transaction waits for its decision.
 pub const DECISION_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The time that a server may take to prepare a transaction. Then it is rolled back.
+/// The time after which a transaction that is being prepared is rolled back.
 pub const PREPARE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The time after the last sign of a server that has gone after which other servers complete its decided transactions: by
-/// then its earlier messages have arrived, or are refused.
+/// The time without a sign of a server after which others complete its decided transactions: its earlier messages have
+/// arrived by then, or are refused.
 pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(15);
 
-/// The time that a live server may take to write a decided transaction. Then other servers do it.
+/// The time that a live server may take to write a decided transaction, before others do it.
 pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The time for which the outcome of a completed transaction is kept, for clients that ask again. As long as in Infinispan.
+/// The time for which an outcome is kept, as in Infinispan.
 pub const COMPLETED_RETENTION: Duration = Duration::from_secs(60);
 
 /// The interval of the search for abandoned transactions.
 pub const REAP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The time for a degraded cache to become available after the operator's request. The coordinator has to inform all
-/// members, and a member that has not reacted by then may be gone.
+/// The time for a degraded cache to become available at the operator's request.
 pub const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time that the response to the creation of a cache waits for servers that do not have the cache yet. A server that
-/// has stopped responding is excluded in about that time, and clients wait longer.
+/// The time that a cache's creation waits for servers without it. A server that has stopped responding is excluded in about
+/// that time, and clients wait longer.
 pub const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The same for servers that still have a removed cache.
 pub const REMOVAL_TIMEOUT: Duration = ROLLOUT_TIMEOUT;
 
-/// Bytes of an entity that becomes JSON: an entity of small fields takes twenty times as much memory during the conversion.
+/// Bytes of an entity that becomes JSON, which takes twenty times as much memory for small fields.
 pub const ENTITY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bytes of the JSON of an entity, in both directions: names in the schema may be long, and occur repeatedly.
+/// Bytes of the JSON of an entity: names in the schema may be long, and occur repeatedly.
 pub const ENTITY_JSON_MAX: usize = 16 * 1024 * 1024;
 
-/// The nesting depth of messages within an entity that becomes JSON: JSON is read to a depth of 128, and repeated messages
-/// take two levels.
+/// The nesting depth of such an entity: JSON is read to a depth of 128, and repeated messages take two levels.
 pub const ENTITY_NESTING_MAX: usize = 60;

@@ -44,10 +44,10 @@ pub enum ServerError {
         /// The reason.
         error: io::Error,
     },
-    /// The threads for unauthenticated clients cannot be started.
+    /// Threads for unauthenticated clients cannot be started.
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
-    /// The caches that all servers share cannot be opened.
+    /// The shared caches cannot be opened.
     #[error("cannot join the other servers: {0}")]
     Caches(String),
     /// The persistent data cannot be used.
@@ -56,7 +56,7 @@ pub enum ServerError {
     /// The settings of security contradict each other.
     #[error(transparent)]
     Security(#[from] SecurityError),
-    /// The server would serve to every client the caches that other servers of its cluster serve to users only.
+    /// Other servers of the cluster serve its caches to users only.
     #[error(
         "other servers of this cluster require authentication, and this one has no users: it would serve their caches to everyone"
     )]
@@ -99,8 +99,8 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// The host name or address to listen on. By default the loopback address, because without users every client that can
-    /// connect can do everything.
+    /// The host name or address to listen on. By default the loopback address, because without users every client can do
+    /// everything.
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
@@ -114,17 +114,15 @@ impl ServerBuilder {
         self
     }
 
-    /// Answers health requests on this port, too, 0 for any, in HTTP without TLS. Clients cannot exhaust its connections,
-    /// because they use up only those of their own port.
+    /// Answers health requests on this port, too, 0 for any, in HTTP without TLS. Clients cannot exhaust its connections.
     #[must_use]
     pub const fn health_port(mut self, port: u16) -> Self {
         self.health_port = Some(port);
         self
     }
 
-    /// The limit of connections from one address; IPv6 addresses of one network (/64) count together, and 0 is no limit. The
-    /// default is 4,096, a quarter of all. Behind a proxy or a gateway all clients have its address. Connections from this
-    /// host have no limit.
+    /// The limit of connections from one address, by default 4,096, a quarter of all; 0 is no limit. IPv6 addresses of one
+    /// network (/64) count together, and so do all clients behind a proxy. Connections from this host have no limit.
     #[must_use]
     pub const fn connections_per_address(mut self, max: usize) -> Self {
         self.connections_per_address = max;
@@ -138,52 +136,51 @@ impl ServerBuilder {
         self
     }
 
-    /// The directory for data that outlive all servers: definitions of caches that are not volatile, schemas, and persistent
-    /// counters. Each server needs its own directory. Without one, nothing outlives the last server.
+    /// The directory for data that outlive all servers: definitions of caches that are not volatile, schemas, and
+    /// persistent counters. Each server needs its own directory.
     ///
-    /// After all servers have ended, they serve again once all servers of the last topology are back. A server that had left
-    /// earlier may not know the latest changes.
+    /// After all servers have ended, they serve again once all servers of the last topology are back. A server that had
+    /// left earlier may not know the latest changes.
     #[must_use]
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Some(directory.into());
         self
     }
 
-    /// Creates these caches before the first client is served, unless they exist. Other servers then have them, too. If a
-    /// cache exists with another configuration, the server does not start.
+    /// Creates these caches on all servers before the first client is served, unless they exist. If a cache exists with
+    /// another configuration, the server does not start.
     #[must_use]
     pub fn caches(mut self, definitions: CacheDefinitions) -> Self {
         self.definitions = Some(definitions);
         self
     }
 
-    /// Counts in this budget the bytes that clients make the server hold besides cache entries: incomplete requests,
-    /// responses, streams, filters of near caches. Clients get a quarter of the budget, or 256 MiB if that is more, but at
-    /// most a half. Without a budget they get 256 MiB.
+    /// Counts in this budget the bytes that clients make the server hold besides cache entries. Clients get a quarter of
+    /// the budget, or 256 MiB if that is more, but at most a half. Without a budget they get 256 MiB.
     #[must_use]
     pub fn memory(mut self, process: Budget) -> Self {
         self.memory = Memory { transfer_time: self.memory.transfer_time, ..Memory::within(process) };
         self
     }
 
-    /// The time for a request to arrive completely, or for responses to be read by the client, besides the time for their
-    /// bytes at 256 KiB/s. The default is 30 s. The server closes the connection of a slower client.
+    /// The time for a request to arrive, or for responses to be read, besides the time for their bytes at 256 KiB/s. The
+    /// default is 30 s.
     #[must_use]
     pub const fn transfer_time(mut self, time: Duration) -> Self {
         self.memory.transfer_time = time;
         self
     }
 
-    /// The time after which the server starts without the missing servers of the last topology. By default it waits for them
-    /// without limit.
+    /// The time after which the server starts without the missing servers of the last topology. By default it waits without
+    /// limit.
     #[must_use]
     pub const fn recovery_timeout(mut self, timeout: Duration) -> Self {
         self.recovery_timeout = Some(timeout);
         self
     }
 
-    /// Serves clients within TLS only, with this certificate. If client certificates are requested, a client can
-    /// authenticate by its own: the common name in it is the user's name.
+    /// Serves clients within TLS only, with this certificate. A client certificate that is requested can authenticate a
+    /// client: its common name is the user's name.
     #[must_use]
     pub fn tls(mut self, identity: Identity, clients: ClientCertificates) -> Self {
         self.security.tls = Some(TlsSettings { identity, clients });
@@ -197,7 +194,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Returns the number of users; `None` if there are none and every client may do everything.
+    /// Returns the number of users; `None` if every client may do everything.
     pub fn users_count(&self) -> Option<usize> {
         self.security.users.as_ref().map(Users::count)
     }
@@ -224,24 +221,23 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves the metrics without authentication, as the health. By default, if there are users, metrics require the MONITOR
-    /// permission.
+    /// Serves the metrics without authentication. By default, if there are users, metrics require the MONITOR permission.
     #[must_use]
     pub const fn public_metrics(mut self) -> Self {
         self.security.public_metrics = true;
         self
     }
 
-    /// Serves every client even if other servers of the cluster have users. By default a server without users does not start
-    /// beside such servers, and refuses its clients when one joins later.
+    /// Serves every client even if other servers of the cluster have users. By default a server without users does not
+    /// start beside such servers, and refuses its clients when one joins later.
     #[must_use]
     pub const fn allow_weaker_authentication(mut self) -> Self {
         self.security.allows_weaker = true;
         self
     }
 
-    /// The time from a client's connection to its first request, or until the client has authenticated. The default is 10 s,
-    /// so that idle unauthenticated connections do not hold resources that clients need.
+    /// The time from a client's connection to its first request, or until the client has authenticated. The default is 10
+    /// s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.security.handshake_timeout = Some(timeout);
@@ -249,10 +245,6 @@ impl ServerBuilder {
     }
 
     /// Starts to listen. The server owns the manager from now on.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError`].
     pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
         let security = match Security::new(self.security) {
             Ok(security) => Arc::new(security),
@@ -325,7 +317,6 @@ async fn listen(host: &str, port: u16) -> Result<(SocketAddr, TcpListener), Serv
     listening.map_err(|error| ServerError::Listen { address: format!("{host}:{port}"), error })
 }
 
-/// Opens the caches of the cluster, and the predefined ones.
 async fn open(
     manager: CacheManager,
     settings: CachesSettings<'_>,
@@ -373,34 +364,34 @@ impl Server {
         self.address
     }
 
-    /// Returns the address of the port for health requests only; `None` if there is no such port.
+    /// Returns the address of the port for health requests.
     pub const fn health_address(&self) -> Option<SocketAddr> {
         self.health_address
     }
 
-    /// Returns the handle with which further caches are created.
+    /// Returns the handle that creates further caches.
     pub fn caches(&self) -> CachesHandle {
         CachesHandle::new(&self.caches)
     }
 
-    /// Returns the handle with which the users are replaced; `None` if there are none and every client may do everything.
+    /// Returns the handle that replaces the users; `None` if every client may do everything.
     pub fn users(&self) -> Option<UsersHandle> {
         self.security.authenticator.clone().map(UsersHandle::new)
     }
 
-    /// Returns the handle with which the accepted tokens are replaced; `None` if the server accepts none.
+    /// Returns the handle that replaces the accepted tokens; `None` if the server accepts none.
     pub fn tokens(&self) -> Option<TokensHandle> {
         self.security.authenticator.clone().and_then(TokensHandle::new)
     }
 
-    /// Returns the handle with which certificate and key are replaced; `None` without TLS.
+    /// Returns the handle that replaces certificate and key; `None` without TLS.
     pub fn tls(&self) -> Option<TlsHandle> {
         self.security.tls.clone().map(TlsHandle::new)
     }
 
     /// Serves clients until `end` completes. Then the server moves clients to other servers while it still executes their
     /// requests. It closes each connection when all its requests are answered, hands over entries that only it has, and
-    /// leaves. If this future is dropped before, the server ends at once, for clients and its cluster as after a crash.
+    /// leaves. If this future is dropped before, the server ends at once, as after a crash.
     ///
     /// # Errors
     ///

@@ -1,15 +1,14 @@
 //! The end of a server: none of its clients' requests fails or stays without a response.
 //!
-//! A server that is asked to end first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next
-//! response they learn the servers with which to continue. Meanwhile it reads and executes requests. It closes a connection
-//! only when every request that it has read there is answered and no other has arrived for a short time. After
-//! [`MOVE_TIME_MAX`], and at once where no other server is left, it starts no more requests: a request that still arrives
-//! is answered with `IllegalLifecycle`, which means that it was not executed.
+//! A server that ends first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next response
+//! they learn the other servers. Meanwhile it executes requests. It closes a connection only when every request that it has
+//! read there is answered and no other has arrived for a short time. After [`MOVE_TIME_MAX`], and at once where no other
+//! server is left, it answers further requests with `IllegalLifecycle`, which means that they were not executed.
 //!
-//! A request that is on its way while the connection is closed is never read, but its client cannot know that: a connection
-//! of a crashed server ends in the same way. So a client can say with a parameter of a request that it understands a close
-//! notice ([`consort_hotrod::CLOSE_NOTICE_PARAM`]): an unsolicited error response with the same status as the last message
-//! on the connection. The server has not started the requests that have no response then.
+//! A request that is on its way while the connection is closed is never read, but its client cannot know that, because a
+//! crash looks the same. So a client can say with a parameter that it understands a close notice
+//! ([`consort_hotrod::CLOSE_NOTICE_PARAM`]): an unsolicited error response with the same status as the last message on the
+//! connection. The server has not started the requests that have no response then.
 
 use std::future::pending;
 
@@ -22,10 +21,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::limits::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
 
-/// The stages of a server's end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stage {
-    /// The server does not end.
     Serving,
     /// Clients move to other servers. Requests are executed.
     Draining,
@@ -33,24 +30,18 @@ pub(crate) enum Stage {
     Closing,
 }
 
-/// The text of the response to a request that is not started.
 const ENDS: &str = "this server is ending; the request was not started";
 
-/// Waits until no more requests are started.
 pub(crate) async fn closing(stage: &mut watch::Receiver<Stage>) {
     // Without a sender there is no server.
     let _ = stage.wait_for(|stage| *stage == Stage::Closing).await;
 }
 
-/// The end of the server as one connection sees it.
 pub(crate) struct ConnectionEnding<'a> {
     watched: &'a mut watch::Receiver<Stage>,
     stage: Stage,
-    /// The time at which the server entered this stage.
     since: Instant,
-    /// The time of the last bytes from the client since the server began to end.
     heard_at: Instant,
-    /// The client understands a close notice.
     takes_notice: bool,
 }
 
@@ -60,35 +51,31 @@ impl<'a> ConnectionEnding<'a> {
         Self { watched, stage: Stage::Serving, since: now, heard_at: now, takes_notice: false }
     }
 
-    /// The client has sent bytes.
     pub(crate) fn note_input(&mut self) {
         if self.stage > Stage::Serving {
             self.heard_at = Instant::now();
         }
     }
 
-    /// Notes the client's parameters in a request.
     pub(crate) fn note(&mut self, header: &RequestHeader) {
         self.takes_notice |= header.params.iter().any(|(name, _)| name.as_str() == CLOSE_NOTICE_PARAM);
     }
 
-    /// Whether requests that are read from now on are refused.
     pub(crate) fn refuses(&self) -> bool {
         self.stage == Stage::Closing
     }
 
-    /// Whether requests are not even read, because a notice tells the client that they were not started.
+    /// A notice tells the client that they were not started.
     pub(crate) fn reads_nothing(&self) -> bool {
         self.refuses() && self.takes_notice
     }
 
-    /// The response to a request that is not started.
     pub(crate) fn refusal(id: u64) -> Response {
         Response::error(id, Status::IllegalLifecycle, ENDS)
     }
 
-    /// The time at which the connection can be closed if all its requests are answered and no bytes arrive; `None` while
-    /// the server does not end.
+    /// When the connection can be closed if all its requests are answered and no bytes arrive; `None` while the server does
+    /// not end.
     fn idle_at(&self) -> Option<Instant> {
         match self.stage {
             Stage::Serving => None,
@@ -100,8 +87,8 @@ impl<'a> ConnectionEnding<'a> {
         }
     }
 
-    /// Waits until the server enters its next stage (false), or until the connection, all of whose requests are answered,
-    /// can be closed (true).
+    /// Returns false for the server's next stage; true if the connection, all of whose requests are answered, can be
+    /// closed.
     pub(crate) async fn next(&mut self, is_answered: bool) -> bool {
         let idle_at = self.idle_at().filter(|_| is_answered);
         let idle = async {
@@ -129,8 +116,7 @@ impl<'a> ConnectionEnding<'a> {
         }
     }
 
-    /// Writes the notice that requests without a response were not started, if the client understands that. No bytes may
-    /// follow.
+    /// Writes the close notice: requests without a response were not started. No bytes may follow.
     pub(crate) fn encode_notice(&self, output: &mut Output) {
         if self.takes_notice {
             let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);

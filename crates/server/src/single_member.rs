@@ -15,13 +15,12 @@ use crate::security::{Security, SecuritySettings};
 const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
     <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
-/// Connects the member. Each test has a cluster of its own name, because all are in one process.
+/// Each test has a cluster of its own name, because all are in one process.
 pub(crate) async fn manager(cluster: &str) -> CacheManager {
     let stack = parse_stack("single member", STACK, &Variables::new()).unwrap();
     CacheManager::from_channel(Channel::from_config(stack.config)).connect(cluster).await.unwrap()
 }
 
-/// Opens the caches of a server without users.
 pub(crate) async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
     let settings = CachesSettings {
         endpoint: ServerAddress { host: "localhost".into(), port: 1 },

@@ -1,4 +1,4 @@
-//! The phase after the faults: the cluster heals, and then members join and leave without faults.
+//! The phase after the faults: the cluster heals, then members join and leave.
 
 use std::time::Duration;
 
@@ -9,24 +9,21 @@ use crate::messages::{Messages, Traffic};
 use crate::node::Node;
 use crate::world::{Application, World};
 
-/// The limit of a join on a quiet network. The first response to a joiner can be lost because its address is unknown, and is
-/// repeated after UNICAST3's interval of 1 s.
+/// The first response to a joiner can be lost because its address is unknown, and is repeated after UNICAST3's
+/// interval of 1 s.
 const JOIN_LIMIT: Duration = Duration::from_secs(4);
-/// The limit of a leave: members whose leave is answered are gone long before GMS' `leave_timeout` of 1 s, even by the
-/// fastest clock.
+/// Less than GMS' `leave_timeout` of 1 s, even by the fastest clock.
 const LEAVE_LIMIT: Duration = Duration::from_millis(900);
-/// Longer than a coordinator waits for the confirmations of a view (`view_ack_collection_timeout`).
+/// Longer than `view_ack_collection_timeout`.
 const CONFIRMED: Duration = Duration::from_secs(3);
-/// The limit for messages, acknowledgements and two rounds of stability.
+/// For messages, acknowledgements and two rounds of stability.
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
-/// Runs the world for a time.
 pub(crate) fn advance<A: Application>(world: &mut World<A>, time: Duration) {
     let until = world.now + time;
     while world.step(until) {}
 }
 
-/// Waits for one view in which nothing is outstanding.
 pub(crate) fn heal(world: &mut World<Messages>, limit: Time) -> Result<(), Broken> {
     loop {
         advance(world, Duration::from_millis(250));
@@ -43,8 +40,7 @@ pub(crate) fn heal(world: &mut World<Messages>, limit: Time) -> Result<(), Broke
     }
 }
 
-/// Makes two members join under traffic, and the coordinator leave together with another member. On a quiet network no
-/// timeout may be needed for that.
+/// No timeout may be needed when two members join under traffic and the coordinator leaves with another member.
 pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> {
     // The healing views may still wait for confirmations of members that were in another partition.
     advance(world, CONFIRMED);
@@ -85,7 +81,6 @@ pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> 
     heal(world, limit)
 }
 
-/// Returns how often members have waited in vain for the confirmation of a view.
 fn unconfirmed_views(world: &World<Messages>) -> Vec<u64> {
     let of = |node: &Node| node.stack.as_ref()?.attribute("GMS", "num_unconfirmed_views")?.parse().ok();
     world.nodes.iter().map(|node| of(node).unwrap_or_default()).collect()

@@ -1,37 +1,34 @@
-//! The backlog before a member's application: flow control bounds its bytes of each sender.
+//! The backlog before a member's application: flow control bounds each sender's bytes.
 
 use std::collections::BTreeMap;
 
 use consort_group::{Address, Stack};
 
-/// The limit of one sender's bytes that wait for the application, in `max_credits`, if the receiver has replaced no credits:
-/// bytes for which the sender had credits, and as many that it sent while a view began that joins both members, for which it
-/// counted no credits of this receiver. Without faults the limit is 1. Each time that the receiver takes bytes for lost and
-/// replaces their credits, as many more may arrive.
+/// The limit of one sender's waiting bytes in `max_credits`, if the receiver has replaced no credits: bytes
+/// with credits, and as many sent while a view began that joins both members, for which the sender counted no
+/// credits of this receiver. Without faults the limit is 1.
 const ALLOWED: u64 = 2;
 
-/// Replacements that are always allowed for: the receiver forgets them when it gives credits back for consumed bytes, and
-/// bytes that it had taken for lost may arrive later.
+/// Always allowed, because the receiver forgets replacements when it gives credits back, and bytes that it took
+/// for lost may arrive later.
 const REPLACEMENTS_MIN: u64 = 1;
 
-/// Under SEQUENCER the credits are the coordinator's: one coordinator's messages may be in the backlog when another begins.
+/// Under SEQUENCER the credits are the coordinator's: one coordinator's messages may be in the backlog when
+/// another begins.
 const SEQUENCED: u64 = 2;
 
-/// The bytes of each sender that were delivered to the application and not consumed, unicasts and multicasts apart.
+/// Delivered and not yet consumed bytes by sender, unicasts and multicasts apart.
 #[derive(Default)]
 pub(crate) struct Backlog {
     unconsumed: BTreeMap<(Address, bool), u64>,
-    /// The credits of a sender: of its unicasts, and of its multicasts. `None` without flow control.
+    /// `None` without flow control.
     unicasts_max: Option<u64>,
     multicasts_max: Option<u64>,
-    /// The maximum of one sender.
     most: u64,
-    /// The first excess.
     excess: Option<String>,
 }
 
 impl Backlog {
-    /// Returns the empty backlog of an application above this stack.
     pub(crate) fn for_stack(stack: &Stack) -> Self {
         let credits = |layer| stack.attribute(layer, "max_credits")?.parse::<u64>().ok();
         let of_multicasts = if stack.probe("SEQUENCER").is_some() { SEQUENCED } else { 1 };
@@ -42,7 +39,6 @@ impl Backlog {
         }
     }
 
-    /// Counts a message that was delivered to the application above `stack`.
     pub(crate) fn add(&mut self, stack: Option<&Stack>, src: &Address, is_multicast: bool, bytes: u64) {
         let there = self.unconsumed.entry((src.clone(), is_multicast)).or_default();
         *there += bytes;
@@ -59,26 +55,22 @@ impl Backlog {
         }
     }
 
-    /// Counts a message that the application has consumed.
     pub(crate) fn consume(&mut self, src: &Address, is_multicast: bool, bytes: u64) {
         if let Some(there) = self.unconsumed.get_mut(&(src.clone(), is_multicast)) {
             *there = there.saturating_sub(bytes);
         }
     }
 
-    /// Returns the maximum bytes of one sender.
     pub(crate) const fn most(&self) -> u64 {
         self.most
     }
 
-    /// Returns the first excess.
     pub(crate) fn excess(&self) -> Option<&str> {
         self.excess.as_deref()
     }
 }
 
-/// Returns how often a receiver has taken a sender's bytes for lost since it last gave credits back for consumed bytes. Under
-/// SEQUENCER the credits are the coordinator's.
+/// How often a receiver has taken a sender's bytes for lost since it last gave credits back.
 fn replacements(stack: &Stack, src: &Address, is_multicast: bool) -> u64 {
     let layer = if is_multicast { "MFC" } else { "UFC" };
     let text = stack.attribute(layer, "replacements_of_senders").unwrap_or_default();

@@ -28,10 +28,8 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// A rule, and the members that broke it.
 pub(crate) type Broken = (&'static str, String);
 
-/// Checks the rules that hold at every moment, and that no message is missing.
 pub(crate) fn all(nodes: &[Node]) -> Result<(), Broken> {
     order(nodes)?;
     content(nodes)?;
@@ -44,7 +42,6 @@ pub(crate) fn all(nodes: &[Node]) -> Result<(), Broken> {
     completeness(nodes)
 }
 
-/// Checks that messages have the content with which they were sent.
 pub(crate) fn content(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         if let Some(got) = node.log.got.iter().find(|got| !got.is_whole) {
@@ -54,8 +51,7 @@ pub(crate) fn content(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks that the backlog of one sender before an application is no larger than flow control allows, however slow the
-/// application is.
+/// A slow application does not change the bound of a sender's backlog.
 fn memory(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         if let Some(what) = node.backlog.excess() {
@@ -65,7 +61,6 @@ fn memory(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks that there are no duplicates, and that every sender's messages arrive in the order in which they were sent.
 pub(crate) fn order(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         let mut known = BTreeSet::new();
@@ -98,8 +93,7 @@ pub(crate) fn order(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks that a creator's view number means the same members to every member that has the view, that numbers rise, and that
-/// every member is in its own views.
+/// A creator's view number means the same members to all, numbers rise, and every member is in its own views.
 pub(crate) fn views(nodes: &[Node]) -> Result<(), Broken> {
     let mut known: BTreeMap<(u64, &Address), Vec<&View>> = BTreeMap::new();
     for node in nodes {
@@ -130,7 +124,6 @@ pub(crate) fn views(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks that no member receives a multicast of a member that is not in its view.
 pub(crate) fn membership(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes {
         let mut views = node.log.views.iter().peekable();
@@ -158,18 +151,15 @@ pub(crate) fn membership(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Returns when a multicast was sent.
 fn sent_at(nodes: &[Node], got: &Got) -> Option<Time> {
     let sender = nodes.get(got.sender)?;
     sender.log.sent.get(&None)?.get((got.number as usize).checked_sub(1)?).copied()
 }
 
-/// Returns the view that a node had before the one of this moment.
 fn before(node: &Node, at: Time) -> Option<&View> {
     node.log.views.iter().rev().find(|(when, _)| *when < at).map(|(_, view)| view)
 }
 
-/// Formats a member's views for a report.
 fn history(node: &Node) -> String {
     let views = node.log.views.iter().map(|(at, view)| {
         let kind = if view.is_merge() { "merge " } else { "" };
@@ -178,7 +168,7 @@ fn history(node: &Node) -> String {
     views.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns since when a member has had another in every view, without a merge between.
+/// Since when a member has had another in every view, without a merge between.
 fn together_since(node: &Node, other: &Address) -> Option<Time> {
     let mut since = None;
     for (at, view) in &node.log.views {
@@ -192,13 +182,13 @@ fn together_since(node: &Node, other: &Address) -> Option<Time> {
     since
 }
 
-/// Returns since when both have had each other in every view.
+/// Since when both have had each other in every view.
 fn both_together_since(one: &Node, other: &Node) -> Option<Time> {
     Some(together_since(one, &other.address)?.max(together_since(other, &one.address)?))
 }
 
-/// Checks that every message arrived that was sent while sender and receiver were together until the end; multicasts in total
-/// order as [`total::Reigns::wanted`] defines.
+/// Every message arrived that was sent while sender and receiver were together until the end; multicasts in
+/// total order as [`total::Reigns::wanted`] defines.
 pub(crate) fn completeness(nodes: &[Node]) -> Result<(), Broken> {
     let reigns = total::is_sequenced(nodes).then(|| total::Reigns::of(nodes));
     for receiver in nodes.iter().filter(|node| node.is_alive()) {
@@ -246,7 +236,6 @@ pub(crate) fn completeness(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Returns whether all live members have one view of exactly themselves.
 pub(crate) fn is_one_view(nodes: &[Node]) -> bool {
     let alive: Vec<&Node> = nodes.iter().filter(|node| node.is_alive()).collect();
     let Some(first) = alive.first().and_then(|node| node.view()) else { return alive.is_empty() };
@@ -256,8 +245,7 @@ pub(crate) fn is_one_view(nodes: &[Node]) -> bool {
         })
 }
 
-/// Checks that no member receives a multicast that was sent before it started: in a quiet cluster, joiners get the messages
-/// that follow.
+/// In a quiet cluster, joiners get only messages that follow their start.
 pub(crate) fn no_past(nodes: &[Node], joiners: &[usize]) -> Result<(), Broken> {
     for node in joiners.iter().map(|&joiner| &nodes[joiner]) {
         for got in node.log.got.iter().filter(|got| got.is_multicast) {
@@ -269,7 +257,7 @@ pub(crate) fn no_past(nodes: &[Node], joiners: &[usize]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// The attributes that are empty once no member sends: layer, attribute, and its value then.
+/// Layer, attribute, and its value once no member sends.
 const EMPTY: &[(&str, &str, &str)] = &[
     ("UNICAST3", "num_unacked_messages", "0"),
     ("UNICAST3", "window_messages", "0"),
@@ -288,7 +276,7 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("GMS", "pending_requests", "0"),
 ];
 
-/// Checks that no message waits in any stack, every window is empty, and no member suspects a live one.
+/// No message waits in any stack, every window is empty, and no member suspects a live one.
 pub(crate) fn leftovers(nodes: &[Node]) -> Result<(), Broken> {
     for node in nodes.iter().filter(|node| node.is_alive()) {
         let Some(stack) = &node.stack else { continue };
@@ -308,9 +296,9 @@ pub(crate) fn leftovers(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks that the receiver knows of every credit that its sender has used: the bytes were consumed, or they wait before the
-/// application, as pieces of an incomplete message do; or the sender knows of the difference, and would ask at once.
-/// Otherwise the receiver would give credits back too late, and the sender would wait for `max_block_time`.
+/// The receiver knows of every credit that its sender has used: the bytes were consumed or wait before the
+/// application, or the sender knows of the difference and would ask at once. Otherwise the sender would wait
+/// for `max_block_time`.
 pub(crate) fn credits(nodes: &[Node]) -> Result<(), Broken> {
     let alive: Vec<&Node> = nodes.iter().filter(|node| node.is_alive()).collect();
     for layer in ["UFC", "MFC"] {
@@ -341,7 +329,7 @@ pub(crate) fn credits(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Parses one or two numbers behind the name in each line.
+/// One or two numbers behind the name in each line.
 fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
     let pair = |line: &str| {
         let (name, numbers) = line.split_once(": ")?;
@@ -352,7 +340,6 @@ fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
     text.lines().filter_map(pair).collect()
 }
 
-/// Checks that all live members have one view of exactly themselves.
 pub(crate) fn one_view(nodes: &[Node]) -> Result<(), Broken> {
     if is_one_view(nodes) {
         return Ok(());

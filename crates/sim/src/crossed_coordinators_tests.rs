@@ -17,7 +17,6 @@ use crate::world::World;
 /// Twice MERGE3's `max_interval` in tcp.xml.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Delivers a view to one member only, as if `from` had sent it.
 fn inject(world: &mut World<Messages>, to: usize, from: usize, view: &View) {
     let header = GmsHeader { kind: GmsKind::View, member: None, merge_id: None, merge_rejected: false };
     let payload = wire::encode_view_and_digest(Some(&ViewForm::Full(view.clone())), None);
@@ -60,8 +59,6 @@ fn coordinators_that_see_each_other_as_coordinator_merge() {
     }
 }
 
-/// A member of the leader's view that is a group of its own does not see the leader, and confirms the merged view to itself:
-/// the leader goes on at once.
 #[test]
 fn a_leader_does_not_wait_for_members_that_have_left_it() {
     let mut world =

@@ -1,8 +1,10 @@
-//! Requests of layers to the world besides packets: FD_SOCK2's connections, and discovery within the process.
+//! Requests of layers to the world besides packets.
 
 use std::collections::BTreeMap;
 
 use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
+
+use crate::node::phys;
 
 /// One end of a connection.
 #[derive(Clone, Copy)]
@@ -12,7 +14,6 @@ struct End {
     peer: Option<ConnId>,
 }
 
-/// An event for a node, delivered now or after the network's delay.
 pub(crate) struct NodeOutcome {
     pub(crate) node: usize,
     pub(crate) token: Token,
@@ -21,17 +22,17 @@ pub(crate) struct NodeOutcome {
     pub(crate) from: Option<usize>,
 }
 
-/// All connections and announcements.
 #[derive(Default)]
 pub(crate) struct EffectRunner {
     listeners: BTreeMap<PhysAddr, (usize, Token)>,
     ends: BTreeMap<ConnId, End>,
     next: u64,
     announced: BTreeMap<usize, PingData>,
+    /// The files of the directory that all members share, by directory and name.
+    files: BTreeMap<(String, String), String>,
 }
 
 impl EffectRunner {
-    /// Carries out a request of a node's layer; `connects` returns whether two nodes reach each other.
     pub(crate) fn perform(
         &mut self,
         node: usize,
@@ -42,19 +43,7 @@ impl EffectRunner {
     ) -> Vec<NodeOutcome> {
         let here = |outcome| NodeOutcome { node, token, outcome, from: None };
         match effect {
-            Effect::Listen { ports, .. } => {
-                let free = ports
-                    .into_iter()
-                    .map(|port| PhysAddr { port, ..own })
-                    .find(|place| !self.listeners.contains_key(place));
-                match free {
-                    Some(place) => {
-                        self.listeners.insert(place, (node, token));
-                        vec![here(Outcome::Listening(place))]
-                    }
-                    None => vec![here(Outcome::Failed("no port is free".to_owned()))],
-                }
-            }
+            Effect::Listen { ports, .. } => vec![here(self.listen(node, own, token, ports))],
             Effect::CloseListener => {
                 self.listeners.retain(|_, (owner, _)| *owner != node);
                 Vec::new()
@@ -93,10 +82,50 @@ impl EffectRunner {
                 vec![here(Outcome::Local(all.map(|(_, data)| data.clone()).collect()))]
             }
             Effect::JoinGroup { .. } => vec![here(Outcome::Joined)],
-            Effect::LookUp { .. } => vec![here(Outcome::Addresses(Vec::new()))],
-            Effect::ReadFiles { .. } => vec![here(Outcome::Files(Vec::new()))],
-            Effect::WriteFile { .. } | Effect::RemoveFile { .. } => vec![here(Outcome::Done)],
+            // As the resolver of a simulated host: each name is the first member's.
+            Effect::LookUp { .. } => vec![here(Outcome::Addresses(phys(0).ip.into_iter().collect()))],
+            Effect::ReadFiles { directory, ending } => {
+                let all = self
+                    .files
+                    .iter()
+                    .filter(|((path, name), _)| *path == directory && name.ends_with(ending));
+                let all = all.map(|((_, name), content)| (name.clone(), content.clone()));
+                vec![here(Outcome::Files(all.collect()))]
+            }
+            Effect::WriteFile { directory, name, content } => {
+                self.files.insert((directory, name), content);
+                vec![here(Outcome::Done)]
+            }
+            Effect::RemoveFile { directory, name } => {
+                self.files.remove(&(directory, name));
+                vec![here(Outcome::Done)]
+            }
+            Effect::RemoveFiles { directory, ending, except } => {
+                let is_kept = |(path, name): &(String, String)| {
+                    *path != directory || !name.ends_with(ending) || *name == except
+                };
+                self.files.retain(|file, _| is_kept(file));
+                vec![here(Outcome::Done)]
+            }
             Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),
+        }
+    }
+
+    /// Listens on the first of these ports that is free.
+    fn listen(
+        &mut self,
+        node: usize,
+        own: PhysAddr,
+        token: Token,
+        ports: impl IntoIterator<Item = u16>,
+    ) -> Outcome {
+        let mut places = ports.into_iter().map(|port| PhysAddr { port, ..own });
+        match places.find(|place| !self.listeners.contains_key(place)) {
+            Some(place) => {
+                self.listeners.insert(place, (node, token));
+                Outcome::Listening(place)
+            }
+            None => Outcome::Failed("no port is free".to_owned()),
         }
     }
 
@@ -108,7 +137,7 @@ impl EffectRunner {
         Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
-    /// Breaks the connections of a node that is gone, as the kernel does.
+    /// As the kernel does when a process ends.
     pub(crate) fn close_all(&mut self, node: usize) -> Vec<NodeOutcome> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);

@@ -16,16 +16,16 @@ pub(crate) const FASTEST: f64 = 1.03;
 pub struct Mix {
     /// Packets are lost, repeated and reordered.
     pub weather: bool,
-    /// Links are cut, one way or both, between members or groups of them.
+    /// Links between members or groups are cut, one way or both.
     pub cuts: bool,
     /// Members crash, and others start.
     pub crashes: bool,
-    /// Members that crashed or left start again; with a new address, as in JGroups, or with the old one if no member has seen
-    /// it in a view.
+    /// Members that ended start again; with a new address, as in JGroups, or with the old one if no member has
+    /// seen it in a view.
     pub restarts: bool,
     /// Members leave.
     pub leaves: bool,
-    /// Members stop for a while and resume.
+    /// Members stop and resume.
     pub pauses: bool,
     /// Applications are slow.
     pub slowness: bool,
@@ -59,17 +59,15 @@ impl Mix {
     };
 }
 
-/// The faults that the seed has drawn.
 pub(crate) struct Faults {
     mix: Mix,
     members: usize,
     until: Time,
-    /// Links are cut again and again, also while others are cut.
+    /// Links are also cut while others are cut.
     is_parting: bool,
 }
 
 impl Faults {
-    /// Draws the faults of a run that end at `until`.
     pub(crate) fn begin<A: Application>(
         world: &mut World<A>,
         allowed: Mix,
@@ -105,12 +103,11 @@ impl Faults {
         faults
     }
 
-    /// Makes half of the faults cuts, which part members again and again, also before they have come together.
+    /// Half of the faults are cuts, also before members have come together.
     pub(crate) fn parting(self) -> Self {
         Self { mix: Mix { cuts: true, ..self.mix }, is_parting: true, ..self }
     }
 
-    /// Draws the first fault anew, with faults until this time, once members have entries to lose.
     pub(crate) fn begin_again<A: Application>(&mut self, world: &mut World<A>, until: Time) {
         self.until = until;
         world.is_fault_due = false;
@@ -135,7 +132,6 @@ impl Faults {
         world.nodes.iter().filter(|node| node.is_alive() && !node.is_leaving).count()
     }
 
-    /// Begins or ends one fault.
     pub(crate) fn strike<A: Application>(&self, world: &mut World<A>) {
         self.plan(world);
         let Some(node) = Self::some_node(world) else { return };
@@ -188,7 +184,6 @@ impl Faults {
         }
     }
 
-    /// Starts a member that has ended again, or crashes one and starts it again at once.
     fn restart<A: Application>(&self, world: &mut World<A>, node: usize) {
         let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
         let has_room =
@@ -206,12 +201,10 @@ impl Faults {
         let _ = world.restart(node, keeps_address);
     }
 
-    /// Draws a member's clock rate, if clocks are off.
     pub(crate) fn clock_rate<A: Application>(&self, world: &mut World<A>) -> f64 {
         if self.mix.clocks { SLOWEST + world.rng.below(60) as f64 / 1_000.0 } else { 1.0 }
     }
 
-    /// Cuts off a random part of the members, in one direction or both.
     fn cut<A: Application>(&self, world: &mut World<A>) {
         let is_one_way = world.rng.chance(0.3);
         let inside: Vec<bool> = (0..world.places()).map(|_| world.rng.chance(0.5)).collect();
@@ -233,7 +226,6 @@ impl Faults {
         }
     }
 
-    /// Ends all faults.
     pub(crate) fn end<A: Application>(world: &mut World<A>) {
         world.note_story("the faults end".to_owned());
         world.network.cuts.clear();

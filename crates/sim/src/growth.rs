@@ -1,6 +1,5 @@
-//! The costs of a cluster by its size: joining, crashing, leaving, merging, and idling.
-//!
-//! Stock timeouts, a quiet network, no application traffic: only packets that the stack sends on its own are counted.
+//! The costs of a cluster by its size: joining, crashing, leaving, merging, and idling. With stock timeouts, a
+//! quiet network and no application traffic, only the stack's own packets are counted.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ pub struct Phase {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The packets without those of the steady load in the same time; 0 if they are lost in it.
+    /// The packets beyond the steady load of the same time; 0 if they are lost in it.
     pub extra: u64,
 }
 
@@ -39,15 +38,15 @@ pub struct Growth {
     pub steady_bytes: f64,
 }
 
-/// The limit of an event: detection in 40 s, merging in twice 48 s, and as much again for congestion.
+/// Detection in 40 s, merging in twice 48 s, and as much again for congestion.
 const LIMIT: Duration = Duration::from_secs(300);
 /// TCPPING asks the first member; its port stands for all of a simulated host.
 const DISCOVERY: &[Change] = &[("TCPPING", "initial_hosts", "first[7800]"), ("TCPPING", "port_range", "0")];
-/// The steady load is measured over two of MERGE3's longest intervals.
+/// Two of MERGE3's longest intervals.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// Measures a cluster of `members` that loses one member by a crash and one by a leave, takes one in, and merges from two
-/// halves.
+/// Measures a cluster of `members` that loses one member by a crash and one by a leave, takes one in, and
+/// merges from two halves.
 ///
 /// # Errors
 ///
@@ -97,7 +96,6 @@ pub fn grow(stack: &str, members: usize, seed: u64) -> Result<Growth, String> {
     Ok(Growth { members, phases, steady_packets, steady_bytes })
 }
 
-/// Causes an event, and counts packets until all members have one view again.
 fn measure(
     world: &mut World<Messages>,
     name: &'static str,
@@ -120,7 +118,6 @@ fn measure(
     })
 }
 
-/// Runs until the members' views are as wanted.
 fn settle(
     world: &mut World<Messages>,
     is_settled: impl Fn(&World<Messages>) -> bool,
@@ -148,7 +145,6 @@ fn run_until(world: &mut World<Messages>, time: Duration) {
     while world.step(until) {}
 }
 
-/// Cuts the cluster into halves, and waits until each has its own view.
 fn split(world: &mut World<Messages>) -> Result<(), String> {
     let alive: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect();
     let (one, two) = alive.split_at(alive.len() / 2);

@@ -1,4 +1,4 @@
-//! The application of a run without a cache: members that send each other numbered messages, and log the received ones.
+//! The application of a run without a cache: members send each other numbered messages.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::world::{Application, World};
 /// The members' messages while traffic is on.
 #[derive(Clone, Copy, Debug)]
 pub struct Traffic {
-    /// The mean time between two sends of a member; zero = no member sends.
+    /// The mean time between two sends of a member; zero: no member sends.
     pub interval: Duration,
     /// The part of sends that go to one member.
     pub unicasts: f64,
@@ -19,12 +19,10 @@ pub struct Traffic {
     pub size_max: usize,
 }
 
-/// The sender of messages.
 pub(crate) struct Messages {
     traffic: Traffic,
 }
 
-/// A member's next send is due.
 pub(crate) struct NextSend {
     node: usize,
 }
@@ -32,10 +30,10 @@ pub(crate) struct NextSend {
 /// A payload's number, sender and length.
 const HEAD: usize = 24;
 
-/// The number of bytes after which the body of a message repeats itself.
+/// The bytes after which the body of a message repeats itself.
 const PERIOD: usize = 256;
 
-/// Two periods of a body: from each offset in the first on there is a whole one.
+/// From each offset in the first period on there is a whole one.
 const BODY: [u8; 2 * PERIOD] = {
     let mut body = [0; 2 * PERIOD];
     let mut at = 0;
@@ -46,12 +44,11 @@ const BODY: [u8; 2 * PERIOD] = {
     body
 };
 
-/// Returns a period of the body of the message of this number: each byte depends on its offset, and on the number.
+/// Each byte depends on its offset, and on the number.
 fn period(number: u64) -> &'static [u8] {
     &BODY[usize::from(number as u8)..][..PERIOD]
 }
 
-/// Returns the content of a node's message of this number and size.
 fn content(sender: usize, number: u64, size: usize) -> Bytes {
     let mut bytes = BytesMut::with_capacity(size.max(HEAD));
     bytes.put_u64(number);
@@ -64,7 +61,6 @@ fn content(sender: usize, number: u64, size: usize) -> Bytes {
     bytes.freeze()
 }
 
-/// Returns whether a message has the content that [`content`] gave its sender.
 fn is_content(sender: usize, number: u64, bytes: &[u8]) -> bool {
     let Some((mut head, body)) = bytes.split_at_checked(HEAD) else { return false };
     let is_head = head.get_u64() == number
@@ -78,21 +74,18 @@ impl Messages {
         Self { traffic }
     }
 
-    /// Creates the application of members that send nothing.
     pub(crate) fn none() -> Self {
         Self::new(Traffic { interval: Duration::ZERO, unicasts: 0.0, size_max: 0 })
     }
 }
 
 impl World<Messages> {
-    /// Stops all traffic.
     pub(crate) fn stop_traffic(&mut self) -> Traffic {
         let traffic = self.app.traffic;
         self.app.traffic.interval = Duration::ZERO;
         traffic
     }
 
-    /// Starts the traffic again.
     pub(crate) fn start_traffic(&mut self, traffic: Traffic) {
         self.app.traffic = traffic;
         (0..self.nodes.len()).for_each(|node| self.plan_send(node));
@@ -105,7 +98,6 @@ impl World<Messages> {
         }
     }
 
-    /// Sends a message of a member's application.
     fn send(&mut self, node: usize) {
         if self.app.traffic.interval.is_zero() || self.nodes[node].ended.is_some() {
             return;
@@ -137,9 +129,8 @@ impl World<Messages> {
         self.work(node);
     }
 
-    /// Returns whether flow control has had its sender count this message for this receiver. It does not know of members that
-    /// are not in its view, which its multicasts reach all the same over UDP or once they are merged; and messages that wait
-    /// for a member that leaves that view are sent.
+    /// Flow control does not know members outside the sender's view, which its multicasts still reach over UDP
+    /// or after a merge; messages that wait for a member that leaves the view are sent.
     fn has_counted(&self, sender: usize, receiver: usize, is_multicast: bool, number: u64) -> bool {
         let (Some(sender), receiver) = (self.nodes.get(sender), &self.nodes[receiver].address) else {
             return false;
@@ -156,7 +147,7 @@ impl World<Messages> {
 impl Application for Messages {
     type Event = NextSend;
 
-    /// From a rate that keeps up easily to a sixth of the rate at which all members send.
+    /// A rate that keeps up easily, to a sixth of the rate at which all members send.
     const SLOWNESS_MAX_MICROS: u64 = 30_000;
 
     fn handle_event(world: &mut World<Self>, NextSend { node }: NextSend) {

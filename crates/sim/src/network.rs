@@ -5,21 +5,16 @@ use std::time::Duration;
 
 use consort_group::Rng;
 
-/// The faults of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
-    /// The shortest delay.
     pub(crate) delay_min: Duration,
-    /// The longest delay; delays between the two reorder packets.
+    /// Delays between the two reorder packets.
     pub(crate) delay_max: Duration,
-    /// The probability that a packet is lost.
     pub(crate) loss: f64,
-    /// The probability that it arrives twice.
     pub(crate) duplication: f64,
 }
 
 impl Weather {
-    /// A quiet local network.
     pub(crate) const fn fair() -> Self {
         Self {
             delay_min: Duration::from_micros(50),
@@ -30,13 +25,11 @@ impl Weather {
     }
 }
 
-/// The additional delay of a clogged link.
 const CLOG: Duration = Duration::from_secs(1);
 
-/// The links between places, and their delays.
 pub(crate) struct Network {
     pub(crate) weather: Weather,
-    /// Pairs of places (from, to) between which no packet passes.
+    /// Pairs (from, to).
     pub(crate) cuts: BTreeSet<(usize, usize)>,
     /// Pairs between which every packet takes 1 s longer.
     pub(crate) clogs: BTreeSet<(usize, usize)>,
@@ -47,7 +40,7 @@ impl Network {
         Self { weather: Weather::fair(), cuts: BTreeSet::new(), clogs: BTreeSet::new() }
     }
 
-    /// Returns the delays after which copies of a packet arrive: none, one or two.
+    /// The delays of a packet's copies: none, one or two.
     pub(crate) fn pass(&self, rng: &mut Rng, from: usize, to: usize) -> Vec<Duration> {
         if self.cuts.contains(&(from, to)) || rng.chance(self.weather.loss) {
             return Vec::new();
@@ -57,12 +50,10 @@ impl Network {
         (0..copies).map(|_| rng.duration(self.weather.delay_min, self.weather.delay_max) + clog).collect()
     }
 
-    /// Returns the longest delay of a packet.
     pub(crate) fn longest_way(&self) -> Duration {
         self.weather.delay_max + CLOG
     }
 
-    /// Returns whether a connection between the two can live.
     pub(crate) fn connects(&self, a: usize, b: usize) -> bool {
         !self.cuts.contains(&(a, b)) && !self.cuts.contains(&(b, a))
     }

@@ -1,4 +1,4 @@
-//! One member: its stack, its clock, and an application that sends, receives and consumes.
+//! One member: its stack, its clock, and an application.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,70 +13,59 @@ use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, V
 use crate::backlog::Backlog;
 use crate::wakes::Wakes;
 
-/// A message of the simulated application as its receiver sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Got {
     pub(crate) src: Address,
-    /// The node that sent it: several can have had one address, one after the other.
+    /// Several nodes can have had one address, one after the other.
     pub(crate) sender: usize,
     pub(crate) is_multicast: bool,
     pub(crate) number: u64,
-    /// Whether its content is the one that was sent.
     pub(crate) is_whole: bool,
     pub(crate) at: Time,
-    /// The number of views that its receiver had had.
+    /// The views that the receiver had had before.
     pub(crate) nth_view: usize,
 }
 
-/// The events that a member has seen, for the checkers.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
-    /// The messages that it sent, by destination (`None` = all), with the time of each number from 1.
+    /// By destination (`None` is all), with the time of each number from 1.
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
 }
 
-/// A member of the simulation.
 pub(crate) struct Node {
     pub(crate) name: String,
-    /// Its host: a node that starts there again has the name and the physical address of its predecessor.
+    /// A node that starts there again has its predecessor's name and physical address.
     pub(crate) place: usize,
     pub(crate) address: Address,
     pub(crate) phys: PhysAddr,
     /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
-    /// Whether a protocol of the stack gives all multicasts one order.
     pub(crate) is_sequenced: bool,
     pub(crate) log: Log,
-    /// The rate of its clock, and the time that the clock showed when the node started.
+    /// The clock's rate, and its time at the node's start.
     pub(crate) rate: f64,
     pub(crate) born: Time,
-    /// The time that the clock of its application showed by then.
+    /// The time that the application's clock showed by then.
     pub(crate) beginning: Duration,
-    /// Whether it is stopped: all input waits until it resumes.
+    /// All input waits until it resumes.
     pub(crate) is_paused: bool,
-    /// When it was stopped and resumed.
     pub(crate) pauses: Vec<(Time, Option<Time>)>,
     pub(crate) waiting: Vec<(PhysAddr, Bytes)>,
-    /// The backlog before its application.
     pub(crate) backlog: Backlog,
-    /// How long its application takes for a message.
     pub(crate) slowness: Duration,
-    /// When its application has consumed all delivered messages.
     pub(crate) busy_until: Time,
     pub(crate) wakes: Wakes,
     pub(crate) is_leaving: bool,
-    /// When it crashed or left: its log ends there.
     pub(crate) ended: Option<Time>,
 }
 
-/// Returns the address of a place on the simulated network.
 pub(crate) fn phys(place: usize) -> PhysAddr {
     PhysAddr::new([10, 0, (place / 250) as u8, (place % 250) as u8 + 1].into(), 7800)
 }
 
-/// A simulated member's host. Host names lead to the first member, and each key store has the same key.
+/// Host names lead to the first member, and each key store has the same key.
 struct SimulatedHost<'r> {
     rng: &'r mut Rng,
 }
@@ -99,7 +88,7 @@ impl Resolver for SimulatedHost<'_> {
     }
 }
 
-/// Initialization vectors that a seed repeats. Only a simulation may use them.
+/// Initialization vectors that a seed repeats, for simulations only.
 struct SeededBytes(Rng);
 
 impl RandomBytes for SeededBytes {
@@ -112,7 +101,6 @@ impl RandomBytes for SeededBytes {
     }
 }
 
-/// Returns the place that has an address.
 pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
     match phys.ip? {
         IpAddr::V4(ip) => {
@@ -124,7 +112,7 @@ pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
 }
 
 impl Node {
-    /// Creates a member at a place, under this address or a new one.
+    /// `None` for a new address.
     pub(crate) fn new(
         place: usize,
         address: Option<Address>,
@@ -178,17 +166,14 @@ impl Node {
         })
     }
 
-    /// Returns the time that its clock shows at a time of the world.
     pub(crate) fn clock(&self, now: Time) -> Time {
         Time((now.since(self.born).as_nanos() as f64 * self.rate) as u64)
     }
 
-    /// Returns the time that the clock of its application shows.
     pub(crate) fn application_clock(&self, now: Time) -> Time {
         self.clock(now) + self.beginning
     }
 
-    /// Returns when its clock will show a time.
     pub(crate) fn world_time(&self, own: Time) -> Time {
         // One nanosecond more than the division gives, so that the clock has reached it in spite of rounding.
         self.born + Duration::from_nanos((own.0 as f64 / self.rate) as u64 + 1)
@@ -198,7 +183,7 @@ impl Node {
         self.stack.is_some()
     }
 
-    /// Returns the views that it has had at some moment of this time.
+    /// The views at some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         between(&self.log.views, from, until)
     }
@@ -208,7 +193,7 @@ impl Node {
     }
 }
 
-/// Returns the items of a log, in the order of its times, that were installed at some moment of this time.
+/// The log is in the order of times.
 pub(crate) fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
     let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
     log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)

@@ -1,4 +1,4 @@
-//! The runner of all workloads: a cluster on a stock stack, members that start, faults, and a report.
+//! The runner of all workloads.
 
 use consort_group::config::StackConfig;
 use consort_group::{Rng, Time};
@@ -8,24 +8,19 @@ use crate::faults::Faults;
 use crate::stock::{Discovery, QUICK, stock};
 use crate::world::{Application, World};
 
-/// A cluster's application, and the phases of its run.
 pub(crate) trait Workload {
-    /// The outcome of a run that breaks no rule.
     type Report;
-    /// The members' application.
     type App: Application;
 
-    /// Returns the name of the stock stack.
     fn stack(&self) -> &str;
 
-    /// Draws the application from the seed; `rng` is the world's generator.
+    /// `rng` is the world's generator.
     fn application(&self, seed: u64, rng: &mut Rng) -> Self::App;
 
-    /// Runs all phases, from the first member to the last check.
     fn run(&self, world: &mut World<Self::App>) -> Result<Self::Report, Broken>;
 }
 
-/// Runs a workload with a seed. Also returns the events of the run in their order, one per line.
+/// The events are in their order, one per line.
 pub(crate) fn replay<W: Workload>(workload: &W, seed: u64) -> (Result<W::Report, Violation>, Vec<String>) {
     let config = match quick_stack(workload.stack(), seed) {
         Ok(config) => config,
@@ -38,12 +33,12 @@ pub(crate) fn replay<W: Workload>(workload: &W, seed: u64) -> (Result<W::Report,
     (result, world.story())
 }
 
-/// Returns a stock stack with the timeouts of a simulated run.
+/// A stock stack with the timeouts of a simulated run.
 fn quick_stack(stack: &str, seed: u64) -> Result<StackConfig, Violation> {
     stock(stack, QUICK, Discovery::Local).map_err(|what| Violation { seed, rule: "configuration", what })
 }
 
-/// Starts members with the clock rates that the faults draw. `wait` runs after each start.
+/// The faults draw the clock rates. `wait` runs after each start.
 pub(crate) fn start_members<A: Application>(
     world: &mut World<A>,
     faults: &Faults,
@@ -58,7 +53,7 @@ pub(crate) fn start_members<A: Application>(
     Ok(())
 }
 
-/// Runs the world with faults until this time. `check` runs after each fault.
+/// `check` runs after each fault.
 pub(crate) fn run_faults<A: Application>(
     world: &mut World<A>,
     faults: &Faults,

@@ -1,8 +1,5 @@
-//! The store of a simulated member. It carries out the member's requests one after the other, each after a delay, as the one
+//! The store of a simulated member. It carries out requests one after the other, each after a delay, as the one
 //! thread of a store does.
-//!
-//! The caller, which simulates a member, asks [`SimStore::take`] when the next requests are done, and calls
-//! [`SimStore::carry_out`] then.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +13,11 @@ use consort_grid::{
 use consort_group::{Rng, Time};
 use consort_store::{Change, Part, Store, StoreError, Times};
 
-/// The default of the longest delay of a request.
 const DELAY_MAX: Duration = Duration::from_millis(2);
 
-/// The number of requests after which the store compacts its files once, as a writer does between its batches.
+/// Requests after which the store compacts its files once, as a writer does between its batches.
 const MAINTAIN_EVERY: u64 = 16;
 
-/// The byte budget of one compaction.
 const MAINTAIN_BYTES: u64 = 64 * 1024;
 
 /// One moment as two clocks show it.
@@ -30,7 +25,7 @@ const MAINTAIN_BYTES: u64 = 64 * 1024;
 pub struct Clocks {
     /// The member's clock, which begins with the member.
     pub own: Time,
-    /// The world's clock: stored times must mean the same in a later life of the member.
+    /// The world's clock: stored times must mean the same in a later life.
     pub world: Time,
 }
 
@@ -41,32 +36,29 @@ impl Clocks {
     }
 }
 
-/// The faults of a store. They come in spells, in which the store refuses some requests and is slow with all.
+/// The faults of a store, in spells in which the store refuses some requests and is slow with all.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct StoreFaults {
     /// The probability that a request is the first of a spell.
     pub begins: f64,
     /// The longest duration of a spell.
     pub spell_max: Duration,
-    /// The probability that a write, or the load of a value, is refused in a spell. Requests to remember the cluster's state
-    /// are not refused, because a member that is killed before it has kept its state loses data by right.
+    /// The probability that a write or load is refused in a spell. Requests to remember the cluster's state are
+    /// not refused, because a member that is killed before it has kept its state loses data by right.
     pub refused: f64,
     /// The factor by which requests of a spell take longer.
     pub slowness: u32,
 }
 
-/// The state of a store's faults.
 #[derive(Debug)]
 struct FaultySpell {
     faults: StoreFaults,
-    /// The end of the last spell.
     until: Time,
-    /// The number of refused requests.
     refused: u64,
 }
 
 impl FaultySpell {
-    /// Returns the factor by which the next request takes longer, and whether it is refused.
+    /// Also returns whether the request is refused.
     fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
         let StoreFaults { begins, spell_max, refused, slowness } = self.faults;
         if now >= self.until {
@@ -94,17 +86,15 @@ pub struct SimStore {
     loads: u64,
 }
 
-/// A request that waits for the store.
 #[derive(Debug)]
 struct PendingRequest {
     cache: CacheId,
     request: StoreRequest,
     is_refused: bool,
-    /// The time of the request: a write carries the age that its entry had then.
+    /// A write carries the age that its entry had at the request.
     asked: Time,
 }
 
-/// The outcome of a request.
 enum Answer {
     Stored(u64, Result<(), StoreFailure>),
     Loaded(u64, Result<Loaded, StoreFailure>),
@@ -117,7 +107,7 @@ pub struct StorageSettings {
     pub bound: Option<MemoryBound>,
     /// The store has only the entries for which memory has no room.
     pub passivation: bool,
-    /// Whether values are loaded when the member begins, and not only keys.
+    /// Whether values, and not only keys, are loaded at the start.
     pub preload: bool,
     /// The container's [`ContainerSettings::is_shared`].
     pub is_shared: bool,
@@ -138,7 +128,7 @@ pub enum RestoreError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The cluster state that the store remembers is damaged.
+    /// The remembered cluster state is damaged.
     #[error(transparent)]
     Note(#[from] CorruptPersistedState),
     /// The store has entries but no cluster state.
@@ -218,7 +208,7 @@ impl SimStore {
         self.waiting.iter_mut().for_each(|waiting| waiting.is_refused = false);
     }
 
-    /// Returns the number of requests that were refused before [`SimStore::heal`].
+    /// Returns the requests that were refused before [`SimStore::heal`].
     pub fn refused(&self) -> u64 {
         self.spell.as_ref().map_or(0, |spell| spell.refused)
     }
@@ -228,12 +218,12 @@ impl SimStore {
         &self.store
     }
 
-    /// Returns the number of keys that were loaded.
+    /// Returns the number of loaded keys.
     pub fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Returns whether a request waits that changes entries.
+    /// Returns whether a waiting request changes entries.
     pub fn owes_writes(&self) -> bool {
         let is_change = |request: &StoreRequest| match request {
             StoreRequest::Write { .. } => true,
@@ -243,8 +233,7 @@ impl SimStore {
         self.waiting.iter().any(|waiting| is_change(&waiting.request))
     }
 
-    /// Takes the member's requests. The store is ready with one more request at each of the returned times of the world:
-    /// [`SimStore::carry_out`] is to be called then.
+    /// Takes the member's requests. Call [`SimStore::carry_out`] at each of the returned times of the world.
     pub fn take(&mut self, node: &mut Node, now: Clocks, rng: &mut Rng) -> Vec<Time> {
         let mut ready = Vec::new();
         while let Some((cache, request)) = node.poll_store() {
@@ -281,8 +270,8 @@ impl SimStore {
         }
     }
 
-    /// Stops the store as its member crashes during the next request: that request is carried out, no outcome is passed on,
-    /// and all other waiting requests are lost.
+    /// Stops the store as its member crashes during the next request: that request is carried out without an
+    /// outcome, and all other waiting requests are lost.
     pub fn interrupt(mut self, now: Time) {
         if let Some(PendingRequest { request, asked, is_refused: false, .. }) = self.waiting.pop_front() {
             self.perform(now, asked, request);
@@ -293,7 +282,7 @@ impl SimStore {
     ///
     /// # Errors
     ///
-    /// The first request that the store refuses. All others were made, and it is closed.
+    /// The first refused request. All others were made, and the store is closed.
     pub fn close(mut self, now: Time) -> Result<(), StoreFailure> {
         let mut all = Ok(());
         while let Some(PendingRequest { request, asked, .. }) = self.waiting.pop_front() {
@@ -356,7 +345,6 @@ impl SimStore {
     }
 }
 
-/// Returns the answer to a request that is refused.
 fn refusal(request: &StoreRequest) -> Answer {
     let why = || StoreFailure::from("the store has trouble");
     match request {
@@ -371,7 +359,7 @@ fn refusal(request: &StoreRequest) -> Answer {
 ///
 /// # Errors
 ///
-/// [`RestoreError`]. The store's entries and state stay as they were, except for entries that the store reports as void.
+/// [`RestoreError`]. The store stays as it was, except for entries that it reports as void.
 pub fn restore_container(
     store: &Arc<dyn Store>,
     now: Clocks,

@@ -3,29 +3,26 @@
 use consort_conf::{STOCK, Variables, parse_stack};
 use consort_group::config::{ProtocolConfig, StackConfig};
 
-/// A protocol's attribute, and its value.
 pub(crate) type Change = (&'static str, &'static str, &'static str);
 
-/// The way in which members discover each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Discovery {
-    /// Within the process, whatever happens to the network.
     Local,
-    /// As in the configuration; every host name is the first member's.
+    /// Every host name resolves to the first member.
     Own,
 }
 
 /// Protocols that ask routers, which a simulation does not have.
 const ASKS_ROUTERS: &[&str] = &["TCPGOSSIP", "TUNNEL"];
 
-/// Returns the stock stacks whose clusters can be simulated. Stacks that others include are no stacks by themselves, and
-/// members whose discovery asks routers would not find each other.
+/// Returns the stock stacks that can be simulated: no stacks that others include, and none whose discovery asks
+/// routers.
 pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     let names = STOCK.iter().map(|(name, _)| *name).filter(|name| !name.ends_with("-default.xml"));
     names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
 }
 
-/// The beginning of a name that stands for a stock stack with SYM_ENCRYPT below its NAKACK.
+/// Begins a name of a stock stack with SYM_ENCRYPT below its NAKACK.
 const ENCRYPTED: &str = "encrypted-";
 
 fn encrypt(config: &mut StackConfig) -> Result<(), String> {
@@ -39,7 +36,7 @@ fn encrypt(config: &mut StackConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a stock configuration with these attributes changed, where it has the protocol. The name may begin with
+/// A stock configuration with these attributes changed, where it has the protocol. The name may begin with
 /// `encrypted-`.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
     let (name, is_encrypted) = match name.strip_prefix(ENCRYPTED) {

@@ -22,8 +22,8 @@ pub struct Plan {
     injected_bug: Option<consort_group::InjectedBug>,
     /// The duration of the faults.
     pub turmoil: Duration,
-    /// The limit of healing after the faults have ended: suspicion, verification, merging, and stability that finds lost last
-    /// messages.
+    /// The limit of healing after the faults: suspicion, verification, merging, and stability that finds lost
+    /// last messages.
     pub heal_limit: Duration,
 }
 
@@ -38,9 +38,9 @@ pub struct Report {
     pub bytes: u64,
     /// Messages that applications received.
     pub delivered: u64,
-    /// The maximum of one sender's bytes in an application's backlog, of those that flow control counts.
+    /// The most bytes of one sender in an application's backlog that flow control counts.
     pub backlog: u64,
-    /// The number of members that the run has had.
+    /// Members that the run has had.
     pub members: usize,
     /// The time from the end of the faults to one view with nothing outstanding.
     pub healed_after: Duration,
@@ -95,12 +95,12 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// The first rule that was broken.
+/// The first broken rule.
 pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
     replay(plan, seed).0
 }
 
-/// Runs a plan with a seed. Also returns the faults and views of the run in their order, one per line.
+/// Runs a plan with a seed. Also returns faults and views in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
     runner::replay(plan, seed)
 }

@@ -1,24 +1,20 @@
 //! The wakes of a node.
 //!
-//! A wake cannot be taken back when the timer that it was planned for is disarmed, or armed for an earlier time; and each
-//! wake plans the next one. So their number only grows. Most of them come at the same time as others, which have done all
-//! work by then. Here the wakes of one time are one entry in the schedule, with their count.
+//! A wake cannot be taken back when its timer is disarmed or armed for an earlier time, and each wake plans the
+//! next one, so their number only grows. The wakes of one time are one entry in the schedule, with their count.
 
 use std::collections::BTreeMap;
 
 use consort_group::Time;
 
-/// The wakes of a node that are in the schedule.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    /// The wake that was planned last, until a wake comes.
     next: Option<Time>,
-    /// The number of wakes at each time.
     planned: BTreeMap<Time, u64>,
 }
 
 impl Wakes {
-    /// Plans a wake, unless there is an earlier one. Returns whether the schedule has none at this time.
+    /// Returns whether the schedule has none at this time. Does nothing if there is an earlier wake.
     pub(crate) fn plan(&mut self, at: Time) -> bool {
         if self.next.is_some_and(|planned| planned <= at) {
             return false;
@@ -29,19 +25,17 @@ impl Wakes {
         *count == 1
     }
 
-    /// Plans the same wake as the last one `times` more, for wakes that found nothing to do.
+    /// For wakes that found nothing to do.
     pub(crate) fn plan_same(&mut self, times: u64) {
         if let Some(count) = self.next.and_then(|at| self.planned.get_mut(&at)) {
             *count += times;
         }
     }
 
-    /// Takes the wakes of a time that is due. Returns their number.
     pub(crate) fn take(&mut self, at: Time) -> u64 {
         self.planned.remove(&at).unwrap_or_default()
     }
 
-    /// Begins a wake.
     pub(crate) fn begin(&mut self) {
         self.next = None;
     }

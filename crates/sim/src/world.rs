@@ -13,91 +13,76 @@ use crate::network::Network;
 use crate::node::{Node, place_of};
 use crate::schedule::Schedule;
 
-/// The program of the members: it is above their stacks, and may have events, timeouts and output of its own. Its functions
-/// get the whole world, because most of them act on a member's stack as well.
+/// The program above the members' stacks. Its functions get the whole world, because most of them act on a
+/// member's stack as well.
 pub(crate) trait Application: Sized {
-    /// A future event.
     type Event;
 
-    /// The limit of a slow member's time for a message, in microseconds.
+    /// The limit of a slow member's time for a message.
     const SLOWNESS_MAX_MICROS: u64;
 
-    /// Handles an event that is due.
     fn handle_event(world: &mut World<Self>, event: Self::Event);
 
-    /// Handles a message that a member has received.
     fn deliver(world: &mut World<Self>, node: usize, src: Address, message: &Message);
 
-    /// Adds a member whose stack connects, before its stack has run.
     fn node_added(_: &mut World<Self>, _node: usize) {}
 
-    /// Handles that a member's stack has run for the first time.
     fn node_started(_: &mut World<Self>, _node: usize) {}
 
-    /// Handles a new view of a member.
     fn deliver_view(_: &mut World<Self>, _node: usize) {}
 
-    /// Returns the time of a member's next timeout, by its node's clock.
     fn poll_timeout(_: &World<Self>, _node: usize) -> Option<Time> {
         None
     }
 
-    /// Handles a member's timeouts that are due. Returns whether there was one.
+    /// Handles due timeouts. Returns whether there was one.
     fn handle_timeout(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
 
-    /// Returns whether [`Application::drain_outputs`] would act although no event has happened.
+    /// [`Application::drain_outputs`] would act although no event has happened.
     fn has_pending_output(_: &World<Self>, _node: usize) -> bool {
         false
     }
 
-    /// Passes on a member's output. Returns whether there was any for its stack.
+    /// Returns whether there was any output for the stack.
     fn drain_outputs(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
 
-    /// Makes a member begin to leave before its stack does, which the application lets follow. Returns false if it does not
-    /// have to.
+    /// The stack follows. Returns false if the application does not have to leave.
     fn leave(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
 
-    /// Handles that a member has crashed.
     fn node_crashed(_: &mut World<Self>, _node: usize) {}
 
-    /// Handles that a member has left.
     fn node_left(_: &mut World<Self>, _node: usize) {}
 
-    /// Returns whether a member may crash.
     fn may_crash(_: &World<Self>) -> bool {
         true
     }
 
-    /// Returns whether members may be parted from each other.
+    /// Whether members may be parted from each other.
     fn may_part(_: &World<Self>) -> bool {
         true
     }
 
-    /// Returns whether a member may leave.
     fn may_leave(_: &World<Self>, _node: usize) -> bool {
         true
     }
 
-    /// Returns whether a member may start.
     fn may_start(_: &World<Self>) -> bool {
         true
     }
 
-    /// Returns its events for a report.
     fn story(&self) -> Vec<(Time, String)> {
         Vec::new()
     }
 }
 
-/// A future event.
 enum SimEvent<E> {
-    /// A packet arrives at a place, at the node that is there by then.
+    /// The packet is for the node that is there by then.
     Packet {
         place: usize,
         from: PhysAddr,
@@ -122,7 +107,6 @@ enum SimEvent<E> {
     Fault,
 }
 
-/// Totals of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Totals {
     pub(crate) packets: u64,
@@ -131,32 +115,27 @@ pub(crate) struct Totals {
     pub(crate) views: u64,
 }
 
-/// A cluster and everything around it.
 pub(crate) struct World<A: Application> {
     pub(crate) now: Time,
     pub(crate) rng: Rng,
     pub(crate) network: Network,
     pub(crate) nodes: Vec<Node>,
-    /// The node at every place: the last that has started there.
+    /// The last node at each place.
     places: Vec<usize>,
     pub(crate) totals: Totals,
     pub(crate) trace: u64,
-    /// Faults are due: the caller checks this after every step.
+    /// The caller checks this after every step.
     pub(crate) is_fault_due: bool,
-    /// The bug of all stacks.
     #[cfg(feature = "injected-bugs")]
     pub(crate) injected_bug: Option<consort_group::InjectedBug>,
     config: StackConfig,
-    /// The members' application.
     pub(crate) app: A,
-    /// The faults of members, for reports.
     faults: Vec<(Time, String)>,
     effects: EffectRunner,
     schedule: Schedule<SimEvent<A::Event>>,
 }
 
 impl<A: Application> World<A> {
-    /// Creates a world without members. `rng` is the generator of the seed, from which the application may have been drawn.
     pub(crate) fn new(rng: Rng, config: StackConfig, app: A) -> Self {
         Self {
             now: Time::ZERO,
@@ -181,22 +160,18 @@ impl<A: Application> World<A> {
         self.schedule.add(at, event);
     }
 
-    /// Schedules an event of the application.
     pub(crate) fn schedule(&mut self, at: Time, event: A::Event) {
         self.at(at, SimEvent::Application(event));
     }
 
-    /// Schedules a fault.
     pub(crate) fn schedule_fault(&mut self, at: Time) {
         self.at(at, SimEvent::Fault);
     }
 
-    /// Records an event of the story.
     pub(crate) fn note_story(&mut self, what: String) {
         self.faults.push((self.now, what));
     }
 
-    /// Returns faults and views in the order in which they happened.
     pub(crate) fn story(&self) -> Vec<String> {
         let mut all = self.faults.clone();
         all.extend(self.app.story());
@@ -215,38 +190,34 @@ impl<A: Application> World<A> {
         self.nodes.iter().find(|node| node.address == *member).map_or("?", |node| &node.name)
     }
 
-    /// Adds words to the trace, a hash over all delivered and sent messages, in order (FNV-1a).
+    /// The trace is a hash over all delivered and sent messages, in order (FNV-1a).
     pub(crate) fn note(&mut self, words: &[u64]) {
         for byte in words.iter().flat_map(|word| word.to_le_bytes()) {
             self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    /// Starts a new member, which begins to join.
     pub(crate) fn start(&mut self) -> Result<usize, String> {
         self.start_at(self.places.len(), None)
     }
 
-    /// Starts a node with the name and physical address of one that has ended: under an address of its own, or under its
-    /// predecessor's.
+    /// Its address stays or is a new one.
     pub(crate) fn restart(&mut self, node: usize, keeps_address: bool) -> Result<usize, String> {
         let address = keeps_address.then(|| self.nodes[node].address.clone());
         self.start_at(self.nodes[node].place, address)
     }
 
-    /// Returns the number of places.
     pub(crate) fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns whether the node's place is unoccupied.
     pub(crate) fn may_restart(&self, node: usize) -> bool {
         self.places[self.nodes[node].place] == node && !self.nodes[node].is_alive()
     }
 
-    /// Returns whether the node's address may be used again: no live member has ever had it in a view, and none of its
-    /// packets is still in transit. JGroups' wire does not distinguish a removed member that comes back from one that begins
-    /// anew. So a member that has had the address in a view would take the new node's multicasts for the old one's.
+    /// No live member has ever had the address in a view, and none of its packets is in transit. JGroups' wire
+    /// does not distinguish a removed member that comes back from one that begins anew: the new node's
+    /// multicasts would be taken for the old one's.
     pub(crate) fn is_unknown(&self, node: usize) -> bool {
         let one = &self.nodes[node];
         let has_seen = |node: &Node| node.log.views.iter().any(|(_, view)| view.contains(&one.address));
@@ -281,7 +252,7 @@ impl<A: Application> World<A> {
         Ok(index)
     }
 
-    /// Runs the next event. If it is later than `until`, sets the time to `until` and returns false.
+    /// Returns false, and sets the time to `until`, if the next event is later.
     pub(crate) fn step(&mut self, until: Time) -> bool {
         let Some((at, event)) = self.schedule.take(until) else {
             self.now = until;
@@ -314,7 +285,6 @@ impl<A: Application> World<A> {
         true
     }
 
-    /// Delivers a packet.
     pub(crate) fn packet(&mut self, to: usize, from: PhysAddr, bytes: Bytes) {
         let Some(node) = self.nodes.get_mut(to) else { return };
         if node.is_paused {
@@ -331,7 +301,6 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// Runs a node's wakes of this moment, one after the other.
     fn wakes(&mut self, node: usize) {
         let count = self.nodes[node].wakes.take(self.now);
         for nth in 1..=count {
@@ -363,14 +332,13 @@ impl<A: Application> World<A> {
         false
     }
 
-    /// Stops a member for a while.
     pub(crate) fn pause(&mut self, node: usize) {
         self.nodes[node].is_paused = true;
         self.nodes[node].pauses.push((self.now, None));
         self.note_story(format!("{} pauses", self.nodes[node].name));
     }
 
-    /// Resumes a paused member, which receives all packets that have arrived meanwhile.
+    /// The member receives all packets that have arrived meanwhile.
     pub(crate) fn resume(&mut self, node: usize) {
         self.nodes[node].is_paused = false;
         if let Some((_, end)) = self.nodes[node].pauses.last_mut() {
@@ -383,7 +351,6 @@ impl<A: Application> World<A> {
         self.wake(node);
     }
 
-    /// Crashes a member.
     pub(crate) fn crash(&mut self, node: usize) {
         self.nodes[node].stack = None;
         self.nodes[node].ended = Some(self.now);
@@ -393,7 +360,7 @@ impl<A: Application> World<A> {
         self.schedule_outcomes(outcomes);
     }
 
-    /// Makes a member begin to leave: its application first, if that has to.
+    /// The application leaves first, if it has to.
     pub(crate) fn leave(&mut self, node: usize) {
         if A::leave(self, node) {
             return;
@@ -407,7 +374,6 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// Runs a member's stack, and passes on its output.
     pub(crate) fn work(&mut self, node: usize) {
         let own = self.nodes[node].clock(self.now);
         for _ in 0..1_000 {
@@ -515,7 +481,7 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// Consumes a message after the application's delay, and returns its credits.
+    /// After the application's delay; returns the message's credits.
     pub(crate) fn consume(
         &mut self,
         node: usize,

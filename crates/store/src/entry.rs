@@ -1,23 +1,21 @@
-//! Entries of a store, by segment and key, with their expiry times.
-//!
-//! The types are independent of the grid's. Times are wall-clock milliseconds since the Unix epoch, because
-//! they must stay valid across restarts.
+//! Entries of a store, by segment and key, independent of the grid's types. Times are wall-clock milliseconds
+//! since the Unix epoch, because they must stay valid across restarts.
 
 use bytes::Bytes;
 
-/// A segment of a cache, from 0 below the store's number of segments.
+/// A segment of a cache, from 0.
 pub type Segment = u16;
 
 /// An entry of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The segment of the key, as given by the caller.
+    /// The key's segment, as given by the caller.
     pub segment: Segment,
     /// The key.
     pub key: Bytes,
     /// The value.
     pub value: Bytes,
-    /// The grid's version of the write, which the store does not interpret.
+    /// The grid's version of the write.
     pub version: u64,
     /// The creation time and lifetime.
     pub times: Times,
@@ -33,13 +31,13 @@ impl Entry {
 /// Creation, last use and lifetime of an entry, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// When the entry was written.
+    /// The time of the write.
     pub created: u64,
-    /// The last use known to the store, initially `created`.
+    /// The last known use, initially `created`.
     pub used: u64,
-    /// The lifespan from `created`; `None` for unlimited.
+    /// The lifespan from `created`; `None`: unlimited.
     pub lifespan: Option<u64>,
-    /// The maximum time since the last use; `None` for unlimited.
+    /// The maximum time since the last use; `None`: unlimited.
     pub max_idle: Option<u64>,
 }
 
@@ -62,7 +60,7 @@ pub enum Change {
     Put(Entry),
     /// Removes a key.
     Remove {
-        /// The segment of the key.
+        /// The key's segment.
         segment: Segment,
         /// The key.
         key: Bytes,
@@ -70,7 +68,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns the segment of the key.
+    /// Returns the key's segment.
     pub fn segment(&self) -> Segment {
         match self {
             Self::Put(entry) => entry.segment,

@@ -13,19 +13,19 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Medium: the data read differ from the data written. Opening fails and changes nothing, unless the
-    /// store is configured to skip damage. Reading another entry is not affected.
+    /// Medium: the data read differ from the data written. Opening fails and changes nothing, unless damage is
+    /// skipped. Other entries stay readable.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
-        /// The file in the store's directory.
+        /// The file in the directory.
         file: String,
-        /// The offset of the damaged record or part.
+        /// The offset of the damage.
         offset: u64,
         /// The kind of damage.
         what: &'static str,
     },
 
-    /// Operator: the disk is full. The write was not made; the store is unchanged and readable.
+    /// Operator: the disk is full. The store is unchanged and readable.
     #[error("no space left for {file}; the write was not made")]
     Full {
         /// The file that could not grow.
@@ -35,13 +35,13 @@ pub enum StoreError {
     /// Caller: the entry or batch is too large. Nothing was written.
     #[error("{len} bytes exceed the limit of {max}")]
     TooLarge {
-        /// The bytes of key and value, or of the batch.
+        /// The bytes of entry or batch.
         len: u64,
         /// The limit.
         max: u64,
     },
 
-    /// Operator: another process, or another store of this one, has the directory open.
+    /// Operator: another process or store has the directory open.
     #[error("{directory} is in use by another store")]
     Locked {
         /// The directory.
@@ -92,7 +92,7 @@ pub enum StoreError {
     Io {
         /// The operation.
         doing: &'static str,
-        /// The file in the store's directory, or the directory.
+        /// The file or directory.
         file: String,
         /// The system's error.
         source: io::Error,
@@ -100,7 +100,6 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Creates an error from the operation, the file and the system's error.
     pub(crate) fn io(doing: &'static str, file: &str, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {

@@ -10,10 +10,9 @@
 //! # Ok::<(), consort_store::StoreError>(())
 //! ```
 //!
-//! [`Store`] is the interface of the grid: per segment, blocking. [`FileStore`] keeps entries in files and
-//! survives a kill at any instant. [`Writer`] writes to a store in order, with a bounded queue, on threads
-//! shared by all stores of a process. For tests there are [`MemoryStore`] and [`SimDisk`], a disk with
-//! injected faults.
+//! [`Store`] is the grid's interface: per segment, blocking. [`FileStore`] keeps entries in files and survives a
+//! kill at any instant. [`Writer`] writes to a store in order, with a bounded queue. For tests there are
+//! [`MemoryStore`] and [`SimDisk`], a disk with injected faults.
 
 #![forbid(unsafe_code)]
 

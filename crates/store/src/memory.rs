@@ -1,4 +1,4 @@
-//! A volatile store in memory, for tests.
+//! A volatile store in memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

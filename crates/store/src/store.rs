@@ -13,11 +13,8 @@ pub type Entries = Box<dyn Iterator<Item = Result<Entry, StoreError>> + Send>;
 
 /// Persistent storage of entries.
 ///
-/// Calls block. The grid writes from one thread at a time ([`Writer`](crate::Writer)) and reads from threads
-/// that may wait. All calls may come from several threads at once.
-///
-/// A store does not use the clock. It returns entries, expired or not, until [`purge`](Self::purge) removes
-/// them.
+/// Calls block, and may come from several threads at once. A store does not use the clock: it returns entries,
+/// expired or not, until [`purge`](Self::purge) removes them.
 pub trait Store: Send + Sync + fmt::Debug {
     /// Returns the number of segments; others are refused.
     fn segments(&self) -> u16;
@@ -25,12 +22,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Loads the entry of a key.
     fn load(&self, segment: Segment, key: &[u8]) -> Result<Option<Entry>, StoreError>;
 
-    /// Applies changes in order. On success they are as durable as configured. On an error none was applied,
-    /// unless the error says otherwise. A crash may leave some of them applied.
+    /// Applies changes in order, as durable as configured. On an error none was applied, unless the error says
+    /// otherwise. A crash may leave some applied.
     fn store(&self, changes: &[Change]) -> Result<(), StoreError>;
 
-    /// Iterates over the entries of a segment as of the time of the call, each exactly once, whatever is
-    /// written meanwhile. Reads no entry of another segment.
+    /// Iterates over the entries of a segment as of the time of the call, each exactly once. Reads no entry of
+    /// another segment.
     fn entries(&self, segment: Segment, part: Part) -> Result<Entries, StoreError>;
 
     /// Returns the number of entries of a segment, without reading them.
@@ -42,12 +39,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Removes all entries.
     fn clear(&self) -> Result<(), StoreError>;
 
-    /// Removes up to `limit` entries expired at `now`, and passes each removed one to `expired`. Entries are
-    /// found at most 1 s late. Reads only expired entries.
+    /// Removes up to `limit` entries expired at `now`, and passes each to `expired`. Entries are found at most
+    /// 1 s late. Reads only expired entries.
     fn purge(&self, now: u64, limit: usize, expired: &mut dyn FnMut(Entry)) -> Result<usize, StoreError>;
 
-    /// Maintains the store's files, reading and writing about `budget_bytes`. Returns whether more work is
-    /// left. Writers must call it regularly, or the files grow without bound.
+    /// Maintains the files, reading and writing about `budget_bytes`. Returns whether more work is left.
+    /// Without regular calls the files grow without bound.
     fn maintain(&self, budget_bytes: u64) -> Result<bool, StoreError>;
 
     /// Replaces the note; an empty note removes it. Earlier changes are at least as durable as the note.
@@ -71,7 +68,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 pub enum Part {
     /// The whole entry.
     Whole,
-    /// Key, version and times. The value is empty; it is neither read nor checked for damage.
+    /// Key, version and times. The value is empty, and not checked for damage.
     Keys,
 }
 
@@ -88,7 +85,7 @@ pub struct Stats {
     pub maintained_bytes: u64,
     /// Current entries.
     pub entries: u64,
-    /// Current tombstones: removals kept because older records of their keys are on the disk.
+    /// Removals kept because the disk has older records of their keys.
     pub tombstones: u64,
     /// Bytes on the disk.
     pub disk_bytes: u64,
@@ -98,7 +95,6 @@ pub struct Stats {
     pub index_bytes: u64,
 }
 
-/// The counters behind [`Stats`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) entries_read: AtomicU64,
@@ -123,12 +119,10 @@ impl Counters {
     }
 }
 
-/// Refuses a segment out of range.
 pub(crate) fn check_segment(segment: Segment, segments: u16) -> Result<(), StoreError> {
     if segment < segments { Ok(()) } else { Err(StoreError::NoSuchSegment { segment, segments }) }
 }
 
-/// Clears the value of an entry.
 pub(crate) fn without_value(entry: Entry) -> Entry {
     Entry { value: Bytes::new(), ..entry }
 }

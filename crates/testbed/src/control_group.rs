@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names of a version's files.
 struct Files {
     root: &'static str,
     limit: &'static str,
@@ -30,8 +29,8 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes a group whose processes together may use `limit` bytes. It needs the right to make groups: root's, or
-    /// that of a container to which they are delegated.
+    /// Makes a group whose processes together may use `limit` bytes. It needs root's right, or that of a
+    /// container to which groups are delegated.
     ///
     /// # Errors
     ///
@@ -64,22 +63,14 @@ impl ControlGroup {
         command
     }
 
-    /// Returns how many of its processes were killed for lack of memory.
-    ///
-    /// # Errors
-    ///
-    /// If the group's files cannot be read.
+    /// Returns the number of processes killed for lack of memory.
     pub fn killed(&self) -> io::Result<u64> {
         let events = read_to_string(self.directory.join(self.files.events))?;
         let count = events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
         count.ok_or_else(|| io::Error::other("its events have no count of killed processes"))
     }
 
-    /// Returns the bytes that its processes use, including the system's page cache for them.
-    ///
-    /// # Errors
-    ///
-    /// If the group's files cannot be read.
+    /// Returns the bytes in use, including the page cache.
     pub fn used(&self) -> io::Result<u64> {
         let used = read_to_string(self.directory.join(self.files.used))?;
         used.trim().parse().map_err(io::Error::other)

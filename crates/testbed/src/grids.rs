@@ -33,8 +33,7 @@ impl JavaGrid {
         }
     }
 
-    /// Returns the class path of its driver, `consort.grid.Member`. Each grid has the JGroups of its own release, or
-    /// none.
+    /// Returns the class path of its driver, `consort.grid.Member`, with the JGroups of the grid's release, or none.
     pub fn classpath(self, jar: &Jar) -> String {
         format!("{0}/classes-grid:{0}/lib-{1}/*", jar.directory().display(), self.name())
     }
@@ -55,11 +54,7 @@ impl JavaGrid {
 }
 
 impl Jar {
-    /// Fetches the data grids of [`JavaGrid`] and compiles their driver, if they are missing.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
+    /// Fetches the data grids and compiles their driver, if missing.
     pub fn prepare_grids() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         prepare(&tree)?;
@@ -67,7 +62,6 @@ impl Jar {
     }
 }
 
-/// Fetches the grids and compiles their driver.
 fn prepare(tree: &JavaTree) -> Result<(), JarError> {
     for grid in JavaGrid::ALL {
         grid.fetch(tree)?;

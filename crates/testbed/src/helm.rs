@@ -1,5 +1,4 @@
-//! Helm, and a program that parses manifests as Kubernetes' types, in `target/interop`, fetched and compiled at first
-//! use.
+//! Helm, and a program that parses manifests as Kubernetes' types, in `target/interop`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +6,6 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file, sources};
 
-/// Sources of both, below `interop/helm`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "manifests/main.go"];
 
 /// A directory with `helm` and `manifests`.
@@ -18,11 +16,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Fetches and compiles missing programs.
-    ///
-    /// # Errors
-    ///
-    /// If Go is missing or fails.
+    /// Fetches and compiles missing programs, with Go.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (project, directory) = (tree.root.join("interop/helm"), tree.directory.join("helm"));
@@ -50,7 +44,7 @@ impl Helm {
         helm
     }
 
-    /// Returns a command that parses YAML manifests as Kubernetes' own types and writes a list of them in JSON. Its
+    /// Returns a command that parses YAML manifests as Kubernetes' own types and writes a list in JSON. Its
     /// arguments are the kinds that are not Kubernetes' own.
     pub fn manifests(&self) -> Command {
         Command::new(self.directory.join("manifests"))

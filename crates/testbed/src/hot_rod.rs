@@ -1,4 +1,4 @@
-//! The Java Hot Rod client and test programs for it, in `target/interop`, fetched and compiled at first use.
+//! The Java Hot Rod client and test programs for it, in `target/interop`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,31 +7,28 @@ use std::process::Command;
 use crate::jar::{JDK, JarError, JavaTree, fetch_once, finish, in_file, java_files};
 use crate::jvm::brief_jvm;
 
-/// The directory of the project file with the client's release, and of its programs.
 const PROJECT: &str = "interop/hotrod";
-/// The purpose of Maven, for errors.
 const MAVEN: &str = "Maven, for the Hot Rod client";
 
-/// Programs that need no API of the newest client.
+/// They need no API of the newest client.
 const OF_ALL_RELEASES: [&str; 8] =
     ["Maps", "Writes", "Walks", "Listeners", "Counters", "Multimaps", "Streams", "Transactions"];
 
 /// A release of the Java client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HotRodRelease {
-    /// 15.0.21.Final, the last with versions 2.0 to 2.9 of the protocol: several connections to a server, each with
-    /// one request at a time.
+    /// 15.0.21.Final, the last with versions 2.0 to 2.9 of the protocol: several connections to a server, each
+    /// with one request at a time.
     V15_0,
     /// 15.2.6.Final.
     V15_2,
     /// The release in `interop/hotrod/pom.xml`.
     V16_0,
-    /// 16.2.2: only its own classes are available, which are used with the libraries of 16.0.
+    /// 16.2.2: its own classes with the libraries of 16.0.
     V16_2,
 }
 
 impl HotRodRelease {
-    /// Returns the version for Maven; `None` for that of the project file.
     const fn version(self) -> Option<&'static str> {
         match self {
             Self::V15_0 => Some("15.0.21.Final"),
@@ -41,12 +38,10 @@ impl HotRodRelease {
         }
     }
 
-    /// Returns the directory of its libraries or of the programs' classes.
     fn path(self, tree: &Path, of: &str) -> PathBuf {
         tree.join(self.version().map_or_else(|| of.to_owned(), |version| format!("{of}-{version}")))
     }
 
-    /// Fetches its libraries if they are missing; returns their directory.
     fn fetch(self, tree: &JavaTree) -> Result<PathBuf, JarError> {
         let (project, to) = (tree.root.join(PROJECT), self.path(&tree.directory, "lib-hotrod"));
         match self.version() {
@@ -64,7 +59,6 @@ impl HotRodRelease {
     }
 }
 
-/// Copies the libraries of another release, with the client's own jars of this one.
 fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
     const OWN: [&str; 2] = ["infinispan-client-hotrod", "infinispan-commons"];
     fs::create_dir_all(to).map_err(in_file(to))?;
@@ -87,7 +81,6 @@ fn replaced(other: &Path, version: &str, to: &Path) -> Result<(), JarError> {
     Ok(())
 }
 
-/// Returns a compiler command with these libraries, without sources yet.
 fn compiler(libraries: &Path, sources: &Path, classes: &Path) -> Command {
     let mut compile = Command::new("javac");
     compile.args(["--release", "17", "-nowarn", "-proc:none", "-cp"]);
@@ -109,19 +102,11 @@ pub struct HotRodClient {
 
 impl HotRodClient {
     /// Prepares the release in `interop/hotrod/pom.xml`: see [`HotRodClient::prepare_release`].
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
     pub fn prepare() -> Result<Self, JarError> {
         Self::prepare_release(HotRodRelease::V16_0)
     }
 
-    /// Fetches and compiles missing files of a release.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
+    /// Fetches and compiles missing files of a release, with Maven and the JDK.
     pub fn prepare_release(release: HotRodRelease) -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) = (release.fetch(&tree)?, release.path(&tree.directory, "classes-hotrod"));
@@ -140,11 +125,7 @@ impl HotRodClient {
         Ok(Self { libraries, classes })
     }
 
-    /// Fetches the client and compiles the load generator for servers, `consort.served.Load`. Returns its class path.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
+    /// Fetches the client and compiles the load generator `consort.served.Load`. Returns its class path.
     pub fn prepare_load() -> Result<String, JarError> {
         let tree = JavaTree::open()?;
         let (libraries, classes) =

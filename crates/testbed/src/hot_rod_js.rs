@@ -1,4 +1,4 @@
-//! The Hot Rod client for Node.js and test programs for it, in `target/interop`, fetched at first use.
+//! The Hot Rod client for Node.js and test programs for it, in `target/interop`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,6 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file};
 
-/// The programs and their modules.
 const PROGRAMS: [&str; 3] = ["client.js", "writes.js", "connect.js"];
 
 /// A directory with the client in `node_modules` and the programs.
@@ -16,11 +15,7 @@ pub struct HotRodJsClient {
 }
 
 impl HotRodJsClient {
-    /// Fetches missing files.
-    ///
-    /// # Errors
-    ///
-    /// If npm is missing or fails.
+    /// Fetches missing files, with npm.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (project, directory) = (tree.root.join("interop/hotrod-js"), tree.directory.join("hotrod-js"));
@@ -45,7 +40,7 @@ impl HotRodJsClient {
         Ok(Self { directory })
     }
 
-    /// Returns a command that runs one of the programs, `client` or `writes`.
+    /// Returns a command that runs `client` or `writes`.
     pub fn command(&self, program: &str) -> Command {
         let mut node = Command::new("node");
         node.arg(self.directory.join(format!("{program}.js")));

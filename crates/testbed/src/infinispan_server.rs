@@ -1,4 +1,4 @@
-//! Infinispan's server, in `target/interop`, fetched at first use.
+//! Infinispan's server, in `target/interop`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,22 +8,21 @@ use std::process::Command;
 use crate::jar::{JarError, JavaTree, in_file};
 use crate::jvm::{BRIEF, brief_jvm};
 
-/// Configurations beside the project file: one without authentication, and one with users.
+/// One without authentication, and one with users.
 const OPEN: &str = "infinispan.xml";
 const SECURED: &str = "secured.xml";
 const LOGGING: &str = "log4j2.xml";
 
-/// Heap size of a server that is not measured.
 const SMALL: &str = "-Xmx512m";
 
 /// Users of an Infinispan server.
 #[derive(Clone, Debug)]
 pub struct InfinispanUsers<'a> {
-    /// Their names, passwords and roles.
+    /// Names, passwords and roles.
     pub users: &'a [(&'a str, &'a str, &'a str)],
-    /// Its port with TLS.
+    /// The port with TLS.
     pub tls_port: u16,
-    /// The server's certificate and its key, as PEM.
+    /// The certificate and its key, as PEM.
     pub pem: &'a str,
 }
 
@@ -38,11 +37,7 @@ impl InfinispanServer {
     /// The log code of a server that accepts clients.
     pub const READY: &str = "ISPN080001";
 
-    /// Fetches missing files.
-    ///
-    /// # Errors
-    ///
-    /// If Maven is missing or fails.
+    /// Fetches missing files, with Maven.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let settings = tree.root.join("interop/infinispan-server");
@@ -54,21 +49,14 @@ impl InfinispanServer {
         Ok(Self { settings, directory: tree.directory.clone() })
     }
 
-    /// Returns a command that runs a server of this name without caches. Its Hot Rod connector listens on this port
-    /// of the loopback. It forms a cluster with others of its network.
-    ///
-    /// # Errors
-    ///
-    /// If its files cannot be written.
+    /// Returns a command that runs a server of this name without caches, with Hot Rod on this port of the
+    /// loopback. It forms a cluster with others of its network.
     pub fn command(&self, name: &str, port: u16) -> Result<Command, JarError> {
         self.command_by(Path::new("java"), &[&[SMALL], &BRIEF[..]].concat(), name, port)
     }
 
-    /// Returns the same with users, who authenticate by SCRAM or PLAIN on this port, and on another one within TLS.
-    ///
-    /// # Errors
-    ///
-    /// If its files cannot be written.
+    /// As [`command`](Self::command), with users that authenticate by SCRAM or PLAIN on this port, and on
+    /// another one within TLS.
     pub fn secured(&self, name: &str, port: u16, secured: &InfinispanUsers<'_>) -> Result<Command, JarError> {
         let root = self.root(name)?;
         let lines = |line: fn(&(&str, &str, &str)) -> String| {
@@ -87,11 +75,7 @@ impl InfinispanServer {
         self.started(java, &root, SECURED, name, port)
     }
 
-    /// Returns the same with this `java` and these options.
-    ///
-    /// # Errors
-    ///
-    /// If its files cannot be written.
+    /// As [`command`](Self::command), with this `java` and these options.
     pub fn command_by(
         &self,
         java: &Path,
@@ -105,7 +89,6 @@ impl InfinispanServer {
         self.started(java, &root, OPEN, name, port)
     }
 
-    /// Returns the directory of a server of this name and process.
     fn root(&self, name: &str) -> Result<PathBuf, JarError> {
         let root = self.directory.join("infinispan-servers").join(format!("{}-{name}", std::process::id()));
         for folder in ["conf", "data", "lib", "log"] {
@@ -115,7 +98,6 @@ impl InfinispanServer {
         Ok(root)
     }
 
-    /// Adds a server's arguments to a command of a JVM.
     fn started(
         &self,
         mut java: Command,

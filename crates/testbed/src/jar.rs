@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use thiserror::Error;
 
-/// JGroups' configuration files, loaded unchanged.
+/// The files stay unchanged.
 const CONFIGURATIONS: &[&str] = &[
     "tcp.xml",
     "udp.xml",
@@ -21,7 +21,6 @@ const CONFIGURATIONS: &[&str] = &[
     "nio-default.xml",
 ];
 
-/// Packages of the Java programs, below `interop/java`.
 const PACKAGES: &[&str] = &["interop", "bench"];
 
 /// The jar or classes could not be prepared.
@@ -69,7 +68,7 @@ pub struct Jar {
 
 pub(crate) const JDK: &str = "a JDK 17 or later";
 
-/// The directories of Java sources and of their results, locked against other processes.
+/// Java sources and their results, locked against other processes.
 pub(crate) struct JavaTree {
     pub(crate) root: PathBuf,
     pub(crate) directory: PathBuf,
@@ -90,7 +89,6 @@ impl JavaTree {
         Ok(Self { root, directory, _lock: lock })
     }
 
-    /// Fetches a project's dependencies.
     pub(crate) fn copy_dependencies(
         &self,
         project: &Path,
@@ -100,7 +98,6 @@ impl JavaTree {
         self.copy_dependencies_with(project, to, &[], why)
     }
 
-    /// The same, with settings of the project.
     pub(crate) fn copy_dependencies_with(
         &self,
         project: &Path,
@@ -114,8 +111,8 @@ impl JavaTree {
         finish(&mut fetch, why)
     }
 
-    /// Compiles programs of a project into a directory of their own, unless it has the result of the same sources and
-    /// project files: other processes may have loaded those classes.
+    /// Does nothing if the directory has the result of the same sources and project files: other processes may
+    /// have loaded those classes.
     pub(crate) fn compile_once(
         &self,
         project: &Path,
@@ -130,7 +127,7 @@ impl JavaTree {
         fetch_once(&wanted, classes, compile)
     }
 
-    /// Fetches a project's dependencies into a directory of their own, unless they are there.
+    /// Into a directory of their own, unless they are there.
     pub(crate) fn fetch(&self, project: &Path, to: &Path, why: &'static str) -> Result<(), JarError> {
         let release = project.join("pom.xml");
         let wanted = fs::read_to_string(&release).map_err(in_file(&release))?;
@@ -139,11 +136,7 @@ impl JavaTree {
 }
 
 impl Jar {
-    /// Fetches and compiles missing files.
-    ///
-    /// # Errors
-    ///
-    /// If Maven or the JDK is missing or fails.
+    /// Fetches and compiles missing files, with Maven and the JDK.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let (java, directory) = (tree.root.join("interop/java"), &tree.directory);
@@ -169,7 +162,6 @@ impl Jar {
         Ok(Self { directory: tree.directory })
     }
 
-    /// Returns the directory of a tree whose files are there.
     pub(crate) fn of_tree(tree: JavaTree) -> Self {
         Self { directory: tree.directory }
     }
@@ -179,7 +171,7 @@ impl Jar {
         Self { directory: directory.into() }
     }
 
-    /// Returns the directory of all files, configurations included.
+    /// Returns the directory of all files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -190,7 +182,6 @@ impl Jar {
     }
 }
 
-/// Returns the contents of these files of a project, one after the other.
 pub(crate) fn sources(project: &Path, names: &[&str]) -> Result<String, JarError> {
     let read = |name: &&str| {
         let path = project.join(name);
@@ -199,7 +190,7 @@ pub(crate) fn sources(project: &Path, names: &[&str]) -> Result<String, JarError
     Ok(names.iter().map(read).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// Fetches files into a directory of their own, unless it has the wanted ones.
+/// Does nothing if the directory has the wanted files.
 pub(crate) fn fetch_once(
     wanted: &str,
     to: &Path,
@@ -217,7 +208,6 @@ pub(crate) fn fetch_once(
     fs::write(&fetched, wanted).map_err(in_file(&fetched))
 }
 
-/// Returns the release of this artifact in the project file.
 pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
     let text = fs::read_to_string(pom).map_err(in_file(pom))?;
     let after = |text: &str, mark: &str| text.split_once(mark).map(|(_, rest)| rest.to_owned());
@@ -227,7 +217,7 @@ pub(crate) fn release(pom: &Path, artifact: &str) -> Result<String, JarError> {
         .ok_or_else(|| JarError::Release(pom.to_owned()))
 }
 
-/// Returns the sources below a directory, sorted.
+/// The files are sorted.
 pub(crate) fn java_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), JarError> {
     let entries = fs::read_dir(directory).map_err(in_file(directory))?;
     let entries = entries.map(|entry| entry.map(|entry| entry.path()));

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Options of a JVM that does little: without its second compiler and collector threads, it uses half the CPU time.
+/// Without its second compiler and collector threads, a JVM that does little uses half the CPU time.
 pub(crate) const BRIEF: [&str; 2] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
 
 /// Returns a command of a JVM that does little, without its program yet.

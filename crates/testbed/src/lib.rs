@@ -1,8 +1,4 @@
-//! Fixtures of tests and benches: JGroups' jar and Java programs for it ([`Jar`]), data grids for comparison
-//! ([`JavaGrid`]), an isolated network ([`own_network`]) with several hosts ([`Hosts`]), processes that end with
-//! their parent ([`KillOnDrop`]), and a limit of their memory ([`ControlGroup`]). The Java Hot Rod client and its
-//! programs are a [`HotRodClient`], those for Node.js a [`HotRodJsClient`], and Infinispan's server is an
-//! [`InfinispanServer`]. [`Helm`] renders the chart, and [`vectors`] has bytes that JGroups wrote.
+//! Fixtures of tests and benches that start other programs or need their files.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The checker of histories in `interop/linearizability`, compiled in `target/interop` at first use.
+//! The checker of histories in `interop/linearizability`, compiled in `target/interop`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,6 @@ use std::process::Command;
 
 use crate::jar::{JarError, JavaTree, fetch_once, finish, in_file, sources};
 
-/// Its sources, below `interop/linearizability`.
 const SOURCES: &[&str] = &["go.mod", "go.sum", "main.go", "main_test.go"];
 
 /// A program that decides for each key of a history whether it is linearizable.
@@ -16,11 +15,7 @@ pub struct LinearizabilityChecker {
 }
 
 impl LinearizabilityChecker {
-    /// Compiles the checker and runs its own tests, unless that has been done for these sources.
-    ///
-    /// # Errors
-    ///
-    /// If Go is missing or fails, or a test of the checker fails.
+    /// Compiles the checker with Go and runs its own tests, unless done for these sources.
     pub fn prepare() -> Result<Self, JarError> {
         let tree = JavaTree::open()?;
         let project = tree.root.join("interop/linearizability");
@@ -37,8 +32,7 @@ impl LinearizabilityChecker {
         Ok(Self { program: directory.join("linearizability") })
     }
 
-    /// Returns a command that checks these histories: a line of JSON for each, and exit code 0 if all are
-    /// linearizable.
+    /// Returns a command that checks these histories: a line of JSON for each, and exit code 0 if all are linearizable.
     pub fn command<'a>(&self, histories: impl IntoIterator<Item = &'a Path>) -> Command {
         let mut command = Command::new(&self.program);
         command.args(histories);

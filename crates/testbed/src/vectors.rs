@@ -6,7 +6,7 @@ use bytes::Bytes;
 pub struct File {
     /// The name, without its suffix.
     pub name: &'static str,
-    /// The source whose tests read the whole file, relative to the `crates` folder.
+    /// The source whose tests read the whole file, relative to `crates`.
     pub tested_in: &'static str,
     text: &'static str,
 }

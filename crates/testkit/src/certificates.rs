@@ -1,4 +1,4 @@
-//! Certificates and tokens that tests generate.
+//! Certificates and tokens that tests generate. Functions panic if files cannot be read or written.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,10 +26,6 @@ pub struct Files {
 
 impl Files {
     /// Reads the certificate and its key.
-    ///
-    /// # Panics
-    ///
-    /// If the files cannot be read.
     pub fn identity(&self) -> Identity {
         Identity::from_files(&self.cert, &self.key).unwrap()
     }
@@ -37,10 +33,6 @@ impl Files {
 
 impl Authority {
     /// Creates an authority with its own directory.
-    ///
-    /// # Panics
-    ///
-    /// If its files cannot be written.
     pub fn new(name: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("consort-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -59,19 +51,11 @@ impl Authority {
     }
 
     /// Reads the authority's own certificate.
-    ///
-    /// # Panics
-    ///
-    /// If the file cannot be read.
     pub fn roots(&self) -> Roots {
         Roots::from_file(self.file()).unwrap()
     }
 
     /// Creates a certificate with this name, for servers with these hosts.
-    ///
-    /// # Panics
-    ///
-    /// If its files cannot be written.
     pub fn certify(&self, name: &str, hosts: &[&str]) -> Files {
         let mut names = DistinguishedName::new();
         names.push(DnType::CommonName, name);
@@ -79,10 +63,6 @@ impl Authority {
     }
 
     /// Creates a certificate with this subject; `name` is that of its files.
-    ///
-    /// # Panics
-    ///
-    /// If the files cannot be written.
     pub fn certify_subject(&self, subject: DistinguishedName, name: &str, hosts: &[&str]) -> Files {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).unwrap();
@@ -99,10 +79,6 @@ impl Authority {
 
     /// Creates a key for tokens: its file, and a function that signs a token for an audience, a user and a
     /// lifetime in seconds.
-    ///
-    /// # Panics
-    ///
-    /// If the file cannot be written.
     pub fn tokens(&self) -> (PathBuf, impl Fn(&str, &str, i64) -> String + use<>) {
         let key = KeyPair::generate().unwrap();
         let file = self.directory.join("tokens.pem");
@@ -124,10 +100,6 @@ impl Authority {
     }
 
     /// As [`Authority::certify`], with certificate and key in one file.
-    ///
-    /// # Panics
-    ///
-    /// If the file cannot be written.
     pub fn certify_in_one(&self, name: &str, hosts: &[&str]) -> PathBuf {
         let Files { cert, key } = self.certify(name, hosts);
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();

@@ -1,13 +1,5 @@
-//! Fixtures of tests that run in the test's process and that several crates use:
-//!
-//! * the log of a test (`Log`),
-//! * ports that no other cluster of a program uses (`free_base`),
-//! * certificates and tokens (`Authority`),
-//! * the owners of a server's caches (`Owners`),
-//! * writers that check that no acknowledged write is lost (`Callers`),
-//! * strategies for messages of Hot Rod (`messages`).
-//!
-//! Each is behind a feature. Fixtures that start other programs are in `consort-testbed`.
+//! Fixtures that run in the test's process and that several crates use, each behind a feature. Fixtures that
+//! start other programs are in `consort-testbed`.
 
 #![forbid(unsafe_code)]
 

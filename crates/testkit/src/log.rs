@@ -10,8 +10,8 @@ use tracing::subscriber::{DefaultGuard, set_default};
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Captures this thread's lines that pass the filter, until the guard is dropped. Each test runs on one thread,
-    /// and so do its members unless they have a runtime of their own.
+    /// Captures this thread's lines that pass the filter, until the guard is dropped. A test's members run on
+    /// its thread unless they have a runtime of their own.
     pub fn begin(filter: &str) -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();

@@ -1,5 +1,4 @@
-//! Strategies for requests and responses of every operation and version, for tests of the codec and as inputs of its fuzz
-//! targets.
+//! Strategies for requests and responses of every operation and version, for tests of the codec and its fuzz targets.
 
 use std::sync::Arc;
 
@@ -13,12 +12,11 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Some bytes, sometimes enough to be shared.
+/// Some are long enough to be shared.
 fn bytes() -> impl Strategy<Value = Bytes> {
     prop_oneof![30 => vec(any::<u8>(), 0..20), 1 => vec(any::<u8>(), 4_000..5_000)].prop_map(Bytes::from)
 }
 
-/// Non-empty bytes.
 fn some_bytes() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 1..20).prop_map(Bytes::from)
 }
@@ -407,7 +405,6 @@ fn pong(version: ProtocolVersion) -> BoxedStrategy<ResponseBody> {
         .boxed()
 }
 
-/// The response to a successful operation with data.
 fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBody> {
     use ResponseBody as B;
     let of_map = |response: BoxedStrategy<map::Response>| response.prop_map(B::Map).boxed();
@@ -463,7 +460,7 @@ fn answer(version: ProtocolVersion, opcode: Opcode) -> BoxedStrategy<ResponseBod
     }
 }
 
-/// Returns a strategy for bodies of responses about transactions, counters and multimaps, or an empty one.
+/// For transactions, counters and multimaps, or an empty one.
 fn answer_of_object(opcode: Opcode) -> BoxedStrategy<ResponseBody> {
     use ResponseBody as B;
     let values = || vec(bytes(), 0..5);
@@ -503,7 +500,7 @@ fn answer_of_object(opcode: Opcode) -> BoxedStrategy<ResponseBody> {
     }
 }
 
-/// Returns a strategy for responses to requests of this operation and version, with the request's context.
+/// Returns a strategy for responses of this operation and version, with the request's context.
 pub fn response(
     version: ProtocolVersion,
     opcode: Opcode,

@@ -8,10 +8,10 @@ use consort_cache::{CacheManager, ManagerEvent, Phase};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The timeout of a wait. No test takes a tenth of it.
+/// No test takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// For each cache of a server, the number of servers that own its segments; zero during a rebalance.
+/// The number of owning servers for each cache of a server; zero during a rebalance.
 pub struct Owners(watch::Receiver<BTreeMap<Arc<str>, usize>>);
 
 impl Owners {
@@ -33,12 +33,12 @@ impl Owners {
         Self(owners)
     }
 
-    /// Waits until all user caches are owned by this many servers, this one included. During a topology
-    /// change the previous owners may be too few, so all of them must know.
+    /// Waits until this many servers, this one included, own all user caches. During a topology change the
+    /// previous owners may be too few, so all of them must know.
     ///
     /// # Panics
     ///
-    /// If they are not within 180 s, or the manager has closed.
+    /// If they do not within 180 s, or the manager has closed.
     pub async fn are(&self, servers: usize) {
         let mut owners = self.0.clone();
         let is_of_clients = |name: &Arc<str>| !name.starts_with("___");

@@ -6,11 +6,11 @@ use consort_conf::Variables;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// Clusters of one program that have ports of their own at a time.
+/// Clusters of one program that have ports at a time.
 const CLUSTERS: u16 = 20;
 
-/// Returns the first of the 20 ports of a cluster's transports; FD_SOCK2 uses as many from 100 above them. They are
-/// below the system's ephemeral ports, and apart from those of the programs started next.
+/// Returns the first of the 20 ports of a cluster's transports; FD_SOCK2 uses as many from 100 above. They are
+/// below the ephemeral ports, and apart from those of the programs started next.
 pub fn free_base() -> u16 {
     let nth = NEXT.fetch_add(1, Ordering::Relaxed) % CLUSTERS;
     let blocks = CLUSTERS / 5;

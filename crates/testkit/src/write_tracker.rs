@@ -10,8 +10,7 @@ use tokio::time::timeout;
 /// Ten times as long as any step takes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The acknowledged state of a caller's key: the last acknowledged value, and later values with an unknown
-/// outcome.
+/// The last acknowledged value of a key, and later values with an unknown outcome.
 #[derive(Default)]
 struct Known {
     acknowledged: u64,
@@ -24,7 +23,7 @@ impl Known {
     }
 }
 
-/// Writes increasing numbers to one key and reads them back.
+/// Writes increasing numbers to one key.
 async fn write_and_read(
     cache: Cache<u64, u64>,
     key: u64,

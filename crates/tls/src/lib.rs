@@ -24,27 +24,27 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// TLS could not be set up. No socket is open.
+/// TLS could not be set up.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A key or trust store is in a Java format.
+    /// A key or trust store in a Java format.
     #[error(
         "{0} looks like a PKCS12 or JKS store; give a PEM file instead \
          (openssl pkcs12 -in store.p12 -out store.pem -nodes)"
     )]
     NotPem(String),
-    /// A version or cipher suite is not supported.
+    /// An unsupported version or cipher suite.
     #[error("{what}: `{name}` is not supported, only {supported}")]
     Unsupported {
         /// The setting.
         what: &'static str,
         /// Its name.
         name: String,
-        /// The supported ones.
+        /// Supported ones.
         supported: String,
     },
-    /// A file cannot be read.
+    /// An unreadable file.
     #[error("{path}: {reason}")]
     File {
         /// The file.
@@ -52,7 +52,7 @@ pub enum TlsError {
         /// The reason.
         reason: String,
     },
-    /// Certificates or key are not usable.
+    /// Unusable certificates or key.
     #[error("tls: {0}")]
     Unfit(String),
 }
@@ -61,7 +61,7 @@ fn unfit(error: impl std::fmt::Display) -> TlsError {
     TlsError::Unfit(error.to_string())
 }
 
-/// A certificate with its chain and its private key.
+/// A certificate chain and its private key.
 #[derive(Debug)]
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
@@ -69,12 +69,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads certificates and key, which may be in one file. Logs a warning if every user of this host can read the
-    /// key.
+    /// Reads certificates and key, which may be in one file. Logs a warning if every user of this host can read the key.
     ///
     /// # Errors
     ///
-    /// If a file cannot be read or lacks its content.
+    /// A file cannot be read or lacks its content.
     pub fn from_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         let (chain_path, key_path) = (chain.as_ref(), key.as_ref());
         let chain = certificates(&chain_path.display().to_string(), &pem(chain_path)?)?;
@@ -83,16 +82,16 @@ impl Identity {
         Ok(Self { chain, key: private_key(&key_path.display().to_string(), &pem)? })
     }
 
-    /// Reads both from PEM texts in memory; they may be the same text. Errors call the texts `chain` and `key`.
+    /// Reads both from PEM texts, which may be the same, and which errors call `chain` and `key`.
     ///
     /// # Errors
     ///
-    /// If `chain` has no certificate, `key` has no unencrypted private key, or a text is invalid.
+    /// A text is invalid, `chain` has no certificate, or `key` has no unencrypted private key.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         Ok(Self { chain: certificates("chain", chain)?, key: private_key("key", key)? })
     }
 
-    /// Returns the certificate, in DER.
+    /// Returns the certificate in DER.
     pub fn certificate(&self) -> &[u8] {
         self.chain.first().map_or(&[], AsRef::as_ref)
     }
@@ -109,11 +108,11 @@ impl Clone for Identity {
 pub struct Roots(Arc<RootCertStore>);
 
 impl Roots {
-    /// Returns the certificates that the system trusts.
+    /// Returns the system's trusted certificates.
     ///
     /// # Errors
     ///
-    /// If it has none.
+    /// There are none.
     pub fn from_system() -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         // Systems have certificates that rustls cannot parse; the others suffice.
@@ -125,20 +124,20 @@ impl Roots {
         }
     }
 
-    /// Reads certificates from a file.
+    /// Reads a file.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read or has no certificates.
+    /// The file cannot be read or has no certificates.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, TlsError> {
         Self::from_named(&path.as_ref().display().to_string(), &pem(path.as_ref())?)
     }
 
-    /// Reads certificates from a PEM text in memory. Errors call the text `roots`.
+    /// Reads a PEM text, which errors call `roots`.
     ///
     /// # Errors
     ///
-    /// If the text is invalid, has no certificates, or one that is not a certificate authority's.
+    /// The text is invalid, has no certificates, or one that is not an authority's.
     pub fn from_pem(roots: &[u8]) -> Result<Self, TlsError> {
         Self::from_named("roots", roots)
     }
@@ -152,15 +151,15 @@ impl Roots {
     }
 }
 
-/// Whether a server requests certificates from its clients.
+/// A server's request for client certificates.
 #[derive(Clone, Debug, Default)]
 pub enum ClientCertificates {
-    /// No certificate is requested.
+    /// Not requested.
     #[default]
     NotAsked,
-    /// A certificate is requested, and checked if the client presents one.
+    /// Requested, and checked if presented.
     Asked(Roots),
-    /// A client without a valid certificate is refused.
+    /// Required.
     Needed(Roots),
 }
 
@@ -168,16 +167,16 @@ pub enum ClientCertificates {
 ///
 /// # Errors
 ///
-/// If certificate and key do not match.
+/// Certificate and key do not match.
 pub fn server(identity: Identity, clients: ClientCertificates) -> Result<Arc<ServerConfig>, TlsError> {
     server_with_protocols(&ProtocolSettings::default(), identity, clients)
 }
 
-/// Returns a server's settings with these versions and suites only.
+/// Returns a server's settings with these versions and suites.
 ///
 /// # Errors
 ///
-/// If certificate and key do not match, or no suite is of a configured version.
+/// Certificate and key do not match, or no suite is of a configured version.
 pub fn server_with_protocols(
     protocols: &ProtocolSettings,
     identity: Identity,
@@ -199,20 +198,20 @@ pub fn server_with_protocols(
     config.with_single_cert(identity.chain, identity.key).map(Arc::new).map_err(unfit)
 }
 
-/// Returns a client's settings. The client presents `identity` if the server requests a certificate.
+/// Returns a client's settings. `identity` is for servers that request a certificate.
 ///
 /// # Errors
 ///
-/// If certificate and key do not match.
+/// Certificate and key do not match.
 pub fn client(roots: Roots, identity: Option<Identity>) -> Result<Arc<ClientConfig>, TlsError> {
     client_with_protocols(&ProtocolSettings::default(), roots, identity)
 }
 
-/// Returns a client's settings with these versions and suites only.
+/// Returns a client's settings with these versions and suites.
 ///
 /// # Errors
 ///
-/// If certificate and key do not match, or no suite is of a configured version.
+/// As for [`server_with_protocols`].
 pub fn client_with_protocols(
     protocols: &ProtocolSettings,
     roots: Roots,
@@ -232,7 +231,6 @@ fn failed(path: &str, reason: String) -> TlsError {
     TlsError::File { path: path.to_owned(), reason }
 }
 
-/// Reads a file that should be PEM.
 fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let not_pem = || TlsError::NotPem(path.display().to_string());
@@ -244,8 +242,7 @@ fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     if is_java_store(&bytes) { Err(not_pem()) } else { Ok(bytes) }
 }
 
-/// Returns whether a file is a Java store: JKS begins with its own magic number, PKCS12 with a DER sequence whose
-/// first element is the version, 3.
+/// JKS begins with its own magic number, PKCS12 with a DER sequence whose first element is the version, 3.
 fn is_java_store(bytes: &[u8]) -> bool {
     let length = match bytes.get(1) {
         Some(&byte) if byte > 0x80 => usize::from(byte - 0x80),
@@ -256,7 +253,7 @@ fn is_java_store(bytes: &[u8]) -> bool {
             && bytes.get(2 + length..).is_some_and(|rest| rest.starts_with(&[2, 1, 3])))
 }
 
-/// Returns the reason for a missing key.
+/// Why there is no key.
 fn no_key(pem: &[u8]) -> String {
     let is_encrypted = String::from_utf8_lossy(pem).contains("BEGIN ENCRYPTED PRIVATE KEY");
     if is_encrypted {
@@ -266,7 +263,7 @@ fn no_key(pem: &[u8]) -> String {
     }
 }
 
-/// Parses the certificates of a PEM text that errors call by this name.
+/// Errors call the text by this name.
 fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
@@ -274,7 +271,7 @@ fn certificates(name: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, 
     if certificates.is_empty() { Err(failed(name, "no certificate in it".into())) } else { Ok(certificates) }
 }
 
-/// Parses the first private key of a PEM text that errors call by this name.
+/// The first one. Errors call the text by this name.
 fn private_key(name: &str, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => failed(name, no_key(pem)),

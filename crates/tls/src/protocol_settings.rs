@@ -7,7 +7,7 @@ use rustls::{ALL_VERSIONS, SupportedCipherSuite, SupportedProtocolVersion};
 
 use crate::TlsError;
 
-/// Versions and cipher suites of a side; by default all supported ones.
+/// Versions and cipher suites; by default all supported ones.
 #[derive(Clone, Default, Debug)]
 pub struct ProtocolSettings {
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -15,11 +15,11 @@ pub struct ProtocolSettings {
 }
 
 impl ProtocolSettings {
-    /// Selects versions and suites by name, such as `TLSv1.3` and `TLS_AES_256_GCM_SHA384`.
+    /// Selects by names, such as `TLSv1.3` and `TLS_AES_256_GCM_SHA384`.
     ///
     /// # Errors
     ///
-    /// The first unsupported name, with the supported ones.
+    /// The first unsupported name.
     pub fn by_names(versions: &[impl AsRef<str>], suites: &[impl AsRef<str>]) -> Result<Self, TlsError> {
         let all = ring::default_provider().cipher_suites;
         Ok(Self {
@@ -41,7 +41,6 @@ impl ProtocolSettings {
     }
 }
 
-/// Returns the values of `all` with these names.
 fn named<T: Copy>(
     what: &'static str,
     names: &[impl AsRef<str>],
@@ -65,7 +64,7 @@ fn version_name(version: &SupportedProtocolVersion) -> String {
     }
 }
 
-/// Returns a suite's name. Rustls marks those of TLS 1.3 with a prefix of its own.
+/// Without rustls' prefix for suites of TLS 1.3.
 fn suite_name(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
 }

@@ -1,15 +1,13 @@
-//! Files with secrets: private keys, users' verifiers, passwords.
+//! Files with secrets.
 
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Mode bits that let every user read or write a file. The group may read it, because in Kubernetes a secret's file
-/// is the group's.
+/// Every user can read or write the file. The group may read it, because in Kubernetes a secret's file is the group's.
 const EVERYONE: u32 = 0o006;
 
-/// Warns if every user of this host can read or change a file with a secret. A missing file is not reported here,
-/// because its reader reports it.
+/// Warns if every user of this host can read or change a file with a secret. The file's reader reports a missing one.
 pub fn warn_if_open(file: &Path, what: &'static str) {
     if std::fs::metadata(file).is_ok_and(|metadata| is_open(&metadata)) {
         tracing::warn!(file = %file.display(), "every user of this host can read or change {what}: restrict it with chmod o-rw");

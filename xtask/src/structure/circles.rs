@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::modules::ModulePath;
 
-/// Modules of one parent that depend on each other, by their names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Circle {
     pub(super) parent: ModulePath,
     pub(super) modules: BTreeSet<String>,
 }
 
-/// Returns the circles among the children of each module. A child stands for all modules below it.
+/// Among the children of each module. A child stands for all modules below it.
 pub(super) fn circles(references: &BTreeMap<ModulePath, BTreeSet<ModulePath>>) -> Vec<Circle> {
     let mut levels = BTreeMap::<ModulePath, BTreeMap<String, BTreeSet<String>>>::new();
     for (from, targets) in references {
@@ -39,7 +38,6 @@ fn of_level(parent: &ModulePath, edges: &BTreeMap<String, BTreeSet<String>>) -> 
     edges.keys().map(circle).filter(|circle| circle.modules.len() > 1).collect()
 }
 
-/// Returns all modules that a module depends on, also through others.
 fn reached<'m>(edges: &'m BTreeMap<String, BTreeSet<String>>, module: &String) -> BTreeSet<&'m String> {
     let mut found = BTreeSet::new();
     let mut next: Vec<&String> = edges.get(module).into_iter().flatten().collect();

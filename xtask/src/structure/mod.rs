@@ -1,6 +1,5 @@
-//! The structure of the sources: modules without circles, types and functions that a reader can survey.
-//!
-//! Bounds and exceptions only get fewer.
+//! The structure of the sources: modules without circles, types and functions that a reader can survey. Bounds
+//! and exceptions only get fewer.
 
 mod circles;
 mod known;
@@ -17,10 +16,8 @@ use self::sizes::Sizes;
 use crate::claims::root;
 use crate::steps::Outcome;
 
-/// The most methods of a type.
 const METHODS_MAX: usize = 60;
 
-/// The most lines of a function's body.
 const LINES_MAX: usize = 80;
 
 pub(crate) fn run() -> Outcome {
@@ -43,7 +40,6 @@ pub(crate) fn run() -> Outcome {
     }
 }
 
-/// Returns the circles, large types and long functions of all crates.
 fn findings() -> Result<BTreeSet<String>, String> {
     let folder = root().join("crates");
     let mut crates: Vec<_> = fs::read_dir(&folder)

@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree};
 
-/// The path of a module from the root of its crate, which has an empty one.
+/// From the root of the crate, which has an empty path.
 pub(super) type ModulePath = Vec<String>;
 
 /// A module with a file of its own.
@@ -17,14 +17,14 @@ pub(super) struct Module {
     pub(super) syntax: syn::File,
 }
 
-/// The modules of a crate without those that only tests have.
+/// Modules that only tests have are left out.
 pub(super) struct Modules {
     pub(super) modules: BTreeMap<ModulePath, Module>,
-    /// The names that a module re-exports, and the paths that they stand for.
+    /// Each name with the path that it stands for.
     exports: BTreeMap<(ModulePath, String), ModulePath>,
 }
 
-/// Returns whether an item is compiled for tests only.
+/// Whether an item is compiled for tests only.
 pub(super) fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let is_cfg = attribute.path().is_ident("cfg") || attribute.path().is_ident("test");
@@ -39,7 +39,6 @@ pub(super) fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 impl Modules {
-    /// Reads the modules below the root file of a crate.
     pub(super) fn read(root: &Path) -> Result<Self, String> {
         let mut modules = Self { modules: BTreeMap::new(), exports: BTreeMap::new() };
         modules.read_file(Vec::new(), root.to_owned())?;
@@ -100,7 +99,7 @@ impl Modules {
         }
     }
 
-    /// Returns a path from the root of the crate for one that a module uses; empty for a path of another crate.
+    /// From the root of the crate; empty for a path of another crate.
     fn absolute(&self, from: &ModulePath, path: &[String]) -> ModulePath {
         let mut base = from.clone();
         let mut rest = path;
@@ -124,7 +123,7 @@ impl Modules {
         [base, rest.to_vec()].concat()
     }
 
-    /// Returns the module with the item of an absolute path.
+    /// The module with the item of an absolute path.
     fn home(&self, path: &[String]) -> ModulePath {
         let mut path = path.to_vec();
         // A re-export may stand for another one.
@@ -142,7 +141,6 @@ impl Modules {
         path
     }
 
-    /// Returns the modules that each module refers to.
     pub(super) fn references(&self) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
         let mut references = BTreeMap::new();
         for (path, module) in &self.modules {
@@ -156,7 +154,6 @@ impl Modules {
     }
 }
 
-/// The names of a module's own items.
 fn names(module: &Module) -> Vec<String> {
     let name = |item: &Item| match item {
         Item::Const(item) => Some(item.ident.to_string()),
@@ -171,7 +168,6 @@ fn names(module: &Module) -> Vec<String> {
     module.syntax.items.iter().filter_map(name).collect()
 }
 
-/// Returns the paths of a `use`, and the names that they get.
 fn leaves(tree: &UseTree) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     collect(tree, &mut Vec::new(), &mut found);
@@ -202,14 +198,13 @@ fn collect(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<(Vec<String
     }
 }
 
-/// The paths in the code of a file, without its tests.
 #[derive(Default)]
 struct Paths {
     found: Vec<Vec<String>>,
 }
 
 impl Paths {
-    /// Finds paths from the root of the crate in the arguments of a macro.
+    /// Finds paths from the root of the crate.
     fn visit_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         for token in tokens {

@@ -9,12 +9,10 @@ use syn::{ImplItem, Type};
 
 use super::modules::{Modules, is_test};
 
-/// The methods of each type of a crate, and its long functions.
 #[derive(Default)]
 pub(super) struct Sizes {
-    /// The number of methods by the type's name, in all of its `impl` blocks without traits.
+    /// In all `impl` blocks without traits, by the type's name.
     pub(super) methods: BTreeMap<String, usize>,
-    /// Functions with their files and lines.
     pub(super) functions: Vec<(String, usize)>,
 }
 

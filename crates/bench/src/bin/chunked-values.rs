@@ -1,5 +1,5 @@
-//! Large chunked values through our Hot Rod client, and small gets beside them on the same connection; then the same values
-//! at once, for comparison. The server is another process.
+//! Large values in pieces and at once through our Hot Rod client, with small gets on the same connection. The
+//! server is another process.
 
 use std::time::{Duration, Instant};
 
@@ -24,20 +24,16 @@ struct Arguments {
     time: f64,
 }
 
-/// As in the `consort` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const LARGE: &[u8] = b"large";
 const SMALL: &[u8] = b"small";
 
-/// Bytes of the value that the small gets read.
 const SMALL_SIZE: usize = 1_000;
 
-/// Gets before the measurement.
 const WARM_GETS: u64 = 2_000;
 
-/// Transfers of a value each way at once and in pieces; the median counts.
 const ROUNDS: usize = 5;
 
 /// Longer than a value of 64 MB takes on a slow machine.
@@ -92,7 +88,6 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts a value piece by piece.
 async fn write(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     let piece = vec![7; PIECE_BYTES];
     let (mut writer, mut left) = (cache.writer(LARGE)?, size);
@@ -105,7 +100,6 @@ async fn write(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gets the value piece by piece, and keeps no piece.
 async fn read(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     let mut reader = cache.reader(LARGE).await?.context("the value is gone")?;
     let mut length = 0;
@@ -116,7 +110,7 @@ async fn read(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs small gets, one after the other, while `continues` returns true. Returns their durations in nanoseconds.
+/// Runs one get after the other while `continues` returns true. Returns nanoseconds.
 async fn gets(cache: &RawCache, mut continues: impl FnMut(u64) -> bool) -> anyhow::Result<Histogram<u64>> {
     let mut times = Histogram::new_with_bounds(100, 60_000_000_000, 3)?;
     while continues(times.len()) {
@@ -128,7 +122,6 @@ async fn gets(cache: &RawCache, mut continues: impl FnMut(u64) -> bool) -> anyho
     Ok(times)
 }
 
-/// Measures small gets while a large value is moved, and the move itself.
 async fn beside(
     cache: &RawCache,
     bytes: usize,
@@ -150,7 +143,6 @@ async fn beside(
     Ok(said)
 }
 
-/// Adds the rates of one value each way, at once and in pieces, in turn and without other requests.
 async fn whole(
     cache: &RawCache,
     size: usize,

@@ -1,8 +1,7 @@
-//! A client of a Hot Rod server with a fixed rate of requests, however long responses take. Their delays show the effect of
-//! other clients on the server.
+//! A client of a Hot Rod server with a fixed rate of requests.
 //!
-//! A caller whose response is late has missed the requests that were due meanwhile. They count with the time that they would
-//! have waited, so that a server cannot look better by not responding for a while.
+//! A request that was due while a late response was awaited counts with that wait, so that a server cannot look
+//! better by not responding.
 
 use std::time::{Duration, Instant};
 
@@ -44,14 +43,11 @@ struct Arguments {
     warmup: f64,
 }
 
-/// As in the `consort` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Keys that are read and written, in turn.
 const KEYS: usize = 1_000;
 
-/// The measurements of a caller.
 struct Seen {
     latencies: Histogram<u64>,
     errors: u64,
@@ -115,7 +111,7 @@ fn key(nth: usize) -> String {
     format!("key-{}", nth % KEYS)
 }
 
-/// Runs one caller, whose requests are due at fixed times. Requests that are due from the first of these times on count.
+/// Requests that are due from `begin` on count.
 async fn call(
     cache: RawCache,
     nth: u32,

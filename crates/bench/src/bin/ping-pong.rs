@@ -1,7 +1,5 @@
-//! The cost of requests and responses over one bare socket. The client has one request under way, and the server is a process
-//! of its own. Reads and writes block, there is one of each per message, and the bytes are not used.
-//!
-//! A read is a short request with a long response, a write the other way round, as with a cache.
+//! The cost of requests and responses over one bare socket: one request under way, blocking calls, one read and
+//! one write per message. A read is a short request with a long response, a write the other way round.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -35,13 +33,12 @@ struct Arguments {
     serve: bool,
 }
 
-/// The head of a request in bytes: its length and that of the response, 4 bytes each.
+/// The lengths of a request and its response, 4 bytes each.
 const HEAD: usize = 8;
 
-/// Bytes of the shorter one of request and response: about Hot Rod's with a key of 12 bytes.
+/// The shorter one of request and response: about Hot Rod's with a key of 12 bytes.
 const SHORT: usize = 32;
 
-/// The limit of `size`.
 const SIZE_MAX: usize = 60_000;
 
 fn main() -> anyhow::Result<()> {
@@ -50,7 +47,6 @@ fn main() -> anyhow::Result<()> {
     if arguments.serve { serve() } else { measure(&arguments) }
 }
 
-/// Prints its port, and serves one client until that disconnects.
 fn serve() -> anyhow::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     println!("{}", listener.local_addr()?.port());
@@ -72,12 +68,10 @@ fn serve() -> anyhow::Result<()> {
     }
 }
 
-/// Reads the number at the beginning.
 fn number(bytes: &[u8]) -> usize {
     bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes) as usize).min(SIZE_MAX)
 }
 
-/// Builds a request of `length` bytes for a response of `answer` bytes.
 fn request(length: usize, answer: usize) -> Vec<u8> {
     let mut request = [length as u32, answer as u32].map(u32::to_be_bytes).concat();
     request.resize(HEAD + length, 1);

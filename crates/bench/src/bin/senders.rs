@@ -1,5 +1,5 @@
-//! Threads that send to one member (S003-7): two members in this process, every sender a thread of the operating system on
-//! the channel of the first. Prints the received messages as one line of JSON, with the names of `consort mperf --json`.
+//! Threads that send to one member (S003-7): two members in this process; every sender is a thread on the
+//! channel of the first. Prints one line of JSON as `consort mperf --json`.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -14,7 +14,6 @@ use consort_procstat::process;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
-/// As in the `consort` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -52,7 +51,6 @@ impl Counter {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for `wanted` messages. Returns how many have arrived.
     fn wait_for(&self, wanted: u64) -> u64 {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.grown.wait_timeout_while(count, PATIENCE, |count| *count < wanted);
@@ -130,7 +128,6 @@ fn current_thread() -> anyhow::Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-/// A member whose driver has a thread of its own.
 struct Member {
     channel: Channel,
     end: oneshot::Sender<()>,
@@ -165,7 +162,6 @@ impl Member {
         }
     }
 
-    /// Leaves the cluster.
     fn end(self) -> anyhow::Result<()> {
         let _ = self.end.send(());
         self.thread.join().map_err(|_| anyhow::anyhow!("a member panicked"))?

@@ -6,7 +6,6 @@ use crate::report::{markdown, number};
 use crate::sample::{Figure, Runs, Sample, Samples};
 use crate::targets::{Rival, Row, Target};
 
-/// One load, and the measurements of all contestants.
 #[derive(Serialize)]
 pub(crate) struct Contest {
     pub(crate) subject: String,
@@ -14,7 +13,6 @@ pub(crate) struct Contest {
     pub(crate) others: Vec<Other>,
 }
 
-/// A contestant beside Consort.
 #[derive(Serialize)]
 pub(crate) struct Other {
     pub(crate) name: String,
@@ -22,11 +20,9 @@ pub(crate) struct Other {
     pub(crate) samples: Samples,
 }
 
-/// A figure that is compared.
 pub(crate) struct Compared {
     pub(crate) name: &'static str,
     pub(crate) of: Figure,
-    /// Whether a higher value is better.
     pub(crate) is_gain: bool,
     pub(crate) target: Option<Target>,
 }
@@ -40,7 +36,6 @@ impl Compared {
         Self { name, of, is_gain: false, target }
     }
 
-    /// Returns the runs of the best other contestant.
     fn best(&self, others: &[Other]) -> Option<Runs> {
         let runs = others.iter().map(|other| other.samples.runs(self.of));
         let measured = runs.filter_map(|runs| Some((runs.median()?, runs)));
@@ -63,7 +58,6 @@ impl Contest {
         self.consort.errors() + self.others.iter().map(|other| other.samples.errors()).sum::<u64>()
     }
 
-    /// Returns each figure beside the best of the others.
     pub(crate) fn rows(&self, figures: &[Compared]) -> Vec<Row> {
         let row = |figure: &Compared| {
             let of = (self.subject.clone(), figure.name);
@@ -77,7 +71,6 @@ impl Contest {
     }
 }
 
-/// Formats the figures of all contestants, a line each.
 pub(crate) fn comparison_table(contests: &[Contest], figures: &[Compared]) -> String {
     let mut table = vec![["subject", "contestant"].map(str::to_owned).to_vec()];
     table[0].extend(figures.iter().map(|figure| figure.name.to_owned()));
@@ -92,7 +85,6 @@ pub(crate) fn comparison_table(contests: &[Contest], figures: &[Compared]) -> St
     markdown(&table, 2)
 }
 
-/// Figures of every load of the grid; the name of one request differs.
 pub(crate) const RATE: Figure = |sample: &Sample| Some(sample.rate);
 pub(crate) const CPU: Figure = |sample: &Sample| Some(sample.cpu_us);
 pub(crate) const MEMORY: Figure = |sample: &Sample| Some(sample.rss_mb);

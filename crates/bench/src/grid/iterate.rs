@@ -16,18 +16,15 @@ use crate::tools;
 
 const MEMBERS: usize = 3;
 
-/// Modes of iteration that both grids have, by the names that both take.
 const WAYS: [&str; 3] = ["parallel", "sequential", "at-most-once"];
 
 /// The limit of exactly-once's cost beside at-most-once (S004-14).
 const EXACTLY_ONCE: f64 = 1.32;
 
-/// How our reader takes entries, as `consort iterate` names it, and the table's words for it. Infinispan's is an iterator in
-/// any case.
+/// Named as by `consort iterate`, and as in the table.
 const TAKES: [(&str, &str); 3] =
     [("entries", ""), ("bytes", ", where they lie"), ("answers", ", whole answers")];
 
-/// One combination of size, mode, batch and reader.
 #[derive(Clone, Copy, PartialEq)]
 struct Case {
     size: usize,
@@ -43,13 +40,12 @@ impl Case {
         format!("iterate, {size} B, {way}, batch {batch}{label}")
     }
 
-    /// Returns whether it is the first reader, which is compared with Infinispan's iterator.
+    /// The first reader is compared with Infinispan's iterator.
     fn is_first_take(self) -> bool {
         self.take == TAKES[0].0
     }
 }
 
-/// Returns all combinations, ordered by size, then by mode and batch.
 fn cases(options: &Options, size: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for way in WAYS {
@@ -172,7 +168,6 @@ fn infinispan(cluster: &mut JavaCluster, case: Case, seconds: f64) -> anyhow::Re
     })
 }
 
-/// Compares the costs of Consort's modes with each other.
 fn costs(cases: &[Case], contests: &[Contest]) -> Vec<Row> {
     let of = |wanted: Case| {
         let nth = cases.iter().position(|case| *case == wanted)?;

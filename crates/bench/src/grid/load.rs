@@ -1,5 +1,4 @@
-//! Reads and writes in the manner of IspnPerfTest: 100,000 keys of 1 KB with two owners, read and written by invokers on
-//! every member.
+//! Reads and writes as IspnPerfTest's: 100,000 keys of 1 KB with two owners.
 
 use consort_testbed::{Jar, JavaGrid};
 
@@ -14,10 +13,9 @@ use crate::session::{CONSORT_OVERHEAD, shown, warm_up};
 use crate::targets::{CPU_PER_REQUEST, Target};
 use crate::tools;
 
-/// Bytes of a value.
 const SIZE: usize = 1_000;
 
-/// Contestants: a grid and the threads that use it. Hazelcast's own IspnPerfTest has platform threads only.
+/// Hazelcast's own IspnPerfTest has platform threads only.
 fn others(options: &Options) -> Vec<(JavaGrid, Threads)> {
     let mut others: Vec<_> =
         options.java_threads.iter().map(|&threads| (JavaGrid::Infinispan, threads)).collect();
@@ -47,7 +45,6 @@ fn figures(members: usize) -> Vec<Compared> {
     ]
 }
 
-/// Measures clusters of all sizes. Measurements are written after each load.
 pub(crate) fn measure(options: &Options, jar: Option<&Jar>, results: &mut Results<'_>) {
     let mut contests: Vec<(usize, Contest)> = Vec::new();
     let mut outcome = Outcome::default();
@@ -69,7 +66,7 @@ pub(crate) fn measure(options: &Options, jar: Option<&Jar>, results: &mut Result
     results.add("grid", outcome);
 }
 
-/// Measures all loads of clusters of one size. The JVMs stay up, and are stopped while other contestants have their turn.
+/// JVMs stay up, and are stopped while other contestants have their turn.
 fn cluster(
     members: usize,
     options: &Options,
@@ -128,7 +125,6 @@ fn of_grid(clusters: &mut [(JavaGrid, JavaCluster)], grid: JavaGrid) -> anyhow::
     cluster.map(|(_, cluster)| cluster).ok_or_else(|| anyhow::anyhow!("no {}", grid.name()))
 }
 
-/// Returns the estimated duration of a load.
 fn planned(options: &Options, others: usize) -> std::time::Duration {
     let sample = options.lead() + options.time();
     let warmup = if options.quick { 0.0 } else { options.java_warmup * 0.67 };

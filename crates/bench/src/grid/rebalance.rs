@@ -11,20 +11,18 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// The part of one TCP stream's rate that a rebalance has to reach.
+/// The rebalance reaches this part of one TCP stream's rate.
 const TARGET: f64 = 0.5;
 
-/// The memory of a member with a million values of 1 KB, per byte of value.
+/// For a million values of 1 KB, per byte of value.
 const MEMORY_PER_VALUE: f64 = 1.6;
 
-/// The conditions under which a member joins.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Invokers of each member that read meanwhile: one at a time shows the delays of reads, and leaves the CPUs to the
+    /// Invokers of each member that read: one at a time shows the delays of reads, and leaves the CPUs to the
     /// rebalance.
     invokers: u32,
-    /// Whether the member takes the memory that it will need before it joins: otherwise the host of a virtual machine may
-    /// have to find it meanwhile.
+    /// The member takes memory before it joins: a virtual machine's host may have to find it otherwise.
     reserves: bool,
 }
 
@@ -51,12 +49,10 @@ pub(crate) fn rebalance(options: &Options, results: &mut Results<'_>) {
     results.add("rebalance", outcome);
 }
 
-/// The rate of one TCP stream.
 #[derive(Default)]
 struct Streams {
-    /// The received bytes are dropped.
     dropped: Runs,
-    /// The received bytes are kept, as many as the rebalance moves.
+    /// Received bytes are kept, as many as the rebalance moves.
     kept: Runs,
 }
 

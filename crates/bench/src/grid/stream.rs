@@ -1,5 +1,5 @@
-//! The rate of one TCP stream on this machine: large writes at one end, large reads at the other. The bytes are dropped, or
-//! only kept: memory that a process has not had before may cost more than the network, most of all on a virtual machine.
+//! The rate of one TCP stream. Bytes are dropped or kept: new memory may cost more than the network, most of
+//! all on a virtual machine.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// The limit of a write and of a read in bytes, as Consort's own.
 const CHUNK: usize = 128 * 1024;
 
-/// Measures megabytes per second.
 pub(super) fn measure(time: Duration) -> anyhow::Result<f64> {
     receive(|_, elapsed| elapsed >= time, |_| ())
 }
 
-/// Measures megabytes per second of bytes that are kept, in newly allocated memory.
+/// Megabytes per second, into newly allocated memory.
 pub(super) fn kept(megabytes: u64) -> anyhow::Result<f64> {
     let mut all = Vec::new();
     receive(|bytes, _| bytes >= megabytes * 1_000_000, |chunk| all.push(Box::<[u8]>::from(chunk)))

@@ -1,9 +1,8 @@
-//! A server under attack by unauthenticated clients, and the delays of a legitimate client meanwhile: thousands of
-//! connections at once, and wrong passwords at speed. Also the server's memory per unauthenticated connection.
+//! A server under attack by unauthenticated clients.
 //!
-//! The attackers run only while a CPU is idle (SCHED_IDLE). Otherwise two CPUs would show the attackers' own load, which on a
-//! network is on other machines, instead of the server's. For the same reason the legitimate client's load is steady and far
-//! below the machine's limit: with no CPU to spare, each delay would be a wait for a CPU, with attackers or without.
+//! Attackers run only while a CPU is idle (SCHED_IDLE), because on a network they are other machines. The
+//! legitimate client's load is steady and far below the machine's limit: with no CPU to spare, each delay would
+//! be a wait for a CPU.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -27,34 +26,27 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, SERVER_CPU, Target};
 use crate::tools::{self, Steady};
 
-/// The legitimate user, whose password the attackers guess.
 const USER: &str = "alice";
 const PASSWORD: &str = "wonderland";
 
-/// Wrong passwords per second at a fixed rate: 3.6 million an hour.
+/// 3.6 million an hour.
 const GUESSES_SEC: u32 = 1_000;
 
-/// The limit of p99 beside p99 without attackers (issue's bound: at most doubled).
+/// Of p99 beside p99 without attackers (issue's bound: at most doubled).
 const TARGET: f64 = 2.0;
 
-/// The limit of an unauthenticated connection's memory in kilobytes.
 const KILOBYTES_MAX: f64 = 65.536;
 
-/// How long the server's memory must stay the same to count as settled.
+/// The server's memory stays the same for this time.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// The longest wait for that.
 const SETTLING_MAX: Duration = Duration::from_secs(5);
 
-/// The kinds of attack.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum HandshakeLoad {
-    /// Opens so many connections at once, again and again.
     Connections(usize),
-    /// Guesses at a fixed rate by SCRAM, and by PLAIN as fast as the server responds.
     BadPasswords,
-    /// Guesses as fast as the server responds.
     FastBadPasswords,
 }
 
@@ -77,7 +69,6 @@ impl HandshakeLoad {
         }
     }
 
-    /// The attackers' figures, and their names in a table.
     const fn figures(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Connections(_) => {
@@ -90,14 +81,11 @@ impl HandshakeLoad {
     }
 }
 
-/// The measurements beside one kind of attack.
 #[derive(Serialize)]
 struct VictimClient {
     by: HandshakeLoad,
     client: Pairs,
-    /// The attackers' figures of each run.
     handshake_load: Vec<Value>,
-    /// How long the client needed to connect and authenticate.
     connected_ms: Vec<f64>,
 }
 
@@ -106,7 +94,7 @@ struct Record {
     alone: Pairs,
     connected_ms: Vec<f64>,
     victim: Vec<VictimClient>,
-    /// The server's memory for each unauthenticated connection with an unfinished request.
+    /// Of an unauthenticated connection with an unfinished request.
     kilobytes_each: Vec<f64>,
 }
 
@@ -169,7 +157,7 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     Ok(())
 }
 
-/// Returns the server's memory for each connection that has sent all but the end of a log-in.
+/// For connections that have sent all but the end of a log-in.
 fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
     let server = ServerProcess::with_users(&users.0)?;
     let before = settled(&server);
@@ -183,7 +171,6 @@ fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
     Ok(kilobytes / opened)
 }
 
-/// Returns the server's memory in megabytes, once that does not grow.
 fn settled(server: &ServerProcess) -> f64 {
     let (until, mut memory, mut since) = (Instant::now() + SETTLING_MAX, server.memory_mb(), Instant::now());
     while since.elapsed() < SETTLED && Instant::now() < until {
@@ -196,7 +183,6 @@ fn settled(server: &ServerProcess) -> f64 {
     memory
 }
 
-/// A file with the user. It is removed when dropped.
 struct Users(PathBuf);
 
 impl Users {
@@ -222,7 +208,6 @@ impl Drop for Users {
     }
 }
 
-/// A running attack.
 struct Attack {
     child: KillOnDrop,
     input: ChildStdin,
@@ -230,7 +215,6 @@ struct Attack {
 }
 
 impl Attack {
-    /// Starts an attack. Returns when it has begun.
     fn start(server: &ServerProcess, arguments: &[impl AsRef<std::ffi::OsStr>]) -> anyhow::Result<Self> {
         let mut command = Command::new("chrt");
         command.args(["--idle", "0"]).arg(tools::program("handshake-load")?);
@@ -245,7 +229,6 @@ impl Attack {
         Ok(Self { child, input, output })
     }
 
-    /// Ends the attack, and returns its figures.
     fn end(self) -> anyhow::Result<Value> {
         let Self { mut child, input, mut output } = self;
         drop(input);

@@ -15,31 +15,26 @@ use crate::results::{Outcome, Results};
 use crate::sample::Runs;
 use crate::targets::{Rival, Row, SERVER_CPU, Target};
 
-/// A PING of Hot Rod 3.0 without a cache: magic, id, version, operation, no name, no flags, basic intelligence, no topology,
-/// no media types.
+/// Hot Rod 3.0 without a cache: magic, id, version, operation, no name, no flags, basic intelligence, no
+/// topology, no media types.
 pub(crate) const PING: [u8; 10] = [0xA0, 1, 30, 0x17, 0, 0, 1, 0, 0, 0];
 
-/// The beginning of the response: magic, id, operation, status.
+/// Magic, id, operation, status.
 pub(crate) const PONG: [u8; 4] = [0xA1, 1, 0x18, 0];
 
-/// Files that a process needs besides the connections.
 const FILES_BESIDE: usize = 100;
 
-/// The limit of the active connection's median beside its median alone: the difference between two runs of the same.
+/// The difference between two runs of the same.
 const TARGET: f64 = 1.1;
 
-/// The measurements.
 #[derive(Default, Serialize)]
 struct Record {
     connections: usize,
     kilobytes_each: Vec<f64>,
-    /// One caller of our client, alone.
     alone: Pairs,
-    /// The same beside all idle connections.
     beside: Pairs,
 }
 
-/// Checks that this process and its children may have that many connections.
 pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     let limits = std::fs::read_to_string("/proc/self/limits").context("/proc/self/limits")?;
     let idle = options.has(Part::Idle).then(|| ("--idle", options.idle()));
@@ -55,7 +50,6 @@ pub(crate) fn check(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the soft limit.
 fn open_files(limits: &str) -> Option<usize> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_whitespace().next()? {
@@ -99,7 +93,6 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     Ok(())
 }
 
-/// Opens a connection that the server knows for a client's.
 fn greeted(at: &str) -> anyhow::Result<TcpStream> {
     let mut connection = TcpStream::connect(at).with_context(|| at.to_owned())?;
     connection.write_all(&PING)?;

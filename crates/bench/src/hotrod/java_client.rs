@@ -1,4 +1,4 @@
-//! The official Java Hot Rod client in a JVM, which calls a server and reads its CPU time meanwhile.
+//! The official Java Hot Rod client in a JVM.
 
 use std::path::Path;
 
@@ -13,16 +13,13 @@ use crate::options::Options;
 use crate::sample::{Both, Latency, Sample};
 use crate::session::warm_up;
 
-/// A JVM with the client of one server.
 pub(super) struct JavaClient {
     jvm: Jvm,
     server: u32,
-    /// Releases, as the program prints them.
     pub(super) version: String,
 }
 
 impl JavaClient {
-    /// Connects to a server and puts all keys; its log lies in this directory.
     pub(super) fn start(
         (directory, classpath): (&Path, &str),
         jdk: &Jdk,
@@ -42,12 +39,10 @@ impl JavaClient {
         Ok(Self { jvm, server: server.pid(), version })
     }
 
-    /// Runs slices of a load until the JVM is warm.
     pub(super) fn warm_up(&mut self, threads: usize, options: &Options) -> anyhow::Result<Vec<f64>> {
         warm_up(options, || Ok(self.run(threads, options)?.server.rate))
     }
 
-    /// Runs `threads` threads, each with one call under way.
     pub(super) fn run(&mut self, threads: usize, options: &Options) -> anyhow::Result<Both> {
         self.jvm.say(&format!(
             "run threads={threads} keys={KEYS} size={SIZE} reads={READS} server={} warmup_ms={} time_ms={}",

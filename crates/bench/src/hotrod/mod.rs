@@ -1,6 +1,4 @@
-//! Our Hot Rod server and client: beside Infinispan's server under the same Java client, beside a bare socket, beside
-//! redis-server, with many connections, with large values, beside unauthenticated clients, and beside clients with connection
-//! pools.
+//! Our Hot Rod server and client beside other servers and clients.
 
 mod hostile;
 mod idle;
@@ -26,33 +24,25 @@ use crate::sample::{Both, Runs};
 use crate::session::shown;
 use crate::tools::{self, Calling};
 
-/// Bytes of a value.
 const SIZE: usize = 1_000;
 
-/// Keys that are read and written.
 const KEYS: u32 = 10_000;
 
-/// The part of the requests that read.
 const READS: f64 = 0.8;
 
-/// The port of our first server.
 const PORT: u16 = 11_222;
 
-/// Fetches and compiles the Java parts: Infinispan's server, and the class path of its client.
 pub(crate) fn prepare() -> Result<(InfinispanServer, String), JarError> {
     Ok((InfinispanServer::prepare()?, HotRodClient::prepare_load()?))
 }
 
-/// Several runs of a client and its servers.
 #[derive(Default, Serialize)]
 struct Pairs {
-    /// Requests per second while JVMs warmed up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warmup: Vec<f64>,
     samples: Vec<Both>,
 }
 
-/// A figure of one run.
 type Figure = fn(&Both) -> Option<f64>;
 
 const RATE: Figure = |both| Some(both.server.rate);
@@ -73,14 +63,12 @@ impl Pairs {
         self.samples.iter().map(|both| both.server.errors).sum()
     }
 
-    /// Prints one more run, and keeps it.
     fn push(&mut self, both: Both) {
         shown(both.server.clone());
         self.samples.push(both);
     }
 }
 
-/// Runs our client with `callers` callers on one connection, at one server.
 fn own_client(server: &ServerProcess, callers: usize, options: &Options) -> anyhow::Result<Both> {
     let (at, pids) = (server.at(), [server.pid()]);
     let load =

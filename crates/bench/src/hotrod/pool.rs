@@ -1,5 +1,5 @@
-//! One connection to each server for all callers of a client, beside one for each caller, as clients with pools have (S002-3
-//! to S002-7, S002-10).
+//! One connection to each server for all callers of a client, beside one for each caller, as clients with pools
+//! have (S002-3 to S002-7, S002-10).
 
 use serde::Serialize;
 
@@ -13,17 +13,14 @@ use crate::session::CONSORT_OVERHEAD;
 use crate::targets::{Rival, Row, SERVER_CPU, SYSTEM_CPU, Target};
 use crate::tools::{self, Calling};
 
-/// The numbers of clients, servers and callers.
 #[derive(Clone, Copy, Serialize)]
 struct Load {
     clients: usize,
     servers: u16,
-    /// Callers of each client.
     callers: usize,
 }
 
-/// Loads in which sharing is to be at least as fast; and two clients of half the callers each, which stand for several
-/// connections of one application.
+/// Sharing is to be at least as fast; two clients of half the callers stand for several connections of one application.
 const LOADS: [Load; 7] = [
     Load { clients: 1, servers: 1, callers: 1 },
     Load { clients: 1, servers: 1, callers: 22 },
@@ -43,7 +40,6 @@ impl Load {
     }
 }
 
-/// The measurements of a load.
 #[derive(Serialize)]
 struct Point {
     load: Load,
@@ -71,7 +67,7 @@ pub(crate) fn pool(options: &Options, results: &mut Results<'_>) {
     results.add("pool", outcome);
 }
 
-/// Runs both in turn. Servers stay up for the next load of as many.
+/// Servers stay up for the next load of as many.
 fn measure(
     point: &mut Point,
     servers: &mut Vec<ServerProcess>,

@@ -1,4 +1,4 @@
-//! redis-server under redis-benchmark: values of the same size, 16 requests sent together on each connection.
+//! redis-server under redis-benchmark, with 16 requests sent together on each connection.
 
 use std::process::{Command, Stdio};
 
@@ -11,19 +11,17 @@ use crate::sample::Sample;
 
 const PORT: u16 = 6_399;
 
-/// Requests that are sent together.
 const PIPELINE: &str = "16";
 
-/// Connections: redis-benchmark's default.
+/// redis-benchmark's default.
 const CONNECTIONS: &str = "50";
 
-/// The approximate rate of requests of each kind, by which the number of requests gives a run its duration.
+/// The approximate rate gives the number of requests of a run.
 const REQUESTS_SEC: f64 = 500_000.0;
 
-/// A server without persistence.
 pub(super) struct Redis(ServerProcess);
 
-/// Returns redis-server's version, if it is installed with its benchmark.
+/// `None` if the server or its benchmark is not installed.
 pub(super) fn version() -> Option<String> {
     let ask = |program| Command::new(program).arg("--version").stdin(Stdio::null()).output().ok();
     let (server, _) = ask("redis-server").zip(ask("redis-benchmark"))?;
@@ -41,7 +39,7 @@ impl Redis {
         Ok(redis)
     }
 
-    /// Measures reads and writes, each alone as redis-benchmark has them, weighted by their parts of the load.
+    /// Reads and writes alone, weighted by their parts of the load.
     pub(super) fn run(&self, options: &Options) -> anyhow::Result<Sample> {
         let requests = (options.time().as_secs_f64() * REQUESTS_SEC) as u32;
         let ((read, read_us), (written, write_us)) = (self.ask("get", requests)?, self.ask("set", requests)?);
@@ -54,7 +52,6 @@ impl Redis {
         })
     }
 
-    /// Runs `requests` requests of a kind. Returns the requests per second, and the server's CPU microseconds for each.
     fn ask(&self, kind: &str, requests: u32) -> anyhow::Result<(f64, f64)> {
         let before = self.0.cpu();
         let mut command = Command::new("redis-benchmark");
@@ -79,7 +76,6 @@ impl Redis {
     }
 }
 
-/// Returns the second cell of the last line, after the one with names.
 fn rate(text: &str) -> Option<f64> {
     let cell = text.lines().last()?.split(',').nth(1)?;
     cell.trim_matches('"').parse().ok()

@@ -1,5 +1,4 @@
-//! The same Java client calls our server and Infinispan's in turn; then our client calls ours. With one caller the server
-//! stands beside a bare socket, with most callers beside redis-server.
+//! The same Java client calls our server and Infinispan's in turn; then our client calls ours.
 
 use serde::Serialize;
 
@@ -20,49 +19,41 @@ use crate::session::{CONSORT_OVERHEAD, shown};
 use crate::targets::{Rival, Row, SERVER_CPU, SYSTEM_CPU, Target};
 use crate::tools;
 
-/// Infinispan's port.
 const OTHER_PORT: u16 = PORT + 300;
 
-/// The limit of a request's CPU beside Infinispan's server, with several callers that share the cost of waking it.
+/// Several callers share the cost of waking Infinispan's server.
 const CPU_TARGET: f64 = 1.0 / 2.5;
 
-/// The limit of a request's CPU beside a bare socket's server, which each request wakes.
+/// A request's CPU beside a bare socket's server, which each request wakes.
 const SOCKET_TARGET: f64 = 1.3;
 
 const P999_TARGET: f64 = 1.0 / 3.0;
 const MEMORY_TARGET: f64 = 0.1;
 
-/// The limit of the time until clients can connect.
+/// The limit until clients can connect.
 const START_TARGET_MS: f64 = 100.0;
 
-/// How often our server starts: it is quick, and its files are in memory after the first start.
+/// Its files are in memory after the first start.
 const STARTS: usize = 5;
 
-/// The limit of a request's time with our client beside Java's.
+/// A request's time with our client beside Java's.
 const CLIENT_TARGET: f64 = 1.0 / 3.0;
 
-/// All figures for one number of callers.
 #[derive(Default, Serialize)]
 struct Point {
     callers: usize,
-    /// The Java client at our server.
     java: Pairs,
-    /// The Java client at Infinispan's.
     infinispan: Pairs,
-    /// Requests and responses of the same sizes over a bare socket, for one caller.
+    /// The same sizes over a bare socket, for one caller.
     sockets: Pairs,
-    /// Our client at our server.
     own: Pairs,
-    /// redis-server, for the most callers.
     redis: Samples,
 }
 
-/// All measurements, and their environment.
 #[derive(Serialize)]
 struct Record {
     java_client: Option<String>,
     redis: Option<String>,
-    /// The start times of servers in milliseconds.
     starts: Starts,
     points: Vec<Point>,
 }
@@ -84,7 +75,6 @@ impl Starts {
     }
 }
 
-/// Servers that stay up, idle, while others have their turn.
 struct Java {
     ours: JavaClient,
     theirs: JavaClient,
@@ -191,7 +181,6 @@ fn java_client(
     Ok(())
 }
 
-/// Returns the estimated duration for one number of callers.
 fn planned(options: &Options) -> std::time::Duration {
     let sample = options.lead() + options.time();
     let warmup = if options.quick { 0.0 } else { options.java_warmup };

@@ -1,4 +1,4 @@
-//! Servers as processes of this host, which are started and measured from outside.
+//! Servers as processes of this host.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,26 +14,23 @@ use super::PORT;
 use crate::java::Jdk;
 use crate::tools;
 
-/// How long a server may take to start: a JVM's first start takes the longest.
+/// A JVM's first start takes the longest.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server's process. It is killed when dropped.
 pub(crate) struct ServerProcess {
     child: KillOnDrop,
     port: u16,
-    /// How long it took until clients could connect.
     pub(super) start: Duration,
 }
 
 impl ServerProcess {
-    /// Starts `consort server`, alone.
     pub(super) fn consort() -> anyhow::Result<Self> {
         let mut command = Command::new(tools::program("consort")?);
         command.arg("server").arg(format!("--port={PORT}"));
         Self::start(command, "consort server", "Hot Rod on", PORT)
     }
 
-    /// Starts `consort server` with these users, and allows PLAIN without TLS.
+    /// Allows PLAIN without TLS.
     pub(super) fn with_users(users: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(tools::program("consort")?);
         command
@@ -45,7 +42,6 @@ impl ServerProcess {
         Self::start(command, "consort server", "Hot Rod on", PORT)
     }
 
-    /// Starts `count` servers in one cluster.
     pub(super) fn cluster(count: u16) -> anyhow::Result<Vec<Self>> {
         let hosts: Vec<String> = (0..count).map(|nth| format!("127.0.0.1[{}]", 7_800 + nth)).collect();
         let one = |nth: u16| {
@@ -59,7 +55,6 @@ impl ServerProcess {
         (0..count).map(one).collect()
     }
 
-    /// Starts Infinispan's server with a heap of this size; its errors go to a log beside its jars.
     pub(super) fn infinispan(
         server: &InfinispanServer,
         jdk: &Jdk,
@@ -72,7 +67,7 @@ impl ServerProcess {
         Self::start(command, "Infinispan's server", InfinispanServer::READY, port)
     }
 
-    /// Starts a command, and waits for the line by which it reports that clients can connect.
+    /// Waits for the line by which the command reports that clients can connect.
     pub(crate) fn start(
         mut command: Command,
         name: &str,
@@ -100,7 +95,6 @@ impl ServerProcess {
         }
     }
 
-    /// Returns the address for clients.
     pub(super) fn at(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -109,23 +103,19 @@ impl ServerProcess {
         self.child.0.id()
     }
 
-    /// Returns the CPU time so far.
     pub(super) fn cpu(&self) -> Duration {
         process::cpu_of(self.pid())
     }
 
-    /// Returns the peak of its memory.
     pub(super) fn peak_memory_mb(&self) -> f64 {
         process::peak_memory_mb_of(self.pid())
     }
 
-    /// Returns its memory.
     pub(super) fn memory_mb(&self) -> f64 {
         process::memory_mb_of(self.pid())
     }
 }
 
-/// Creates a file for a program's errors.
 fn log(directory: &Path, name: &str) -> anyhow::Result<std::fs::File> {
     let logs = directory.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| format!("{}", logs.display()))?;

@@ -1,4 +1,5 @@
-//! Large values in pieces: beside the same at once, and small gets beside them on the same connection (S002-15, S002-17).
+//! Large values in pieces: beside the same at once, and small gets beside them on the same connection (S002-15,
+//! S002-17).
 
 use serde_json::Value;
 
@@ -11,10 +12,10 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// The limit of small gets' times beside a stream, relative to their times alone (S002-15).
+/// Of small gets' times, relative to their times alone (S002-15).
 const TARGET: f64 = 2.0;
 
-/// The part of whole values' rate that values in pieces have to reach: the difference between two runs of the same (S002-17).
+/// Of whole values' rate: the difference between two runs of the same (S002-17).
 const RATE_TARGET: f64 = 0.9;
 
 pub(crate) fn streams(options: &Options, results: &mut Results<'_>) {

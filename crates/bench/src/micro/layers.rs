@@ -1,7 +1,7 @@
 //! The cost of a layer for messages on their way up: the open BARRIER (S003-1).
 //!
-//! A stack of a source and a sink passes the same messages round, with nothing between them, with BARRIER, and with layers
-//! that do nothing: one that batches bypass, as they do an open BARRIER, and one that receives them.
+//! A stack passes messages with nothing, BARRIER, or idle layers in between: one that batches bypass, as an
+//! open BARRIER, and one that receives them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,13 +18,11 @@ use crate::options::Options;
 use crate::sample::Runs;
 use crate::targets::{NANOS_ADDED, Row, Target};
 
-/// Messages that are passed up at once.
 const COUNTS: [usize; 3] = [1, 10, 100];
 
 /// The limit of an open BARRIER's time for a message.
 const BARRIER_NANOS_MAX: f64 = 5.0;
 
-/// A layer that is measured.
 struct Layer {
     name: &'static str,
     target: Option<Target>,
@@ -41,7 +39,7 @@ const LAYERS: [Layer; 3] = [
     Layer { name: "a layer that wants batches", target: None, make: || Box::new(Nothing { wants: true }) },
 ];
 
-/// Measurements with and without the layer in turn, within one run.
+/// With and without the layer in turn, within one run.
 const TURNS: u32 = 10;
 
 pub(super) fn measure(options: &Options) -> Vec<Row> {
@@ -61,8 +59,7 @@ pub(super) fn measure(options: &Options) -> Vec<Row> {
     rows
 }
 
-/// Returns the nanoseconds that each layer adds to a message. Negative values are kept, because they show the error of this
-/// measurement.
+/// Negative values are kept, because they show the error of this measurement.
 fn added(count: usize, time: Duration) -> [f64; LAYERS.len()] {
     let mut plain = Round::new(count, None);
     let mut rounds = LAYERS.map(|layer| Round::new(count, Some((layer.make)())));
@@ -76,10 +73,8 @@ fn added(count: usize, time: Duration) -> [f64; LAYERS.len()] {
     added.map(|runs| runs.median().unwrap_or_default())
 }
 
-/// The messages, while no stack has them.
 type Hands = Arc<Mutex<Vec<Message>>>;
 
-/// A stack that passes messages from its bottom to its top.
 struct Round(Stack);
 
 impl Round {
@@ -113,7 +108,6 @@ impl Round {
     }
 }
 
-/// A layer that passes all messages.
 struct Nothing {
     wants: bool,
 }

@@ -1,7 +1,7 @@
 //! Writing and reading messages, alone and in lists, beside JGroups (S000-68).
 //!
-//! They are multicasts with the headers of NAKACK2 and of the transport, as they stand in packets. Both programs write into
-//! memory that they use again, and have to produce the same number of bytes.
+//! They are multicasts with the headers of NAKACK2 and of the transport. Both programs reuse memory, and have
+//! to produce the same number of bytes.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -27,10 +27,9 @@ const SIZES: [usize; 2] = [0, 1_000];
 /// Messages in a packet; one is written without a list.
 const COUNTS: [usize; 3] = [1, 10, 100];
 
-/// How often a JVM runs all cases before the measurement.
+/// A JVM runs all cases this often before the measurement.
 const WARMUP_ROUNDS: u32 = 2;
 
-/// One step that is measured.
 #[derive(Clone, Copy)]
 struct Case {
     is_read: bool,
@@ -116,7 +115,6 @@ fn start(options: &Options, jar: &Jar) -> anyhow::Result<Jvm> {
     Jvm::start(&jvms, &[], &["consort.bench.Marshal"], "bench-marshal.log")
 }
 
-/// Returns nanoseconds per packet, and its bytes.
 fn java(jvm: &mut Jvm, case: Case, time: Duration) -> anyhow::Result<(f64, usize)> {
     jvm.say(&case.line(time))?;
     let answer = jvm.answer()?;
@@ -124,7 +122,6 @@ fn java(jvm: &mut Jvm, case: Case, time: Duration) -> anyhow::Result<(f64, usize
     Ok((nanos, answer["bytes"].as_u64().context("bytes")? as usize))
 }
 
-/// The messages of a case, and their packet.
 struct Written {
     messages: Vec<Message>,
     tp: Bytes,
@@ -163,7 +160,6 @@ impl Written {
         }
     }
 
-    /// Returns nanoseconds per packet.
     fn measure(&self, case: Case, time: Duration) -> anyhow::Result<f64> {
         if case.is_read {
             decode_packet(&self.bytes, &self.tp).context("the written message")?;

@@ -1,5 +1,4 @@
-//! Single steps in nanoseconds: writing and reading messages, beside JGroups; the overhead of an open BARRIER; and the cost
-//! of a disabled trace point.
+//! Single steps in nanoseconds.
 
 mod layers;
 mod marshal;
@@ -12,7 +11,6 @@ use crate::options::Options;
 use crate::report;
 use crate::results::Outcome;
 
-/// Measures all of them, `runs` times in turn, with the subscriber of the `consort` command.
 pub(crate) fn measure(options: &Options, jar: Option<&Jar>) -> Outcome {
     trace::subscribe();
     let (mut rows, mut failures) = (Vec::new(), Vec::new());

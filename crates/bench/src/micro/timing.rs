@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// The duration of a slice: far longer than reading the clock, and mostly shorter than the scheduler lets a thread run, so
-/// that other processes disturb few of them.
+/// Far longer than reading the clock, and mostly shorter than a thread's time slice, so that other processes
+/// disturb few slices.
 const SLICE: Duration = Duration::from_millis(1);
 
-/// Returns the nanoseconds of one call: the upper bound of the fastest tenth of all slices in `time`. Other load of the
-/// machine only adds time. The Java program measures in the same way.
+/// The upper bound of the fastest tenth of all slices, because other load only adds time. The Java program
+/// measures in the same way.
 pub(super) fn nanos(time: Duration, mut call: impl FnMut()) -> f64 {
     let mut slice = |calls: u64| {
         let begun = Instant::now();

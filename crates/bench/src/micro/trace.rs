@@ -1,9 +1,6 @@
-//! The cost of disabled tracing: the check of a layer's switch, which the stack makes once per batch and layer, and which
-//! S000-80 is about; and beside it a point of the crate `tracing`, as layers would otherwise have it.
-//!
-//! Both are measured as they are in the `consort` command, whose subscriber lets the lines of the layers' switches pass.
-//! Their level is TRACE, so a point of `tracing` is not decided by one check of the level of the whole process, as it would
-//! be with no subscriber: it checks its own state, too.
+//! The cost of disabled tracing: the check of a layer's switch, once per batch and layer (S000-80), beside a
+//! point of the crate `tracing`, which checks its own state, too, because the command's subscriber lets the
+//! lines of layers' switches pass.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,16 +13,16 @@ use crate::options::Options;
 use crate::sample::Runs;
 use crate::targets::{NANOS_ADDED, Row, Target};
 
-/// The limit of a layer's trace check in nanoseconds.
+/// The limit of a layer's trace check.
 const NANOS_MAX: f64 = 1.0;
 
-/// Measurements with and without the point in turn, within one run.
+/// With and without the point in turn, within one run.
 const TURNS: u32 = 10;
 
-/// Points between two checks of the loop's own counter.
+/// Between two checks of the loop's counter.
 const POINTS: usize = 1_000;
 
-/// Gives this process a subscriber with the filter of the `consort` command, unless it has one.
+/// The filter is that of the `consort` command. Does nothing if the process has a subscriber.
 pub(super) fn subscribe() {
     let filter = EnvFilter::new(format!("warn,{TARGET}=trace"));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
@@ -40,7 +37,7 @@ pub(super) fn measure(options: &Options) -> [Row; 2] {
     ]
 }
 
-/// Subtracts the time of the loop without the point. Both are measured in turn.
+/// Subtracts the time of the loop without the point, measured in turn.
 fn runs(options: &Options, point: impl Fn(&Switch)) -> Runs {
     let time = options.time() / 10 / TURNS;
     let turn = |_| each(time, &point) - each(time, |_| {});
@@ -48,7 +45,6 @@ fn runs(options: &Options, point: impl Fn(&Switch)) -> Runs {
     Runs((0..options.runs()).map(run).collect())
 }
 
-/// Returns the nanoseconds of a turn.
 fn each(time: Duration, call: impl Fn(&Switch)) -> f64 {
     let switch = Switch::default();
     let loop_nanos = nanos(time, || {

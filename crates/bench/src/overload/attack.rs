@@ -11,47 +11,39 @@ use super::{HUGE_VALUES, MEMBER_PORTS, PORTS, operations};
 
 pub(super) const SMALL_KEY: &[u8] = b"small";
 
-/// Requests on one connection.
 const PIPELINED: usize = 4_096;
-/// Requests for huge values on one connection.
 const HUGE_REQUESTS: usize = 200;
-/// Connections with an unfinished message each.
 const UNFINISHED: usize = 32;
-/// The announced length of a member's unfinished message.
+/// The announced length of an unfinished message.
 const FRAME_BYTES: u32 = 64 * 1024 * 1024;
-/// The part of it that is sent.
 const FRAME_SENT: usize = 1024 * 1024;
 
-/// Gives this thread the lowest priority. An attacking client is usually on another machine: here it gets the CPU time that
-/// the servers and the healthy client leave.
+/// An attacking client is usually on another machine: here it gets only the CPU time that the others leave.
 pub(super) fn lower_priority() {
     if let Err(error) = rustix::process::setpriority_process(None, 19) {
         eprintln!("the priority of the client that attacks cannot be lowered: {error}");
     }
 }
 
-/// Returns the key of a huge value.
 pub(super) fn huge_key(nth: usize) -> Bytes {
     format!("huge-{nth}").into()
 }
 
-/// The manner of the requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Situation {
-    /// For values of 8 MiB, about half of which the other server has, by a client that reads nothing until the end.
+    /// Values of 8 MiB, about half of them on the other server; the client reads nothing until the end.
     HugeValue,
-    /// Very many at once, by a client that reads all responses.
+    /// Very many at once; the client reads all responses.
     Pipelined,
-    /// Very many at once, by a client that reads nothing.
+    /// Very many at once; the client reads nothing.
     NeverReads,
-    /// On many connections, each without its end.
+    /// Many connections, each with a request without its end.
     Unfinished,
-    /// Without their ends, on the ports between servers.
+    /// As `Unfinished`, on the ports between servers.
     UnfinishedOfMembers,
 }
 
 impl Situation {
-    /// The situations of each operation.
     pub(super) const ALL: [Self; 4] = [Self::HugeValue, Self::Pipelined, Self::NeverReads, Self::Unfinished];
 
     pub(super) const fn name(self) -> &'static str {
@@ -64,13 +56,11 @@ impl Situation {
     }
 }
 
-/// An operation of Hot Rod, or requests in HTTP, in a situation.
 pub(super) struct Attack {
     pub(super) opcode: Option<Opcode>,
     pub(super) situation: Situation,
 }
 
-/// Bytes of requests and of responses.
 #[derive(Default)]
 pub(super) struct Traffic {
     pub(super) sent: u64,
@@ -86,7 +76,6 @@ impl Attack {
         }
     }
 
-    /// Attacks for about this time.
     pub(super) fn run(&self, time: Duration) -> Traffic {
         let until = Instant::now() + time;
         match self.situation {
@@ -105,7 +94,6 @@ impl Attack {
         }
     }
 
-    /// Encodes requests of this operation, one after the other.
     fn requests(&self, cache: &str, count: usize) -> Vec<u8> {
         let Some(opcode) = self.opcode else {
             let paths = ["/metrics", "/health", "/rest/v2/cache-managers/default/health", "/health/ready"];
@@ -127,7 +115,6 @@ impl Attack {
         out.into_bytes().to_vec()
     }
 
-    /// Sends the requests as far as the server takes them until the time is over, and reads responses meanwhile if `reads`.
     fn on_one_connection(&self, cache: &str, count: usize, reads: bool, until: Instant) -> Traffic {
         let mut traffic = Traffic::default();
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", PORTS[0])) else { return traffic };
@@ -163,7 +150,6 @@ impl Attack {
     }
 }
 
-/// Holds connections with these bytes each, until the time is over.
 fn hold(port: u16, bytes: &[u8], until: Instant) -> Traffic {
     let mut traffic = Traffic::default();
     let mut connections = Vec::new();

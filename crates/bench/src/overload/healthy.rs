@@ -9,27 +9,22 @@ use anyhow::Context;
 
 use crate::hotrod::{PING, PONG};
 
-/// The time between two requests.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The time after which a request counts as unanswered.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The response times.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Delays {
     pub(super) p99_ms: f64,
     pub(super) max_ms: f64,
 }
 
-/// The client, on a thread of its own.
 pub(super) struct Healthy {
     ask: Sender<()>,
     delays: Receiver<anyhow::Result<Vec<Duration>>>,
 }
 
 impl Healthy {
-    /// Connects to the server with this port.
     pub(super) fn start(port: u16) -> anyhow::Result<Self> {
         let mut stream =
             TcpStream::connect(("127.0.0.1", port)).context("the healthy client's connection")?;
@@ -58,7 +53,6 @@ impl Healthy {
         Ok(Self { ask, delays })
     }
 
-    /// Measures its response times while `run` runs.
     pub(super) fn during(&self, run: impl FnOnce()) -> Delays {
         self.take();
         run();
@@ -71,7 +65,7 @@ impl Healthy {
         }
     }
 
-    /// Returns the response times since the last call; none if the connection is lost.
+    /// Since the last call; none if the connection is lost.
     fn take(&self) -> Vec<Duration> {
         let _ = self.ask.send(());
         self.delays.recv().ok().and_then(Result::ok).unwrap_or_default()

@@ -1,8 +1,8 @@
-//! The load that clients can cause on two servers that share 512 MiB: every operation of Hot Rod and requests in HTTP, in
-//! each of four situations, and unfinished messages on the ports of members.
+//! The load that clients can cause on two servers that share 512 MiB: every operation of Hot Rod and requests
+//! in HTTP in four situations, and unfinished messages of members.
 //!
-//! Each cell has the bytes that the servers sent for each byte of requests, the peak memory of the control group, and the
-//! slowest request of a healthy client meanwhile. A server's thread that is busy for longer delays that request.
+//! A cell has the bytes sent for each byte of requests, the peak memory, and the slowest request of a healthy
+//! client, which a busy server thread delays.
 
 mod attack;
 mod healthy;
@@ -24,27 +24,24 @@ use crate::progress::Progress;
 use crate::report;
 use crate::results::{Outcome, Results};
 
-/// Memory of both servers together.
 const MEMORY: u64 = 512 * MIB;
 const MIB: u64 = 1024 * 1024;
 
-/// The ports for clients, and those between the servers.
 const PORTS: [u16; 2] = [11_222, 11_223];
 const MEMBER_PORTS: [u16; 2] = [7_800, 7_801];
 
-/// Values in the cache in which each has one owner; about half of them are the other server's.
+/// Each has one owner; about half of them are the other server's.
 const HUGE_VALUES: usize = 6;
 const HUGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The limit of a healthy client's p99 beside its p99 without an attack.
+/// Of a healthy client, beside its p99 without an attack.
 const P99_FACTOR_MAX: f64 = 2.0;
 
-/// How long servers may take to release the memory that an attack made them hold.
+/// Servers release an attack's memory within this time.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(15);
-/// The memory above the level before the attack that counts as released.
+/// The rest above the level before the attack.
 const RETURNED: u64 = 64 * MIB;
 
-/// The measurements of one cell of the table.
 #[derive(Serialize)]
 struct Cell {
     target: String,
@@ -52,7 +49,7 @@ struct Cell {
     bytes_in: u64,
     bytes_out: u64,
     peak_mib: f64,
-    /// Memory above the level before, once the attack is over and `RETURN_TIME_MAX` at most has passed.
+    /// Above the level before, after `RETURN_TIME_MAX` at most.
     kept_mib: f64,
     healthy_p99_ms: f64,
     healthy_max_ms: f64,
@@ -65,7 +62,7 @@ struct Record {
     cells: Vec<Cell>,
 }
 
-/// Two servers in a group, with a cache of small values that both have and one of huge values that one of them has.
+/// In one group: both have the small values, and one has the huge ones.
 struct Servers {
     group: ControlGroup,
     _servers: Vec<ServerProcess>,
@@ -98,7 +95,6 @@ impl Servers {
         Ok(made)
     }
 
-    /// Puts the values that an earlier operation has removed or replaced.
     fn restore(&self) -> anyhow::Result<()> {
         let (small, huge) = (self.client.raw("small"), self.client.raw("huge"));
         self.runtime.block_on(async {
@@ -150,7 +146,6 @@ fn measure(options: &Options, results: &mut Results<'_>) -> anyhow::Result<Outco
     Ok(Outcome::default())
 }
 
-/// Returns all cells of the table; for a quick run a few of each situation.
 fn attacks(is_quick: bool) -> Vec<Attack> {
     let operations = Opcode::ALL.iter().copied().map(Some).chain([None]);
     let step = if is_quick { 16 } else { 1 };

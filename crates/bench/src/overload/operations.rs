@@ -6,10 +6,9 @@ use consort_hotrod::ops::{
 };
 use consort_hotrod::{BitSet, Expiration, Family, Opcode, RequestBody};
 
-/// An unknown id, for operations that continue another one.
+/// For operations that continue another one.
 const UNKNOWN: i32 = 7;
 
-/// The longest time that a transaction waits for its end.
 const TRANSACTION_MS: i64 = 60_000;
 
 fn assignment(key: &Bytes) -> map::Assignment {
@@ -24,7 +23,7 @@ fn target(key: &Bytes) -> stream::Target {
     stream::Target { key: key.clone(), expiration: Expiration::INFINITE, version: 0 }
 }
 
-/// Builds a request of this operation for this key. `nth` distinguishes requests of one series if ids have to differ.
+/// `nth` distinguishes requests whose ids have to differ.
 pub(super) fn request(opcode: Opcode, key: &Bytes, nth: u64) -> RequestBody {
     match opcode.family() {
         Family::Map => RequestBody::Map(map_request(opcode, key)),

@@ -1,19 +1,16 @@
-//! The memory that a process can still take, as Linux reports it: of the machine, and of the control groups of the process.
+//! The memory that Linux reports as available: of the machine, and of the process's control groups (version 2).
 
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// The available bytes, and the limit that they belong to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AvailableMemory {
     pub(super) bytes: u64,
     pub(super) of: String,
 }
 
-/// Where control groups are, those of version 2.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Returns the narrowest limit; none if none is known.
 pub(super) fn available_memory() -> Option<AvailableMemory> {
     let machine = read_to_string("/proc/meminfo").ok().and_then(|meminfo| machine_memory(&meminfo));
     let own = read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -26,18 +23,17 @@ pub(super) fn available_memory() -> Option<AvailableMemory> {
     machine.into_iter().chain(groups).min_by_key(|available| available.bytes)
 }
 
-/// Returns the memory that is available without swapping.
 fn machine_memory(meminfo: &str) -> Option<AvailableMemory> {
     let bytes = number(meminfo, "MemAvailable:")? * 1_024;
     Some(AvailableMemory { bytes, of: "this machine".to_owned() })
 }
 
-/// The path of a process's group, below where they all are.
+/// The path of a process's group below [`GROUPS`].
 fn group(own: &str) -> Option<&Path> {
     own.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new)
 }
 
-/// Returns the memory that a group's processes can still take; pages of files count as available. None without a limit.
+/// Pages of files count as available. `None` without a limit.
 fn group_memory(max: &str, current: &str, stat: &str) -> Option<u64> {
     let max: u64 = max.trim().parse().ok()?;
     let current: u64 = current.trim().parse().ok()?;
@@ -45,7 +41,6 @@ fn group_memory(max: &str, current: &str, stat: &str) -> Option<u64> {
     Some(max.saturating_sub(current.saturating_sub(files)))
 }
 
-/// The number behind a name, in a text with one per line.
 fn number(text: &str, name: &str) -> Option<u64> {
     let mut fields = text.lines().map(str::split_whitespace);
     let mut found = fields.find_map(|mut fields| (fields.next() == Some(name)).then_some(fields))?;

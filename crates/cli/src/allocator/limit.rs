@@ -1,5 +1,4 @@
-//! The limit of the process's memory: it is measured, memory that is free goes back after a while, and at once when there is
-//! little left, and the log says so.
+//! The limit of the process's memory: free memory goes back at once during a shortage, which is logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,19 +10,17 @@ use consort_procstat::grouped;
 
 use super::reserve::amount;
 
-/// How often the log says that a shortage lasts.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The interval at which free memory is returned: memory that was free for long enough, or all free memory during a shortage.
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Processes with a lower limit use pages of 4 KiB only. Where some entries stay and others are removed, one entry keeps a huge
-/// page of 2 MiB resident: a cache with a `max-size` of 50 MB and values of 1 to 100 KB took 2.5 times as much with huge pages
-/// and 1.7 times without, and an empty server 33 and 27 MiB. Above, reads matter more: those of an embedded cache with 300 MB
-/// take 20 % less CPU with huge pages.
+/// Processes with a lower limit use pages of 4 KiB only, because one entry keeps a huge page of 2 MiB resident.
+/// A cache with a `max-size` of 50 MB and values of 1 to 100 KB took 2.5 times as much with huge pages and 1.7
+/// times without; an empty server 33 and 27 MiB. With 300 MB, reads of an embedded cache take 20 % less CPU
+/// with huge pages.
 const HUGE_PAGES_FROM: u64 = 1 << 30;
 
-/// Whether the allocator keeps all memory (`--reserve`).
+/// `--reserve`.
 pub(super) static KEEPS_MEMORY: AtomicBool = AtomicBool::new(false);
 
 /// The option of commands with a memory limit.
@@ -74,7 +71,6 @@ impl Memory {
     }
 }
 
-/// The time of the last log line about a shortage.
 #[derive(Default)]
 struct Log {
     logged_at: Option<Instant>,

@@ -1,8 +1,7 @@
 //! Memory that a process takes before it needs it.
 //!
-//! The kernel gives memory when it is touched, clears it before, and on a virtual machine may have to get it from the
-//! hypervisor first: a member that joins and gets a gigabyte waits for that most of the time (docs/lab/2026-11-performance.md). One that
-//! has touched as much before it joins does not, as a JVM with `-Xms` and `AlwaysPreTouch` does not.
+//! The kernel clears memory when it is touched, and a virtual machine may have to get it from the hypervisor: a
+//! member that joins and gets a gigabyte mostly waits for that (docs/lab/2026-11-performance.md).
 
 use std::collections::TryReserveError;
 use std::num::NonZero;
@@ -26,26 +25,24 @@ pub(crate) struct Reserve {
     reserve: Option<u64>,
 }
 
-/// An amount of memory as an option has it.
 pub(crate) fn amount(text: &str) -> Result<u64, String> {
     amount_of_bytes(text).ok_or_else(|| "no amount of memory, such as 500MB, 2GB or 1.5GiB".to_owned())
 }
 
-/// The size of one allocation: the allocator takes it from the same memory as smaller blocks, which can use it when it is
-/// freed. With the allocator's own bytes before it, it is a 32nd of the allocator's unit, so that nothing is left between.
+/// The allocator takes it from the same memory as smaller blocks, which can use it afterwards. With the
+/// allocator's own bytes it is a 32nd of the allocator's unit, so that no gap is left.
 const BLOCK: usize = (1 << 20) - (64 << 10);
 
 impl Reserve {
-    /// How much it is.
     pub(crate) fn bytes(&self) -> u64 {
         self.reserve.unwrap_or_default()
     }
 
-    /// Takes it, with all CPUs. To be called while there are no other threads.
+    /// Takes the memory with all CPUs. Call it while there are no other threads.
     ///
     /// # Errors
     ///
-    /// If there is not so much; nothing was kept then.
+    /// If there is not enough memory; nothing is kept then.
     pub(crate) fn take(&self) -> anyhow::Result<()> {
         let Some(bytes) = self.reserve else { return Ok(()) };
         let begin = Instant::now();
@@ -68,11 +65,9 @@ fn too_much(bytes: u64) -> String {
     format!("--reserve: {} of memory are not available", megabytes(bytes))
 }
 
-/// Whether there is so much.
-///
 /// # Errors
 ///
-/// If there is not: how much there is, and where.
+/// If there is not enough memory.
 pub(crate) fn check(bytes: u64) -> anyhow::Result<()> {
     available_memory().map_or(Ok(()), |available| fits(bytes, &available))
 }
@@ -84,7 +79,6 @@ fn fits(bytes: u64, available: &AvailableMemory) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// So many blocks, touched.
 fn blocks(count: u64) -> Result<Vec<Vec<u8>>, TryReserveError> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let part = |nth: usize| (nth as u64..count).step_by(threads).map(|_| block()).collect();

@@ -1,10 +1,7 @@
 //! A thread's recently freed blocks, which it allocates next.
 //!
-//! A member that writes allocates memory for the new value and frees that of the old one, which lies anywhere. The allocator
-//! puts a freed block back into its page, where others of its size are in use, and searches a page with a free one for the
-//! next: 7 % of a member's time at 80 % reads (docs/lab/2026-11-performance.md). So a thread that serves a member keeps some
-//! freed blocks in a cache, by size class, and allocates from them first. Buffers for reads and writes come from them, too: the last
-//! one is still in the CPU's cache, and the allocator's next is not.
+//! Without it, freeing an old value and searching a page for a free block take 7 % of a member's time at 80 %
+//! reads (docs/lab/2026-11-performance.md). The last freed block is still in the CPU's cache.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -15,23 +12,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libmimalloc_sys::mi_malloc;
 use mimalloc::MiMalloc;
 
-/// The allocator, behind the caches of threads that have one.
 pub(super) struct RecyclingAllocator;
 
-/// The alignment of cached blocks: the allocator aligns them so anyway.
+/// The allocator aligns blocks of the cached sizes so anyway.
 const ALIGN: usize = 16;
 
-/// The alignment of every block. Requests for no more avoid the allocator's check of alignments: an iteration that allocates
-/// two blocks for an entry is 8 % faster.
+/// The alignment of every block. Requests for no more avoid the allocator's check: iteration with two blocks
+/// for each entry is 8 % faster.
 const WORD: usize = size_of::<usize>();
 
-/// The allocator finds smaller blocks quickly, because many lie in one page. The largest are read buffers of connections, with
-/// a part of a packet before them.
+/// The allocator finds smaller blocks quickly, because many lie in one page. The largest are read buffers of
+/// connections with part of a packet before them.
 const SIZES: std::ops::RangeInclusive<usize> = 257..=256 * 1024;
 
 const CLASSES: usize = 40;
 
-/// The layout that is requested from the allocator for each class of sizes: four to a doubling, which the allocator has itself.
+/// Four classes to a doubling, as in the allocator itself.
 const LAYOUTS: [Layout; CLASSES] = {
     let mut layouts = [Layout::new::<u8>(); CLASSES];
     let mut class = 0;
@@ -45,7 +41,6 @@ const LAYOUTS: [Layout; CLASSES] = {
     layouts
 };
 
-/// Returns the class with the smallest blocks that fit; none if the caches have no such class.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
     let is_cached = SIZES.contains(&layout.size()) && layout.align() <= ALIGN;
@@ -56,18 +51,18 @@ fn class_of(layout: Layout) -> Option<usize> {
     })
 }
 
-/// The most blocks of a class that a thread keeps: writes free about as often as they allocate, so few lie here at a time.
+/// Writes free about as often as they allocate, so few blocks of a class lie here at a time.
 const BLOCKS_MAX: usize = 64;
 
-/// Bytes of a class that it keeps: eight frames of a rebalance, as many as one of three givers has under way.
+/// Eight frames of a rebalance, as many as one of three providers has under way.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// Bytes of all classes together that a thread keeps. Values of mixed sizes leave blocks of every class: without this bound
-/// two threads kept 26 MB of a cache with a `max-size` of 50 MB, and every block holds a page of the allocator, of up to 4 MiB.
+/// The bound of all classes of a thread. Without it, two threads kept 26 MB of a cache with a `max-size` of 50
+/// MB, and every block holds a page of the allocator, of up to 4 MiB.
 const ALL_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// The number of freed blocks after which the thread frees blocks that it has not needed meanwhile. A cache whose values change
-/// their size leaves blocks that no write allocates any more, in pages that are free otherwise.
+/// A sweep frees blocks that the thread has not needed meanwhile: values of changing sizes leave blocks that no
+/// write allocates again.
 const FREED_BETWEEN_SWEEPS: u32 = 1_024;
 
 const fn blocks_max(class: usize) -> usize {
@@ -77,16 +72,13 @@ const fn blocks_max(class: usize) -> usize {
 
 struct SizeClass {
     count: usize,
-    /// The fewest blocks since the last sweep: as many at the bottom were not needed.
     least: usize,
     /// The first `count` are blocks.
     blocks: [*mut u8; BLOCKS_MAX],
 }
 
 struct ThreadCache {
-    /// The bytes of all blocks of all classes.
     bytes: usize,
-    /// Blocks that the thread has freed since the last sweep.
     freed: u32,
     classes: [SizeClass; CLASSES],
 }
@@ -106,7 +98,6 @@ impl ThreadCache {
         Some(size_class.blocks[size_class.count])
     }
 
-    /// None if the cache is full.
     #[inline]
     fn keep(&mut self, class: usize, block: *mut u8) -> Option<()> {
         self.freed += 1;
@@ -124,7 +115,6 @@ impl ThreadCache {
         Some(())
     }
 
-    /// Frees the blocks that were not needed since the last sweep.
     #[cold]
     fn sweep(&mut self) {
         self.freed = 0;
@@ -149,9 +139,8 @@ impl Drop for ThreadCache {
     }
 }
 
-/// The cache of a thread. Another thread may sweep it while the thread waits for work.
+/// Another thread may sweep it while this one waits for work.
 struct Owner {
-    /// Whether the thread waits, and does not look at its cache.
     is_parked: Mutex<bool>,
     cache: UnsafeCell<ThreadCache>,
 }
@@ -176,24 +165,21 @@ impl Owner {
     }
 }
 
-/// The caches of all threads that have one.
 static OWNERS: Mutex<Vec<Arc<Owner>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// This thread's cache; null if it has none or is parked. It has no destructor, with which an allocator could not use it.
+    /// Null if the thread has no cache or is parked. It has no destructor, because an allocator could not use it then.
     static CACHE: Cell<*mut ThreadCache> = const { Cell::new(ptr::null_mut()) };
 
-    /// The owner of the cache, from [`begin`] to [`end`].
+    /// Set from [`begin`] to [`end`].
     static OWNER: Cell<*const Owner> = const { Cell::new(ptr::null()) };
 
-    /// The turn in which this thread has last collected the blocks of its pages that other threads have freed.
+    /// The last turn in which this thread collected blocks of its pages that other threads have freed.
     static COLLECTED_IN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts the turns in which each thread collects once.
 static TURN: AtomicU32 = AtomicU32::new(0);
 
-/// Gives this thread a cache.
 pub(crate) fn begin() {
     if OWNER.get().is_null() {
         let owner = Owner { is_parked: Mutex::new(false), cache: UnsafeCell::new(ThreadCache::new()) };
@@ -205,7 +191,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// Frees the blocks that this thread keeps, and keeps no more. A thread that ends without this call leaks them.
+/// Frees this thread's blocks and its cache. A thread that ends without this call leaks them.
 pub(crate) fn end() {
     CACHE.set(ptr::null_mut());
     let owner = OWNER.replace(ptr::null());
@@ -216,8 +202,9 @@ pub(crate) fn end() {
     drop(ended);
 }
 
-/// Notes that this thread waits for work. Its blocks may be freed meanwhile. Once in a turn it collects its pages' blocks that
-/// other threads have freed: the allocator checks those only when the thread allocates blocks of their size.
+/// Notes that this thread waits for work: its blocks may be freed meanwhile. Once in a turn it collects its
+/// pages' blocks that other threads have freed, because the allocator checks those only at an allocation of
+/// their size.
 pub(crate) fn park() {
     CACHE.set(ptr::null_mut());
     let turn = TURN.load(Ordering::Relaxed);
@@ -230,7 +217,6 @@ pub(crate) fn park() {
     }
 }
 
-/// This thread has work again.
 pub(crate) fn unpark() {
     // SAFETY: as above.
     if let Some(owner) = unsafe { OWNER.get().as_ref() } {
@@ -239,14 +225,14 @@ pub(crate) fn unpark() {
     }
 }
 
-/// Frees the blocks that waiting threads have kept and not needed since the last call.
+/// Frees blocks that waiting threads have not needed since the last call.
 pub(super) fn sweep_parked() {
     TURN.fetch_add(1, Ordering::Relaxed);
     let owners = OWNERS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     owners.iter().for_each(|owner| owner.sweep_if_parked());
 }
 
-/// The cache of this thread, for as long as `act` takes, which calls the allocator below and not this one.
+/// `act` calls the allocator below, not this one.
 #[inline]
 fn with_cache<R>(act: impl FnOnce(&mut ThreadCache) -> Option<R>) -> Option<R> {
     // SAFETY: null, or this thread's own, which stays until `end` is called on this thread. While it is not null no other
@@ -258,7 +244,6 @@ fn take(class: usize) -> Option<*mut u8> {
     with_cache(|cache| cache.take(class))
 }
 
-/// None if the cache is full.
 fn keep(class: usize, block: *mut u8) -> Option<()> {
     with_cache(|cache| cache.keep(class, block))
 }
@@ -336,7 +321,6 @@ mod tests {
 
     use super::*;
 
-    /// A block that knows its content.
     struct Block {
         at: *mut u8,
         layout: Layout,

@@ -1,4 +1,4 @@
-//! The clients of one member: they read and write all the time, one call after the other each, and judge every answer.
+//! The clients of one member, which judge every response.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,49 +14,40 @@ use tokio::task::JoinSet;
 use super::ledger::Ledger;
 use crate::perf::grid::key;
 
-/// Calls after which a client lets others run even if it never had to wait.
+/// Calls after which a client yields even if it never had to wait.
 const TURN: u32 = 64;
 
-/// The time that a call may take beyond its timeout: the grid checks calls four times a second, and two cores run four members.
+/// Tolerance beyond a call's timeout: the grid checks calls four times a second, and two cores run four members.
 const LATE_AFTER: Duration = Duration::from_secs(2);
 
-/// How often it is noted that this process runs.
 const BEAT: Duration = Duration::from_millis(100);
 
-/// The minimum time without a completed operation that counts as an interruption.
+/// The longest time without a completed operation that is no interruption.
 const STOPPED: Duration = Duration::from_secs(1);
 
-/// The load of clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) clients: u32,
     pub(crate) size: usize,
     pub(crate) reads: f64,
-    /// How long a call may take.
     pub(crate) timeout: Duration,
 }
 
-/// The results of a member's clients.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
-    /// By kind.
     pub(crate) failed: BTreeMap<String, u64>,
-    /// Reads that returned less than the value acknowledged before they began.
+    /// Reads of a value older than the one acknowledged before they began.
     pub(crate) stale: u64,
-    /// Reads that returned a value without a put.
+    /// Reads of a value that no client has put.
     pub(crate) wrong: u64,
-    /// Calls that ended too late, or not at all.
     pub(crate) hung: u64,
-    /// The longest time in which a client had no success.
     pub(crate) pause_ms: u64,
-    /// How long the process was stopped.
     pub(crate) stopped_ms: u64,
 }
 
 impl Tally {
-    /// Adds other results.
     pub(crate) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.writes += other.writes;
@@ -71,7 +62,6 @@ impl Tally {
     }
 }
 
-/// Clients at work.
 pub(crate) struct Clients {
     tasks: JoinSet<Tally>,
     shared: Rc<Shared>,
@@ -86,7 +76,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// How long this process was stopped so far.
     fn stopped(&self) -> Duration {
         let now = Instant::now();
         let silence = now - self.beat.get();
@@ -99,7 +88,7 @@ impl Shared {
 }
 
 impl Clients {
-    /// Starts them, on a [`tokio::task::LocalSet`].
+    /// Needs a [`tokio::task::LocalSet`].
     pub(crate) fn start(cache: &RawCache, ledger: &Rc<Ledger>, place: usize, load: Load) -> Self {
         let shared = Rc::new(Shared {
             is_over: Cell::new(false),
@@ -134,7 +123,6 @@ impl Clients {
         Self { tasks, shared, beat, timeout: load.timeout }
     }
 
-    /// Waits until the clients' calls have ended, and returns their results.
     pub(crate) async fn stop(mut self) -> Tally {
         self.shared.is_over.set(true);
         let mut all = Tally::default();
@@ -156,14 +144,12 @@ impl Clients {
     }
 }
 
-/// One after the other.
 struct Client {
     cache: RawCache,
     ledger: Rc<Ledger>,
     shared: Rc<Shared>,
-    /// Keys that only this client writes.
     own: Vec<u32>,
-    /// Those of which a write may still be done: later ones might come before it.
+    /// Keys with an unfinished write, which a later one could overtake.
     doubtful: BTreeSet<u32>,
     load: Load,
     rng: Rng,
@@ -245,7 +231,6 @@ impl Client {
     }
 }
 
-/// The kind of an error, as the table names it.
 pub(crate) fn kind(error: &CacheError) -> &'static str {
     match error {
         CacheError::Closed => "Closed",
@@ -257,7 +242,6 @@ pub(crate) fn kind(error: &CacheError) -> &'static str {
     }
 }
 
-/// The n-th value of a key.
 pub(crate) fn value(number: u32, count: u64, size: usize) -> Bytes {
     let mut bytes = vec![0; size.max(12)];
     bytes[..8].copy_from_slice(&count.to_be_bytes());
@@ -265,7 +249,7 @@ pub(crate) fn value(number: u32, count: u64, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// Which of a key's values this is: 0 if there is none, nothing if it is none of them.
+/// Returns 0 without a value, `None` if it is not one of the key's values.
 pub(crate) fn count_of(number: u32, found: Option<&[u8]>, size: usize) -> Option<u64> {
     let Some(found) = found else { return Some(0) };
     let (count, rest) = found.split_first_chunk::<8>()?;

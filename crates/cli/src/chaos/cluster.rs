@@ -1,4 +1,4 @@
-//! Member processes on hosts of their own: network namespaces that a switch joins.
+//! Member processes in network namespaces that a switch joins.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -14,40 +14,30 @@ use tokio::sync::{mpsc, oneshot};
 use super::member::{Line, Order, Reply, State};
 use crate::perf::member_name;
 
-/// How often it is looked how far members are.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The time limit for a member's report: a stopped member never sends one.
+/// A stopped member never sends a report.
 const STATE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a member may take to join.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(120);
-/// How long an order may take.
 pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(300);
-/// The time limit for a member to end on request: as long as its channel, its caches and its calls may take.
+/// As long as a member's channel, caches and calls may take.
 const END_TIME_MAX: Duration = Duration::from_secs(150);
-/// The number of messages that a member sends without a request: that it is ready, and its last report.
 const UNSOLICITED_MAX: usize = 2;
 
-/// A process, and how it is talked to.
 struct Process {
     child: KillOnDrop,
     input: ChildStdin,
     answers: Arc<Mutex<HashMap<u64, oneshot::Sender<Reply>>>>,
-    /// The messages that it sends without a request.
     unsolicited: mpsc::Receiver<Reply>,
 }
 
-/// The cluster. All of it is gone when dropped.
 pub(crate) struct Cluster {
     members: Vec<Option<Process>>,
     hosts: Hosts,
-    /// Where the members' ledgers are.
     directory: Directory,
-    /// The arguments of every member.
     arguments: Vec<String>,
     next_order: u64,
 }
 
-/// A directory that is removed when this is dropped.
 struct Directory(PathBuf);
 
 impl Drop for Directory {
@@ -57,7 +47,6 @@ impl Drop for Directory {
 }
 
 impl Cluster {
-    /// Hosts for so many members, and no member yet.
     pub(crate) fn new(places: usize, mut arguments: Vec<String>) -> anyhow::Result<Self> {
         let hosts = Hosts::start(places, Links { mtu: 1_500, limit: None }).context(
             "hosts are network namespaces, for which one has to be root: `unshare -rn consort chaos` may do",
@@ -72,12 +61,10 @@ impl Cluster {
         Ok(Self { members, hosts, directory: Directory(directory), arguments, next_order: 1 })
     }
 
-    /// Where the ledgers are.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory.0
     }
 
-    /// Returns the numbers of the running members.
     pub(crate) fn running_members(&self) -> Vec<usize> {
         (0..self.members.len()).filter(|&place| self.members[place].is_some()).collect()
     }
@@ -86,7 +73,6 @@ impl Cluster {
         self.members[place].as_mut().with_context(|| format!("{} does not run", member_name(place)))
     }
 
-    /// Starts a member, and waits until it has the cache open.
     pub(crate) async fn start(&mut self, place: usize) -> anyhow::Result<()> {
         let name = member_name(place);
         let host = &self.hosts.all()[place];
@@ -129,7 +115,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives a member an order.
     pub(crate) fn order(
         &mut self,
         place: usize,
@@ -156,7 +141,6 @@ impl Cluster {
         }
     }
 
-    /// Gives all that live an order at once. Returns their answers by place.
     pub(crate) async fn order_all(&mut self, order: Order) -> anyhow::Result<Vec<(usize, Reply)>> {
         let mut asked = Vec::new();
         for place in self.running_members() {
@@ -169,7 +153,6 @@ impl Cluster {
         Ok(answers)
     }
 
-    /// How far those are that answer at once.
     async fn states(&mut self) -> Vec<(usize, State)> {
         let mut asked = Vec::new();
         for place in self.running_members() {
@@ -184,7 +167,6 @@ impl Cluster {
         states
     }
 
-    /// Returns the coordinator, as the first member that responds sees it.
     pub(crate) async fn coordinator(&mut self) -> anyhow::Result<usize> {
         let states = self.states().await;
         let (_, state) = states.first().context("no member responds")?;
@@ -195,7 +177,7 @@ impl Cluster {
             .with_context(|| format!("no member `{}`", state.coordinator))
     }
 
-    /// Waits until every member that lives knows of so many and nothing is missing anywhere. Returns how long that took.
+    /// Waits until every running member sees `members` members and has all segments.
     pub(crate) async fn wait_until_complete(
         &mut self,
         members: usize,
@@ -217,7 +199,6 @@ impl Cluster {
         }
     }
 
-    /// Ends a process as `kill -9` does.
     pub(crate) fn kill(&mut self, place: usize) -> anyhow::Result<()> {
         let mut process = self.members[place].take().context("no member")?;
         process.child.0.kill()?;
@@ -225,7 +206,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends a signal, by name.
     pub(crate) fn signal(&mut self, place: usize, name: &str) -> anyhow::Result<()> {
         let id = self.process(place)?.child.0.id();
         let status = Command::new("kill").args(["-s", name, &id.to_string()]).status().context("kill")?;
@@ -235,7 +215,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits for the end of a member that was asked to end. Returns its clients' results, and whether it ended well.
+    /// Returns its clients' results, and whether it ended well.
     pub(crate) async fn wait_for_end(&mut self, place: usize) -> anyhow::Result<(Option<Reply>, bool)> {
         let mut process = self.members[place].take().context("no member")?;
         let mut last = None;
@@ -251,12 +231,10 @@ impl Cluster {
         Ok((last, process.child.0.wait()?.success()))
     }
 
-    /// Takes the plug of a member's host out of the switch.
     pub(crate) fn cut(&self, place: usize) -> anyhow::Result<()> {
         Ok(self.hosts.cut(place)?)
     }
 
-    /// Puts it back.
     pub(crate) fn heal(&self, place: usize) -> anyhow::Result<()> {
         Ok(self.hosts.heal(place)?)
     }

@@ -1,4 +1,4 @@
-//! A table in a document, under the command that makes it: the same command replaces it.
+//! A table in a document, under the command that makes it.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 
 const END: &str = "<!-- end -->\n";
 
-/// Puts a table into a file, instead of the one that the same command has made before, or at its end.
+/// Replaces the table of the same command, or appends it.
 pub(crate) fn put(file: &Path, command: &str, table: &str) -> anyhow::Result<()> {
     let before = match std::fs::read_to_string(file) {
         Ok(text) => text,

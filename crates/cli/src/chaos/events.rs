@@ -25,35 +25,26 @@ pub(crate) enum Event {
     Restart,
 }
 
-/// How long things take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// Load before an event, and after it.
     pub(crate) calm: Duration,
     pub(crate) pause: Duration,
     pub(crate) cut: Duration,
-    /// How long a cluster may take until all owners are there again.
     pub(crate) whole_max: Duration,
 }
 
-/// The results of an event.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) event: String,
-    /// The results of clients of members without a fault.
     pub(crate) others: Tally,
-    /// The results of clients of members with a fault.
     pub(crate) faulty: Tally,
-    /// The entries at the end.
     pub(crate) found: Found,
-    /// From the event, or from its end if it lasts, until every key has all its owners.
+    /// From the event, or from its end if it lasts.
     pub(crate) whole: Duration,
-    /// Remarks.
     pub(crate) note: String,
 }
 
 impl Row {
-    /// Returns whether nothing was lost, nothing hung, and reads returned valid values.
     pub(crate) fn is_good(&self) -> bool {
         let Found { lost, wrong, failed, .. } = self.found;
         let both = [&self.others, &self.faulty];
@@ -65,7 +56,6 @@ impl Row {
     }
 }
 
-/// The faults that were caused.
 pub(super) struct Done {
     pub(super) faulty: Vec<usize>,
     tally: Tally,
@@ -74,12 +64,11 @@ pub(super) struct Done {
 }
 
 impl Event {
-    /// Whether its member can be left out of the topology without knowing it, and give stale values until it does.
+    /// A member may be left out of the topology without knowing it, and return stale values.
     pub(super) fn allows_stale_reads(self) -> bool {
         matches!(self, Self::Pause | Self::Cut)
     }
 
-    /// The event as the table names it.
     pub(super) fn text(self, times: &Times) -> String {
         match self {
             Self::Kill => "kill -9 of a member".to_owned(),
@@ -90,7 +79,6 @@ impl Event {
         }
     }
 
-    /// Lets it happen under load, then looks at everything.
     pub(crate) async fn run(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Row> {
         cluster.order_all(Order::Work).await?;
         tokio::time::sleep(times.calm).await;
@@ -114,7 +102,6 @@ impl Event {
         Ok(Row { event, others, faulty, found, whole, note })
     }
 
-    /// Lets it happen, and waits until the cluster is whole again.
     pub(super) async fn cause(self, cluster: &mut Cluster, times: &Times) -> anyhow::Result<Done> {
         let all = cluster.running_members();
         let coordinator = cluster.coordinator().await?;

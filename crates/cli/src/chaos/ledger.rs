@@ -1,29 +1,26 @@
-//! The attempted and the acknowledged writes, key by key: files that outlive the members that write them, and that all members
-//! read.
+//! The attempted and acknowledged writes by key, in files that outlive the members.
 //!
-//! A key has one writer, which counts: the n-th value of a key is n. So all members know the valid results of a read: no less
-//! than the value acknowledged before the read began, no more than the value attempted when it ends.
+//! A key has one writer, and its n-th value is n. A read is valid if it returns no less than the value
+//! acknowledged before it began and no more than the value attempted when it ends.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A key's place in its file: two counts, each with its complement, so that one that is being written is not taken for
-/// another.
+/// Two counts, each with its complement, which detects a count that is being written.
 const PLACE: u64 = 32;
 
-/// How often a count that is being written is read again: writing takes less than a microsecond.
+/// Writing a count takes less than a microsecond.
 const READS_MAX: u32 = 10_000;
 
-/// The ledgers of all places of members. A member that is started anew goes on with its place's.
+/// The ledgers of all places. A restarted member continues its place's.
 pub(crate) struct Ledger {
     files: Vec<File>,
     keys_each: u32,
 }
 
 impl Ledger {
-    /// Opens the ledgers of a directory, made unless they are there.
     pub(crate) fn open(directory: &Path, places: usize, keys_each: u32) -> io::Result<Self> {
         let open = |nth: usize| {
             let path = directory.join(format!("ledger-{nth}"));
@@ -33,12 +30,10 @@ impl Ledger {
         Ok(Self { files: (0..places).map(open).collect::<io::Result<_>>()?, keys_each })
     }
 
-    /// All keys.
     pub(crate) fn keys(&self) -> u32 {
         self.keys_each * self.files.len() as u32
     }
 
-    /// Keys that a place's member writes.
     pub(crate) fn keys_of(&self, place: usize) -> std::ops::Range<u32> {
         let first = place as u32 * self.keys_each;
         first..first + self.keys_each
@@ -74,12 +69,10 @@ impl Ledger {
         file.write_all_at(&both.to_le_bytes(), at + part)
     }
 
-    /// Returns the last value whose put has begun.
     pub(crate) fn tried(&self, key: u32) -> io::Result<u64> {
         self.read(key, 0)
     }
 
-    /// The last value whose put has succeeded.
     pub(crate) fn acknowledged(&self, key: u32) -> io::Result<u64> {
         self.read(key, 16)
     }

@@ -1,5 +1,4 @@
-//! A member of the cluster: it has the cache open, clients that use it, and takes orders by lines of JSON on its input. It
-//! ends gracefully by a signal.
+//! A member with clients. It takes orders by lines of JSON on its input, and ends gracefully by a signal.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,79 +15,57 @@ use super::ledger::Ledger;
 use crate::perf::grid::key;
 use crate::shutdown::{Signals, leave_gracefully};
 
-/// The cache.
 pub(super) const CACHE: &str = "chaos";
 
-/// Keys that are put together when a place's keys are put first.
 const CHUNK: usize = 500;
 
-/// Reads that are looked at before others may run.
 const TURN: u32 = 500;
 
-/// An order to a member.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Put the keys of this place for the first time. Answer: nothing.
     Populate,
-    /// Let clients work. Answer: nothing.
     Work,
-    /// End them. Answer: [`Tally`].
     Stop,
-    /// How far are you? Answer: [`State`].
     Look,
-    /// Read every key. Answer: [`Found`].
     Read,
 }
 
-/// A member's message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// It has the cache open.
     Ready,
     Done,
     Tally(Tally),
     State(State),
     Found(Found),
-    /// The results of its clients, after a signal has ended it.
     Last(Tally),
     Failed(String),
 }
 
-/// A line of a member's output.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
-    /// Of the order that this answers; 0 if it was not asked.
+    /// The number of the answered order; 0 without one.
     pub(crate) number: u64,
     pub(crate) reply: Reply,
 }
 
-/// How far a member is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// The name of the view's first member.
     pub(crate) coordinator: String,
-    /// Members of the cache.
     pub(crate) members: usize,
-    /// Whether nothing moves.
     pub(crate) is_stable: bool,
-    /// Segments that are to come.
     pub(crate) segments_left: usize,
 }
 
-/// The values of all keys.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Found {
-    /// Keys that have less than was acknowledged.
+    /// Keys with an older value than the acknowledged one.
     pub(crate) lost: u64,
-    /// Keys with a value without a put.
+    /// Keys with a value that no client has put.
     pub(crate) wrong: u64,
-    /// Keys that could not be read.
     pub(crate) failed: u64,
-    /// The first that is not as it should be.
     pub(crate) example: Option<String>,
 }
 
-/// The settings of a member.
 pub(crate) struct Setting {
     pub(crate) manager: CacheManager,
     pub(crate) place: usize,
@@ -98,7 +75,6 @@ pub(crate) struct Setting {
     pub(crate) load: Load,
 }
 
-/// Takes part until its input ends or a signal comes.
 pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let config = CacheConfig { mode: CacheMode::Distributed { owners: 2 }, ..CacheConfig::new(CACHE) };
@@ -152,7 +128,6 @@ pub(crate) async fn serve(setting: Setting) -> anyhow::Result<()> {
     }
 }
 
-/// Sends a message, unless the reader has gone.
 pub(super) fn send_reply(number: u64, reply: Reply) {
     if let Ok(line) = serde_json::to_string(&Line { number, reply }) {
         let _ = writeln!(std::io::stdout(), "{line}");
@@ -189,7 +164,6 @@ async fn populate(cache: &RawCache, ledger: &Ledger, setting: &Setting) -> anyho
     Ok(())
 }
 
-/// Reads every key while there are no writes.
 async fn read(cache: &RawCache, ledger: &Ledger, load: Load) -> anyhow::Result<Found> {
     let mut all = Found::default();
     let cache = cache.with_timeout(Duration::from_secs(10));

@@ -1,7 +1,7 @@
 //! `consort chaos`: faults of members under load.
 //!
-//! Every member is a process on a host of its own, a network namespace. Its clients write keys of their own and read all,
-//! and judge every answer by a ledger that outlives the process. After each event every member reads every key.
+//! Every member is a process in a network namespace. Its clients write their own keys, read all, and judge
+//! every response by a ledger. After each event every member reads every key.
 
 mod clients;
 mod cluster;
@@ -119,7 +119,6 @@ pub(crate) struct Chaos {
     servers: Vec<String>,
 }
 
-/// How long a cluster may take until all owners are there again.
 const WHOLE_TIME_MAX: Duration = Duration::from_secs(180);
 
 impl Chaos {
@@ -146,7 +145,6 @@ impl Chaos {
         }
     }
 
-    /// As a member.
     async fn serve(self, place: usize, directory: PathBuf) -> anyhow::Result<()> {
         let mut stack = consort_conf::load_stack(&self.join.config, &self.join.variables()?)?.config;
         if let Some(detect) = self.detect {
@@ -180,7 +178,6 @@ impl Chaos {
         }
     }
 
-    /// Starts all members, each with these arguments in addition, and waits until they share the cache.
     async fn start_cluster(&self, more: impl IntoIterator<Item = String>) -> anyhow::Result<Cluster> {
         let members = usize::from(self.members);
         println!("Starting {members} members ({}), a process on a host of its own each.", self.join.config);
@@ -194,7 +191,6 @@ impl Chaos {
         Ok(cluster)
     }
 
-    /// Records a history while the events repeat.
     async fn record(self, file: &std::path::Path) -> anyhow::Result<ExitCode> {
         let directory = history::OperationsDirectory::create()?;
         let mut more = vec![format!("--operations={}", directory.path().display())];
@@ -213,7 +209,6 @@ impl Chaos {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// As the process that causes the events.
     async fn drive(self) -> anyhow::Result<ExitCode> {
         let members = usize::from(self.members);
         let times = self.times();
@@ -241,7 +236,6 @@ impl Chaos {
         Ok(if good == rows.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Returns the arguments of every member.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             format!("--config={}", self.join.config),
@@ -273,7 +267,6 @@ fn command(mut arguments: impl Iterator<Item = String>) -> String {
     command
 }
 
-/// Sets how soon a stack misses silent members and finds lost ones.
 fn detect_after(stack: &mut StackConfig, seconds: f64) {
     let ms = |part: f64| format!("{:.0}", (seconds * part * 1e3).max(1.0));
     for protocol in &mut stack.protocols {

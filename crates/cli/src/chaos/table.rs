@@ -1,4 +1,4 @@
-//! The results of events as a table, for the terminal and the documentation.
+//! The results of events as a table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,6 @@ fn kinds(failed: &BTreeMap<String, u64>) -> String {
     if all.is_empty() { "0".to_owned() } else { all.join(", ") }
 }
 
-/// A figure of the others, and that of the member to which something was done if it is not the same.
 fn both(others: String, faulty: &str) -> String {
     if faulty == "0" { others } else { format!("{others}; there {faulty}") }
 }
@@ -51,7 +50,6 @@ fn cells(row: &Row) -> [String; 8] {
     ]
 }
 
-/// For a Markdown file.
 pub(crate) fn markdown(rows: &[Row]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let mut text = line(&HEAD.map(str::to_owned)) + &line(&HEAD.map(|_| "---".to_owned()));
@@ -66,7 +64,6 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes.concat() }
 }
 
-/// Returns the results of an event for the terminal.
 pub(crate) fn text(row: &Row) -> String {
     let cells = cells(row);
     let mut text = format!("{}\n", cells[0]);

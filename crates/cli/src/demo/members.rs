@@ -1,4 +1,4 @@
-//! Members of a grid, without servers: measured, and one of them killed while segments are watched on their way.
+//! Grid members without servers: measured, then one is killed while segments move.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,15 +13,12 @@ use crate::perf::grid::{Figures, Grid, Settings, State, Test, Total, bytes};
 
 const MEMBERS: usize = 4;
 
-/// How often members are looked at while segments move, which they may have done soon.
 const MOVING: Duration = Duration::from_millis(20);
 
-/// The interval of lines while only the rate changes.
 const UNCHANGED: Duration = Duration::from_millis(250);
 
 const HEAD: &str = "   time  members  requests/s    copies  segments left   MB left";
 
-/// Everything, from the start to the end of the members. Whether all has gone well.
 pub(super) async fn run(join: &Join, settings: &Settings) -> anyhow::Result<bool> {
     println!("Starting {MEMBERS} members on this host ({}), a process each.", join.config);
     let mut grid = Grid::start(join, MEMBERS, OWNERS, settings).await?;
@@ -47,7 +44,6 @@ pub(super) async fn run(join: &Join, settings: &Settings) -> anyhow::Result<bool
     Ok(failed == 0 && verdict.is_good() && calm.len() == MEMBERS && storm.len() == MEMBERS - 1)
 }
 
-/// The test without a fault, with its results.
 async fn measure_without_faults(grid: &Grid, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
     let running =
         tokio::spawn(grid.run(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 }));
@@ -68,7 +64,6 @@ async fn measure_without_faults(grid: &Grid, settings: &Settings) -> anyhow::Res
     Ok(figures)
 }
 
-/// The test during which a member dies. Returns the rates as a table, and the figures of the others.
 async fn measure_kill(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(String, Vec<Figures>)> {
     let own = Duration::from_secs_f64(settings.time);
     // As long as it takes: it is ended.
@@ -115,12 +110,10 @@ async fn measure_kill(grid: &mut Grid, settings: &Settings) -> anyhow::Result<(S
     Ok((table, running.await.context("the test")??))
 }
 
-/// Whether a member knows of the others only, and waits for nothing.
 fn is_whole(state: &State, members: usize) -> bool {
     state.members == members && state.is_stable && state.segments_left == 0
 }
 
-/// The values of a line besides the rate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Moved {
     members: usize,
@@ -140,13 +133,10 @@ impl Moved {
     }
 }
 
-/// How far the members were when they were looked at last.
 struct Watch {
     begin: Instant,
     at: Instant,
-    /// Operations of each.
     done: BTreeMap<String, u64>,
-    /// Since the last line.
     unprinted: Lap,
     printed: Option<Moved>,
     lap: Lap,
@@ -159,7 +149,7 @@ impl Watch {
         Self { begin: now, at: now, done, unprinted: Lap::default(), printed: None, lap: Lap::default() }
     }
 
-    /// Counts the operations since the last line, of members that were running and still are.
+    /// Of members that were running and still are.
     fn count(&mut self, states: &[State]) {
         let now = Instant::now();
         let mut requests = 0;
@@ -174,7 +164,6 @@ impl Watch {
         self.unprinted.add(requests, seconds);
     }
 
-    /// Looks at the members after a while, with a line if something has changed or the last one is old.
     async fn look(&mut self, grid: &Grid, after: Duration) -> anyhow::Result<Vec<State>> {
         tokio::time::sleep(after).await;
         let states = grid.look().await?;
@@ -195,7 +184,6 @@ impl Watch {
         Ok(states)
     }
 
-    /// Returns the operations since the last lap.
     fn lap(&mut self) -> Lap {
         std::mem::take(&mut self.lap)
     }

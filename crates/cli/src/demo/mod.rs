@@ -46,12 +46,9 @@ pub(crate) struct Demo {
 
 const SERVERS: usize = 3;
 const OWNERS: u16 = 2;
-/// How long the first test runs before it counts.
 const WARM_UP: Duration = Duration::from_millis(1_000);
-/// The interval of lines while nothing happens, and after a death.
 const CALM: Duration = Duration::from_millis(1_000);
 const MOVING: Duration = Duration::from_millis(250);
-/// The time limit for the remaining servers to take over the dead one's clients.
 const MOVING_MAX: Duration = Duration::from_secs(60);
 
 impl Demo {
@@ -103,7 +100,6 @@ impl Demo {
         Settings { time: self.time.max(0.5), read_percentage: 0.8, ..Settings::of(100_000, 1_000) }
     }
 
-    /// Everything until they only serve. Whether all has gone well.
     async fn run_steps(&self, servers: &mut Servers) -> anyhow::Result<bool> {
         let settings = self.settings();
         let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();
@@ -138,7 +134,6 @@ impl Demo {
     }
 }
 
-/// The test without a fault, with its results.
 async fn measure_without_faults(clients: &Clients, settings: &Settings) -> anyhow::Result<Vec<Figures>> {
     let running = clients.start(&Test { settings: settings.clone(), warmup_ms: WARM_UP.as_millis() as u64 });
     // Meanwhile nothing is counted.
@@ -156,7 +151,6 @@ async fn measure_without_faults(clients: &Clients, settings: &Settings) -> anyho
     Ok(figures)
 }
 
-/// The test during which a server dies. Returns the rates as a table, and the client's figures.
 async fn measure_kill(
     servers: &mut Servers,
     clients: &Clients,
@@ -198,7 +192,6 @@ async fn measure_kill(
     Ok((table, running.figures().await.context("the test")?))
 }
 
-/// How to go on.
 fn invitation(servers: &Servers) -> String {
     let first = servers.addresses()[0];
     let at: Vec<String> = servers.addresses().iter().map(ToString::to_string).collect();

@@ -1,8 +1,7 @@
-//! How much was done at which time, before a death and after it.
+//! Throughput before and after a death.
 
 use consort_procstat::grouped;
 
-/// Operations in a time.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Lap {
     requests: u64,
@@ -19,13 +18,11 @@ impl Lap {
         self.seconds
     }
 
-    /// Operations per second.
     pub(super) fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.requests as f64 / self.seconds } else { 0.0 }
     }
 }
 
-/// A row for each lap.
 pub(super) fn table(laps: &[(&str, Lap)]) -> String {
     let row =
         |(name, lap): &(&str, Lap)| format!("{name:<38}{:>12}{:>10.1}\n", grouped(lap.rate()), lap.seconds);

@@ -1,4 +1,4 @@
-//! Servers of one cluster on this host, a process of this very program each.
+//! Servers of one cluster on this host, a process each.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -13,17 +13,14 @@ use crate::join::Join;
 use crate::perf::grid::free_ports;
 use crate::perf::{Others, member_name};
 
-/// The default port of clients, so the first server listens there if it can.
+/// The default port of clients: the first server listens there if it can.
 const FIRST_PORT: u16 = 11_222;
 
-/// How long a server may take to join the others.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// The time limit for servers to end on request.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether they have.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Processes with servers. They end when this one does, whatever ends it: their input ends with it.
+/// They end with this process, because their input ends with it.
 pub(super) struct Servers {
     join: Join,
     processes: Others,
@@ -32,7 +29,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts so many, one after the other, so that they need not merge.
+    /// Starts servers one after the other, so that they need not merge.
     pub(super) async fn start(join: &Join, count: usize) -> anyhow::Result<Self> {
         let mut join = join.clone();
         join.on_this_host(free_ports(count + 1)?, count + 1)?;
@@ -50,12 +47,10 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Where clients connect to.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Kills the last one as `kill -9` does. Returns its name.
     pub(super) fn kill_last(&mut self) -> anyhow::Result<String> {
         let last = self.processes.0.last_mut().context("a server to kill")?;
         last.kill()?;
@@ -63,7 +58,6 @@ impl Servers {
         Ok(member_name(self.addresses.len() - 1))
     }
 
-    /// Starts the one again that was killed, where it was.
     pub(super) async fn start_last_again(&mut self) -> anyhow::Result<()> {
         let last = self.addresses.len() - 1;
         let (child, input, _) = launch(&self.join, last, self.addresses[last].port()).await?;
@@ -72,7 +66,6 @@ impl Servers {
         Ok(())
     }
 
-    /// Waits until one of them has ended. Returns its name, and how.
     pub(super) async fn wait_for_any_end(&mut self) -> anyhow::Result<(String, ExitStatus)> {
         let mut looks = tokio::time::interval(Duration::from_secs(1));
         loop {
@@ -85,7 +78,6 @@ impl Servers {
         }
     }
 
-    /// Asks all servers to end, and waits for them. Servers that exceed the limit are killed.
     pub(super) async fn end(mut self) -> anyhow::Result<()> {
         let until = Instant::now() + END_TIME_MAX;
         // One after the other: the last one has no other server to hand data to.
@@ -102,7 +94,6 @@ impl Servers {
     }
 }
 
-/// Starts a server, and waits until it serves. It ends when its input does.
 async fn launch(join: &Join, nth: usize, port: u16) -> anyhow::Result<(Child, ChildStdin, SocketAddr)> {
     let name = member_name(nth);
     let program = std::env::current_exe().context("where is this program?")?;

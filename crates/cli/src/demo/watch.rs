@@ -9,7 +9,6 @@ use crate::perf::grid::{Done, Running};
 
 pub(super) const HEAD: &str = "   time  servers  requests/s  failed  undecided";
 
-/// How far a test was when it was looked at last.
 pub(super) struct Watch<'a> {
     running: &'a Running,
     pub(super) begin: Instant,
@@ -24,7 +23,7 @@ impl<'a> Watch<'a> {
         Self { running, begin: now, at: now, done: running.done(), lap: Lap::default() }
     }
 
-    /// A row of the table after a while, with the servers that the client can use then. Returns operations per second.
+    /// Returns operations per second.
     pub(super) async fn row(&mut self, after: Duration, servers: impl Fn() -> usize) -> f64 {
         tokio::time::sleep(after).await;
         let (done, now) = (self.running.done(), Instant::now());
@@ -44,7 +43,6 @@ impl<'a> Watch<'a> {
         rate
     }
 
-    /// Returns the operations since the last lap.
     pub(super) fn lap(&mut self) -> Lap {
         std::mem::take(&mut self.lap)
     }

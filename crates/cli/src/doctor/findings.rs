@@ -4,18 +4,15 @@ use serde::Serialize;
 
 use crate::terminal::Escaped;
 
-/// How something is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     Good,
-    /// It works, and may not later or under load.
+    /// It may fail later or under load.
     Warning,
-    /// It explains why something does not work.
     Bad,
 }
 
-/// Something that was checked.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     checked: String,
@@ -25,10 +22,8 @@ pub(super) struct Finding {
     advice: Option<String>,
 }
 
-/// All findings, printed one by one or together at the end.
 #[derive(Default, Serialize)]
 pub(super) struct Findings {
-    /// Whether nothing is bad.
     is_well: bool,
     findings: Vec<Finding>,
     #[serde(skip)]

@@ -6,13 +6,12 @@ use consort_procstat::grouped;
 
 use super::findings::Findings;
 
-/// A descriptor for each client that a server takes, and some for its members, files and itself.
+/// One for each client of a server, and some for its members, files and itself.
 const DESCRIPTORS_MIN: u64 = 10_000 + 500;
 
-/// Clocks that run apart by less than this have only been adjusted.
+/// Clocks that diverge by less have only been adjusted.
 const JUMP_MIN: Duration = Duration::from_millis(200);
 
-/// Whether there are as many descriptors as a server may need.
 pub(super) fn descriptors(findings: &mut Findings) {
     let checked = "open files";
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
@@ -34,7 +33,6 @@ pub(super) fn descriptors(findings: &mut Findings) {
     }
 }
 
-/// Whether receive buffers may be as large as the stack wants them.
 pub(super) fn receive_buffers(wanted: usize, findings: &mut Findings) {
     let checked = "receive buffers";
     let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
@@ -53,7 +51,6 @@ pub(super) fn receive_buffers(wanted: usize, findings: &mut Findings) {
     }
 }
 
-/// Both of a host's clocks at a moment.
 pub(super) struct Clocks {
     wall: SystemTime,
     steady: Instant,
@@ -64,7 +61,6 @@ impl Clocks {
         Self { wall: SystemTime::now(), steady: Instant::now() }
     }
 
-    /// Whether the clock was set meanwhile.
     pub(super) fn compare(&self, findings: &mut Findings) {
         self.compare_with(&Self::now(), findings);
     }

@@ -1,4 +1,4 @@
-//! Members that respond, and their clusters: asked as `consort probe` asks.
+//! Members that respond to probes, and their clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,14 +7,12 @@ use std::time::Duration;
 use super::findings::Findings;
 use crate::probe::Probe;
 
-/// Members of one host that are asked over TCP: each has the next port.
+/// Members of one host that are queried over TCP: each has the next port.
 const MEMBERS_PER_HOST: u16 = 4;
 
-/// A member that has answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Member {
     pub(super) name: String,
-    /// Where others reach it.
     pub(super) address: String,
     pub(super) cluster: String,
     view: String,
@@ -22,7 +20,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Reads the answer to a probe without keys (facts section 25).
+    /// Reads the response to a probe without keys (facts section 25).
     fn read(answer: &str) -> Option<Self> {
         let first = answer.lines().next()?;
         let (name, rest) = first.split_once(" (ip=")?;
@@ -36,14 +34,13 @@ impl Member {
         })
     }
 
-    /// Major and minor of the version that it speaks.
+    /// Major and minor version of the wire format.
     fn wire(&self) -> Option<(u16, u16)> {
         let mut parts = self.version.split(['.', ' ']);
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 }
 
-/// Returns all members that respond within this time: over multicast, and over TCP on these hosts.
 pub(super) async fn query_members(hosts: Vec<IpAddr>, time_limit: Duration) -> Vec<Member> {
     let asking = tokio::task::spawn_blocking(move || {
         let probe = Probe::for_views(time_limit);
@@ -59,7 +56,7 @@ pub(super) async fn query_members(hosts: Vec<IpAddr>, time_limit: Duration) -> V
     asking.await.unwrap_or_default()
 }
 
-/// The members in these answers, each as it has answered last: views change meanwhile.
+/// The last response of each member: views change meanwhile.
 fn newest(answers: &[String]) -> Vec<Member> {
     let members = answers.iter().filter_map(|answer| Member::read(answer));
     let by_place: BTreeMap<(String, String), Member> =
@@ -67,7 +64,7 @@ fn newest(answers: &[String]) -> Vec<Member> {
     by_place.into_values().collect()
 }
 
-/// Judges the members that have responded for a member that is to join this cluster. `is_expected`: there should be some.
+/// `is_expected`: there should be members.
 pub(super) fn check_members(
     members: &[Member],
     cluster: &str,

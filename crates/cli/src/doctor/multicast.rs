@@ -1,4 +1,4 @@
-//! Whether multicasts work on an interface: one is sent, and has to come back.
+//! Checks multicast on an interface: a packet is sent and has to come back.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,10 +9,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::findings::Findings;
 
-/// The payload of the test packets. No other program listens on its port.
 const WORDS: &[u8] = b"consort doctor";
 
-/// Checks whether members that use this group can reach each other with it on this interface.
 pub(super) fn check(group: IpAddr, interface: &Interface, time_limit: Duration, findings: &mut Findings) {
     let checked = format!("multicast to {group} on {}", interface.name);
     let advice = format!(

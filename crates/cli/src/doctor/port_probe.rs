@@ -1,4 +1,4 @@
-//! Identifies the service at a port with the first messages of Hot Rod and of HTTP.
+//! Identifies the service at a port.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -13,31 +13,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The response of a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ProbeResult {
-    /// A server.
     HotRod {
-        /// The newest version that it speaks, in tenths.
+        /// The newest version, in tenths.
         newest: u8,
-        /// The authentication mechanisms, if the server requires authentication.
         mechanisms: Option<Vec<String>>,
     },
-    /// A server that does not want us, and says why.
     Refusal(String),
-    /// Something that speaks TLS.
     Tls,
-    /// A server of HTTP.
     Http,
-    /// No response within the time limit.
     Silence,
-    /// Nothing, and no connection any more.
     Closed,
-    /// Something else.
     Other,
 }
 
-/// Bytes that are read of an answer in HTTP.
 const HTTP_BYTES_MAX: u64 = 16 * 1024;
 
 /// The first version whose PING response lists the versions and operations of a server.
@@ -50,7 +40,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// Sends a request and returns its response; or the kind of service that responded instead.
+    /// The error is the kind of service that responded instead.
     async fn ask(&mut self, body: RequestBody) -> Result<Response, ProbeResult> {
         let request = Request { header: RequestHeader::new(1, VERSION), body };
         let mut output = Output::new();
@@ -77,7 +67,6 @@ impl Conversation {
     }
 }
 
-/// Returns the kind of service of a response that is not Hot Rod.
 fn identify(bytes: &[u8]) -> ProbeResult {
     match bytes {
         // An alert or a handshake, of any version.
@@ -87,7 +76,6 @@ fn identify(bytes: &[u8]) -> ProbeResult {
     }
 }
 
-/// Connects and sends PING, without TLS.
 pub(super) async fn ping(at: SocketAddr, time_limit: Duration) -> ProbeResult {
     let conversing = async {
         let Ok(stream) = TcpStream::connect(at).await else { return ProbeResult::Closed };
@@ -121,15 +109,12 @@ pub(super) async fn ping(at: SocketAddr, time_limit: Duration) -> ProbeResult {
     timeout(time_limit, conversing).await.unwrap_or(ProbeResult::Silence)
 }
 
-/// The health that a server reports over HTTP.
 pub(super) struct HealthReport {
     pub(super) health: String,
     pub(super) date: Option<SystemTime>,
-    /// How much of its memory it uses, and whether it refuses writes for lack of it.
     pub(super) memory: Option<String>,
 }
 
-/// Requests a server's health over HTTP; none if it has none.
 pub(super) async fn health(at: SocketAddr, host: &str, time_limit: Duration) -> Option<HealthReport> {
     let asking = async {
         let mut stream = TcpStream::connect(at).await.ok()?;

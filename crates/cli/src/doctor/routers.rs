@@ -1,4 +1,4 @@
-//! The routers of TCPGOSSIP: whether they respond, and their members.
+//! Routers of TCPGOSSIP: whether they respond, and their members.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use super::findings::Findings;
 
 const CHECKED: &str = "routers to ask (TCPGOSSIP)";
 
-/// Asks each router for the registered members of the cluster.
 pub(super) async fn check(
     protocol: &ProtocolConfig,
     cluster: &str,

@@ -1,4 +1,4 @@
-//! A server, as a client comes to it: by name, port, protocol, TLS, user, and by the servers that it is sent on to.
+//! A server as a client sees it.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -13,13 +13,11 @@ use tokio::time::{Instant, timeout};
 use super::findings::Findings;
 use super::port_probe::{self, ProbeResult};
 
-/// The tolerated difference of clocks: times are in whole seconds, and responses take some time.
+/// Times are in whole seconds, and responses take some time.
 const SKEW_MAX: Duration = Duration::from_secs(3);
 
-/// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// Looks at the servers that a client is given, and at those that these name.
 pub(super) async fn check(
     builder: ClientBuilder,
     time_limit: Duration,
@@ -37,7 +35,6 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Resolves the server's name and connects. Returns the first of its addresses that accepts.
 async fn reach(server: &ServerAddress, time_limit: Duration, findings: &mut Findings) -> Option<SocketAddr> {
     let host = server.host.as_str();
     let checked = format!("name {host}");
@@ -90,7 +87,6 @@ async fn reach(server: &ServerAddress, time_limit: Duration, findings: &mut Find
     reached
 }
 
-/// Returns the remedy for a failed connection.
 fn remedy(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::ConnectionRefused => {
@@ -105,7 +101,7 @@ fn remedy(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Identifies the service. Returns whether a client can be expected to connect.
+/// Returns whether a client can be expected to connect.
 async fn identify_service(
     address: SocketAddr,
     server: &ServerAddress,
@@ -186,7 +182,7 @@ async fn identify_service(
     }
 }
 
-/// Checks the health that a server reports over HTTP on the same port, and its clock against the local one.
+/// Over HTTP on the same port; also compares the clocks.
 async fn health(address: SocketAddr, server: &ServerAddress, time_limit: Duration, findings: &mut Findings) {
     // A server without HTTP reports no health.
     let Some(report) = port_probe::health(address, server.host.as_str(), time_limit).await else { return };
@@ -227,7 +223,6 @@ async fn health(address: SocketAddr, server: &ServerAddress, time_limit: Duratio
     }
 }
 
-/// Connects as a client does, and goes to the servers that are named to it.
 async fn connect(builder: ClientBuilder, time_limit: Duration, findings: &mut Findings) {
     let client = match builder.connect().await {
         Ok(client) => client,
@@ -278,7 +273,6 @@ fn advice_on(cause: &ConnectionError) -> &'static str {
     }
 }
 
-/// Whether the servers can be reached that clients of this cache are sent to.
 async fn topology(client: &Client, cache: &str, time_limit: Duration, findings: &mut Findings) {
     // Any answer brings them, also one that says no.
     if let Err(error) = client.raw(cache).contains(&b"consort doctor"[..]).await {

@@ -1,4 +1,4 @@
-//! A member's stack on this host: its bind addresses, the hosts it would ask for members, and the members that would respond.
+//! A member's stack on this host.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use consort_conf::IgnoredAttribute;
 use consort_group::Version;
 use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
+use consort_group::protocols::Hosts;
 use consort_net::{EdgeKind, Interface, TransportConfig};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
@@ -18,7 +19,6 @@ use super::findings::Findings;
 use super::{host, members, multicast, routers};
 use crate::join::Join;
 
-/// Looks at a stack that a member is to join a cluster by.
 pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Findings) -> anyhow::Result<()> {
     let checked = format!("stack {}", join.config);
     let variables = join.variables()?;
@@ -50,14 +50,7 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
         return Ok(());
     }
     findings.good(checked, names.join(", "));
-    if let Some(missed) = IgnoredAttribute::line(&ignored, &stack, true) {
-        findings.warning(
-            "attributes without effect",
-            missed,
-            "remove them, or use the named alternative: they have no effect here",
-        );
-    }
-    if let Some(unused) = IgnoredAttribute::line(&ignored, &stack, false) {
+    if let Some(unused) = IgnoredAttribute::line(&ignored, &stack) {
         findings.good("attributes of JGroups' without use here", unused);
     }
     if transport.kind == EdgeKind::SharedLoopback {
@@ -76,7 +69,6 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
     Ok(())
 }
 
-/// Returns the remedy for an invalid file.
 fn remedy(error: &str) -> &'static str {
     if ["KUBE_PING", "dns_query"].iter().any(|word| error.contains(word)) {
         // A name with several addresses stands for all of them.
@@ -90,7 +82,6 @@ fn own_version() -> (u16, u16) {
     (Version::V5_5_7.major(), Version::V5_5_7.minor())
 }
 
-/// The interface that the transport chooses.
 fn bound(transport: &TransportConfig, findings: &mut Findings) -> Option<Interface> {
     let checked = "address to bind to";
     let interface = match transport.bind_addr.choose_of_host(transport.ip_version) {
@@ -120,7 +111,6 @@ fn bound(transport: &TransportConfig, findings: &mut Findings) -> Option<Interfa
     Some(interface)
 }
 
-/// Whether there is a port to bind to.
 fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
     let checked = "port to bind to";
     let (first, last) = (transport.bind_port, transport.bind_port.saturating_add(transport.port_range));
@@ -144,7 +134,6 @@ fn port(transport: &TransportConfig, ip: IpAddr, findings: &mut Findings) {
     }
 }
 
-/// Tries every way in which the stack finds members.
 async fn discover(
     stack: &StackConfig,
     transport: &TransportConfig,
@@ -156,7 +145,7 @@ async fn discover(
     let mut ways = 0;
     for protocol in &stack.protocols {
         match protocol.short_name() {
-            "TCPPING" => match asked_by_tcpping(protocol) {
+            "TCPPING" => match asked_by_tcpping(protocol, transport) {
                 Ok(asked) => hosts(&asked, interface, time_limit, &mut found, findings).await,
                 Err(why) => {
                     findings.bad(TCPPING, why, "-D jgroups.tcpping.initial_hosts=HOST[7800],HOST[7800]");
@@ -187,25 +176,24 @@ async fn discover(
 
 const TCPPING: &str = "hosts to ask (TCPPING)";
 
-/// A host that a stack asks, by name.
 struct Asked {
-    /// The check.
     checked: &'static str,
-    /// As the stack has them.
     text: String,
     named: Vec<HostPort>,
-    /// So many ports after each are asked as well.
+    /// This many ports after each are queried, too.
     range: u16,
-    /// Whether members at other addresses have to be added to it.
     is_list: bool,
-    /// The remedy if no member responds.
     remedy: &'static str,
 }
 
 /// The hosts that TCPPING asks.
-fn asked_by_tcpping(protocol: &ProtocolConfig) -> Result<Asked, String> {
-    let text = protocol.get("initial_hosts").unwrap_or("localhost[7800]").to_owned();
-    let named = <Vec<HostPort> as Property>::parse(&text)?;
+fn asked_by_tcpping(protocol: &ProtocolConfig, transport: &TransportConfig) -> Result<Asked, String> {
+    let text = match protocol.get("initial_hosts_file").map(str::trim).filter(|path| !path.is_empty()) {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("`{path}`: {error}"))?,
+        None => protocol.get("initial_hosts").unwrap_or("localhost[7800]").to_owned(),
+    };
+    let named = Hosts::parse(&text, transport.bind_port)?;
+    let text = named.show();
     if named.is_empty() {
         return Err("none".to_owned());
     }
@@ -220,7 +208,7 @@ fn asked_by_tcpping(protocol: &ProtocolConfig) -> Result<Asked, String> {
     })
 }
 
-/// The hosts that the names of DNS_PING stand for.
+/// The hosts that the names of DNS_PING resolve to.
 fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked {
     let text = protocol.get("dns_query").unwrap_or_default().to_owned();
     let named = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -234,7 +222,6 @@ fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked
     }
 }
 
-/// Checks whether members respond at the configured hosts.
 async fn hosts(
     asked: &Asked,
     interface: &Interface,
@@ -314,7 +301,6 @@ fn listed(all: &BTreeSet<IpAddr>) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The directory in which FILE_PING's members leave their addresses.
 fn directory(location: &str, findings: &mut Findings) {
     let checked = "directory with addresses (FILE_PING)";
     match std::fs::metadata(Path::new(location)) {
@@ -337,7 +323,6 @@ fn directory(location: &str, findings: &mut Findings) {
     }
 }
 
-/// Returns members of the cluster at addresses that the stack does not ask.
 fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], findings: &mut Findings) {
     if asked.is_empty() {
         return;

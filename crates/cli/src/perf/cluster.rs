@@ -1,4 +1,4 @@
-//! The cluster of a test, seen from the member that starts it: made, asked, closed.
+//! The cluster of a test, seen from the member that starts it.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -15,18 +15,16 @@ use super::{Common, progress};
 use crate::join::{Join, introduction};
 use crate::shutdown::end_of_input;
 
-/// The first port of members on this host: other than JGroups' 7800, so that a test does not disturb other clusters.
+/// Other than JGroups' 7800, so that a test does not disturb other clusters.
 const FIRST_PORT: u16 = 17_800;
 
-/// All members of a test are there; those that were started for it go with it.
+/// Dropping it ends the members that were started.
 pub(crate) struct Cluster<W> {
     dispatcher: RpcDispatcher,
-    /// The work of this member.
     work: Arc<W>,
     others: Option<Others>,
 }
 
-/// The response of one member.
 pub(crate) struct Answer<A> {
     pub(crate) member: Address,
     pub(crate) name: String,
@@ -34,9 +32,7 @@ pub(crate) struct Answer<A> {
 }
 
 impl<W: Work> Cluster<W> {
-    /// Joins, starts the other members unless they are started elsewhere, and waits for all of them.
-    ///
-    /// With `--join-only` it works for the member that starts the test, and returns nothing when the test is over.
+    /// With `--join-only` it works for the member that starts the test, and returns `None` when the test is over.
     pub(crate) async fn assemble(
         test: &str,
         common: &mut Common,
@@ -62,22 +58,19 @@ impl<W: Work> Cluster<W> {
         Ok(Some(Self { dispatcher, work, others }))
     }
 
-    /// Returns a line with this member and its cluster.
     pub(crate) fn introduction(&self) -> String {
         introduction(self.dispatcher.channel())
     }
 
-    /// The view, as people read it.
     pub(crate) fn view_text(&self) -> String {
         self.dispatcher.channel().view_text()
     }
 
-    /// How many members there are; elsewhere more may have been started than we wait for.
+    /// Other members may have been started elsewhere.
     pub(crate) fn members(&self) -> usize {
         self.dispatcher.channel().view().map_or(0, |view| view.len())
     }
 
-    /// Starts a test on all members, prints the local progress, and collects the results.
     pub(crate) async fn start<A: DeserializeOwned>(
         &self,
         test: &impl Serialize,
@@ -87,7 +80,6 @@ impl<W: Work> Cluster<W> {
         progress::with_counter(answers, || self.work.counted(), W::COUNTED).await
     }
 
-    /// Asks every member at once, ourselves included. All of them have to answer.
     pub(crate) async fn ask<A: DeserializeOwned>(
         &self,
         request: Request,
@@ -108,14 +100,12 @@ impl<W: Work> Cluster<W> {
             .collect()
     }
 
-    /// Leaves, and ends the members that were started.
     pub(crate) async fn close(self) {
         self.dispatcher.channel().clone().close().await;
         drop(self.others);
     }
 }
 
-/// Processes that were started; killed when dropped.
 pub(crate) struct Others(pub(crate) Vec<Child>);
 
 impl Drop for Others {
@@ -127,7 +117,6 @@ impl Drop for Others {
     }
 }
 
-/// Starts the other members as processes of this very program.
 pub(crate) fn start_others(
     test: &str,
     join: &Join,
@@ -150,7 +139,7 @@ pub(crate) fn start_others(
     Ok(others)
 }
 
-/// The names of members on this host: A, B, …, Z, M26, …
+/// A, B, …, Z, M26, …
 pub(crate) fn member_name(nth: usize) -> String {
     match u8::try_from(nth) {
         Ok(nth @ 0..26) => char::from(b'A' + nth).to_string(),

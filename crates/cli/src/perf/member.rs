@@ -1,4 +1,4 @@
-//! A member of a performance test: it responds to requests, and works on request.
+//! A member of a performance test.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,17 +14,14 @@ use tokio::sync::SetOnce;
 use super::JOIN_TIME_MAX;
 use crate::join::Join;
 
-/// The first byte of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Request {
-    /// Answer with a value of so many bytes, a big-endian number of four.
+    /// Respond with a value of this size, four bytes big-endian.
     Get = 0,
-    /// Take the bytes that follow.
     Put = 1,
-    /// Run the test that the JSON describes, and answer with the figures when it is over.
+    /// The test follows as JSON.
     Start = 2,
-    /// Something to ask afterwards; JSON follows.
     Finish = 3,
 }
 
@@ -33,33 +30,26 @@ impl Request {
         [Self::Get, Self::Put, Self::Start, Self::Finish].into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// Asks for a value.
     pub(crate) fn get(size: usize) -> Payload {
         Self::Get.with(&u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes())
     }
 
-    /// A request of this kind with something behind the first byte.
     pub(crate) fn with(self, content: &[u8]) -> Payload {
         Payload::Bytes(Some([&[self as u8], content].concat().into()))
     }
 }
 
-/// The work of a test.
 pub(crate) trait Work: Send + Sync + 'static {
-    /// The counted things, for the display.
     const COUNTED: &'static str;
 
-    /// How many of them there are so far.
     fn counted(&self) -> u64;
 
-    /// Runs a test; the result goes to the member that asked.
     fn start(
         self: Arc<Self>,
         dispatcher: RpcDispatcher,
         test: Bytes,
     ) -> impl Future<Output = anyhow::Result<Vec<u8>>> + Send;
 
-    /// Responds to the question at the end.
     fn finish(
         self: Arc<Self>,
         dispatcher: RpcDispatcher,
@@ -67,10 +57,10 @@ pub(crate) trait Work: Send + Sync + 'static {
     ) -> impl Future<Output = anyhow::Result<Vec<u8>>> + Send;
 }
 
-/// The longest value that is given out; a request must not make us take any memory it likes.
+/// Bounds the memory that a request can take.
 pub(super) const VALUE_LEN_MAX: usize = 64 * 1024 * 1024;
 
-/// Values of any length, parts of one buffer: the test measures messages, not storage.
+/// Values are parts of one buffer: the test measures messages, not storage.
 #[derive(Default)]
 struct Values(Mutex<Bytes>);
 
@@ -123,7 +113,6 @@ impl<W: Work> RpcHandler for Handler<W> {
     }
 }
 
-/// Joins the cluster as a member that works.
 pub(crate) async fn join<W: Work>(
     options: &Join,
     work: Arc<W>,
@@ -139,7 +128,6 @@ pub(crate) async fn join<W: Work>(
     Ok(dispatcher)
 }
 
-/// Waits until the view has this many members.
 pub(crate) async fn wait_for_members(channel: &Channel, wanted: usize) -> anyhow::Result<()> {
     let mut views = channel.watch_view();
     let has_all = views.wait_for(|view| view.as_ref().is_some_and(|view| view.len() >= wanted));
@@ -169,7 +157,6 @@ pub(crate) async fn work_until_alone(dispatcher: RpcDispatcher) -> anyhow::Resul
     Ok(())
 }
 
-/// Asks every member at once, ourselves included, and returns the answers by member.
 pub(crate) async fn ask_all<A: DeserializeOwned>(
     dispatcher: &RpcDispatcher,
     request: Request,
@@ -194,7 +181,6 @@ pub(crate) async fn ask_all<A: DeserializeOwned>(
         .collect())
 }
 
-/// The bytes of an answer.
 fn payload_bytes(payload: &Payload) -> Bytes {
     match payload {
         Payload::Bytes(Some(bytes)) => bytes.clone(),

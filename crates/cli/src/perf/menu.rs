@@ -1,6 +1,5 @@
-//! The menu of `consort uperf --menu`: the keys of JGroups' UPerf, from a terminal or a pipe (S000-33).
-//!
-//! A line is a key and its value; without a value, the menu asks for it. Every member gets the settings when a test starts.
+//! The menu of `consort uperf --menu`: the keys of JGroups' UPerf, from a terminal or a pipe (S000-33). Every
+//! member gets the settings when a test starts.
 
 use std::io::Write;
 
@@ -10,7 +9,6 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use super::uperf::{Caller, Uperf};
 use super::{Cluster, range};
 
-/// Something that can be set.
 struct Setting {
     key: &'static str,
     name: &'static str,
@@ -57,7 +55,6 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// All keys, with the values of now.
 fn text(test: &Uperf) -> String {
     let settings = SETTINGS.iter().map(|one| format!("[{}] {} ({})", one.key, one.name, (one.shown)(test)));
     let settings: Vec<String> = settings.collect();
@@ -65,7 +62,6 @@ fn text(test: &Uperf) -> String {
     format!("[1] Start test [2] View {}\n{}\n[v] Version [x] Exit", numbers.join(" "), letters.join(" "))
 }
 
-/// Executes the input to its end. Returns whether all tests succeeded.
 pub(super) async fn serve(test: &mut Uperf, cluster: &Cluster<Caller>) -> anyhow::Result<bool> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut is_good = true;
@@ -98,7 +94,7 @@ pub(super) async fn serve(test: &mut Uperf, cluster: &Cluster<Caller>) -> anyhow
     }
 }
 
-/// Returns the new value of a setting: the rest of its line, or else the next line.
+/// The rest of the line, or else the next line.
 async fn asked(
     setting: &Setting,
     given: &str,

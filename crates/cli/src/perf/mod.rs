@@ -1,4 +1,4 @@
-//! Performance tests: members that work for each other, and the one that starts them and collects the figures.
+//! Performance tests: members that work for each other, and the one that collects the figures.
 
 mod cluster;
 pub(crate) mod grid;
@@ -57,7 +57,6 @@ pub(crate) struct Common {
     pub(crate) start_none: bool,
 }
 
-/// Runs `consort uperf`: one measurement, or the menu.
 pub(crate) async fn run_uperf(mut test: Uperf) -> anyhow::Result<ExitCode> {
     let cluster =
         Cluster::assemble("uperf", &mut test.common, Arc::<Caller>::default(), IgnoringReceiver).await?;
@@ -68,7 +67,6 @@ pub(crate) async fn run_uperf(mut test: Uperf) -> anyhow::Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How long members may take to find each other.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Common {
@@ -80,12 +78,10 @@ impl Common {
         Duration::from_secs_f64(self.warmup)
     }
 
-    /// How long members may take to answer that a run by time is over.
     pub(crate) fn limit(&self) -> Duration {
         self.warmup() + self.measured() + Duration::from_secs(60)
     }
 
-    /// Prints the results of a test: the summary as JSON, or the rows as a table.
     pub(crate) fn show(&self, summary: &impl Serialize, rows: &[Vec<String>]) -> anyhow::Result<()> {
         if self.json {
             println!("{}", serde_json::to_string(summary)?);

@@ -1,4 +1,4 @@
-//! `consort mperf`: multicasts as JGroups' MPerf does them (S001, S003).
+//! `consort mperf`: multicasts as JGroups' MPerf (S001, S003).
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -44,25 +44,19 @@ struct Test {
     threads: usize,
     size: usize,
     stop: StopCondition,
-    /// The members whose messages each of them receives.
     members: u64,
 }
 
-/// A member's response when its senders are done.
 #[derive(Clone, Serialize, Deserialize)]
 struct Sent {
-    /// Messages that each of its senders has sent.
     per_sender: Vec<u64>,
-    /// Messages that it received while it measured.
     received: u64,
     seconds: f64,
     cpu_s: f64,
 }
 
-/// The question to a member at the end: the number of messages from each sender.
 #[derive(Serialize, Deserialize)]
 struct Question {
-    /// By the member's address as text.
     sent: HashMap<String, Vec<u64>>,
     wait_ms: u64,
 }
@@ -88,24 +82,22 @@ struct Summary {
     lost: u64,
     duplicated: u64,
     reordered: u64,
-    /// Of a test by number of messages: how many each member has sent, and how long the slowest took to get all.
+    /// Of a test by number: until the slowest member has all.
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
 }
 
-/// How long a test by number of messages waits for a message that does not come.
+/// How long a test by number waits for a missing message.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Bytes of the mark that begins every message: `sender * LAP + number % LAP`.
+/// Of the mark that begins every message: `sender * LAP + number % LAP`.
 const HEAD: usize = 4;
 
-/// The number of messages after which a sender's marks repeat. Messages up to half as many too early or too late are
-/// recognised.
+/// A sender's marks repeat then. Messages up to half as many too early or too late are recognised.
 const LAP: u32 = 256;
 
-/// One sender's messages at a receiver.
 #[derive(Clone, Copy, Default)]
 struct Row {
     next: u64,
@@ -114,12 +106,10 @@ struct Row {
     reordered: u64,
 }
 
-/// Counts messages, and sends on request.
 struct Counter {
     received: AtomicU64,
     rows: Mutex<HashMap<Address, Vec<Row>>>,
     arrived: Notify,
-    /// `arrived` is notified at this count.
     awaited: AtomicU64,
 }
 
@@ -163,8 +153,8 @@ impl Counter {
     }
 }
 
-/// The payloads of all senders of a member: windows on one table of marks, so that the test measures messages and neither the
-/// allocator nor the filling of memory (JGroups' MPerf sends one payload again and again).
+/// Payloads are windows on one table of marks, so that the test measures neither the allocator nor the filling
+/// of memory (JGroups' MPerf sends one payload again and again).
 struct Payloads {
     marks: Bytes,
     size: usize,
@@ -185,7 +175,6 @@ impl Payloads {
     }
 }
 
-/// Senders per member at most.
 const SENDERS_MAX: usize = 100_000;
 
 impl Receiver for Counter {
@@ -207,7 +196,6 @@ impl Receiver for Counter {
     }
 }
 
-/// One of a member's senders. Returns how many messages it has sent.
 async fn sender(
     channel: Channel,
     payloads: Arc<Payloads>,
@@ -286,7 +274,7 @@ impl Work for Counter {
 }
 
 impl Counter {
-    /// Waits until so many messages have come, or none for a while. Returns how many have.
+    /// Ends early if no messages come for a while.
     async fn wait_for(&self, count: u64) -> u64 {
         self.awaited.store(count, Relaxed);
         let mut before = 0;

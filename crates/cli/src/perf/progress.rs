@@ -1,11 +1,11 @@
-//! How far a test is, second by second, for people.
+//! The progress of a test, second by second.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use consort_procstat::grouped;
 
-/// Does the work, and reports every second how much `count` has grown.
+/// Reports every second how much `count` has grown.
 pub(crate) async fn every_second<T>(
     work: impl Future<Output = T>,
     count: impl Fn() -> u64,
@@ -28,7 +28,6 @@ pub(crate) async fn every_second<T>(
     }
 }
 
-/// Does the work, with a line on the terminal, if there is one, with the count of the last second.
 pub(crate) async fn with_counter<T>(work: impl Future<Output = T>, count: impl Fn() -> u64, what: &str) -> T {
     let mut terminal = std::io::stderr();
     if !terminal.is_terminal() {

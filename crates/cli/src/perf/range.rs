@@ -5,17 +5,11 @@ use std::str::FromStr;
 
 use super::member::VALUE_LEN_MAX;
 
-/// Concurrent senders or callers of a member.
 pub(crate) const THREADS_MAX: u32 = 100_000;
 
-/// Members of a test; each may be a process of this host.
+/// Each may be a process of this host.
 pub(crate) const MEMBERS_MAX: usize = 1_000;
 
-/// A value of this range.
-///
-/// # Errors
-///
-/// Whatever is none; the text is for people.
 pub(crate) fn within<V: FromStr + PartialOrd + Display>(text: &str, least: V, most: V) -> Result<V, String> {
     match text.parse::<V>() {
         Ok(value) if (&least..=&most).contains(&&value) => Ok(value),
@@ -23,22 +17,18 @@ pub(crate) fn within<V: FromStr + PartialOrd + Display>(text: &str, least: V, mo
     }
 }
 
-/// Duration of the measurement, in seconds
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     within(text, 0.1, 1e6)
 }
 
-/// How long to run before, in seconds.
 pub(super) fn warmup(text: &str) -> Result<f64, String> {
     within(text, 0.0, 1e6)
 }
 
-/// A part of all.
 pub(crate) fn fraction(text: &str) -> Result<f64, String> {
     within(text, 0.0, 1.0)
 }
 
-/// Bytes of a value or message.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     within(text, 0, VALUE_LEN_MAX)
 }
@@ -51,7 +41,6 @@ pub(super) fn threads(text: &str) -> Result<usize, String> {
     within(text, 1, THREADS_MAX as usize)
 }
 
-/// A number of things that a member does one by one.
 pub(super) fn count(text: &str) -> Result<u64, String> {
     within(text, 1, u64::MAX)
 }

@@ -3,11 +3,11 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// A histogram on its way between members: value in nanoseconds and count.
+/// Value in nanoseconds and count.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Counts(Vec<(u64, u64)>);
 
-/// Latencies from 100 ns to a minute with three digits.
+/// 100 ns to a minute with three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(100, 60_000_000_000, 3).expect("bounds that fit")
 }
@@ -17,7 +17,6 @@ impl Counts {
         Self(histogram.iter_recorded().map(|row| (row.value_iterated_to(), row.count_at_value())).collect())
     }
 
-    /// How many values there are.
     pub(crate) fn total(&self) -> u64 {
         self.0.iter().map(|(_, count)| count).sum()
     }
@@ -29,7 +28,7 @@ impl Counts {
     }
 }
 
-/// Percentiles in microseconds.
+/// In microseconds.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) mean: f64,

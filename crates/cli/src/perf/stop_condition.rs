@@ -1,4 +1,4 @@
-//! When a test is over: after a time, or when every member has done a number of things.
+//! The end of a test: after a time, or a number of operations of each member.
 
 use std::time::Duration;
 
@@ -6,25 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::Common;
 
-/// How long a test by number may take.
+/// The limit of a test by number.
 const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// When a test is over.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum StopCondition {
-    /// After this time, of which the first part does not count.
     Time {
         /// The time at the start that does not count.
         warmup_ms: u64,
-        /// The time that counts.
         time_ms: u64,
     },
-    /// When every member has sent so many; all of them count.
+    /// Every member sends this number; all count.
     Number(u64),
 }
 
 impl StopCondition {
-    /// By number, if there is one.
     pub(crate) fn new(number: Option<u64>, common: &Common) -> Self {
         number.map_or_else(
             || Self::Time {
@@ -35,7 +31,6 @@ impl StopCondition {
         )
     }
 
-    /// How many the sender with this number sends, of so many senders of a member.
     pub(crate) fn share(self, nth: u64, senders: u64) -> u64 {
         match self {
             Self::Time { .. } => u64::MAX,
@@ -43,7 +38,6 @@ impl StopCondition {
         }
     }
 
-    /// How long members may take to answer that they are done.
     pub(crate) fn limit(self, common: &Common) -> Duration {
         match self {
             Self::Time { .. } => common.limit(),
@@ -51,7 +45,6 @@ impl StopCondition {
         }
     }
 
-    /// For people.
     pub(crate) fn text(self, common: &Common, what: &str) -> String {
         match self {
             Self::Time { .. } => format!("{} s after {} s of warm-up", common.time, common.warmup),

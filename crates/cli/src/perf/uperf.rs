@@ -1,4 +1,4 @@
-//! `consort uperf`: synchronous RPCs as JGroups' UPerf does them (S001, S003).
+//! `consort uperf`: synchronous RPCs as JGroups' UPerf (S001, S003).
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,7 +59,6 @@ pub(crate) struct Uperf {
     pub(super) menu: bool,
 }
 
-/// The order to every member.
 #[derive(Clone, Serialize, Deserialize)]
 struct Test {
     threads: usize,
@@ -70,7 +69,6 @@ struct Test {
     stop: StopCondition,
 }
 
-/// The results of a member.
 #[derive(Clone, Serialize, Deserialize)]
 struct Figures {
     requests: u64,
@@ -81,7 +79,6 @@ struct Figures {
     latencies: Counts,
 }
 
-/// The summary, as `--json` prints it.
 #[derive(Serialize)]
 struct Summary {
     test: &'static str,
@@ -94,21 +91,18 @@ struct Summary {
     latency_us: Percentiles,
     rss_mb: f64,
     errors: u64,
-    /// Of a test by number of calls: how many each member has made, and how long the slowest took.
+    /// Of a test by number: until the slowest member is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     requests: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
 }
 
-/// The work of a member: it calls the others.
 #[derive(Default)]
 pub(super) struct Caller {
-    /// Of the last test that was started here.
     progress: Mutex<Arc<Progress>>,
 }
 
-/// How far a member's callers are.
 #[derive(Default)]
 struct Progress {
     is_measuring: AtomicBool,
@@ -116,8 +110,7 @@ struct Progress {
     tally: Mutex<Tally>,
 }
 
-/// The counts of a member's callers. They share one histogram: one each would not fit the CPU's cache, and the test would
-/// measure itself.
+/// Shared by a member's callers: one histogram each would not fit the CPU's cache, and the test would measure itself.
 struct Tally {
     errors: u64,
     latencies: Histogram<u64>,
@@ -166,7 +159,6 @@ impl Work for Caller {
     }
 }
 
-/// One member's part of the test.
 async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -> anyhow::Result<Figures> {
     let has_warmup = matches!(test.stop, StopCondition::Time { .. });
     progress.is_measuring.store(!has_warmup, Relaxed);
@@ -201,7 +193,6 @@ async fn call(dispatcher: RpcDispatcher, test: &Test, progress: Arc<Progress>) -
     })
 }
 
-/// Waits until all callers are done.
 async fn all(callers: &mut JoinSet<()>) -> anyhow::Result<()> {
     while let Some(done) = callers.join_next().await {
         done.context("a caller")?;
@@ -209,14 +200,13 @@ async fn all(callers: &mut JoinSet<()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the members that a member calls: the others, or itself if it is alone.
+/// A member that is alone calls itself.
 fn called(view: Option<&View>, own: &Address) -> Vec<Address> {
     let members = view.map_or(&[][..], View::members);
     let others: Vec<Address> = members.iter().filter(|member| *member != own).cloned().collect();
     if others.is_empty() { vec![own.clone()] } else { others }
 }
 
-/// Makes its share of calls, one after the other, unless the test is over before.
 async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, nth: u64, share: u64) {
     let channel = dispatcher.channel();
     let seed =
@@ -254,13 +244,11 @@ async fn caller(dispatcher: RpcDispatcher, test: Test, progress: Arc<Progress>, 
 }
 
 impl Uperf {
-    /// Measures once and prints the results. Returns whether all calls succeeded.
     pub(super) async fn round(&self, cluster: &Cluster<Caller>) -> anyhow::Result<bool> {
         let figures = self.measure(cluster).await?;
         self.print(&figures)
     }
 
-    /// Starts the test on all members and collects the results.
     async fn measure(&self, cluster: &Cluster<Caller>) -> anyhow::Result<Vec<Answer<Figures>>> {
         let common = &self.common;
         let test = Test {
@@ -283,7 +271,7 @@ impl Uperf {
         cluster.start(&test, test.stop.limit(common)).await
     }
 
-    /// Prints the figures. Returns whether there were calls, and none failed.
+    /// Returns whether there were calls, and none failed.
     fn print(&self, figures: &[Answer<Figures>]) -> anyhow::Result<bool> {
         let mut all = histogram();
         let mut rows = vec![

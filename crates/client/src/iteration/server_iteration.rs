@@ -9,14 +9,14 @@ use consort_hotrod::ops::iteration::{Batch, Request, Response, Start};
 use consort_hotrod::ops::listener::Factory;
 use consort_hotrod::{BitSet, Flags, MediaType, RequestBody, ResponseBody, Status, Text};
 
-use crate::client::{CacheState, Inner};
+use crate::client_state::{CacheState, ClientState};
 use crate::error::ClientError;
-use crate::operation::{NotExecuted, RequestSpec, ServerConnection};
-use crate::server::Server;
+use crate::operation::{NotExecuted, RequestSpec};
+use crate::server::{Server, ServerConnection};
 
 /// The common settings of all parts of an iteration.
 pub(super) struct IterationRequest {
-    pub(super) client: Arc<Inner>,
+    pub(super) client: Arc<ClientState>,
     pub(super) cache: Arc<CacheState>,
     pub(super) flags: Flags,
     pub(super) key_type: MediaType,

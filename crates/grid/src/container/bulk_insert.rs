@@ -10,8 +10,8 @@ use consort_group::Time;
 use smallvec::SmallVec;
 
 use super::item::{self, Item};
+use super::key_hash::KeyHash;
 use super::prefetch::fetch;
-use super::table::KeyHash;
 use super::{Container, Entry};
 use crate::{Lifetime, Segment, Version};
 
@@ -66,8 +66,8 @@ impl Container {
     /// by step: each step moves the whole index. With a bound this does nothing, because most of the entries may be
     /// evicted again.
     pub(crate) fn reserve(&self, segment: Segment, entries: usize) {
-        if self.bound.is_none() {
-            self.lock(segment).reserve(entries.min(EXPECTED_MAX));
+        if self.bound().is_none() {
+            self.shards.lock(segment).reserve(entries.min(EXPECTED_MAX));
         }
     }
 
@@ -82,22 +82,22 @@ impl Container {
         entries: impl IntoIterator<Item = NewEntry<'a>>,
         now: Time,
     ) {
-        assert!(self.bound.is_none(), "arrivals are put where none has to make room");
+        assert!(self.bound().is_none(), "arrivals are put where none has to make room");
         let mut entries = entries.into_iter();
         let mut arrived: SmallVec<[(KeyHash, NewEntry<'_>); AT_A_TIME]> = SmallVec::new();
         let mut items: Vec<Item> = Vec::with_capacity(AT_A_TIME);
         loop {
             let some = entries.by_ref().take(AT_A_TIME);
-            arrived.extend(some.map(|one| (self.hash_of(one.key), one)));
+            arrived.extend(some.map(|one| (self.shards.hash_of(one.key), one)));
             if arrived.is_empty() {
                 return;
             }
-            let table = self.lock(segment);
+            let table = self.shards.lock(segment);
             arrived.iter().for_each(|(hash, _)| table.fetch_cell(*hash));
             drop(table);
             fetch_memory(&arrived);
             items.extend(arrived.iter().map(|(_, one)| Item::copied(one.key, one.value)));
-            self.write(segment, |table| {
+            self.shards.write(segment, |table| {
                 for ((hash, one), item) in arrived.drain(..).zip(items.drain(..)) {
                     if table.version_of(hash, one.key) < one.version {
                         table.put(hash, item, &one.entry(), now);
@@ -158,11 +158,11 @@ mod tests {
             let limits = ChunkLimits { entries_max: usize::MAX, bytes_max: usize::MAX };
             let all = |container: &Container| {
                 let entries = container.chunk(SEGMENT, Cursor::START, limits, now).unwrap().entries;
-                (entries, container.len(), container.bytes(), container.next_expiry())
+                (entries, container.len(), container.bytes(), container.expiry().next_deadline())
             };
             assert_eq!(all(&batched), all(&single));
         }
-        assert!(batched.len() > 30 && batched.next_expiry().is_some());
+        assert!(batched.len() > 30 && batched.expiry().next_deadline().is_some());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 
-use super::table::KeyHash;
+use super::key_hash::KeyHash;
 
 /// No slot.
 const NIL: u32 = u32::MAX;

@@ -1,27 +1,63 @@
 //! Making room in a container with a size limit.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::bound::{Full, Limit, MemoryBound, WhenFull};
+use super::key_hash::KeyHash;
 use super::outcome::Taken;
-use super::table::{self, KeyHash};
-use super::{Container, Entry};
+use super::shards::Shards;
+use super::{Container, Entry, table};
 use crate::Segment;
 
 /// Maximum number of additional entries that a write evicts after the limit was reduced: few enough that other
 /// threads do not wait for long.
 const EVICTED_AT_ONCE: usize = 4_096;
 
-impl Container {
+/// The size limit of a container, and the eviction of entries beyond it.
+pub(super) struct Eviction {
+    bound: Option<MemoryBound>,
+    /// The bound's current limit, which may change.
+    allowed: AtomicU64,
+    /// The segment from which the next victim is taken if the written segment has none.
+    next_segment: AtomicUsize,
+}
+
+impl Eviction {
+    pub(super) fn new(bound: Option<MemoryBound>) -> Self {
+        let allowed = AtomicU64::new(bound.map_or(0, |bound| bound.limit.amount()));
+        Self { bound, allowed, next_segment: AtomicUsize::new(0) }
+    }
+
+    /// Returns the current limit.
+    #[inline]
+    pub(super) fn bound(&self) -> Option<MemoryBound> {
+        let bound = self.bound?;
+        Some(MemoryBound { limit: bound.limit.with_amount(self.allowed.load(Ordering::Relaxed)), ..bound })
+    }
+
+    /// Changes the limit, if there is one in the same unit; returns whether there is.
+    pub(super) fn set_limit(&self, limit: Limit) -> bool {
+        let is_same_unit = self.bound.is_some_and(|bound| bound.limit.with_amount(limit.amount()) == limit);
+        if is_same_unit {
+            self.allowed.store(limit.amount(), Ordering::Relaxed);
+        }
+        is_same_unit
+    }
+
+    pub(super) fn evicts(&self) -> bool {
+        self.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove)
+    }
+
     /// Evicts entries to make room for a write: in the written segment, then in the others in turn.
     pub(super) fn make_room(
         &self,
+        shards: &Shards,
         MemoryBound { limit, when_full }: MemoryBound,
         segment: Segment,
         (hash, key): (KeyHash, &[u8]),
         entry: &Entry,
     ) -> Result<Vec<Taken>, Full> {
-        let table = self.lock(segment);
+        let table = shards.lock(segment);
         table.assert_present(segment);
         let replaced = table.cost_of(hash, key);
         drop(table);
@@ -29,18 +65,19 @@ impl Container {
         // The size that cannot be evicted, the current size, and the size after the write.
         let (least, used, mut needed) = match limit {
             Limit::Entries(_) => {
-                let active = self.len() - self.passive_len();
+                let active = shards.statistics().len() - shards.statistics().passive_len();
                 (1, active, active + u64::from(replaced.is_none()))
             }
             Limit::Bytes(_) => {
-                let removals = self.removal_bytes.load(Ordering::Relaxed);
-                let used = self.bounded_bytes();
+                let removals = shards.statistics().removal_bytes();
+                let used = shards.statistics().bounded_bytes();
                 (removals + cost, used, used + cost - replaced.unwrap_or(0))
             }
         };
         let is_no_growth = when_full == WhenFull::Refuse && needed <= used;
         if needed <= limit.amount() || is_no_growth {
             return Ok(self.evict_for_process(
+                shards,
                 when_full,
                 segment,
                 (hash, key),
@@ -55,8 +92,8 @@ impl Container {
         while needed > limit.amount()
             && (evicted.len() < EVICTED_AT_ONCE || needed > used.max(limit.amount()))
         {
-            let here = self.evict(segment, Some((hash, key)));
-            let Some(taken) = here.or_else(|| self.evict_elsewhere(segment)) else { break };
+            let here = evict(shards, segment, Some((hash, key)));
+            let Some(taken) = here.or_else(|| self.evict_elsewhere(shards, segment)) else { break };
             needed -= match limit {
                 Limit::Entries(_) => 1,
                 Limit::Bytes(_) => {
@@ -69,43 +106,24 @@ impl Container {
         Ok(evicted)
     }
 
-    /// Returns the current limit.
-    #[inline]
-    pub fn bound(&self) -> Option<MemoryBound> {
-        let bound = self.bound?;
-        Some(MemoryBound { limit: bound.limit.with_amount(self.allowed.load(Ordering::Relaxed)), ..bound })
-    }
-
-    /// Changes the limit, if there is one in the same unit; returns whether there is. Under a smaller limit the next
-    /// writes evict entries, some thousand each.
-    pub fn set_limit(&self, limit: Limit) -> bool {
-        let is_same_unit = self.bound.is_some_and(|bound| bound.limit.with_amount(limit.amount()) == limit);
-        if is_same_unit {
-            self.allowed.store(limit.amount(), Ordering::Relaxed);
-        }
-        is_same_unit
-    }
-
-    pub(super) fn evicts(&self) -> bool {
-        self.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove)
-    }
-
     /// Evicts as many bytes as a write adds, if the process has no room for them.
     fn evict_for_process(
         &self,
+        shards: &Shards,
         when_full: WhenFull,
         segment: Segment,
         (hash, key): (KeyHash, &[u8]),
         growth: u64,
     ) -> Vec<Taken> {
         let mut evicted = Vec::new();
-        if when_full == WhenFull::Refuse || self.process_has_room(growth) {
+        let has_room = shards.memory().is_none_or(|memory| memory.has_room(growth));
+        if when_full == WhenFull::Refuse || has_room {
             return evicted;
         }
         let mut freed = 0;
         while freed < growth && evicted.len() < EVICTED_AT_ONCE {
-            let here = self.evict(segment, Some((hash, key)));
-            let Some(taken) = here.or_else(|| self.evict_elsewhere(segment)) else { break };
+            let here = evict(shards, segment, Some((hash, key)));
+            let Some(taken) = here.or_else(|| self.evict_elsewhere(shards, segment)) else { break };
             let entry = &taken.entry;
             freed += table::cost(taken.key.len(), entry.value.len(), !entry.lifetime.is_forever(), true);
             evicted.push(taken);
@@ -113,22 +131,37 @@ impl Container {
         evicted
     }
 
-    fn evict_elsewhere(&self, written: Segment) -> Option<Taken> {
-        let count = self.segments.len();
-        let start = self.evict_from.load(Ordering::Relaxed);
+    fn evict_elsewhere(&self, shards: &Shards, written: Segment) -> Option<Taken> {
+        let count = shards.count();
+        let start = self.next_segment.load(Ordering::Relaxed);
         let mut others = (start..count).chain(0..start).filter(|&index| index != usize::from(written.0));
         others.find_map(|index| {
-            let taken = self.evict(Segment(index as u16), None)?;
-            self.evict_from.store((index + 1) % count, Ordering::Relaxed);
+            let taken = evict(shards, Segment(index as u16), None)?;
+            self.next_segment.store((index + 1) % count, Ordering::Relaxed);
             Some(taken)
         })
     }
+}
 
-    fn evict(&self, segment: Segment, kept: Option<(KeyHash, &[u8])>) -> Option<Taken> {
-        let stored =
-            self.update(segment, |table| table.evict(kept, self.is_backed, |key| self.hash_of(key)))?;
-        self.evictions.fetch_add(1, Ordering::Relaxed);
-        Some(stored.into_taken(segment))
+/// Evicts an entry of a segment, other than the kept one.
+fn evict(shards: &Shards, segment: Segment, kept: Option<(KeyHash, &[u8])>) -> Option<Taken> {
+    let hash_of = |key: &[u8]| shards.hash_of(key);
+    let stored = shards.update(segment, |table| table.evict(kept, shards.is_backed(), hash_of))?;
+    shards.statistics().note_eviction();
+    Some(stored.into_taken(segment))
+}
+
+impl Container {
+    /// Returns the current limit.
+    #[inline]
+    pub fn bound(&self) -> Option<MemoryBound> {
+        self.eviction.bound()
+    }
+
+    /// Changes the limit, if there is one in the same unit; returns whether there is. Under a smaller limit the next
+    /// writes evict entries, some thousand each.
+    pub fn set_limit(&self, limit: Limit) -> bool {
+        self.eviction.set_limit(limit)
     }
 }
 
@@ -163,7 +196,10 @@ mod tests {
         assert!(container.set_limit(Limit::Entries(10_000)));
         let evicted: Vec<usize> = (20_000..20_004).map(|key| put(&container, key).unwrap()).collect();
         assert_eq!(evicted, [EVICTED_AT_ONCE, EVICTED_AT_ONCE, 10_003 - 2 * EVICTED_AT_ONCE, 1]);
-        assert_eq!((container.len(), container.evictions()), (10_000, evicted.iter().sum::<usize>() as u64));
+        assert_eq!(
+            (container.len(), container.statistics().evictions()),
+            (10_000, evicted.iter().sum::<usize>() as u64)
+        );
         assert!(container.set_limit(Limit::Entries(10_001)));
         assert_eq!((put(&container, 30_000), put(&container, 30_001)), (Ok(0), Ok(1)));
     }

@@ -4,8 +4,8 @@
 //! waits for memory once. A table with separate tags waits twice, and waiting for memory is most of a read's time. A
 //! cell also has the address of its slot's item, so that the CPU fetches both at once.
 
+use super::key_hash::KeyHash;
 use super::prefetch::{PrefetchHint, SlotAddress};
-use super::table::KeyHash;
 
 /// A cell of the table.
 #[derive(Clone, Copy)]

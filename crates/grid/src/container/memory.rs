@@ -11,7 +11,7 @@ impl Container {
     #[must_use]
     pub fn within(mut self, memory: ProcessMemory) -> Self {
         memory.count_entries(0, self.bytes());
-        self.memory = Some(memory);
+        self.shards.set_memory(memory);
         self
     }
 
@@ -24,12 +24,11 @@ impl Container {
 
     /// The memory of the process, if it is limited.
     pub fn memory(&self) -> Option<&ProcessMemory> {
-        self.memory.as_ref()
+        self.shards.memory()
     }
 
     /// Checks whether the process has room for a write. A container that evicts makes room for the write, so that it
     /// adds nothing.
-    /// nothing.
     ///
     /// # Errors
     ///
@@ -41,8 +40,8 @@ impl Container {
         value_len: usize,
         lifetime: Lifetime,
     ) -> Result<(), Shortage> {
-        let Some(memory) = &self.memory else { return Ok(()) };
-        let cost = table::cost(key.len(), value_len, !lifetime.is_forever(), self.evicts());
+        let Some(memory) = self.shards.memory() else { return Ok(()) };
+        let cost = table::cost(key.len(), value_len, !lifetime.is_forever(), self.eviction.evicts());
         // If all of it fits, no lookup is needed.
         if memory.has_room(cost) { Ok(()) } else { memory.admit(self.growth(segment, key, cost)) }
     }
@@ -55,20 +54,16 @@ impl Container {
         value_len: usize,
         lifetime: Lifetime,
     ) -> u64 {
-        self.growth(segment, key, table::cost(key.len(), value_len, !lifetime.is_forever(), self.evicts()))
+        let cost = table::cost(key.len(), value_len, !lifetime.is_forever(), self.eviction.evicts());
+        self.growth(segment, key, cost)
     }
 
     fn growth(&self, segment: Segment, key: &[u8], cost: u64) -> u64 {
-        if self.is_essential || self.evicts() && self.len() > self.passive_len() {
+        if self.is_essential || self.eviction.evicts() && self.len() > self.statistics().passive_len() {
             return 0;
         }
-        let hash = self.hash_of(key);
-        cost.saturating_sub(self.lock(segment).cost_of(hash, key).unwrap_or(0))
-    }
-
-    /// Whether the process has room for this many more bytes.
-    pub(super) fn process_has_room(&self, growth: u64) -> bool {
-        self.memory.as_ref().is_none_or(|memory| memory.has_room(growth))
+        let hash = self.shards.hash_of(key);
+        cost.saturating_sub(self.shards.lock(segment).cost_of(hash, key).unwrap_or(0))
     }
 
     /// Checks whether a value that the store has fits into memory.
@@ -77,9 +72,9 @@ impl Container {
     ///
     /// [`Full`] if the process has no room for it.
     pub fn check_room_for_value(&self, key: &[u8], value: &[u8]) -> Result<(), Full> {
-        let cost = table::cost(key.len(), value.len(), false, self.evicts());
-        match &self.memory {
-            Some(memory) if !self.evicts() && !memory.has_room(cost) => {
+        let cost = table::cost(key.len(), value.len(), false, self.eviction.evicts());
+        match self.shards.memory() {
+            Some(memory) if !self.eviction.evicts() && !memory.has_room(cost) => {
                 let Shortage { used, limit, .. } = memory.shortage();
                 Err(Full { limit: Limit::Bytes(limit), needed: used + cost })
             }
@@ -90,7 +85,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        if let Some(memory) = &self.memory {
+        if let Some(memory) = self.shards.memory() {
             memory.count_entries(self.bytes(), 0);
         }
     }

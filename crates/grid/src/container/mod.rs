@@ -26,42 +26,46 @@ mod cursor;
 mod entry;
 mod eviction;
 mod eviction_budget;
+mod expiry;
 mod index;
 mod item;
+mod key_hash;
 mod memory;
 #[cfg(test)]
 mod model;
 mod outcome;
 mod part;
 mod prefetch;
+mod shards;
 mod slab;
+mod statistics;
 mod stored;
 mod table;
 #[cfg(test)]
 mod tests;
 mod timers;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use bytes::Bytes;
 use consort_group::Time;
-use consort_memory::ProcessMemory;
-use foldhash::fast::FixedState;
 
 pub use bound::{Full, Limit, MemoryBound, WhenFull};
 pub(crate) use bulk_insert::NewEntry;
 pub use cursor::{Chunk, ChunkLimits, Cursor, SegmentGone};
 pub use entry::{Entry, Lifetime};
+pub use expiry::Expiry;
 pub use outcome::{Expired, Idle, Lookup, Put, Removed, Taken};
 pub use prefetch::PREFETCH_MAX;
+pub use statistics::ContainerStatistics;
 pub use stored::Visited;
 
 use crate::{Segment, Version};
 use cursor::Budget;
+use eviction_budget::Eviction;
+use expiry::ExpiryStart;
 use item::Item;
+use shards::Shards;
 use stored::Stored;
-use table::{KeyHash, PrefetchScope, Table, Walk};
+use table::{PrefetchScope, Table, Walk};
 
 /// Bytes of an entry besides the allocation of its key and value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 82;
@@ -75,9 +79,6 @@ pub const BOUND_OVERHEAD: u64 = 36;
 
 /// Bytes of a remembered removal besides its key.
 pub const REMOVAL_OVERHEAD: u64 = 40;
-
-/// No entry has a deadline.
-const NEVER: u64 = u64::MAX;
 
 /// The settings of a container.
 #[derive(Clone, Debug)]
@@ -113,35 +114,11 @@ pub enum SegmentState {
 /// Methods that take a segment panic if the cache has no such segment. Writes panic in a segment that is
 /// [`SegmentState::Absent`], because the writer knows which segments it owns.
 pub struct Container {
-    segments: Box<[Shard]>,
-    hash: FixedState,
-    bound: Option<MemoryBound>,
-    /// The bound's current limit, which may change.
-    allowed: AtomicU64,
-    len: AtomicU64,
-    entry_bytes: AtomicU64,
-    removal_bytes: AtomicU64,
-    is_backed: bool,
-    passive: AtomicU64,
-    passive_bytes: AtomicU64,
-    /// Where the container counts its bytes, if it shares the memory of its process.
-    memory: Option<ProcessMemory>,
+    shards: Shards,
+    eviction: Eviction,
+    expiry_start: ExpiryStart,
     /// Whether its writes are the last to be refused.
     is_essential: bool,
-    /// The segment from which the next victim is taken if the written segment has none.
-    evict_from: AtomicUsize,
-    /// The segment at which the next expiry begins, so that a busy segment does not starve others.
-    expire_from: AtomicUsize,
-    /// Number of entries or values that were evicted.
-    evictions: AtomicU64,
-    /// Number of entries that were removed because they had expired.
-    expirations: AtomicU64,
-}
-
-struct Shard {
-    table: Mutex<Table>,
-    /// The next deadline of the table.
-    next_expiry: AtomicU64,
 }
 
 impl Container {
@@ -153,28 +130,13 @@ impl Container {
     /// If there are no segments.
     pub fn new(settings: &ContainerSettings, hash_seed: u64) -> Self {
         assert!(settings.segment_count > 0, "a cache has segments");
-        let evicts = settings.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove);
-        let shard = || Shard {
-            table: Mutex::new(Table::new(evicts, settings.is_shared)),
-            next_expiry: AtomicU64::new(NEVER),
-        };
+        let eviction = Eviction::new(settings.bound);
+        let table = || Table::new(eviction.evicts(), settings.is_shared);
         Self {
-            segments: (0..settings.segment_count).map(|_| shard()).collect(),
-            hash: FixedState::with_seed(hash_seed),
-            len: AtomicU64::new(0),
-            bound: settings.bound,
-            allowed: AtomicU64::new(settings.bound.map_or(0, |bound| bound.limit.amount())),
-            entry_bytes: AtomicU64::new(0),
-            removal_bytes: AtomicU64::new(0),
-            is_backed: settings.is_backed,
-            passive: AtomicU64::new(0),
-            passive_bytes: AtomicU64::new(0),
-            memory: None,
+            shards: Shards::new(settings.segment_count, hash_seed, settings.is_backed, table),
+            eviction,
+            expiry_start: ExpiryStart::default(),
             is_essential: false,
-            evict_from: AtomicUsize::new(0),
-            expire_from: AtomicUsize::new(0),
-            evictions: AtomicU64::new(0),
-            expirations: AtomicU64::new(0),
         }
     }
 
@@ -184,16 +146,16 @@ impl Container {
     /// `now` is called under the lock and only if the entry has a lifetime: it must not call the container.
     #[inline]
     pub fn get(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Entry> {
-        let hash = self.hash_of(key);
-        let mut table = self.lock(segment);
+        let hash = self.shards.hash_of(key);
+        let mut table = self.shards.lock(segment);
         table.read(hash, key, now).here().map(Stored::entry)
     }
 
     /// Returns the value of a key; else like [`Container::get`].
     #[inline]
     pub fn get_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Bytes> {
-        let hash = self.hash_of(key);
-        let mut table = self.lock(segment);
+        let hash = self.shards.hash_of(key);
+        let mut table = self.shards.lock(segment);
         table.read(hash, key, now).here().map(|stored| stored.item.value())
     }
 
@@ -202,29 +164,29 @@ impl Container {
     /// then.
     #[inline]
     pub fn look_up(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
-        let hash = self.hash_of(key);
-        self.lock(segment).look_up(hash, key, now, |stored| stored.entry())
+        let hash = self.shards.hash_of(key);
+        self.shards.lock(segment).look_up(hash, key, now, |stored| stored.entry())
     }
 
     /// Returns the value of a key; else like [`Container::look_up`].
     #[inline]
     pub fn look_up_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
-        let hash = self.hash_of(key);
-        self.lock(segment).look_up(hash, key, now, |stored| stored.item.value())
+        let hash = self.shards.hash_of(key);
+        self.shards.lock(segment).look_up(hash, key, now, |stored| stored.item.value())
     }
 
     /// Returns the entry of a key, also if it has expired (see [`Entry::is_expired`]) or is passive
     /// ([`Entry::is_passive`]). The read does not count as a use.
     pub fn peek(&self, segment: Segment, key: &[u8]) -> Option<Entry> {
-        let hash = self.hash_of(key);
-        self.lock(segment).peek(hash, key)
+        let hash = self.shards.hash_of(key);
+        self.shards.lock(segment).peek(hash, key)
     }
 
     /// Returns the newest known version of a key: of its entry or of its remembered removal; [`Version::NONE`] if it
     /// has neither.
     pub fn version_of(&self, segment: Segment, key: &[u8]) -> Version {
-        let hash = self.hash_of(key);
-        self.lock(segment).version_of(hash, key)
+        let hash = self.shards.hash_of(key);
+        self.shards.lock(segment).version_of(hash, key)
     }
 
     /// Returns the next chunk of an iteration through a segment.
@@ -262,7 +224,8 @@ impl Container {
     ) -> Result<Option<Cursor>, SegmentGone> {
         let mut budget = Budget::new(limits);
         while !budget.is_spent() {
-            match self.lock(segment).walk(&mut cursor, &mut budget, now, PrefetchScope::Items, &mut give) {
+            let table = self.shards.lock(segment);
+            match table.walk(&mut cursor, &mut budget, now, PrefetchScope::Items, &mut give) {
                 Walk::Spent => break,
                 Walk::More => {}
                 Walk::End => return Ok(None),
@@ -280,14 +243,14 @@ impl Container {
     ///
     /// [`Full`] if there is no room for the entry and eviction cannot make room; nothing is changed.
     pub fn put(&self, segment: Segment, key: &[u8], mut entry: Entry, now: Time) -> Result<Put, Full> {
-        let hash = self.hash_of(key);
+        let hash = self.shards.hash_of(key);
         let evicted = match self.bound() {
             None => Vec::new(),
             Some(_) if entry.is_passive() => Vec::new(),
-            Some(bound) => self.make_room(bound, segment, (hash, key), &entry)?,
+            Some(bound) => self.eviction.make_room(&self.shards, bound, segment, (hash, key), &entry)?,
         };
         let item = Item::new(key, std::mem::take(&mut entry.value));
-        let previous = self.write(segment, |table| table.put(hash, item, &entry, now));
+        let previous = self.shards.write(segment, |table| table.put(hash, item, &entry, now));
         Ok(Put { previous, evicted })
     }
 
@@ -321,25 +284,26 @@ impl Container {
         version: Version,
         value: Bytes,
     ) -> Result<Vec<Taken>, Full> {
-        let hash = self.hash_of(key);
+        let hash = self.shards.hash_of(key);
         let Some(entry) = self.peek(segment, key) else { return Ok(Vec::new()) };
         if entry.is_passive() && entry.version == version {
             self.check_room_for_value(key, &value)?;
         }
         let evicted = match self.bound() {
             Some(bound) if entry.is_passive() && entry.version == version => {
-                self.make_room(bound, segment, (hash, key), &Entry { value: value.clone(), ..entry })?
+                let active = Entry { value: value.clone(), ..entry };
+                self.eviction.make_room(&self.shards, bound, segment, (hash, key), &active)?
             }
             _ => Vec::new(),
         };
-        self.write(segment, |table| table.activate(hash, key, version, value));
+        self.shards.write(segment, |table| table.activate(hash, key, version, value));
         Ok(evicted)
     }
 
     /// Removes a key, whatever its version. In a segment that is being received, the removal is remembered.
     pub fn remove(&self, segment: Segment, key: &[u8], version: Version, now: Time) -> Removed {
-        let hash = self.hash_of(key);
-        self.write(segment, |table| Removed { previous: table.remove(hash, key, version, now) })
+        let hash = self.shards.hash_of(key);
+        self.shards.write(segment, |table| Removed { previous: table.remove(hash, key, version, now) })
     }
 
     /// Removes a key if no entry or removal of it is as new.
@@ -350,8 +314,8 @@ impl Container {
         version: Version,
         now: Time,
     ) -> Option<Removed> {
-        let hash = self.hash_of(key);
-        self.write(segment, |table| {
+        let hash = self.shards.hash_of(key);
+        self.shards.write(segment, |table| {
             (table.version_of(hash, key) < version)
                 .then(|| Removed { previous: table.remove(hash, key, version, now) })
         })
@@ -359,112 +323,65 @@ impl Container {
 
     /// Records a use of an entry at a time, here or at another owner. Returns whether the entry exists.
     pub fn touch(&self, segment: Segment, key: &[u8], at: Time) -> bool {
-        let hash = self.hash_of(key);
-        self.lock(segment).touch(hash, key, at)
+        let hash = self.shards.hash_of(key);
+        self.shards.lock(segment).touch(hash, key, at)
     }
 
     // Segments.
 
     /// Returns the state of a segment on this member.
     pub fn state(&self, segment: Segment) -> SegmentState {
-        self.lock(segment).state
+        self.shards.lock(segment).state
     }
 
     /// Begins to receive a segment: from now on removals in it are remembered. Its entries stay.
     pub fn receive(&self, segment: Segment) {
-        self.lock(segment).receive();
+        self.shards.lock(segment).receive();
     }
 
     /// Marks the segment as complete: removals in it are no longer remembered. Its entries stay.
     pub fn own(&self, segment: Segment) {
-        self.update(segment, Table::own);
+        self.shards.update(segment, Table::own);
     }
 
     /// Sets whether a segment is readable here. Each [`Container::look_up`] that began before has ended when this
     /// function returns.
     pub fn set_readable(&self, segment: Segment, is_readable: bool) {
-        self.lock(segment).is_readable = is_readable;
+        self.shards.lock(segment).is_readable = is_readable;
     }
 
     /// Drops a segment with its entries, which are freed after the lock is released. The segment is no longer
     /// readable, and iterations through it end with [`SegmentGone`].
     pub fn drop_segment(&self, segment: Segment) {
-        let contents = self.update(segment, Table::drop_contents);
+        let contents = self.shards.update(segment, Table::drop_contents);
         drop(contents);
     }
 
     /// Removes all entries of a segment that is here. Reads and writes go on, and iterations through the segment
     /// begin anew.
     pub fn clear_segment(&self, segment: Segment) {
-        let contents = self.update(segment, Table::clear_contents);
+        let contents = self.shards.update(segment, Table::clear_contents);
         drop(contents);
     }
 
     // Expiry.
 
-    /// Removes expired entries. It examines at most `looks_max` entries whose deadline has come; those with a
-    /// `max_idle` may turn out to have been used. Call it again as long as [`Container::next_expiry`] is due.
-    pub fn expire(&self, now: Time, looks_max: usize) -> Expired {
-        self.expire_in(|_| true, now, looks_max)
-    }
-
-    /// Like [`Container::expire`] for the wanted segments only, for example those whose primary this member is.
-    pub fn expire_in(&self, is_wanted: impl Fn(Segment) -> bool, now: Time, looks_max: usize) -> Expired {
-        let mut expired = Expired::default();
-        let mut looks = looks_max;
-        let count = self.segments.len();
-        let start = self.expire_from.load(Ordering::Relaxed);
-        for index in (start..count).chain(0..start) {
-            if looks == 0 {
-                self.expire_from.store(index, Ordering::Relaxed);
-                break;
-            }
-            let segment = Segment(index as u16);
-            if self.segments[index].next_expiry.load(Ordering::Relaxed) > now.0 || !is_wanted(segment) {
-                continue;
-            }
-            looks = self.update(segment, |table| {
-                let hash_of = |key: &[u8]| self.hash_of(key);
-                table.expire(segment, now, looks, hash_of, &mut expired)
-            });
-        }
-        if !expired.taken.is_empty() {
-            self.expirations.fetch_add(expired.taken.len() as u64, Ordering::Relaxed);
-        }
-        expired
-    }
-
-    /// Counts the expiration of an entry that the writer is about to remove.
-    pub(crate) fn note_expiration(&self) {
-        self.expirations.fetch_add(1, Ordering::Relaxed);
+    /// Returns the expiry of its entries.
+    pub fn expiry(&self) -> Expiry<'_> {
+        Expiry::new(&self.shards, &self.expiry_start)
     }
 
     /// Forgets that a key was removed, or has expired, while its segment was being received: others may have the
     /// previous entry.
     pub(crate) fn forget_removal(&self, segment: Segment, key: &[u8]) {
-        self.update(segment, |table| table.forget_removal(key));
-    }
-
-    /// Returns the earliest time at which an entry may expire; none if no entry has a lifetime. It costs one load per
-    /// segment.
-    pub fn next_expiry(&self) -> Option<Time> {
-        self.next_expiry_in(|_| true)
-    }
-
-    /// Like [`Container::next_expiry`] for the wanted segments only.
-    pub fn next_expiry_in(&self, is_wanted: impl Fn(Segment) -> bool) -> Option<Time> {
-        let deadlines = self.segments.iter().map(|shard| shard.next_expiry.load(Ordering::Relaxed));
-        // In this order, because no segment is counted beyond the maximum number of segments.
-        let wanted =
-            deadlines.zip((0..).map(Segment)).filter(|&(next, segment)| next != NEVER && is_wanted(segment));
-        wanted.map(|(next, _)| Time(next)).min()
+        self.shards.update(segment, |table| table.forget_removal(key));
     }
 
     // Counts.
 
     /// Number of entries, including expired ones that are not removed yet.
     pub fn len(&self) -> u64 {
-        self.len.load(Ordering::Relaxed)
+        self.statistics().len()
     }
 
     /// Whether there are no entries.
@@ -472,110 +389,39 @@ impl Container {
         self.len() == 0
     }
 
-    /// Number of entries whose value is only in the store.
-    pub fn passive_len(&self) -> u64 {
-        self.passive.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the passive entries in memory. They count in [`Container::bytes`] and not in the bound.
-    pub fn passive_bytes(&self) -> u64 {
-        self.passive_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Number of entries evicted since the container was created; with a store, of values evicted.
-    pub fn evictions(&self) -> u64 {
-        self.evictions.load(Ordering::Relaxed)
-    }
-
-    /// Number of expired entries removed here since the container was created.
-    pub fn expirations(&self) -> u64 {
-        self.expirations.load(Ordering::Relaxed)
+    /// Returns its counts.
+    pub fn statistics(&self) -> &ContainerStatistics {
+        self.shards.statistics()
     }
 
     /// Number of entries of a segment.
     pub fn segment_len(&self, segment: Segment) -> u64 {
-        self.lock(segment).len() as u64
+        self.shards.lock(segment).size().len
     }
 
     /// Bytes of entries and remembered removals.
     pub fn bytes(&self) -> u64 {
-        self.bounded_bytes() + self.passive_bytes()
-    }
-
-    fn bounded_bytes(&self) -> u64 {
-        self.entry_bytes.load(Ordering::Relaxed) + self.removal_bytes.load(Ordering::Relaxed)
+        self.statistics().bounded_bytes() + self.statistics().passive_bytes()
     }
 
     /// Bytes of a segment.
     pub fn segment_bytes(&self, segment: Segment) -> u64 {
-        let table = self.lock(segment);
-        table.entry_bytes() + table.removal_bytes() + table.passive_bytes()
+        self.shards.lock(segment).size().bytes()
     }
 
     /// Approximate bytes of keys and values of a segment, including the overhead of lifetimes, eviction and rounding.
     pub fn segment_content_bytes(&self, segment: Segment) -> u64 {
-        let table = self.lock(segment);
-        table.entry_bytes().saturating_sub(table.len() as u64 * ENTRY_OVERHEAD)
+        let size = self.shards.lock(segment).size();
+        size.entry_bytes.saturating_sub(size.len * ENTRY_OVERHEAD)
     }
 
     /// Number of removals that a segment remembers: at most the number of keys removed while it is being received.
     pub fn removal_count(&self, segment: Segment) -> u64 {
-        self.lock(segment).removal_count() as u64
+        self.shards.lock(segment).removal_count() as u64
     }
 
     /// Number of segments, including absent ones.
     pub fn segment_count(&self) -> u16 {
-        self.segments.len() as u16
-    }
-
-    // Locks.
-
-    #[inline]
-    fn hash_of(&self, key: &[u8]) -> KeyHash {
-        use std::hash::{BuildHasher, Hasher};
-        let mut hasher = self.hash.build_hasher();
-        hasher.write(key);
-        KeyHash((hasher.finish() >> 32) as u32)
-    }
-
-    #[inline]
-    fn lock(&self, segment: Segment) -> MutexGuard<'_, Table> {
-        // A panic under the lock comes from a closure of the reader, which cannot leave the table half changed.
-        self.segments[usize::from(segment.0)].table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Changes a segment that is here.
-    fn write<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
-        self.update(segment, |table| {
-            table.assert_present(segment);
-            change(table)
-        })
-    }
-
-    /// Changes a segment and updates the sums.
-    fn update<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
-        let mut table = self.lock(segment);
-        let (len, entries, removals) = (table.len() as u64, table.entry_bytes(), table.removal_bytes());
-        let (passive, passive_bytes) = (table.passive_len() as u64, table.passive_bytes());
-        let result = change(&mut table);
-        let add = |sum: &AtomicU64, before: u64, after: u64| {
-            if before != after {
-                sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
-            }
-        };
-        add(&self.len, len, table.len() as u64);
-        add(&self.entry_bytes, entries, table.entry_bytes());
-        add(&self.removal_bytes, removals, table.removal_bytes());
-        if let Some(memory) = &self.memory {
-            let after = table.entry_bytes() + table.removal_bytes() + table.passive_bytes();
-            memory.count_entries(entries + removals + passive_bytes, after);
-        }
-        if self.is_backed {
-            add(&self.passive, passive, table.passive_len() as u64);
-            add(&self.passive_bytes, passive_bytes, table.passive_bytes());
-        }
-        let next_expiry = table.next_expiry().map_or(NEVER, |next| next.0);
-        self.segments[usize::from(segment.0)].next_expiry.store(next_expiry, Ordering::Relaxed);
-        result
+        self.shards.count() as u16
     }
 }

@@ -351,7 +351,7 @@ impl World {
 
     fn expire(&mut self, looks_max: usize) {
         let now = self.now;
-        let taken = self.both(|container| container.expire(now, looks_max).taken);
+        let taken = self.both(|container| container.expiry().remove_expired(now, looks_max).taken);
         assert!(taken.len() <= looks_max);
         for taken in taken {
             assert!(taken.entry.is_expired(now));
@@ -362,7 +362,7 @@ impl World {
                 *known = taken.entry.version.max(*known);
             }
         }
-        if self.containers[0].next_expiry().is_none_or(|next| next > now) {
+        if self.containers[0].expiry().next_deadline().is_none_or(|next| next > now) {
             let mut entries = self.segments.iter().flat_map(|model| model.entries.values());
             assert!(entries.all(|(entry, _)| !entry.is_expired(now)), "an expired entry has no deadline");
         }
@@ -429,7 +429,7 @@ impl World {
         let bytes: u64 =
             entries.map(|(entry, _)| self.cost(1, entry)).sum::<u64>() + removals * (1 + REMOVAL_OVERHEAD);
         assert_eq!(self.both(|container| (container.len(), container.bytes())), (len as u64, bytes));
-        let next = self.both(Container::next_expiry);
+        let next = self.both(|container| container.expiry().next_deadline());
         let ends =
             self.segments.iter().flat_map(|model| model.entries.values()).filter_map(|(e, _)| e.expiry());
         let first = ends.min();

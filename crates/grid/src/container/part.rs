@@ -64,7 +64,7 @@ impl Container {
         now: Time,
         using: impl FnOnce(SizedChunk<'_>) -> R,
     ) -> Result<Option<R>, SegmentGone> {
-        let table = &*self.lock(segment);
+        let table = &*self.shards.lock(segment);
         let (mut cursor, mut budget) = (from, Budget::new(limits));
         let (mut entries, mut bytes, mut has_passive) = (0, 0, false);
         let walked =

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use super::Container;
-use super::table::KeyHash;
+use super::key_hash::KeyHash;
 use crate::Segment;
 
 /// Maximum number of keys in one call. Their items must still be in the CPU's nearest cache at the lookup, which has
@@ -90,17 +90,17 @@ impl Container {
         let mut places = [(Segment(0), KeyHash(0), None); PREFETCH_MAX];
         let mut count = 0;
         for ((segment, key), place) in keys.into_iter().zip(&mut places) {
-            let hash = self.hash_of(key);
-            self.lock(segment).fetch_cell(hash);
+            let hash = self.shards.hash_of(key);
+            self.shards.lock(segment).fetch_cell(hash);
             *place = (segment, hash, None);
             count += 1;
         }
         for (segment, hash, slot) in &mut places[..count] {
-            *slot = self.lock(*segment).fetch_slot(*hash);
+            *slot = self.shards.lock(*segment).fetch_slot(*hash);
         }
         for (segment, _, slot) in &places[..count] {
             if let Some(slot) = slot {
-                self.lock(*segment).fetch_item(*slot);
+                self.shards.lock(*segment).fetch_item(*slot);
             }
         }
     }

@@ -11,6 +11,7 @@ use super::entry::Entry;
 use super::eviction::Queues;
 use super::index::Index;
 use super::item::{self, Item, Number};
+use super::key_hash::KeyHash;
 use super::prefetch::{SlotAddress, fetch};
 use super::slab::{self, Next, Slab};
 use super::stored::{Mortal, Stored, Visited};
@@ -26,19 +27,6 @@ const WALK_PAGES_MAX: u32 = 32;
 /// Number of slots by which an iteration prefetches an item: with four an entry takes 15 % more time than with twelve
 /// or sixteen, with twenty-four 3 %.
 const WALK_AHEAD: u32 = 12;
-
-/// The hash of a key, by the container's seed. It has 32 bits, so that the table can store it beside the slot. The
-/// table grows without reading a key, and compares only keys of equal hash.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct KeyHash(pub(super) u32);
-
-impl KeyHash {
-    /// Returns the hash as `hashbrown`'s tables need it: places from the lower bits and tags from the upper ones.
-    #[inline]
-    pub(super) fn spread(self) -> u64 {
-        u64::from(self.0) << 32 | u64::from(self.0)
-    }
-}
 
 /// The state and entries of a segment.
 pub(super) struct Table {
@@ -91,6 +79,28 @@ pub(super) struct Contents {
     /// Number of entries whose values only the store has, and bytes of their rest in memory. They are in no queue.
     passive: usize,
     passive_bytes: u64,
+}
+
+/// The size of a segment.
+#[derive(Clone, Copy)]
+pub(super) struct TableSize {
+    /// Number of entries, including passive ones.
+    pub(super) len: u64,
+    /// Bytes of the entries with values in memory.
+    pub(super) entry_bytes: u64,
+    /// Bytes of remembered removals.
+    pub(super) removal_bytes: u64,
+    /// Number of entries whose values only the store has.
+    pub(super) passive: u64,
+    /// Bytes of their rest in memory.
+    pub(super) passive_bytes: u64,
+}
+
+impl TableSize {
+    /// Returns the bytes of entries and remembered removals.
+    pub(super) fn bytes(self) -> u64 {
+        self.entry_bytes + self.removal_bytes + self.passive_bytes
+    }
 }
 
 /// Returns the bytes that an entry counts.
@@ -212,24 +222,16 @@ impl Table {
         assert!(self.state != SegmentState::Absent, "a write in segment {segment}, which is not here");
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.contents.slab.len()
-    }
-
-    pub(super) fn entry_bytes(&self) -> u64 {
-        self.contents.entry_bytes
-    }
-
-    pub(super) fn passive_len(&self) -> usize {
-        self.contents.passive
-    }
-
-    pub(super) fn passive_bytes(&self) -> u64 {
-        self.contents.passive_bytes
-    }
-
-    pub(super) fn removal_bytes(&self) -> u64 {
-        self.contents.removal_bytes
+    #[inline]
+    pub(super) fn size(&self) -> TableSize {
+        let contents = &self.contents;
+        TableSize {
+            len: contents.slab.len() as u64,
+            entry_bytes: contents.entry_bytes,
+            removal_bytes: contents.removal_bytes,
+            passive: contents.passive as u64,
+            passive_bytes: contents.passive_bytes,
+        }
     }
 
     pub(super) fn removal_count(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Tests of the container as a whole.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -246,25 +247,25 @@ fn expiry_removes_only_entries_that_are_due() {
         container.put(Segment(index as u16), &[index as u8], entry, NOW).unwrap();
     }
     put(&container, b"for ever", entry("1", 1));
-    assert_eq!(container.next_expiry(), Some(NOW + 10 * S));
-    assert_eq!(container.expire(NOW + 9 * S, 100).taken, []);
-    assert_eq!(container.expirations(), 0);
-    let taken = container.expire(NOW + 20 * S, 100).taken;
-    assert_eq!(container.expirations(), 2);
+    assert_eq!(container.expiry().next_deadline(), Some(NOW + 10 * S));
+    assert_eq!(container.expiry().remove_expired(NOW + 9 * S, 100).taken, []);
+    assert_eq!(container.statistics().expirations(), 0);
+    let taken = container.expiry().remove_expired(NOW + 20 * S, 100).taken;
+    assert_eq!(container.statistics().expirations(), 2);
     assert_eq!(taken.iter().map(|taken| &taken.key[..]).collect::<Vec<_>>(), [[1], [2]]);
     assert_eq!(taken[0].entry, mortal(Some(10 * S), None));
-    assert_eq!(container.next_expiry(), Some(NOW + 30 * S));
+    assert_eq!(container.expiry().next_deadline(), Some(NOW + 30 * S));
     assert_eq!(container.len(), 2);
 }
 
 #[test]
 fn last_of_the_most_segments_that_there_may_be_expires() {
     let container = container(u16::MAX);
-    assert_eq!(container.next_expiry(), None);
+    assert_eq!(container.expiry().next_deadline(), None);
     let last = Segment(u16::MAX - 1);
     container.put(last, b"k", mortal(Some(S), None), NOW).unwrap();
-    assert_eq!(container.next_expiry(), Some(NOW + S));
-    assert_eq!(container.expire(NOW + S, 100).taken.len(), 1);
+    assert_eq!(container.expiry().next_deadline(), Some(NOW + S));
+    assert_eq!(container.expiry().remove_expired(NOW + S, 100).taken.len(), 1);
 }
 
 #[test]
@@ -273,9 +274,10 @@ fn expiry_goes_on_where_its_bound_stopped_it() {
     for key in 0..40u8 {
         container.put(Segment(u16::from(key) % 4), &[key], mortal(Some(S), None), NOW).unwrap();
     }
-    let counts: Vec<usize> = (0..5).map(|_| container.expire(NOW + S, 15).taken.len()).collect();
+    let counts: Vec<usize> =
+        (0..5).map(|_| container.expiry().remove_expired(NOW + S, 15).taken.len()).collect();
     assert_eq!(counts, [15, 15, 10, 0, 0]);
-    assert_eq!((container.next_expiry(), container.bytes()), (None, 0));
+    assert_eq!((container.expiry().next_deadline(), container.bytes()), (None, 0));
 }
 
 #[test]
@@ -284,10 +286,10 @@ fn expiry_leaves_segments_that_are_not_wanted() {
     for segment in 0..2 {
         container.put(Segment(segment), b"k", mortal(Some(S), None), NOW).unwrap();
     }
-    let expired = container.expire_in(|segment| segment == Segment(1), NOW + S, 100);
+    let expired = container.expiry().remove_expired_in(|segment| segment == Segment(1), NOW + S, 100);
     assert_eq!(expired.taken.iter().map(|taken| taken.segment).collect::<Vec<_>>(), [Segment(1)]);
-    assert_eq!(container.next_expiry_in(|segment| segment == Segment(1)), None);
-    assert_eq!(container.next_expiry(), Some(NOW + S));
+    assert_eq!(container.expiry().next_deadline_in(|segment| segment == Segment(1)), None);
+    assert_eq!(container.expiry().next_deadline(), Some(NOW + S));
 }
 
 #[test]
@@ -298,11 +300,11 @@ fn used_entry_outlives_its_idle_deadline() {
     put(&container, b"idle", mortal(None, Some(10 * S)));
     assert_eq!(container.get(SEG, b"read", || NOW + 5 * S).unwrap().last_used, NOW + 5 * S);
     assert!(container.touch(SEG, b"touched", NOW + 6 * S));
-    let taken = container.expire(NOW + 10 * S, 100).taken;
+    let taken = container.expiry().remove_expired(NOW + 10 * S, 100).taken;
     assert_eq!(taken.iter().map(|taken| &taken.key[..]).collect::<Vec<_>>(), [b"idle"]);
-    assert_eq!(container.next_expiry(), Some(NOW + 15 * S));
-    assert_eq!(container.expire(NOW + 15 * S, 100).taken.len(), 1);
-    assert_eq!(container.next_expiry(), Some(NOW + 16 * S));
+    assert_eq!(container.expiry().next_deadline(), Some(NOW + 15 * S));
+    assert_eq!(container.expiry().remove_expired(NOW + 15 * S, 100).taken.len(), 1);
+    assert_eq!(container.expiry().next_deadline(), Some(NOW + 16 * S));
 }
 
 #[test]
@@ -315,7 +317,7 @@ fn writing_a_key_over_and_over_keeps_one_deadline() {
     });
     assert!(kept.bytes_current < 2_000, "{kept:?}");
     put(&container, b"k", entry("for ever", 2));
-    assert_eq!(container.next_expiry(), None);
+    assert_eq!(container.expiry().next_deadline(), None);
 }
 
 /// Returns the bytes that the container requests from the allocator per entry, on average over sizes of a segment
@@ -559,7 +561,7 @@ fn entry_that_expires_while_its_segment_is_received_hides_its_previous_value() {
     container.receive(SEG);
     let lifetime = Lifetime { lifespan: Some(S), max_idle: None };
     put(&container, b"k", entry("new", 2).with_lifetime(lifetime));
-    assert_eq!(container.expire(NOW + S, usize::MAX).taken.len(), 1);
+    assert_eq!(container.expiry().remove_expired(NOW + S, usize::MAX).taken.len(), 1);
     assert!(!put_if_newer(&container, b"k", entry("old", 1)));
     assert!(put_if_newer(&container, b"k", entry("newest", 3)));
 }

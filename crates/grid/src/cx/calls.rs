@@ -7,7 +7,8 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 use smallvec::SmallVec;
 
-use crate::command::{Ack, CacheId, Call};
+use crate::command::{Ack, Call};
+use crate::config::CacheId;
 use crate::cx::response_window::{ResponseWindow, Slot};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use consort_group::Address;
 
-use crate::command::{CacheId, Fetch};
+use crate::command::Fetch;
+use crate::config::CacheId;
 use crate::operation::OperationError;
 use crate::{Entry, Segment};
 

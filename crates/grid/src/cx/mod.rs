@@ -16,7 +16,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time, View};
 
-use crate::command::{Body, CacheId, Call, Command};
+use crate::command::{Body, Call, Command};
+use crate::config::{CacheId, MergePolicy};
 use crate::cx::calls::Calls;
 use crate::cx::computations::Computations;
 use crate::cx::memory::Memory;
@@ -26,7 +27,7 @@ use crate::cx::waiting_events::WaitingEvents;
 use crate::cx::watermarks::Watermarks;
 use crate::event::ListenerId;
 use crate::injected_bugs::InjectedBug;
-use crate::merge::{MergeFn, MergePolicy};
+use crate::merge::MergeFn;
 use crate::persistence::StoreRequest;
 use crate::publication::IterationId;
 use crate::wire::{FrameWriter, LongCommand};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
-use crate::command::{Body, CacheId, Call, Command};
+use crate::command::{Body, Call, Command};
+use crate::config::CacheId;
 use crate::cx::calls::CALLS_MAX;
 
 /// Reads of one member that wait for room: as many as a member has under way. Further reads are dropped, and their caller repeats

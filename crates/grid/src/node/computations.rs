@@ -2,7 +2,7 @@
 
 use consort_group::Time;
 
-use crate::command::CacheId;
+use crate::config::CacheId;
 use crate::node::Node;
 use crate::replica::iterate::computations::{Computation, Computed, finish_computation};
 

@@ -2,7 +2,7 @@
 
 use consort_group::Time;
 
-use crate::command::CacheId;
+use crate::config::CacheId;
 #[cfg(doc)]
 use crate::cx::NodeEvent;
 use crate::cx::waiting_events::TakenEvents;

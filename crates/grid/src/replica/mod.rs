@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use consort_group::{Address, Time};
 
-use crate::command::{Body, CacheId, Call, Chunk, Command, Pull, ToCoordinator};
+use crate::command::{Body, Call, Chunk, Command, Pull, ToCoordinator};
+use crate::config::CacheId;
 use crate::cx::Cx;
 use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;

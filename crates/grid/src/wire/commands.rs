@@ -4,17 +4,15 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use consort_memory::Shortage;
 
-use super::frame::LongCommand;
-use super::primitives::{need, put_bytes};
-use super::{FrameError, Result, Wire, read_fields, wire_enum, wire_struct};
+use crate::codec::{FrameError, Result, Wire, need, put_bytes, read_fields, wire_enum, wire_struct};
 use crate::command::{
-    Ack, Applied, Backup, Body, CacheId, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
+    Ack, Applied, Backup, Body, CacheStatus, Call, Chunk, Effect, Fetch, Fetched, HandedRecord,
     HandedSegment, LastUse, Notify, OperationId, Part, PartEnd, Pull, Reply, Restored, Status, ToCoordinator,
 };
 use crate::event::{EventKind, Previous};
 use crate::history::{Lineage, SegmentHistory};
 use crate::items::Items;
-use crate::merge::{MergePolicy, PartitionSide, SplitPoint};
+use crate::merge::{PartitionSide, SplitPoint};
 use crate::operation::{
     Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written,
 };
@@ -22,7 +20,7 @@ use crate::publication::{Projection, Transform};
 use crate::topology::{Availability, Interest, Listening, Membership, Phase};
 use crate::{
     Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, ConsistentHash, Flags, Grouper, Grouping,
-    Lifetime, Limit, Location, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
+    Lifetime, Limit, Location, MergePolicy, OpenError, Owners, PartitionHandling, Segment, Topology, Version,
 };
 
 impl Wire for Segment {
@@ -429,14 +427,14 @@ impl Wire for Fetched {
     }
 }
 
-fn put_item(out: &mut BytesMut, key: &[u8], value: &[u8], version: Version) {
+pub(super) fn put_item(out: &mut BytesMut, key: &[u8], value: &[u8], version: Version) {
     put_bytes(out, key);
     put_bytes(out, value);
     version.put(out);
 }
 
 impl Fetched {
-    fn put_rest(&self, out: &mut BytesMut) {
+    pub(super) fn put_rest(&self, out: &mut BytesMut) {
         self.iteration.put(out);
         self.nth.put(out);
         self.parts.put(out);
@@ -446,53 +444,6 @@ impl Fetched {
     }
 }
 
-/// A command with the response to a fetch, while its items are written.
-pub(crate) struct FetchedItems {
-    command: LongCommand,
-    /// Position of the number of items.
-    start: usize,
-    count: u32,
-}
-
-impl FetchedItems {
-    /// Begins the command, with room for this many bytes of items.
-    pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
-        let mut command = LongCommand::begin(cache, topology, room + 1024);
-        command.out().put_u8(FETCHED);
-        let start = command.out().len();
-        command.out().put_u32(0);
-        Self { command, start, count: 0 }
-    }
-
-    pub(crate) fn push(&mut self, key: &[u8], value: &[u8], version: Version) {
-        put_item(self.command.out(), key, value, version);
-        self.count += 1;
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.count as usize
-    }
-
-    /// Returns the current position.
-    pub(crate) fn mark(&mut self) -> (u32, usize) {
-        (self.count, self.command.out().len())
-    }
-
-    /// Removes the items pushed since that position.
-    pub(crate) fn cut(&mut self, (count, length): (u32, usize)) {
-        self.count = count;
-        self.command.out().truncate(length);
-    }
-
-    /// Completes the command with all fields of `fetched` but its items.
-    pub(crate) fn end(mut self, fetched: &Fetched) -> LongCommand {
-        let (start, count) = (self.start, self.count);
-        let out = self.command.out();
-        out[start..start + 4].copy_from_slice(&count.to_be_bytes());
-        fetched.put_rest(out);
-        self.command
-    }
-}
 wire_struct!(Restored { formerly, topology });
 wire_struct!(CacheStatus { config, member, topology, frozen, pulled, is_leaving, is_fresh, restored });
 wire_struct!(Status { ballot, caches });
@@ -520,9 +471,11 @@ wire_enum!(ToCoordinator {
     9 = Outbid(ballot),
 });
 
-/// The tag of [`Body::Fetched`].
+/// The tag of [`Body::Chunk`].
 const CHUNK: u8 = 7;
-const FETCHED: u8 = 14;
+
+/// The tag of [`Body::Fetched`].
+pub(super) const FETCHED: u8 = 14;
 
 /// Number of the tags of bodies; the frame's reader skips unknown tags.
 pub(super) const BODY_TAGS: u8 = 21;

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::commands::BODY_TAGS;
-use super::primitives::need;
-use super::{FrameError, Result, Wire};
-use crate::command::{Body, CacheId, Command};
+use crate::codec::{FrameError, Result, Wire, need};
+use crate::command::{Body, Command};
+use crate::config::CacheId;
 
 /// The beginning of a frame: a magic byte, and the version of the wire protocol.
 const PREFIX: [u8; 2] = [MAGIC, VERSION];

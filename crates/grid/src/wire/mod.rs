@@ -4,17 +4,14 @@
 //! operations of its sender are finished (8 bytes, big endian), then commands. A command is a length (4 bytes, big
 //! endian), the cache's id, the sender's topology id, and a body. A receiver skips unknown bodies, and unknown fields
 //! behind the known ones, so that later versions may add both.
+//!
+//! This module knows the types that it encodes; they do not know it. Values below the grid's types, such as numbers and
+//! lists, have their encoding in [`crate::codec`].
 
-mod chunk_entries;
 mod commands;
+mod fetched_items;
 mod frame;
-mod number;
-mod primitives;
 
-pub(crate) use chunk_entries::{EncodedEntries, EntryRef, put_copy};
-pub(crate) use commands::FetchedItems;
+pub(crate) use fetched_items::FetchedItems;
 pub use frame::is_frame;
 pub(crate) use frame::{FrameReader, FrameWriter, LongCommand, VERSION};
-pub(crate) use number::read_number;
-pub use primitives::FrameError;
-pub(crate) use primitives::{Result, Wire, read_fields, wire_enum, wire_struct};

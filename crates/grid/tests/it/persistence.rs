@@ -97,7 +97,7 @@ pub(crate) fn stored(store: &Arc<dyn Store>) -> u64 {
 }
 
 fn passive(cluster: &Cluster) -> u64 {
-    cluster.members.iter().flatten().map(|member| member.container.passive_len()).sum()
+    cluster.members.iter().flatten().map(|member| member.container.statistics().passive_len()).sum()
 }
 
 const FEW: Option<MemoryBound> = Some(MemoryBound { limit: Limit::Entries(20), when_full: WhenFull::Remove });

@@ -11,21 +11,30 @@ use crate::{Protocol, ProtocolId, Version};
 
 /// Resolves names in attributes. Errors are for the operator.
 pub trait Resolver {
-    /// Returns a host's addresses, for TCPPING.
+    /// Returns the addresses of the host with this name, for AUTH.
     ///
     /// # Errors
     ///
     /// If there are none.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
-    /// Returns the own address that selectors match, for FD_SOCK2's `bind_addr`.
+    /// Returns this host's address that a list of selectors matches, for `bind_addr` of FD_SOCK2 and MPING.
     ///
     /// # Errors
     ///
     /// If no address matches.
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
 
-    /// Reads the shared key of an encrypted cluster.
+    /// Returns the content of a file with hosts, for TCPPING.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or if files are not read here.
+    fn hosts_file(&mut self, path: &str) -> Result<String, String> {
+        Err(format!("`{path}` is not read here: set initial_hosts"))
+    }
+
+    /// Reads the key that all members of an encrypted cluster share.
     ///
     /// # Errors
     ///
@@ -113,19 +122,24 @@ impl LayerBuilder<'_, '_> {
         }
     }
 
-    fn tcpping(&mut self) -> Result<Source, ValueError> {
-        let asked: Vec<HostPort> =
-            self.value_or("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 7800 }])?;
-        let range: u16 = self.value_or("port_range", 1)?;
-        let found = Source::tcpping(&asked, range, |host| self.resolver.hosts(host));
-        found.map_err(|why| self.fail(self.config.position, why))
+    fn tcpping(&mut self, config: TcpPingConfig) -> Result<Source, ValueError> {
+        let path = config.initial_hosts_file.trim();
+        let (name, text) = if path.is_empty() {
+            ("initial_hosts", config.initial_hosts.clone())
+        } else {
+            let name = "initial_hosts_file";
+            let read = self.resolver.hosts_file(path);
+            (name, read.map_err(|why| self.fail_of(name, format!("attribute {name}: {why}")))?)
+        };
+        let hosts = Hosts::parse(&text, *self.resolver.ports().start());
+        let hosts = hosts.map_err(|why| self.fail_of(name, format!("attribute {name}: {why}")))?;
+        Ok(Source::TcpPing(Hosts::new(config, hosts)))
     }
 
-    fn tcpgossip(&mut self, config: TcpGossipConfig) -> Result<Source, ValueError> {
-        let asked: Vec<HostPort> =
-            self.value_or("initial_hosts", vec![HostPort { host: "localhost".to_owned(), port: 12001 }])?;
-        let found = Source::tcpgossip(&asked, config, |host| self.resolver.hosts(host));
-        found.map_err(|why| self.fail(self.config.position, why))
+    fn tcpgossip(&self, config: TcpGossipConfig) -> Result<Source, ValueError> {
+        let default = vec![HostPort { host: "localhost".to_owned(), port: 12001 }];
+        let hosts: Vec<HostPort> = self.value_or("initial_hosts", default)?;
+        Ok(Source::TcpGossip(Routers::new(hosts, config)))
     }
 
     fn sym_encrypt(&mut self, config: SymEncryptConfig) -> Result<SymEncrypt, ValueError> {
@@ -180,16 +194,6 @@ macro_rules! entries {
 }
 
 crate::properties! {
-    /// TCPPING's properties.
-    TcpPingConfig {
-        /// The hosts to ask, as host:port or host with the port in brackets, separated by commas.
-        initial_hosts: String = "localhost[7800]".to_owned(),
-        /// How many further ports of each host are asked.
-        port_range: u16 = 1,
-    }
-}
-
-crate::properties! {
     /// The listen address of FD_SOCK2.
     FdSock2BindConfig {
         /// The address to listen on, or selectors as in the transport's `bind_addr`. All addresses if not
@@ -200,10 +204,13 @@ crate::properties! {
 
 entries! {
     "PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Ping, c));
-    "TCPPING": [DiscoveryConfig, TcpPingConfig] |m, c, _| Ok(Discovery::new(m.tcpping()?, c));
-    "MPING": [DiscoveryConfig, MpingConfig] |_, c, config| Ok(Discovery::new(Source::Mping { config }, c));
+    "TCPPING": [DiscoveryConfig, TcpPingConfig] |m, c, config| Ok(Discovery::new(m.tcpping(config)?, c));
+    "MPING": [DiscoveryConfig, MpingConfig, MpingBindConfig] |m, c, config, _| {
+        let bind = m.own_address("bind_addr")?;
+        Ok(Discovery::new(Source::Mping { config, bind }, c))
+    };
     "FILE_PING": [DiscoveryConfig, FilePingConfig]
-        |_, c, config| Ok(Discovery::new(Source::FilePing { config, is_reading: false }, c));
+        |_, c, config| Ok(Discovery::new(Source::FilePing(Files::new(config)), c));
     "TCPGOSSIP": [DiscoveryConfig, TcpGossipConfig] |m, c, config| Ok(Discovery::new(m.tcpgossip(config)?, c));
     "DNS_PING": [DiscoveryConfig, DnsPingConfig] |m, c, config| {
         Ok(Discovery::new(Source::Dns(Names::new(config, m.resolver.ports())), c))
@@ -270,9 +277,41 @@ pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("SHARED_LOOPBACK", TransportKind::SharedLoopback),
 ];
 
-/// Attributes that the transport's layer reads. The edge or channel reads others.
-pub const TRANSPORT_ATTRIBUTES: &[&str] =
-    &["bundler_type", "bundler.max_size", "who_has_cache_timeout", "rtt.enabled", "version"];
+/// The attributes that the transport's layer reads. The edge or the channel reads the others.
+pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
+    "bundler_type",
+    "bundler.max_size",
+    "enable_suspect_events",
+    "who_has_cache_timeout",
+    "rtt.enabled",
+    "version",
+];
+
+/// Returns [`TRANSPORT_ATTRIBUTES`] with their defaults and descriptions.
+pub fn transport_properties() -> Vec<PropertyInfo> {
+    let TransportLayerConfig {
+        bundler,
+        max_size,
+        who_has_cache_timeout,
+        rtt_enabled,
+        enable_suspect_events,
+        ..
+    } = TransportLayerConfig::new(TransportKind::Tcp);
+    let documented = [
+        (bundler.name().to_owned(), "How messages are packed into packets."),
+        (max_size.to_string(), "The maximum size of a packet in bytes."),
+        (
+            enable_suspect_events.show(),
+            "Whether a member is suspected as soon as the connection to it breaks (TCP, TCP_NIO2). With FD_SOCK2 \
+             there is no need for it.",
+        ),
+        (who_has_cache_timeout.show(), "The minimum time between two discoveries for an unknown member."),
+        (rtt_enabled.show(), "Whether round-trip probes of peers are answered."),
+        (Version::V5_5_7.show(), "The version of JGroups in packets, which all members need."),
+    ];
+    let named = TRANSPORT_ATTRIBUTES.iter().zip(documented);
+    named.map(|(&name, (default, doc))| PropertyInfo { name, default, doc: doc.to_owned() }).collect()
+}
 
 /// Returns all protocols' names.
 pub fn names() -> BTreeSet<&'static str> {
@@ -299,6 +338,10 @@ impl Resolver for AnyAddress {
 
     fn own(&mut self, _selectors: &str) -> Result<IpAddr, String> {
         Ok(IpAddr::from([127, 0, 0, 1]))
+    }
+
+    fn hosts_file(&mut self, _path: &str) -> Result<String, String> {
+        Ok(String::new())
     }
 
     fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
@@ -366,6 +409,8 @@ pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version),
         layer.max_size = builder.value_or("bundler.max_size", layer.max_size)?;
         layer.who_has_cache_timeout =
             builder.value_or("who_has_cache_timeout", layer.who_has_cache_timeout)?;
+        layer.enable_suspect_events =
+            builder.value_or("enable_suspect_events", layer.enable_suspect_events)?;
         layer.rtt_enabled = builder.value_or("rtt.enabled", layer.rtt_enabled)?;
         let version = builder.value_or("version", Version::V5_5_7)?;
         Ok((Transport::new(layer.clone()), version))
@@ -557,11 +602,39 @@ mod tests {
         assert_eq!(error.position.line, 3);
     }
 
+    /// A host whose files have this content, if they exist.
+    struct HostWithFiles(Option<&'static str>);
+
+    impl Resolver for HostWithFiles {
+        fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String> {
+            Err(format!("no address of {name}"))
+        }
+        fn own(&mut self, _selectors: &str) -> Result<IpAddr, String> {
+            Err("none".into())
+        }
+        fn hosts_file(&mut self, path: &str) -> Result<String, String> {
+            self.0.map(str::to_owned).ok_or_else(|| format!("`{path}`: No such file"))
+        }
+    }
+
     #[test]
-    fn a_host_that_is_not_known_is_an_error() {
-        let config = config("TCPPING", &[("initial_hosts", "nowhere[7800]")]);
+    fn unresolvable_host_is_no_error_of_the_stack() {
+        for name in ["TCPPING", "TCPGOSSIP"] {
+            let config = config(name, &[("initial_hosts", "nowhere[7800]")]);
+            assert!(layer(&config, &mut HostWithFiles(None)).unwrap().is_ok());
+        }
+    }
+
+    #[test]
+    fn hosts_of_tcpping_are_read_from_a_file_and_an_unreadable_file_is_refused() {
+        let config = config("TCPPING", &[("initial_hosts", "a"), ("initial_hosts_file", "hosts.txt")]);
         let error =
-            layer(&config, &mut |host: &str| Err(format!("no address of {host}"))).unwrap().err().unwrap();
-        assert_eq!(error.to_string(), "TCPPING: no address of nowhere");
+            |file| layer(&config, &mut HostWithFiles(file)).unwrap().err().map(|error| error.to_string());
+        assert_eq!(error(Some("10.0.0.1[7800]\n# all")), None);
+        let text = error(None).unwrap();
+        assert_eq!(text, "TCPPING: attribute initial_hosts_file: `hosts.txt`: No such file");
+        let text = error(Some("a[x]")).unwrap();
+        assert!(text.starts_with("TCPPING: attribute initial_hosts_file: `x` in `a[x]`"), "{text}");
+        assert_eq!(value_errors(&config), [], "files are not read to check values");
     }
 }

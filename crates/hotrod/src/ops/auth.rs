@@ -15,7 +15,7 @@ use crate::text::Text;
 pub enum Request {
     /// List the mechanisms.
     Mechanisms,
-    /// A step of a mechanism with the client's message. Later steps may omit the name.
+    /// The mechanism and the client's message. Later steps may omit the name.
     Step(Text, Bytes),
 }
 
@@ -26,8 +26,7 @@ pub enum Response {
     Mechanisms(Vec<Text>),
     /// The server's message.
     Challenge(Bytes),
-    /// Authentication has succeeded. Clients ignore a final message here: a final server message is a
-    /// challenge, too.
+    /// Success. Clients ignore a final message here: a final server message is a challenge, too.
     Done,
 }
 

@@ -1,4 +1,4 @@
-//! Operations on whole caches and on many keys (facts section 2.4).
+//! Many keys and whole caches (facts section 2.4).
 
 use bytes::Bytes;
 
@@ -19,9 +19,9 @@ pub enum Request {
     Clear,
     /// Count the entries.
     Size,
-    /// Get up to this many entries; zero for all.
+    /// Get so many entries; zero for all.
     BulkGet(u32),
-    /// Get the keys. The scope is ignored by servers.
+    /// Get the keys. Servers ignore the scope.
     BulkGetKeys(u32),
     /// Put these entries.
     PutAll(Expiration, Vec<(Bytes, Bytes)>),
@@ -38,14 +38,13 @@ pub enum Response {
     Entries(Vec<(Bytes, Bytes)>),
     /// BULK_GET_KEYS.
     Keys(Vec<Bytes>),
-    /// GET_ALL: the existing entries, each once.
+    /// GET_ALL: each existing entry once.
     Found(Vec<(Bytes, Bytes)>),
-    /// Any of these in the server's encoded form: a [`Listing`].
+    /// A [`Listing`].
     Written(Vec<Bytes>),
 }
 
-/// Entries or keys of a response, encoded as they are found, so that they use no more memory than their
-/// encoding.
+/// Entries or keys, encoded as they are found, without further memory.
 #[derive(Default, Debug)]
 pub struct Listing {
     out: Output,
@@ -53,20 +52,20 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Adds an entry of BULK_GET.
+    /// Adds for BULK_GET.
     pub fn entry(&mut self, key: &Bytes, value: &Bytes) {
         self.out.u8(1);
         self.out.array(key);
         self.out.array(value);
     }
 
-    /// Adds a key of BULK_GET_KEYS.
+    /// Adds for BULK_GET_KEYS.
     pub fn key(&mut self, key: &Bytes) {
         self.out.u8(1);
         self.out.array(key);
     }
 
-    /// Adds an entry of GET_ALL.
+    /// Adds for GET_ALL.
     pub fn found(&mut self, key: &Bytes, value: &Bytes) {
         self.count += 1;
         self.out.array(key);
@@ -83,7 +82,7 @@ impl Listing {
         self.out.is_empty()
     }
 
-    /// Returns the response to BULK_GET or BULK_GET_KEYS.
+    /// Returns the response of keys or entries.
     pub fn into_response(mut self) -> Response {
         self.out.u8(0);
         Response::Written(self.out.into_pieces().into())
@@ -146,7 +145,6 @@ impl Request {
         }
     }
 
-    /// Returns the number of keys and values.
     pub(crate) const fn items(&self) -> usize {
         match self {
             Self::PutAll(_, entries) => 2 * entries.len(),

@@ -17,16 +17,16 @@ use crate::text::Text;
 pub enum CounterKind {
     /// Linearizable.
     Strong,
-    /// Linearizable and bounded.
+    /// Linearizable with bounds.
     Bounded {
         /// The lower bound.
         lower: i64,
         /// The upper bound.
         upper: i64,
     },
-    /// Fast to add to; reads are eventually consistent.
+    /// Fast additions, eventually consistent reads.
     Weak {
-        /// The concurrency level of additions.
+        /// Concurrency of additions.
         concurrency: u32,
     },
 }
@@ -36,7 +36,7 @@ pub enum CounterKind {
 pub struct CounterConfig {
     /// The kind.
     pub kind: CounterKind,
-    /// Whether it survives a restart of all servers.
+    /// Survives a restart of all servers.
     pub is_persistent: bool,
     /// The initial value.
     pub initial: i64,
@@ -57,22 +57,22 @@ pub enum Action {
     Reset,
     /// Get the value.
     Get,
-    /// If it has the first value, set the second.
+    /// Set the second if the first is current.
     CompareAndSwap(i64, i64),
-    /// Add a listener of this id.
+    /// Listen with this id.
     AddListener(Bytes),
-    /// Remove the listener of this id.
+    /// Remove this listener.
     RemoveListener(Bytes),
     /// Remove it.
     Remove,
-    /// Set the value, and return the previous one.
+    /// Set, and return the previous value.
     GetAndSet(i64),
 }
 
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// An action on the counter of this name.
+    /// For this name.
     Of(Text, Action),
     /// List the names.
     Names,

@@ -1,4 +1,4 @@
-//! Events: changes of entries and counters (facts sections 2.7 and 2.14).
+//! Events of entries and counters (facts sections 2.7 and 2.14).
 
 use bytes::Bytes;
 
@@ -27,16 +27,15 @@ pub enum EventKind {
 /// The data of an entry event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EventData {
-    /// The key, and the version if the entry exists.
+    /// With the version if the entry exists.
     Key(Bytes, Option<i64>),
     /// A converter's output.
     Custom(Bytes),
-    /// The output of a converter of raw bytes. From 2.1 on.
+    /// The same of raw bytes. From 2.1 on.
     Raw(Bytes),
 }
 
-/// The output of the converter [`KEY_VALUE_VERSION`](super::listener::KEY_VALUE_VERSION) for a key and an
-/// optional value with version.
+/// The output of [`KEY_VALUE_VERSION`](super::listener::KEY_VALUE_VERSION), with a version for the value.
 pub fn key_value_version(key: &Bytes, value: Option<(&Bytes, i64)>) -> Bytes {
     let mut out = Output::new();
     out.array(key);
@@ -50,13 +49,13 @@ pub fn key_value_version(key: &Bytes, value: Option<(&Bytes, i64)>) -> Bytes {
 /// An entry event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Zero, or for initial state the id of the request that added the listener.
+    /// Zero, or for initial state the id of the listener's request.
     pub id: u64,
     /// The kind.
     pub kind: EventKind,
     /// The listener.
     pub listener: Bytes,
-    /// Whether it may be a duplicate.
+    /// It may be a duplicate.
     pub is_retried: bool,
     /// The data.
     pub data: EventData,
@@ -91,7 +90,7 @@ const PLAIN: u8 = 0;
 const CUSTOM: u8 = 1;
 const CUSTOM_RAW: u8 = 2;
 
-/// The layout after opcode, status and topology marker.
+/// After opcode, status and topology marker.
 pub(crate) const fn layout(kind: EventKind) -> Fields {
     match kind {
         EventKind::Created | EventKind::Modified => &[ID, Field::Choice("marker", with_version)],

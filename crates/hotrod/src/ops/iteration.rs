@@ -1,4 +1,4 @@
-//! Iterations over a cache's entries, in batches (facts section 2.10).
+//! Iterations, in batches (facts section 2.10).
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -17,20 +17,20 @@ use crate::status::Status;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
-/// The filter and converter that replaces values by empty ones; servers must support it.
+/// The converter to empty values; servers must support it.
 pub const TO_EMPTY_BYTES: &str =
     "org.infinispan.server.hotrod.HotRodServer$ToEmptyBytesKeyValueFilterConverter";
 
 /// The parameters of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// The segments; `None` for all.
+    /// `None` for all.
     pub segments: Option<BitSet>,
-    /// Filters and converts entries.
+    /// Filters and converts.
     pub filter: Option<Factory>,
     /// Entries per batch.
     pub batch: u32,
-    /// Whether to return metadata. From 2.4 on.
+    /// From 2.4 on.
     pub with_metadata: bool,
 }
 
@@ -45,28 +45,28 @@ pub enum Request {
     End(Text),
 }
 
-/// The value of an entry, or the outputs of a converter.
+/// A value, or a converter's outputs.
 pub type Values = SmallVec<[Bytes; 1]>;
 
 /// An entry of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The metadata, if requested. From 2.5 on.
+    /// If requested. From 2.5 on.
     pub metadata: Option<Metadata>,
     /// The key.
     pub key: Bytes,
-    /// The value, or the outputs of a converter.
+    /// A value, or a converter's outputs.
     pub values: Values,
 }
 
 /// A batch of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Batch {
-    /// Segments that are complete.
+    /// Complete segments.
     pub finished: BitSet,
-    /// Values per entry: one, or from 2.4 on another number. Meaningless without entries.
+    /// Values per entry: one, or from 2.4 on another number.
     pub projections: u32,
-    /// The entries; empty at the end.
+    /// Empty at the end.
     pub entries: Vec<Entry>,
 }
 
@@ -119,9 +119,8 @@ const fn optional_metadata(marker: u8) -> Option<Fields> {
 }
 
 impl Start {
-    /// Returns the first version that can encode it. 2.3 has iterations, but its clients do not send the
-    /// number of a filter's parameters, which servers read (facts section 2.10). Responses have metadata from
-    /// 2.5 on.
+    /// Returns the first version that can encode it. Clients of 2.3 do not send the number of a filter's parameters, which
+    /// servers read (facts section 2.10). Responses have metadata from 2.5 on.
     pub const fn since(&self) -> ProtocolVersion {
         if self.with_metadata {
             ProtocolVersion::V2_5

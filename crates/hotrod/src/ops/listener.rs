@@ -13,18 +13,17 @@ use crate::reader::Reader;
 use crate::text::Text;
 use crate::version::ProtocolVersion;
 
-/// The filter of Consort's servers for entries whose key begins with its one parameter.
+/// The filter of keys by their beginning, its one parameter, on Consort's servers.
 pub const KEY_PREFIX: &str = "consort-key-prefix";
 
-/// The filter of Consort's servers for entries whose value begins with its one parameter. An event passes if
-/// the previous or the new value does.
+/// The filter of values by their beginning, on Consort's servers. An event passes if the previous or the new value does.
 pub const VALUE_PREFIX: &str = "consort-value-prefix";
 
-/// The converter of all servers that adds values: [`key_value_version`](super::event::key_value_version).
-/// With any parameter, removals have the previous value.
+/// The converter that adds values: [`key_value_version`](super::event::key_value_version). With any parameter, removals
+/// have the previous value.
 pub const KEY_VALUE_VERSION: &str = "___eager-key-value-version-converter";
 
-/// A named filter or converter of the server, with at most 255 parameters.
+/// A filter or converter of the server, with at most 255 parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Factory {
     /// The name.
@@ -33,7 +32,7 @@ pub struct Factory {
     pub params: Vec<Bytes>,
 }
 
-/// The kinds of events that a listener receives.
+/// Kinds of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interests(u32);
 
@@ -48,15 +47,15 @@ impl Interests {
     pub const EXPIRED: u32 = 8;
     /// All kinds.
     pub const ALL: Self = Self(15);
-    /// The kinds for near caches.
+    /// For near caches.
     pub const NEAR_CACHE: Self = Self(14);
 
-    /// Converts the number sent by clients: zero means all.
+    /// Converts a client's number: zero means all.
     pub const fn from_bits(bits: u32) -> Self {
         if bits & 15 == 0 { Self::ALL } else { Self(bits & 15) }
     }
 
-    /// Returns whether it includes this kind.
+    /// Returns whether it has this kind.
     pub const fn contains(self, kind: u32) -> bool {
         self.0 & kind != 0
     }
@@ -65,17 +64,17 @@ impl Interests {
 /// A listener to add.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listener {
-    /// The id that its events carry.
+    /// The id in its events.
     pub id: Bytes,
-    /// Whether existing entries are sent first.
+    /// Existing entries are sent first.
     pub includes_state: bool,
-    /// The filter of events.
+    /// The filter.
     pub filter: Option<Factory>,
-    /// The converter of events.
+    /// The converter.
     pub converter: Option<Factory>,
-    /// Whether filter and converter work on raw bytes. From 2.1 on.
+    /// For raw bytes. From 2.1 on.
     pub is_raw: bool,
-    /// The kinds of events. From 2.6 on.
+    /// From 2.6 on.
     pub interests: Interests,
 }
 
@@ -86,9 +85,9 @@ pub enum Request {
     Add(Listener),
     /// Remove a listener.
     Remove(Bytes),
-    /// Add a listener of a near cache with a Bloom filter of this many bits; zero for none.
+    /// Add a near cache with so many filter bits; zero for none.
     AddBloom(Bytes, u32),
-    /// Replace the bits of this connection's Bloom filter of the cache.
+    /// Replace the bits of the connection's filter.
     UpdateBloom(BitSet),
 }
 

@@ -14,7 +14,7 @@ use crate::reader::Reader;
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// A key with its value and expiration.
+/// A value to put.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Assignment {
     /// The key.
@@ -34,11 +34,11 @@ pub enum Request {
     PutIfAbsent(Assignment),
     /// Put if present.
     Replace(Assignment),
-    /// Put if the entry has this version.
+    /// Put if this is the version.
     ReplaceIfUnmodified(Assignment, i64),
     /// Remove.
     Remove(Bytes),
-    /// Remove if the entry has this version.
+    /// Remove if this is the version.
     RemoveIfUnmodified(Bytes, i64),
     /// Check for a value.
     ContainsKey(Bytes),
@@ -53,7 +53,7 @@ pub enum Request {
 /// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// The value before a write, or the current one of a failed write.
+    /// Before a write, or the current one of a failed write.
     Previous(Option<Previous>),
     /// GET.
     Value(Bytes),

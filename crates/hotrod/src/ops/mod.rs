@@ -1,4 +1,4 @@
-//! The bodies of operations, one module per family: requests, responses and their layouts.
+//! The bodies of operations, and their layouts.
 
 pub mod auth;
 pub mod bulk;

@@ -1,4 +1,4 @@
-//! Multimaps: several values per key (facts section 2.15).
+//! Multimaps (facts section 2.15).
 
 use bytes::Bytes;
 
@@ -18,11 +18,11 @@ use crate::version::ProtocolVersion;
 /// An action on a multimap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Get the values of a key.
+    /// Get a key's values.
     Get(Bytes),
-    /// Get the values of a key with metadata.
+    /// Get them with metadata.
     GetWithMetadata(Bytes),
-    /// Add a value to a key.
+    /// Add a value.
     Put(Assignment),
     /// Remove all values of a key.
     RemoveKey(Bytes),
@@ -30,11 +30,11 @@ pub enum Action {
     RemoveEntry(Assignment),
     /// Count the values.
     Size,
-    /// Check for a value of a key.
+    /// Check for an entry.
     ContainsEntry(Assignment),
-    /// Check for any value of a key.
+    /// Check for a key.
     ContainsKey(Bytes),
-    /// Check for a value of any key.
+    /// Check for a value.
     ContainsValue(Expiration, Bytes),
 }
 
@@ -43,20 +43,20 @@ pub enum Action {
 pub struct Request {
     /// The action.
     pub action: Action,
-    /// Whether a key can have a value more than once. From 4.0 on.
+    /// Equal values of a key are allowed. From 4.0 on.
     pub allows_duplicates: bool,
 }
 
 /// A response with data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// The values of a key.
+    /// A key's values.
     Values(Vec<Bytes>),
-    /// The values of a key with metadata.
+    /// Values with metadata.
     WithMetadata(Metadata, Vec<Bytes>),
     /// The number of values.
     Size(u64),
-    /// Whether the check or change succeeded.
+    /// Whether the action succeeded.
     Is(bool),
 }
 
@@ -111,7 +111,7 @@ impl Request {
         }
     }
 
-    /// Returns the key, if the action has one.
+    /// Returns the key, if there is one.
     pub const fn key(&self) -> Option<&Bytes> {
         match &self.action {
             Action::Get(key)

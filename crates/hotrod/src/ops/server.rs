@@ -1,4 +1,4 @@
-//! Operations on the server: PING and STATS (facts sections 2.4 and 2.5).
+//! PING and STATS (facts sections 2.4 and 2.5).
 
 use crate::error::Result;
 use crate::layout::{Count, Field, Fields, RequestContext};
@@ -13,9 +13,9 @@ use crate::version::ProtocolVersion;
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Check the server and the cache.
+    /// Check server and cache.
     Ping,
-    /// Get the cache's statistics.
+    /// Get statistics.
     Stats,
 }
 
@@ -28,21 +28,21 @@ pub enum Response {
     Stats(Vec<(Text, Text)>),
 }
 
-/// The description of a cache and its server.
+/// A cache and its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pong {
     /// The media type of keys.
     pub key_type: MediaType,
     /// The media type of values.
     pub value_type: MediaType,
-    /// The server's newest version as a byte, which may be unknown here. From 3.0 on.
+    /// The newest version as a byte, perhaps unknown here. From 3.0 on.
     pub newest: u8,
-    /// The server's request opcodes, each once; some may be unknown here. From 3.0 on.
+    /// Request opcodes, each once, some perhaps unknown here. From 3.0 on.
     pub opcodes: Vec<u16>,
 }
 
 impl Pong {
-    /// The response for a cache without media types.
+    /// For a cache without media types.
     pub fn untyped(newest: u8, opcodes: Vec<u16>) -> Self {
         Self { key_type: MediaType::Unspecified, value_type: MediaType::Unspecified, newest, opcodes }
     }

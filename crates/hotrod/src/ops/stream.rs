@@ -1,4 +1,4 @@
-//! Large values in chunks: the form of 2.6, and that of 4.1 with a request per chunk (facts section 2.11).
+//! Values in chunks: the form of 2.6, and that of 4.1 with a request per chunk (facts section 2.11).
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use crate::reader::Reader;
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// The target of a chunked write.
+/// A chunked write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The key.
@@ -29,32 +29,32 @@ pub struct Target {
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// GET_STREAM: get a value from this byte on.
+    /// GET_STREAM: from this byte on.
     Get(Bytes, u32),
-    /// PUT_STREAM: put a value in non-empty chunks.
+    /// PUT_STREAM: chunks are not empty.
     Put(Target, Vec<Bytes>),
-    /// Start reading a value in chunks of this size.
+    /// Read in chunks of this size.
     StartGet(Bytes, u32),
     /// Get the next chunk.
     NextGet(i32),
     /// End the read.
     EndGet(i32),
-    /// Start writing a value.
+    /// Start a write.
     StartPut(Target),
-    /// Send the next chunk, and whether it is the last.
+    /// Send a chunk, and whether it is the last.
     NextPut(i32, bool, Bytes),
     /// Cancel the write.
     EndPut(i32),
 }
 
-/// A chunk of a read.
+/// A chunk that is read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// The stream.
     pub stream: i32,
-    /// Whether it is the last one.
+    /// Whether it is the last.
     pub is_last: bool,
-    /// The entry's metadata, in the first chunk.
+    /// In the first chunk.
     pub metadata: Option<Metadata>,
     /// The bytes.
     pub bytes: Bytes,
@@ -65,7 +65,7 @@ pub struct Piece {
 pub enum Response {
     /// GET_STREAM.
     Value(Metadata, Bytes),
-    /// PUT_STREAM, if the previous value is requested.
+    /// PUT_STREAM with a requested previous value.
     Previous(Option<Previous>),
     /// A chunk.
     Piece(Piece),
@@ -133,7 +133,7 @@ impl Request {
         }
     }
 
-    /// Returns the key; requests that continue a stream have none.
+    /// Returns the key; continued streams have none.
     pub const fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Get(key, _) | Self::StartGet(key, _) => Some(key),

@@ -1,4 +1,4 @@
-//! Tasks, including administration, and queries (facts sections 2.8 and 2.9).
+//! Tasks and queries (facts sections 2.8 and 2.9).
 
 use bytes::Bytes;
 
@@ -13,9 +13,9 @@ use crate::text::Text;
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Execute a task with at most 127 parameters.
+    /// Execute with at most 127 parameters.
     Exec(Text, Vec<(Text, Bytes)>),
-    /// Run a query, encoded in the header's value type.
+    /// A query in the header's value type.
     Query(Bytes),
 }
 
@@ -26,7 +26,7 @@ pub(crate) const fn request_layout(opcode: Opcode) -> Fields {
     }
 }
 
-/// The part of a request needed to check permissions: the task's name.
+/// Permissions depend on the task's name.
 pub(crate) const fn head_layout(opcode: Opcode) -> Fields {
     match opcode {
         Opcode::Exec => &[TEXT],
@@ -34,7 +34,6 @@ pub(crate) const fn head_layout(opcode: Opcode) -> Fields {
     }
 }
 
-/// The layout of both results.
 pub(crate) const RESPONSE: Fields = &[VALUE];
 
 impl Request {

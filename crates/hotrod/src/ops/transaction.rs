@@ -19,13 +19,13 @@ use crate::version::ProtocolVersion;
 pub struct Xid {
     /// The format id.
     pub format: i32,
-    /// The global id, at most 64 bytes.
+    /// At most 64 bytes.
     pub global: Bytes,
-    /// The branch id, at most 64 bytes.
+    /// At most 64 bytes.
     pub branch: Bytes,
 }
 
-/// The read of a key by a transaction.
+/// A transaction's read of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// Not read.
@@ -43,7 +43,7 @@ pub struct Modification {
     pub key: Bytes,
     /// The version read.
     pub seen: Seen,
-    /// The new value with its expiration; `None` to remove the key.
+    /// `None` to remove the key.
     pub change: Option<(Expiration, Bytes)>,
 }
 
@@ -52,7 +52,7 @@ pub struct Modification {
 pub struct Prepare {
     /// The id.
     pub xid: Xid,
-    /// Whether to commit at once.
+    /// Commit at once.
     pub is_one_phase: bool,
     /// The changes.
     pub modifications: Vec<Modification>,
@@ -61,16 +61,16 @@ pub struct Prepare {
 /// The recovery settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovery {
-    /// Whether the transaction can be recovered.
+    /// Recovery is possible.
     pub is_recoverable: bool,
-    /// Milliseconds after which it may be rolled back.
+    /// Milliseconds until a rollback.
     pub timeout: i64,
 }
 
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Prepare; PREPARE_TX without and PREPARE_TX_2 with recovery settings.
+    /// PREPARE_TX without and PREPARE_TX_2 with recovery settings.
     Prepare(Prepare, Option<Recovery>),
     /// Commit.
     Commit(Xid),
@@ -78,7 +78,7 @@ pub enum Request {
     Rollback(Xid),
     /// Forget the outcome.
     Forget(Xid),
-    /// List the transactions to recover.
+    /// List recoverable transactions.
     FetchRecovery,
 }
 
@@ -87,7 +87,7 @@ pub enum Request {
 pub enum Response {
     /// An XA code.
     Code(i32),
-    /// The transactions to recover.
+    /// Recoverable transactions.
     Prepared(Vec<Xid>),
 }
 
@@ -103,7 +103,7 @@ pub mod xa {
     pub const HEURISTIC_ROLLBACK: i32 = 6;
     /// Committed.
     pub const HEURISTIC_COMMIT: i32 = 7;
-    /// Cannot be committed; rolled back.
+    /// Rolled back instead of committed.
     pub const ROLLBACK: i32 = 100;
     /// The server failed.
     pub const SERVER_ERROR: i32 = -3;

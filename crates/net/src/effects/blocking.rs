@@ -1,4 +1,5 @@
-//! Blocking work, one job after the other: files (FILE_PING) and names (DNS_PING).
+//! Blocking work on the runtime's blocking threads: files (FILE_PING), one job after the other, and look-ups of host
+//! names (TCPPING, TCPGOSSIP, DNS_PING), several at a time.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,6 +20,9 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 /// A layer has one or two.
 const JOBS_MAX: usize = 256;
 
+/// Look-ups at a time. A name server that does not respond delays its names for seconds, and must not delay others.
+const LOOK_UPS_MAX: usize = 8;
+
 /// There is one per member of the largest cluster, and there are stale ones.
 const FILES_MAX: usize = 4096;
 
@@ -29,25 +33,27 @@ pub(super) enum Job {
     Read { directory: String, ending: &'static str },
     Write { directory: String, name: String, content: String },
     Remove { directory: String, name: String },
+    RemoveAll { directory: String, ending: &'static str, except: String },
     LookUp { name: String },
 }
 
 pub(super) struct Jobs {
     waiting: VecDeque<(Token, Job)>,
-    running: Option<Running>,
+    running: Vec<Running>,
     waker: Waker,
 }
 
 struct Running {
     token: Token,
     work: JoinHandle<Outcome>,
+    is_look_up: bool,
     changes_nothing: bool,
 }
 
 impl Jobs {
     pub(super) fn new(signals: &Arc<Signals>) -> Self {
         let waker = SourceWaker::waker(signals, Key { owner: Owner::Jobs, index: 0 });
-        Self { waiting: VecDeque::new(), running: None, waker }
+        Self { waiting: VecDeque::new(), running: Vec::new(), waker }
     }
 
     pub(super) fn add(&mut self, token: Token, job: Job, outcomes: &mut Outcomes) {
@@ -60,34 +66,54 @@ impl Jobs {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.running.is_none() && self.waiting.is_empty()
+        self.running.is_empty() && self.waiting.is_empty()
     }
 
     pub(super) fn poll(&mut self, outcomes: &mut Outcomes) {
         loop {
-            if let Some(Running { token, work, .. }) = &mut self.running {
-                let Poll::Ready(result) = Pin::new(work).poll(&mut Context::from_waker(&self.waker)) else {
-                    return;
-                };
-                let outcome = result.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
-                outcomes.push_back((*token, outcome));
-                self.running = None;
+            let Self { running, waker, .. } = self;
+            running.retain_mut(|Running { token, work, .. }| {
+                match Pin::new(work).poll(&mut Context::from_waker(waker)) {
+                    Poll::Pending => true,
+                    Poll::Ready(result) => {
+                        let outcome = result.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
+                        outcomes.push_back((*token, outcome));
+                        false
+                    }
+                }
+            });
+            if !self.start() {
+                return;
             }
-            let Some((token, job)) = self.waiting.pop_front() else { return };
-            let changes_nothing = job.changes_nothing();
-            let work = tokio::task::spawn_blocking(move || job.run());
-            self.running = Some(Running { token, work, changes_nothing });
         }
     }
 
-    /// Only jobs that change files still run.
+    /// Starts the first job that need not wait for others. Returns whether there is one.
+    fn start(&mut self) -> bool {
+        let look_ups = self.running.iter().filter(|running| running.is_look_up).count();
+        let has_file_job = look_ups < self.running.len();
+        let may_start = |job: &Job| if job.is_look_up() { look_ups < LOOK_UPS_MAX } else { !has_file_job };
+        let Some(at) = self.waiting.iter().position(|(_, job)| may_start(job)) else { return false };
+        let Some((token, job)) = self.waiting.remove(at) else { return false };
+        let (is_look_up, changes_nothing) = (job.is_look_up(), job.changes_nothing());
+        let work = tokio::task::spawn_blocking(move || job.run());
+        self.running.push(Running { token, work, is_look_up, changes_nothing });
+        true
+    }
+
+    /// Drops jobs without lasting effect, because their results have no receiver any more. Changes of files are still
+    /// made.
     pub(super) fn begin_close(&mut self) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
-        self.running.take_if(|running| running.changes_nothing);
+        self.running.retain(|running| !running.changes_nothing);
     }
 }
 
 impl Job {
+    fn is_look_up(&self) -> bool {
+        matches!(self, Self::LookUp { .. })
+    }
+
     fn changes_nothing(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::LookUp { .. })
     }
@@ -99,6 +125,9 @@ impl Job {
                 write(Path::new(&directory), &name, &content).map(|()| Outcome::Done)
             }
             Self::Remove { directory, name } => remove(Path::new(&directory), &name).map(|()| Outcome::Done),
+            Self::RemoveAll { directory, ending, except } => {
+                remove_all(Path::new(&directory), ending, &except).map(|()| Outcome::Done)
+            }
             Self::LookUp { name } => look_up(&name).map(Outcome::Addresses),
         };
         result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
@@ -106,24 +135,14 @@ impl Job {
 }
 
 fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
     let mut files = Vec::new();
-    for entry in entries.take(FILES_MAX) {
-        let entry = entry?;
-        let Some(name) = entry.file_name().to_str().map(str::to_owned).filter(|name| name.ends_with(ending))
-        else {
-            continue;
-        };
+    for name in names(directory, ending)? {
         // A member may remove its file meanwhile.
-        let Ok(file) = fs::File::open(entry.path()) else { continue };
+        let Ok(file) = fs::File::open(directory.join(&name)) else { continue };
         let mut content = Vec::new();
         file.take(FILE_LEN_MAX).read_to_end(&mut content)?;
         files.push((name, String::from_utf8_lossy(&content).into_owned()));
     }
-    files.sort();
     Ok(files)
 }
 
@@ -143,6 +162,29 @@ fn remove(directory: &Path, name: &str) -> io::Result<()> {
     }
 }
 
+fn remove_all(directory: &Path, ending: &str, except: &str) -> io::Result<()> {
+    for name in names(directory, ending)?.iter().filter(|name| *name != except) {
+        remove(directory, name)?;
+    }
+    Ok(())
+}
+
+/// Returns the names of a directory's files with this suffix, none if there is no directory.
+fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut names = Vec::new();
+    for entry in entries.take(FILES_MAX) {
+        let name = entry?.file_name().to_str().map(str::to_owned);
+        names.extend(name.filter(|name| name.ends_with(ending)));
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Returns all addresses of a name, sorted.
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     let found = (name, 0).to_socket_addrs();
     let found = found.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
@@ -185,7 +227,12 @@ mod tests {
         remove(&directory, "a.list").unwrap();
         remove(&directory, "a.list").unwrap();
         assert_eq!(read_all(&directory, ".list").unwrap(), files[1..]);
-        fs::remove_dir_all(directory).unwrap();
+        write(&directory, "a.list", "1").unwrap();
+        remove_all(&directory, ".list", "a.list").unwrap();
+        assert_eq!(read_all(&directory, ".list").unwrap(), files[..1]);
+        assert_eq!(read_all(&directory, ".other").unwrap().len(), 1, "files with another suffix stay");
+        fs::remove_dir_all(&directory).unwrap();
+        remove_all(&directory, ".list", "a.list").unwrap();
     }
 
     #[test]

@@ -88,7 +88,10 @@ impl EffectRunner {
                     }
                 }
             }
-            Effect::JoinGroup { group, ttl } => self.join(token, group, ttl, shared.phys),
+            Effect::JoinGroup { group, bind, ttl } => {
+                let interface = bind.map_or(shared.phys, |ip| PhysAddr::new(ip, shared.phys.port));
+                self.join(token, group, ttl, interface);
+            }
             Effect::SendGroup { datagram } => {
                 if let Some(group) = self.groups.get_mut(&token.layer()) {
                     group.send(now, datagram);
@@ -104,6 +107,9 @@ impl EffectRunner {
                 self.block(token, Job::Write { directory, name, content });
             }
             Effect::RemoveFile { directory, name } => self.block(token, Job::Remove { directory, name }),
+            Effect::RemoveFiles { directory, ending, except } => {
+                self.block(token, Job::RemoveAll { directory, ending, except });
+            }
             Effect::LookUp { name } => self.block(token, Job::LookUp { name }),
             Effect::AnnounceLocally(data) => {
                 let cluster = shared.cluster.clone().unwrap_or_default();
@@ -296,7 +302,7 @@ fn report_link_event(
         LinkEvent::Failed { link, reason } => {
             tokens.remove(&link).map(|token| (token, Outcome::Failed(reason)))
         }
-        LinkEvent::Closed { link, is_graceful } => {
+        LinkEvent::Closed { link, is_graceful, .. } => {
             tokens.remove(&link).map(|token| (token, Outcome::Closed { conn: ConnId(link), is_graceful }))
         }
     };

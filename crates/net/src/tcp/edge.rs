@@ -57,7 +57,8 @@ impl BoundTcp {
     pub(crate) fn open(self, signals: &Arc<Signals>) -> std::io::Result<TcpEdge> {
         let mut links = Links::new(Owner::Edge, signals.clone(), self.settings, self.own, 0);
         links.listen(tokio::net::TcpListener::from_std(self.listener)?);
-        Ok(TcpEdge { links, own: self.own, connect_timeout: self.connect_timeout })
+        let lost_peers = Vec::new();
+        Ok(TcpEdge { links, own: self.own, connect_timeout: self.connect_timeout, lost_peers })
     }
 }
 
@@ -85,6 +86,8 @@ pub(crate) struct TcpEdge {
     links: Links,
     own: PhysAddr,
     connect_timeout: Duration,
+    /// Peers whose connections have ended without the graceful-close word. The driver takes them in each cycle.
+    lost_peers: Vec<PhysAddr>,
 }
 
 impl TcpEdge {
@@ -109,11 +112,13 @@ impl TcpEdge {
 
 impl Edge for TcpEdge {
     fn service(&mut self, now: Time, index: u32, inbound: Inbound<'_>) {
-        self.links.service(now, index, &mut |event| pass(event, inbound));
+        let Self { links, lost_peers, .. } = self;
+        links.service(now, index, &mut |event| pass(event, inbound, lost_peers));
     }
 
     fn service_again(&mut self, now: Time, inbound: Inbound<'_>) -> bool {
-        self.links.service_again(now, &mut |event| pass(event, inbound))
+        let Self { links, lost_peers, .. } = self;
+        links.service_again(now, &mut |event| pass(event, inbound, lost_peers))
     }
 
     fn send(&mut self, now: Time, transmit: Transmit) {
@@ -132,7 +137,8 @@ impl Edge for TcpEdge {
     }
 
     fn flush(&mut self, now: Time, inbound: Inbound<'_>) {
-        self.links.flush(now, &mut |event| pass(event, inbound));
+        let Self { links, lost_peers, .. } = self;
+        links.flush(now, &mut |event| pass(event, inbound, lost_peers));
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -140,7 +146,12 @@ impl Edge for TcpEdge {
     }
 
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>) {
-        self.links.handle_timeout(now, &mut |event| pass(event, inbound));
+        let Self { links, lost_peers, .. } = self;
+        links.handle_timeout(now, &mut |event| pass(event, inbound, lost_peers));
+    }
+
+    fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
+        self.lost_peers.pop()
     }
 
     fn set_members(&mut self, members: Option<&[PhysAddr]>) {
@@ -180,9 +191,11 @@ impl Edge for TcpEdge {
     }
 }
 
-/// The connection may be giving way to another.
-fn pass(event: LinkEvent, inbound: Inbound<'_>) {
-    if let LinkEvent::Frame { peer, frame, .. } = event {
-        inbound(peer, frame);
+/// Passes frames on as packets, also those of a connection that gives way to another one, and notes lost peers.
+fn pass(event: LinkEvent, inbound: Inbound<'_>, lost_peers: &mut Vec<PhysAddr>) {
+    match event {
+        LinkEvent::Frame { peer, frame, .. } => inbound(peer, frame),
+        LinkEvent::Closed { peer, is_graceful: false, .. } => lost_peers.push(peer),
+        _ => {}
     }
 }

@@ -6,28 +6,27 @@ use crate::scram::keys::{Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
 use crate::scram::message::{attribute, base64, escaped, text, unbase64, wrong};
 use crate::scram::{ScramError, server};
 
-/// The state after the client's first message.
+/// After the client's first message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct First {
     hash: Hash,
     nonce: String,
-    /// The message without the header.
+    /// Without the header.
     bare: String,
 }
 
-/// The state after the server's challenge.
+/// After the server's challenge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Challenged {
     hash: Hash,
     salt: Vec<u8>,
     iterations: u32,
-    /// The signed text: the messages so far and the beginning of the last one.
+    /// All messages so far and the beginning of the last one, which are signed.
     said: String,
-    /// The beginning of the last message.
     last: String,
 }
 
-/// The state after the client's proof.
+/// After the client's proof.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Last {
     signature: Vec<u8>,
@@ -40,8 +39,7 @@ impl std::fmt::Debug for Last {
 }
 
 impl First {
-    /// Begins as this normalised user. Returns the first message. The nonce must be new, random, and without
-    /// commas.
+    /// Begins as this normalised user, with the first message. The nonce must be new, random, and without commas.
     pub fn begin(hash: Hash, name: &str, nonce: &str) -> (Self, Vec<u8>) {
         let bare = format!("n={},r={nonce}", escaped(name));
         let message = format!("{}{bare}", server::HEADER).into_bytes();
@@ -52,7 +50,7 @@ impl First {
     ///
     /// # Errors
     ///
-    /// If it is invalid or unsafe to answer.
+    /// An invalid challenge, or one that is unsafe to answer.
     pub fn challenged(self, challenge: &[u8]) -> Result<Challenged, ScramError> {
         let challenge = text(challenge)?;
         let mut attributes = challenge.split(',');
@@ -74,22 +72,22 @@ impl First {
 }
 
 impl Challenged {
-    /// Returns the hash of the key derivation.
+    /// Returns the derivation's hash.
     pub const fn hash(&self) -> Hash {
         self.hash
     }
 
-    /// Returns the salt of the key derivation.
+    /// Returns the derivation's salt.
     pub fn salt(&self) -> &[u8] {
         &self.salt
     }
 
-    /// Returns the iterations of the key derivation.
+    /// Returns the derivation's iterations.
     pub const fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// Returns the last message, which proves possession of the keys.
+    /// Returns the last message, which proves the keys.
     pub fn prove(self, keys: &Keys) -> (Last, Vec<u8>) {
         let signature = self.hash.hmac(&keys.stored, self.said.as_bytes());
         let proof: Vec<u8> = keys.client.iter().zip(&signature).map(|(key, sign)| key ^ sign).collect();
@@ -103,7 +101,7 @@ impl Last {
     ///
     /// # Errors
     ///
-    /// If the server does not know the user's verifier: it is an impostor.
+    /// An impostor, without the user's verifier.
     pub fn check(self, message: &[u8]) -> Result<(), ScramError> {
         let mut attributes = text(message)?.split(',');
         let signature = attribute(&mut attributes, 'v', "missing signature")?;

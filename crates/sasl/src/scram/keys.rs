@@ -2,10 +2,10 @@
 
 use ring::{digest, hmac};
 
-/// Minimum iterations to protect the password of a stolen verifier (RFC 7677, section 4).
+/// The fewest iterations that protect the password of a stolen verifier (RFC 7677, section 4).
 pub const ITERATIONS_MIN: u32 = 4_096;
 
-/// Maximum iterations that a client does for an unauthenticated server: a second of work.
+/// The most iterations for an unauthenticated server: a second of work.
 pub const ITERATIONS_MAX: u32 = 1_000_000;
 
 /// The hash of a mechanism.
@@ -23,7 +23,7 @@ impl Hash {
     /// All hashes.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// Returns the mechanism's registered name.
+    /// Returns the mechanism's name.
     pub const fn mechanism(self) -> &'static str {
         match self {
             Self::Sha256 => "SCRAM-SHA-256",
@@ -32,7 +32,6 @@ impl Hash {
         }
     }
 
-    /// Bytes of a hash.
     pub(crate) const fn len(self) -> usize {
         match self {
             Self::Sha256 => digest::SHA256_OUTPUT_LEN,
@@ -64,7 +63,7 @@ impl Hash {
     }
 }
 
-/// The keys to prove a client and check a server.
+/// Keys of both sides.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
     pub(crate) hash: Hash,
@@ -80,8 +79,7 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// Derives the keys. Takes a millisecond or more per 1,000 iterations; do not call it where other tasks
-    /// wait.
+    /// Derives the keys, in a millisecond or more per 1,000 iterations; do not call it where other tasks wait.
     pub fn derive(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Self {
         let mut derivation = Derivation::begin(hash, password, salt, iterations);
         loop {
@@ -99,8 +97,7 @@ impl Keys {
     }
 }
 
-/// A key derivation in steps (PBKDF2, RFC 8018; one block, Hi in RFC 5802), for callers that must let other
-/// tasks run in between.
+/// A derivation in steps (PBKDF2, RFC 8018; one block, Hi in RFC 5802), between which other tasks run.
 pub struct Derivation {
     hash: Hash,
     password: hmac::Key,
@@ -128,7 +125,7 @@ impl Derivation {
         Self { hash, password, last, sum, left: iterations.saturating_sub(1) }
     }
 
-    /// Does up to `iterations` further iterations. Returns the keys once all are done.
+    /// Does further iterations. Returns the keys once all are done.
     pub fn go_on(&mut self, iterations: u32) -> Option<Keys> {
         let now = iterations.min(self.left);
         for _ in 0..now {

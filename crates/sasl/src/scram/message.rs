@@ -1,18 +1,17 @@
-//! Attributes of SCRAM messages: a letter, an equals sign, a value, a comma.
+//! Attributes of messages: a letter, an equals sign, a value, a comma.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::Malformed;
 
-/// Maximum bytes of a message: names, nonces and salts are much shorter.
+/// Names, nonces and salts are much shorter.
 pub(crate) const MESSAGE_MAX: usize = 4_096;
 
 pub(crate) const fn wrong(reason: &'static str) -> Malformed {
     Malformed { mechanism: "SCRAM", reason }
 }
 
-/// Decodes a message as text.
 pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
     if message.len() > MESSAGE_MAX {
         return Err(wrong("message too long"));
@@ -20,7 +19,7 @@ pub(crate) fn text(message: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(message).map_err(|_| wrong("not UTF-8"))
 }
 
-/// Takes the next attribute, which must have this letter.
+/// It must have this letter.
 pub(crate) fn attribute<'a>(
     attributes: &mut impl Iterator<Item = &'a str>,
     letter: char,
@@ -38,12 +37,10 @@ pub(crate) fn unbase64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// Escapes a name.
 pub(crate) fn escaped(name: &str) -> String {
     name.replace('=', "=3D").replace(',', "=2C")
 }
 
-/// Unescapes a name.
 pub(crate) fn unescaped(text: &str) -> Result<String, Malformed> {
     let mut name = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,7 +1,5 @@
-//! SCRAM-SHA-256, SCRAM-SHA-384 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding.
-//!
-//! The server stores a [`Verifier`], the client derives its [`Keys`] from the password. The exchange has two
-//! steps on each side: [`client::First`] and [`client::Last`], [`server::First`] and [`server::Last`].
+//! SCRAM-SHA-256, SCRAM-SHA-384 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding. The exchange has two steps
+//! on each side: [`client::First`] and [`client::Last`], [`server::First`] and [`server::Last`].
 
 pub mod client;
 mod keys;
@@ -17,26 +15,26 @@ pub fn nonce(random: [u8; 18]) -> String {
     message::base64(&random)
 }
 
-/// The failure of an exchange.
+/// A failed exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScramError {
     /// The peer's message is invalid.
     #[error(transparent)]
     Malformed(#[from] crate::Malformed),
-    /// The peer's nonce does not extend the own one: a replay of an old exchange.
+    /// The peer's nonce does not extend the own one: a replay.
     #[error("the nonce belongs to another exchange")]
     Nonce,
-    /// The peer requires channel binding.
+    /// Channel binding is required.
     #[error("channel binding is not supported")]
     ChannelBinding,
-    /// The server's number of iterations is unsafe, or too expensive for an unauthenticated server.
+    /// Unsafe, or too expensive for an unauthenticated server.
     #[error("{0} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are supported")]
     Iterations(u32),
-    /// The client does not know the password.
+    /// A wrong password.
     #[error("wrong password")]
     Proof,
-    /// The server does not know the user's verifier: it is an impostor.
+    /// The server has no verifier: an impostor.
     #[error("the server does not prove that it knows the user")]
     Impostor,
 }
@@ -45,7 +43,6 @@ pub enum ScramError {
 mod tests {
     use super::*;
 
-    /// A published exchange.
     struct Published {
         hash: Hash,
         client_nonce: &'static str,

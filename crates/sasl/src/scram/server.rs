@@ -6,10 +6,10 @@ use crate::scram::ScramError;
 use crate::scram::message::{attribute, base64, text, unbase64, unescaped, wrong};
 use crate::scram::verifier::Verifier;
 
-/// The beginning of a client's first message: no channel binding, no authorization identity.
+/// No channel binding, no other identity.
 pub(crate) const HEADER: &str = "n,,";
 
-/// The state after the client's first message.
+/// After the client's first message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct First {
     header: String,
@@ -19,7 +19,7 @@ pub struct First {
     nonce: String,
 }
 
-/// The state after the challenge.
+/// After the challenge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Last {
     verifier: Verifier,
@@ -34,7 +34,7 @@ impl First {
     ///
     /// # Errors
     ///
-    /// If it is invalid.
+    /// An invalid message.
     pub fn read(message: &[u8]) -> Result<Self, ScramError> {
         let message = text(message)?;
         let mut parts = message.splitn(3, ',');
@@ -60,12 +60,12 @@ impl First {
         Ok(Self { header, bare: bare.to_owned(), act_as, name, nonce })
     }
 
-    /// Returns the user's name as sent, not normalised.
+    /// Returns the name as sent, not normalised.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the authorization identity; empty for the user.
+    /// Returns the identity to act as; empty for the user.
     pub fn act_as(&self) -> &str {
         &self.act_as
     }
@@ -85,7 +85,7 @@ impl Last {
     ///
     /// # Errors
     ///
-    /// If the proof is wrong.
+    /// A wrong proof.
     pub fn check(self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
         let message = text(message)?;
         let (without_proof, proof) = message.rsplit_once(",p=").ok_or(wrong("missing proof"))?;

@@ -1,4 +1,4 @@
-//! The verifier of a user's password.
+//! The verifier of a password.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,8 @@ use subtle::ConstantTimeEq;
 use crate::scram::keys::{Derivation, Hash, ITERATIONS_MAX, ITERATIONS_MIN, Keys};
 use crate::scram::message::{base64, unbase64};
 
-/// The data that a server stores of a user. A stolen verifier allows guesses of the password, each at the
-/// cost of its iterations, and impersonation of the server, but not of the user.
+/// A server's data of a user. A stolen verifier allows guesses of the password, each at the cost of its iterations, and
+/// impersonation of the server, but not of the user.
 ///
 /// The text form is `SCRAM-SHA-256$ITERATIONS:SALT$STORED-KEY:SERVER-KEY` (RFC 5803), as in PostgreSQL.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Verifier {
     server_key: Vec<u8>,
 }
 
-/// The reason why a text is no verifier.
+/// A text that is no verifier.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifierError {
@@ -31,29 +31,28 @@ pub enum VerifierError {
     /// Wrong number of parts.
     #[error("the mechanism must be followed by ITERATIONS:SALT$STORED-KEY:SERVER-KEY")]
     Parts,
-    /// Too few iterations for security, or too many for clients.
+    /// Too few for security, or too many for clients.
     #[error("invalid number of iterations {0:?}; use {ITERATIONS_MIN} to {ITERATIONS_MAX}")]
     Iterations(String),
-    /// A part is not base64 or has the wrong length.
+    /// Not base64, or a wrong length.
     #[error("the {part} must be {expected} in base64")]
     Bytes {
         /// The part.
         part: &'static str,
-        /// The expected content.
+        /// Its content.
         expected: &'static str,
     },
 }
 
 impl Verifier {
-    /// Derives the verifier of a normalised password. The salt must be random. As slow as [`Keys::derive`].
+    /// Derives it from a normalised password and a random salt. As slow as [`Keys::derive`].
     pub fn derive(hash: Hash, password: &str, salt: Vec<u8>, iterations: u32) -> Self {
         let Keys { stored, server, .. } = Keys::derive(hash, password, &salt, iterations);
         Self { hash, iterations, salt, stored_key: stored, server_key: server }
     }
 
-    /// Returns a verifier that no password matches and that cannot be distinguished from a real one. Its salt
-    /// is derived from a secret, the mechanism and the name, so that it is stable per name and differs per
-    /// mechanism, like a user's.
+    /// Returns a verifier that no password matches and that looks real. Its salt is derived from a secret, the mechanism
+    /// and the name, so that it is stable per name and differs per mechanism, like a user's.
     pub fn decoy(hash: Hash, secret: &[u8], name: &str, salt_len: usize, iterations: u32) -> Self {
         let follows =
             |what: &str| Hash::Sha512.hmac(secret, format!("{what} {} {name}", hash.mechanism()).as_bytes());
@@ -65,22 +64,22 @@ impl Verifier {
         Self { hash, iterations, salt, stored_key, server_key }
     }
 
-    /// Whether it matches a normalised password. As slow as [`Keys::derive`].
+    /// Returns whether it matches a normalised password. As slow as [`Keys::derive`].
     pub fn fits(&self, password: &str) -> bool {
         self.is_of(&Keys::derive(self.hash, password, &self.salt, self.iterations))
     }
 
-    /// Starts a stepwise derivation of keys from a normalised password, for [`Self::is_of`].
+    /// Starts a stepwise derivation, for [`Self::is_of`].
     pub fn derivation(&self, password: &str) -> Derivation {
         Derivation::begin(self.hash, password, &self.salt, self.iterations)
     }
 
-    /// Whether it matches these keys.
+    /// Returns whether it matches these keys.
     pub fn is_of(&self, keys: &Keys) -> bool {
         keys.stored.ct_eq(&self.stored_key).into()
     }
 
-    /// Returns the hash of the mechanism.
+    /// Returns the mechanism's hash.
     pub const fn hash(&self) -> Hash {
         self.hash
     }
@@ -113,7 +112,7 @@ impl fmt::Display for Verifier {
     }
 }
 
-/// Omits the parts that allow guesses of the password.
+/// Without parts that allow guesses of the password.
 impl fmt::Debug for Verifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}${}:…", self.hash.mechanism(), self.iterations)

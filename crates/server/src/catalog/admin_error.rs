@@ -6,36 +6,30 @@ use crate::catalog::data_directory::DataError;
 use crate::catalog::definition::DefinitionError;
 use crate::limits::{CACHE_NAME_MAX, CACHES_MAX};
 
-/// A cache could not be created, changed or removed.
+/// A failed request about a cache's definition. The texts with a code, and that of [`AdminError::NotIndexed`], are
+/// Infinispan's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminError {
-    /// The text is Infinispan's.
     #[error("ISPN000507: Cache {0} already exists")]
     Exists(String),
-    /// The name is reserved for internal caches.
     #[error("cache name '{0}' is reserved")]
     Reserved(String),
     #[error(transparent)]
     Exceeded(#[from] consort_memory::Exceeded),
-    /// A thread of the server has failed.
     #[error("cannot read the definition: {0}")]
     Failed(String),
     #[error("the name has {0} bytes; the limit is {CACHE_NAME_MAX}")]
     LongName(usize),
     #[error("the limit of {CACHES_MAX} caches, aliases and templates is reached")]
     TooMany,
-    /// The text is Infinispan's, for an alias that is the name of a cache.
     #[error("ISPN000438: Cache with name '{0}' is defined more than once!")]
     Twice(String),
-    /// The text is Infinispan's.
     #[error("ISPN000702: The alias '{alias}' is already being used by cache '{cache}'")]
     InUse { alias: String, cache: String },
-    /// The text is Infinispan's.
     #[error("ISPN000436: Cache '{0}' has been requested, but no matching cache configuration exists")]
     NoCache(String),
     #[error("invalid alias '{0}': an alias has no spaces")]
     NoAlias(String),
-    /// The text is Infinispan's, for templates as well.
     #[error("ISPN000453: Attempt to define configuration for cache {0} which already exists")]
     TemplateExists(String),
     #[error("template '{0}' comes with the server")]
@@ -66,7 +60,6 @@ pub(crate) enum AdminError {
     NotOpened { cache: String, error: String },
     #[error("cache '{0}' exists with another configuration; remove and recreate it to change it")]
     ConfigMismatch(String),
-    /// The text is Infinispan's.
     #[error("Indexing was not enabled on cache {0}")]
     NotIndexed(String),
 }

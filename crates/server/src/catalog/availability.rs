@@ -1,4 +1,4 @@
-//! Degraded caches: the losses because of unreachable members, and the way to make the caches available without these.
+//! Degraded caches: the losses because of unreachable members, and availability without these members.
 
 use consort_cache::{Availability, Topology};
 use serde_json::json;
@@ -14,19 +14,17 @@ fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// The number of segments whose owners are all unreachable. Entries that only these owners had are lost when the cache
-/// becomes available without them.
+/// Entries that only these owners had are lost when the cache becomes available without them.
 fn segments_without_owner(topology: &Topology) -> usize {
     let (owners, away) = (topology.read_owners(), topology.away());
     let is_lost = |segment| owners.owners(segment).all(|owner| away.contains(owner));
     owners.segments().filter(|segment| is_lost(*segment)).count()
 }
 
-/// The name of a degraded cache, and its topology.
 type Degraded = (String, watch::Receiver<Option<Topology>>);
 
 impl Caches {
-    /// The degraded ones among the cache of this name or, without a name, among all caches, internal ones included.
+    /// The degraded caches of this name or, without a name, all, including internal ones.
     fn degraded(&self, name: Option<&str>) -> Result<Vec<Degraded>, AdminError> {
         let names: Vec<String> = match name {
             Some(name) => vec![name.to_owned()],
@@ -52,12 +50,7 @@ impl Caches {
         Ok(degraded)
     }
 
-    /// The losses if degraded caches became available without the unreachable members: for each cache its name, the number
-    /// of its segments, the number of those without an owner, and the names of the members, in JSON.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such cache.
+    /// The losses if degraded caches became available without the unreachable members, in JSON.
     pub(crate) fn losses(&self, name: Option<&str>) -> Result<String, AdminError> {
         let degraded = self.degraded(name)?;
         let loss = |(name, topology): &Degraded| {
@@ -75,12 +68,8 @@ impl Caches {
         Ok(json!(degraded.iter().filter_map(loss).collect::<Vec<_>>()).to_string())
     }
 
-    /// Makes degraded caches available with the remaining entries, internal caches included, whatever was lost. Returns the
-    /// names of those that were degraded and are available now.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such cache, or one is still degraded after [`crate::limits::AVAILABLE_TIMEOUT`].
+    /// Makes degraded caches available with the remaining entries, and returns their names. Fails if one is still degraded
+    /// after [`crate::limits::AVAILABLE_TIMEOUT`].
     pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
         let degraded = self.degraded(name)?;
         for (own, topology) in &degraded {

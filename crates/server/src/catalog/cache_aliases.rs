@@ -1,7 +1,5 @@
-//! The definitions of aliases, and their changes by clients.
-//!
-//! An alias is an entry of its own among the definitions, under a name that no cache can have. So one write moves it from
-//! one cache to another: clients find it at the one or the other, and always at one of them.
+//! The definitions of aliases. An alias is an entry among the definitions, under a name that no cache can have. One write
+//! moves it from one cache to another, so that clients always find one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +11,6 @@ use crate::catalog::caches::Caches;
 use crate::catalog::registry::Lifecycle;
 use crate::names::is_internal;
 
-/// The prefix of aliases' keys.
 const KEY: &str = "___alias ";
 
 fn key(alias: &str) -> Bytes {
@@ -25,8 +22,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Caches {
-    /// The cache of an alias, without waiting. Another server that has just changed the alias answers its client only when
-    /// every server has the change, so that an older known value does not count.
+    /// Does not wait: another server that has just changed the alias answers its client only when every server has the
+    /// change.
     pub(crate) fn alias_here(&self, alias: &str) -> Option<String> {
         match self.definitions.persistent_here(&key(alias)) {
             Lookup::Hit(cache) => Some(text(&cache)),
@@ -35,12 +32,10 @@ impl Caches {
         }
     }
 
-    /// The cache of an alias, also if another server has just made the alias.
     pub(crate) async fn alias(&self, alias: &str) -> Result<Option<String>, CacheError> {
         Ok(self.definitions.get(&key(alias)).await?.map(|cache| text(&cache)))
     }
 
-    /// Checks that these can be aliases of this cache.
     pub(crate) async fn check_aliases(
         &self,
         cache: &str,
@@ -57,7 +52,6 @@ impl Caches {
         Ok(())
     }
 
-    /// Points an alias to this cache on every server, whatever its cache was.
     pub(crate) async fn assign_alias(&self, alias: &str, cache: &str) -> Result<(), AdminError> {
         if alias.is_empty() || is_internal(alias) || alias.contains(char::is_whitespace) {
             return Err(AdminError::NoAlias(alias.to_owned()));
@@ -91,7 +85,7 @@ impl Caches {
         }
     }
 
-    /// Sets the aliases of a cache, and removes all others.
+    /// Also removes the cache's other aliases.
     pub(crate) async fn set_aliases(
         &self,
         cache: &str,
@@ -116,8 +110,8 @@ impl Caches {
         Ok(())
     }
 
-    /// Stores the aliases among all definitions, which were read when the aliases had this age. If the cache of an alias is
-    /// gone, as volatile ones are after a full restart, the first member removes the alias.
+    /// Stores the aliases among all definitions, which were read at this age. The first member removes aliases whose cache
+    /// is gone, as volatile ones are after a full restart.
     pub(crate) async fn refresh_aliases(
         &self,
         defined: &BTreeMap<String, Bytes>,

@@ -1,7 +1,5 @@
-//! Waits until a removed cache is closed on all other servers.
-//!
-//! The other servers close a cache when they learn of its removal. A client that creates a cache of the same name before
-//! that would find a cache with the old entries.
+//! Waits until a removed cache is closed on all other servers. A client that creates a cache of the same name before that
+//! would find the old entries.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +10,6 @@ use tokio::time::{Instant, timeout_at};
 use crate::catalog::served_cache::ServedCache;
 use crate::limits::REMOVAL_TIMEOUT;
 
-/// Marks a cache that a client of this server removes, until this is dropped.
 pub(crate) struct RemovalGuard<'a> {
     all: &'a Mutex<BTreeSet<String>>,
     name: String,
@@ -31,8 +28,7 @@ impl Drop for RemovalGuard<'_> {
     }
 }
 
-/// Waits until no other member has a cache whose definition is removed. After [`REMOVAL_TIMEOUT`] it no longer waits for a
-/// member that still has the cache, and logs its name.
+/// Waits until no other member has the cache, at most for [`REMOVAL_TIMEOUT`].
 pub(crate) async fn wait_until_closed_elsewhere(manager: &CacheManager, served: &ServedCache, name: &str) {
     let Some(mut topology) = served.topology.clone() else { return };
     let others = |topology: &Topology| {

@@ -1,7 +1,5 @@
-//! Waits until a new cache is open on all servers.
-//!
-//! The other servers open a cache when they learn of it. A client that gets the response before that, and then loses a
-//! server, could find the cache without most of its few members, and so degraded.
+//! Waits until a new cache is open on all servers. A client that gets the response before that, and then loses a server,
+//! could find the cache degraded.
 
 use consort_cache::{Address, Availability, CacheManager, Phase, Topology};
 use tokio::time::{Instant, timeout_at};
@@ -11,9 +9,7 @@ use crate::catalog::client_topology::Endpoints;
 use crate::limits::ROLLOUT_TIMEOUT;
 use crate::transactions;
 
-/// Waits until all current servers have these caches, each with its share of the entries so far. After
-/// [`ROLLOUT_TIMEOUT`] it no longer waits for a server without the cache, which does not respond or cannot open it, and
-/// logs its name.
+/// Waits until all current servers have these caches and their share of the entries, at most for [`ROLLOUT_TIMEOUT`].
 pub(crate) async fn wait_until_open_on_all(caches: &Caches, names: &[String]) {
     let until = Instant::now() + ROLLOUT_TIMEOUT;
     // If the list of servers is not available here, the other servers still open the caches.
@@ -40,7 +36,6 @@ pub(crate) async fn wait_until_open_on_all(caches: &Caches, names: &[String]) {
     }
 }
 
-/// The current servers that do not have a cache.
 fn missing(manager: &CacheManager, servers: &Endpoints, topology: &Topology) -> Vec<String> {
     let view = manager.view();
     let members = view.iter().flat_map(|view| view.members());

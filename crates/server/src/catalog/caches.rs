@@ -1,5 +1,4 @@
-//! The caches of clients, the same on every member. A cache that all servers have holds their definitions; another one
-//! holds the addresses at which clients reach the servers.
+//! The caches of clients, the same on every member, with their definitions and the addresses of the servers.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,27 +42,22 @@ use crate::names::{SCHEMAS, is_internal};
 use crate::security::Security;
 use crate::transactions::Transactions;
 
-/// Definitions by cache name: in the first cache those that outlive a full restart of the cluster, in the second the
-/// volatile ones.
+/// Definitions that outlive a full restart of the cluster.
 const DEFINITIONS: &str = "___consort_caches";
 const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
-/// Addresses of servers for clients, by member address.
 const SERVERS: &str = "___consort_servers";
 
-/// The internal caches that every server opens at its start.
+/// Every server opens these when it starts.
 pub(crate) const OWN: [&str; 6] =
     [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
 
-/// The time after which a server that could not read the state of the others tries again without an event.
+/// The pause after a failed read of the state of the other servers.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How to create a cache whose name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IfExists {
-    /// The request fails.
     Fail,
-    /// The existing cache counts as created, whatever its definition.
     Accept,
     /// The existing cache counts as created if its definition is the same.
     AcceptIfSame,
@@ -71,16 +65,14 @@ pub(crate) enum IfExists {
     Change,
 }
 
-/// The caches of a server.
 pub(crate) struct Caches {
     manager: CacheManager,
     endpoint: ServerAddress,
     security: Arc<Security>,
     register_transforms: RegisterTransforms,
     data: Option<Data>,
-    /// Caches that a client of this server removes. Other members close these caches first.
     being_removed: Mutex<BTreeSet<String>>,
-    /// Held while a cache with files is closed and its files are removed.
+    /// Held while a cache is closed and its files are removed.
     removing: tokio::sync::Mutex<()>,
     pub(crate) definitions: Registry,
     pub(crate) aliases: Aliases,
@@ -89,44 +81,34 @@ pub(crate) struct Caches {
     pub(crate) counters: Counters,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
-    /// Values that clients have begun to write in pieces.
     pub(crate) stream_budget: StreamBudget,
-    /// The connection of each listener.
     pub(crate) listeners: ListenerDirectory,
-    /// The shared state of transactions. It opens with the first transactional cache.
     transactions: OnceCell<Arc<Transactions>>,
     open: RwLock<BTreeMap<String, Arc<ServedCache>>>,
-    /// Caches that are defined and that this server could not open.
     pub(crate) failed: FailedCaches,
-    /// The addresses at which clients reach the members, and the number of their changes so far.
+    /// The number of changes so far, and the addresses for clients.
     endpoints: RwLock<(u64, Arc<Endpoints>)>,
-    /// This server is about to end, and clients are no longer sent to it.
     is_leaving: AtomicBool,
 }
 
-/// The settings of a server's caches.
 pub(crate) struct CachesSettings<'d> {
-    /// The address at which clients reach this server.
     pub(crate) endpoint: ServerAddress,
     pub(crate) security: Arc<Security>,
-    /// The directory for data that outlive all servers.
     pub(crate) data: Option<&'d Data>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
-    /// Called for each cache of clients.
     pub(crate) register_transforms: RegisterTransforms,
 }
 
-/// Registers the functions that owners of entries run for the operations of clients.
 pub(crate) type RegisterTransforms = fn(CacheBuilder<'_>) -> CacheBuilder<'_>;
 
-/// The configuration of a cache of which every server has all entries.
+/// Every server has all entries.
 pub(crate) fn replicated_config(name: &str) -> CacheConfig {
     CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) }
 }
 
 impl Caches {
-    /// Joins the other servers and opens the caches. If opening takes long, the log says which servers it waits for.
+    /// The log names servers for which this waits long.
     pub(crate) async fn open(
         manager: CacheManager,
         settings: CachesSettings<'_>,
@@ -190,8 +172,7 @@ impl Caches {
         Ok(caches)
     }
 
-    /// Logs the directories that belong to no defined cache, opened or not. While a definition cannot be read, the
-    /// directory of its cache is unknown, and nothing is logged.
+    /// While a definition cannot be read, the directory of its cache is unknown, and nothing is logged.
     async fn log_orphaned_directories(&self, data: &Data) {
         let mut known = BTreeSet::new();
         let Ok(defined) = self.definitions.entries().await else { return };
@@ -208,7 +189,6 @@ impl Caches {
         store_directories::warn_orphaned_directories(data, known).await;
     }
 
-    /// The directory of a cache with this definition, if the cache has a store and this server has a directory for data.
     fn directory(&self, name: &str, text: &Bytes) -> Result<Option<PathBuf>, DefinitionError> {
         let (definition, place) = definition::from_stored(name, &String::from_utf8_lossy(text))?;
         let place = place.filter(|_| definition.store.is_some());
@@ -217,7 +197,6 @@ impl Caches {
             .map(|(place, data)| store_directories::directory(&data.directory, name, &place)))
     }
 
-    /// The address at which clients reach this server.
     fn own_endpoint(&self) -> Endpoint {
         Endpoint { address: self.endpoint.clone(), is_leaving: self.is_leaving.load(Ordering::Acquire) }
     }
@@ -229,8 +208,8 @@ impl Caches {
         Ok(own)
     }
 
-    /// Removes this server from the topologies that clients of all servers get with their next responses, so that they
-    /// continue with other servers. This server still executes requests. Returns whether there are other servers.
+    /// Removes this server from the topologies that clients of all servers get. It still executes requests. Returns whether
+    /// there are other servers.
     pub(crate) async fn withdraw(&self) -> bool {
         self.is_leaving.store(true, Ordering::Release);
         let withdrawing = async {
@@ -253,42 +232,36 @@ impl Caches {
         }
     }
 
-    /// The cache manager of this server.
     pub(crate) const fn manager(&self) -> &CacheManager {
         &self.manager
     }
 
-    /// The security settings of this server.
     pub(crate) fn security(&self) -> &Security {
         &self.security
     }
 
-    /// Whether this server has a directory for persistent data.
     pub(crate) const fn has_data(&self) -> bool {
         self.data.is_some()
     }
 
-    /// The caches that are open here, with their names.
     pub(crate) fn all(&self) -> Vec<(String, Arc<ServedCache>)> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         open.iter().map(|(name, served)| (name.clone(), served.clone())).collect()
     }
 
-    /// The names of caches that may have a store, internal ones included.
     pub(crate) fn with_stores(&self) -> Vec<String> {
         let own = OWN.iter().map(|name| (*name).to_owned());
         let others = self.all().into_iter().filter(|(_, served)| served.directory.is_some());
         own.chain(others.map(|(name, _)| name)).collect()
     }
 
-    /// The caches whose store cannot write on this server, with the reasons.
     pub(crate) fn failing_stores(&self) -> BTreeMap<String, String> {
         let failing = |name: String| Some((name.clone(), self.manager.store_failure(&name)?));
         self.with_stores().into_iter().filter_map(failing).collect()
     }
 
-    /// Returns a cache that is open here, by its name for clients. The only internal cache that clients reach is the one of
-    /// schemas, which Infinispan's clients read and write.
+    /// An open cache by its name for clients. They reach one internal cache: that of schemas, which Infinispan's clients
+    /// read and write.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<ServedCache>> {
         self.get_open(name).or_else(|| match name {
             SCHEMAS => Some(self.schemas.clone()),
@@ -297,7 +270,6 @@ impl Caches {
         })
     }
 
-    /// Counts a request that failed with this status.
     pub(crate) fn note_error(&self, header: &RequestHeader, status: Status) {
         match self.get(header.cache.as_str()).filter(|served| !is_internal(served.cache.name())) {
             Some(served) => served.stats.errors.note(status),
@@ -305,12 +277,11 @@ impl Caches {
         }
     }
 
-    /// Returns a cache that is open here, by its own name.
     fn get_open(&self, name: &str) -> Option<Arc<ServedCache>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// Returns a cache, and opens it here first if another server has just created it.
+    /// Opens the cache here first if another server has just created it.
     pub(crate) async fn find(&self, name: &str) -> Result<Option<Arc<ServedCache>>, AdminError> {
         if let Some(served) = self.get(name) {
             return Ok(Some(served));
@@ -331,8 +302,8 @@ impl Caches {
         self.serve_defined(&name, &text).await
     }
 
-    /// Serves a cache that was defined a moment ago, unless its definition is gone after the cache was opened. A concurrent
-    /// removal closes only caches that are open by then, so that this closes the cache itself.
+    /// `None` if the definition is gone after the cache was opened: a concurrent removal closes only caches that are open
+    /// by then.
     async fn serve_defined(
         &self,
         name: &str,
@@ -381,31 +352,27 @@ impl Caches {
         Ok(served)
     }
 
-    /// Returns the shared state of transactions, and opens it first if necessary.
     pub(crate) async fn transactions(&self) -> Result<&Arc<Transactions>, AdminError> {
         let open = async || Ok(Arc::new(Transactions::open(&self.manager).await?));
         self.transactions.get_or_try_init(open).await
     }
 
-    /// Returns the shared state of transactions, if this server has opened it.
     pub(crate) fn transactions_if_open(&self) -> Option<&Arc<Transactions>> {
         self.transactions.get()
     }
 
-    /// The segments of a cache that this server has, unless it is the only member of the cache.
+    /// `None` if this server is the only member of the cache.
     pub(crate) fn own_segments(&self, served: &ServedCache) -> Option<Arc<[Segment]>> {
         let own = self.manager.address();
         served.with_topology(|topology| topology.read_owners().segments_of(own).collect())
     }
 
-    /// Returns the members, if this one is the first of them.
     pub(crate) fn members_if_first(&self) -> Option<Vec<String>> {
         let view = self.manager.view()?;
         let is_first = view.coordinator() == Some(self.manager.address());
         is_first.then(|| view.members().iter().map(ToString::to_string).collect())
     }
 
-    /// The types that the schemas define now.
     pub(crate) async fn types(&self) -> Arc<Types> {
         match &self.schemas.schemas {
             Some(schemas) => schemas.types(&self.schemas.cache).await,
@@ -413,7 +380,7 @@ impl Caches {
         }
     }
 
-    /// Creates a cache, here at once and on the other servers soon. Returns whether the cache is new.
+    /// Creates a cache, here at once and on the other servers soon. Returns whether it is new.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
@@ -474,7 +441,6 @@ impl Caches {
         Ok(true)
     }
 
-    /// Changes the definition of a cache on all servers, here at once and on the others soon.
     pub(crate) async fn change(
         &self,
         name: &str,
@@ -507,7 +473,6 @@ impl Caches {
         }
     }
 
-    /// Whether a cache of this name exists with another definition.
     pub(crate) async fn differs(&self, definition: &Definition) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
         let Some(text) = self.definitions.get_linearizable(name.as_bytes()).await? else { return Ok(false) };
@@ -516,7 +481,6 @@ impl Caches {
         Ok(definition::from_stored(name, &String::from_utf8_lossy(&text))?.0 != without)
     }
 
-    /// Removes a cache from all servers, here at once.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), AdminError> {
         if is_internal(name) {
             return Err(AdminError::Reserved(name.to_owned()));
@@ -560,13 +524,11 @@ impl Caches {
         Ok(())
     }
 
-    /// The names of all caches among the keys of the definitions.
     pub(crate) fn names_among(names: &[Bytes]) -> Vec<String> {
         let names = names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
         names.filter(|name| !is_internal(name)).collect()
     }
 
-    /// The topology of a cache to send to a client, if the client has another one.
     pub(crate) fn topology_for(
         &self,
         served: &ServedCache,
@@ -576,7 +538,7 @@ impl Caches {
         topology.filter(|topology| client_topology::differs(topology, header))
     }
 
-    /// The topology of a cache for clients; `None` for a cache that only this server has.
+    /// `None` for a cache that only this server has.
     pub(crate) fn topology_of(&self, served: &ServedCache) -> Option<Arc<CacheTopology>> {
         let installed = served.topology.as_ref()?.borrow();
         let installed = installed.as_ref()?;
@@ -594,8 +556,7 @@ impl Caches {
         }
     }
 
-    /// Applies changes of members and definitions to this server, until the future is dropped. Every member has the data
-    /// that this reads, so that it costs no message.
+    /// Applies changes of members and definitions. Every member has the data that this reads, so that it costs no message.
     pub(crate) async fn follow(&self) {
         let mut members = self.manager.events();
         let listening = async || {
@@ -648,7 +609,7 @@ impl Caches {
         }
     }
 
-    /// Where clients reach the servers, by member address, including servers that have just joined.
+    /// Includes servers that have just joined.
     pub(crate) async fn servers(&self) -> Result<Endpoints, CacheError> {
         let (mut entries, mut endpoints) = (self.servers.entries(), Endpoints::new());
         while let Some((member, at)) = entries.next().await.transpose()? {
@@ -660,7 +621,6 @@ impl Caches {
         Ok(endpoints)
     }
 
-    /// Reads the servers' addresses for clients, and stores them.
     async fn refresh_endpoints(&self) -> Result<Arc<Endpoints>, CacheError> {
         let mut endpoints = self.servers().await?;
         self.remove_departed_endpoints(&endpoints).await?;
@@ -676,7 +636,7 @@ impl Caches {
         Ok(known.1.clone())
     }
 
-    /// Opens and closes caches until this server has those that are defined.
+    /// Opens and closes caches until this server has the defined ones.
     async fn reconcile(&self) -> Result<(), AdminError> {
         self.refresh_endpoints().await?;
         self.compare_requirements().await?;
@@ -710,7 +670,6 @@ impl Caches {
         Ok(())
     }
 
-    /// On the first member: removes the addresses of members that are gone.
     async fn remove_departed_endpoints(&self, endpoints: &Endpoints) -> Result<(), CacheError> {
         let Some(members) = self.members_if_first() else { return Ok(()) };
         for member in endpoints.keys().filter(|member| !members.contains(member)) {

@@ -10,20 +10,16 @@ use consort_hotrod::{CacheTopology, Intelligence, Owners, RequestHeader, ServerA
 /// Endpoints by the text of the members' addresses.
 pub(crate) type Endpoints = BTreeMap<String, Endpoint>;
 
-/// The address of a member for clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Endpoint {
     pub(crate) address: ServerAddress,
-    /// The server is about to end, and clients are to continue with others.
     pub(crate) is_leaving: bool,
 }
 
-/// The suffix of the address of a server that is about to end. Servers of versions without it cannot read the address, and
-/// send no topology to clients meanwhile.
+/// Servers of versions without this suffix cannot read the address, and send no topology to clients meanwhile.
 const LEAVING: &str = " leaving";
 
 impl Endpoint {
-    /// The form in which servers exchange it.
     pub(crate) fn to_text(&self) -> String {
         let ServerAddress { host, port } = &self.address;
         format!("{host} {port}{}", if self.is_leaving { LEAVING } else { "" })
@@ -36,8 +32,7 @@ impl Endpoint {
     }
 }
 
-/// A cache's topology in the form for clients; `None` while the address of a member is unknown, or if all members are about
-/// to end.
+/// `None` while the address of a member is unknown, or if all members end soon.
 pub(crate) fn client_topology(topology: &Topology, endpoints: &Endpoints) -> Option<CacheTopology> {
     let mut places = BTreeMap::new();
     let mut servers = Vec::new();
@@ -66,18 +61,16 @@ pub(crate) fn client_topology(topology: &Topology, endpoints: &Endpoints) -> Opt
     Some(CacheTopology { id, servers, owners: Some(owners) })
 }
 
-/// Whether a client uses topologies.
 pub(crate) fn uses_topology(header: &RequestHeader) -> bool {
     header.intelligence != Intelligence::Basic
 }
 
-/// Whether a client has another topology than this one, and is to get it.
 pub(crate) fn differs(latest: &CacheTopology, header: &RequestHeader) -> bool {
     uses_topology(header) && latest.id != header.topology_id
 }
 
-/// An id that is a hash of the content, so that also a restarted cluster does not reuse an id for another topology. Never 0
-/// or negative: clients send such ids before they know a topology.
+/// A hash, so that a restarted cluster does not reuse an id for another topology. Never 0 or negative: clients send such
+/// ids before they know a topology.
 fn id_of(servers: &[ServerAddress], owners: &[Owners]) -> i32 {
     let mut text = String::new();
     for server in servers {

@@ -1,7 +1,4 @@
-//! The log of cluster events while a server serves: a line when members join or leave, when too many owners of a cache are
-//! unreachable and when they are back, and when entries begin to move to new owners and when the transfer is complete.
-//!
-//! An event of many caches at once is one line.
+//! The log of cluster events. An event of many caches at once is one line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -16,13 +13,11 @@ use tokio::time::Instant;
 use crate::catalog::caches::Caches;
 use crate::names::is_internal;
 
-/// Names in a line at most: there may be a thousand caches.
+/// There may be a thousand caches.
 const NAMES_MAX: usize = 8;
 
-/// The state of a cache.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct State {
-    /// The names of the unreachable owners because of which it is degraded.
     away: BTreeSet<String>,
     is_moving: bool,
 }
@@ -40,7 +35,6 @@ impl State {
     }
 }
 
-/// The kinds of changes of a cache.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Change {
     Degraded(BTreeSet<String>),
@@ -49,23 +43,20 @@ enum Change {
     HasMoved,
 }
 
-/// The last known state of a cache, and the time since which its entries move.
+/// The last known state, and since when the entries move.
 #[derive(Default)]
 struct CacheHistory {
     state: State,
     moves_since: Option<Instant>,
 }
 
-/// The logged states of caches, and the changes that are not logged yet.
 #[derive(Default)]
 struct PendingLines {
     caches: BTreeMap<String, CacheHistory>,
-    /// The changes that are not logged yet: the caches, and the longest duration among them.
     unlogged: BTreeMap<Change, (BTreeSet<String>, Duration)>,
 }
 
 impl PendingLines {
-    /// Records the current state of a cache.
     fn record(&mut self, cache: &str, state: State, now: Instant) {
         let known = self.caches.entry(cache.to_owned()).or_default();
         let mut add = |change, took: Duration| {
@@ -96,7 +87,7 @@ impl PendingLines {
         self.caches.remove(cache);
     }
 
-    /// Takes the lines that are to be logged, the worst first. Returns with each whether it is a warning.
+    /// The worst first, each with whether it is a warning.
     fn take_lines(&mut self) -> Vec<(bool, String)> {
         let unlogged = std::mem::take(&mut self.unlogged);
         unlogged.into_iter().map(|(change, (caches, took))| line(&change, &caches, took)).collect()
@@ -125,7 +116,6 @@ fn line(change: &Change, caches: &BTreeSet<String>, took: Duration) -> (bool, St
     }
 }
 
-/// Lists caches by name. Internal caches come last, without their names.
 fn cache_names(caches: &BTreeSet<String>) -> String {
     let (ours, theirs): (Vec<&String>, Vec<&String>) = caches.iter().partition(|cache| is_internal(cache));
     let mut parts: Vec<String> = theirs.iter().take(NAMES_MAX).map(|cache| cache.to_string()).collect();
@@ -139,7 +129,6 @@ fn cache_names(caches: &BTreeSet<String>) -> String {
     format!("{} {}", if is_one { "cache" } else { "caches" }, parts.join(", "))
 }
 
-/// Lists the members that have joined and left, of those with a name.
 fn difference(before: &[String], after: &[String]) -> String {
     let of = |what: &str, some: &[String], without: &[String]| {
         let names: Vec<&str> = some.iter().filter(|one| !without.contains(one)).map(String::as_str).collect();
@@ -148,7 +137,6 @@ fn difference(before: &[String], after: &[String]) -> String {
     of("joined", after, before) + &of("left", before, after)
 }
 
-/// Logs which members have become silent, and which have become audible again.
 fn log_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
     let names = |of: &BTreeSet<String>, without: &BTreeSet<String>| {
         of.difference(without).cloned().collect::<Vec<_>>().join(", ")
@@ -166,7 +154,6 @@ fn log_silence(before: &mut BTreeSet<String>, silent: BTreeSet<String>) {
     *before = silent;
 }
 
-/// Logs cluster events, until it is dropped.
 pub(crate) async fn log_changes(caches: &Caches) {
     let manager = caches.manager();
     let mut events = manager.events();

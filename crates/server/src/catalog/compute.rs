@@ -1,4 +1,4 @@
-//! Changes of a value that depend on the current value: the value is read, and written if it is unchanged.
+//! Changes of a value that depend on the current value.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -9,13 +9,12 @@ use tokio::sync::Mutex;
 use crate::compute_pool::offload_if_large;
 use crate::reply::Refusal;
 
-/// The number of locks, and so of keys that this server can change at the same time.
 const KEY_LOCKS: usize = 64;
 
 /// Attempts to change a value while other servers change it, too. In each round one server succeeds.
 const ATTEMPTS: u32 = 1_000;
 
-/// Locks by key hash. Changes of one key on this server wait for one another, so that they do not make each other repeat.
+/// Changes of a key on this server wait for one another, so that they do not make each other repeat.
 pub(crate) struct KeyLocks([Mutex<()>; KEY_LOCKS]);
 
 impl Default for KeyLocks {
@@ -25,12 +24,8 @@ impl Default for KeyLocks {
 }
 
 impl KeyLocks {
-    /// Replaces a key's value by the result of `make` for it, and returns the second part of the result. If `make` returns
-    /// no value, nothing is written. `make` is called again if other servers have changed the key meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// The error of `make`, with nothing changed; or the cache's error.
+    /// Replaces a key's value by the first part of the result of `make`, and returns the second part. Without a first part,
+    /// or after an error, nothing changes. `make` is called again if other servers have changed the key meanwhile.
     pub(crate) async fn compute<T: Send + 'static>(
         &self,
         cache: &RawCache,

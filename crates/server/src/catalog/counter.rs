@@ -1,36 +1,32 @@
 //! The value of a counter and its changes (facts section 2.14; bounds as in Infinispan).
 //!
-//! A change that would pass a bound stops at the bound, and the bound counts as reached until a change moves the value away
-//! from it. Without bounds, or with bounds of 64 bits, a counter stops at the ends of its numbers.
+//! A change that would pass a bound stops at the bound, which counts as reached until the value leaves it. Without bounds,
+//! or with bounds of 64 bits, a counter stops at the ends of its numbers.
 
 use bytes::{Buf, BufMut, Bytes};
 use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
 use consort_hotrod::ops::event::CounterState;
 
-/// A value, and whether a change would have passed a bound.
 pub(crate) type Value = (i64, CounterState);
 
-/// A counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counter {
     pub(crate) config: CounterConfig,
     pub(crate) now: Value,
     /// The value before the last change, for listeners.
     pub(crate) before: Value,
-    /// A client has removed the counter, and no change has followed. It has its initial value and stays defined, as in
-    /// Infinispan, until its name is needed for another counter.
+    /// As in Infinispan a removed counter has its initial value and stays defined, until its name is needed for another
+    /// one.
     pub(crate) is_removed: bool,
 }
 
-/// A change would pass a bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OutOfBounds;
 
-/// The result of a change: the new counter if it differs, and the response.
 pub(crate) type Changed = (Option<Counter>, Result<i64, OutOfBounds>);
 
 impl Counter {
-    /// A counter with its initial value; `None` if that value is not within its bounds.
+    /// `None` if the initial value is not within the bounds.
     pub(crate) fn new(config: CounterConfig) -> Option<Self> {
         let initial = (config.initial, CounterState::Valid);
         let counter = Self { config, now: initial, before: initial, is_removed: false };
@@ -39,7 +35,6 @@ impl Counter {
         ((lower..=upper).contains(&config.initial) && is_weak_enough).then_some(counter)
     }
 
-    /// Whether it supports compare-and-set.
     pub(crate) const fn is_strong(&self) -> bool {
         !matches!(self.config.kind, CounterKind::Weak { .. })
     }
@@ -60,7 +55,7 @@ impl Counter {
         })
     }
 
-    /// Adds, and returns the new value; that of a weak counter has no meaning.
+    /// Returns the new value; that of a weak counter has no meaning.
     pub(crate) fn added(self, delta: i64) -> Changed {
         let (lower, upper) = self.bounds();
         let sum = self.now.0.saturating_add(delta);
@@ -80,12 +75,11 @@ impl Counter {
         (self.with(now), answer)
     }
 
-    /// Sets another value if the current one is as expected, and returns the previous value.
+    /// Compares and sets. Returns the previous value.
     pub(crate) fn swapped(self, expected: i64, update: i64) -> Changed {
         if self.now.0 == expected { self.set(update) } else { (None, Ok(self.now.0)) }
     }
 
-    /// Sets another value, and returns the previous one.
     pub(crate) fn set(self, value: i64) -> Changed {
         let (lower, upper) = self.bounds();
         if !(lower..=upper).contains(&value) {
@@ -94,19 +88,16 @@ impl Counter {
         (self.with((value, CounterState::Valid)), Ok(self.now.0))
     }
 
-    /// Resets it to the initial value.
     pub(crate) fn reset(self) -> Changed {
         (self.with((self.config.initial, CounterState::Valid)), Ok(self.config.initial))
     }
 
-    /// Resets it to the initial value and marks it as removed.
     pub(crate) fn removed(self) -> Changed {
         let now = (self.config.initial, CounterState::Valid);
         let removed = Self { now, before: self.now, is_removed: true, ..self };
         ((!self.is_removed).then_some(removed), Ok(self.config.initial))
     }
 
-    /// The stored form.
     pub(crate) fn to_bytes(self) -> Bytes {
         let mut bytes = Vec::with_capacity(SIZE);
         let (kind, first, second) = match self.config.kind {
@@ -126,7 +117,7 @@ impl Counter {
         bytes.into()
     }
 
-    /// Reads the stored form; `None` if another version of this program has written it.
+    /// `None` if another version of this program has written it.
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         if bytes.len() != SIZE || bytes.get_u8() != LAYOUT {
             return None;

@@ -1,10 +1,9 @@
 //! Counters that all servers share (facts section 2.14).
 //!
-//! Each is an entry of a cache with two owners, so that it survives the loss of a server. Every change is a conditional
-//! write, so that weak counters are exact, too. Clients send a request to the primary of the hash of the counter's name, so
-//! that hash chooses the entry's segment. Persistent counters are in another cache, which all servers have and which
-//! outlives them ([`crate::catalog::data_directory`]). As in Infinispan, a removed counter has its initial value again and
-//! stays defined. It counts until [`COUNTERS_MAX`] is reached: then the names of removed counters are freed for others.
+//! Each is an entry with two owners, changed by conditional writes, so that weak counters are exact, too. The hash by which
+//! clients choose a server chooses the entry's segment. Persistent counters are in another cache, which all servers have
+//! ([`crate::catalog::data_directory`]). As in Infinispan, a removed counter stays defined with its initial value, until
+//! [`COUNTERS_MAX`] is reached: then its name is freed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,31 +26,28 @@ use crate::limits::{
 use crate::memory::responses::Responses;
 use crate::reply::{Answer, Refusal};
 
-/// The cache of volatile counters, and that of persistent ones.
+/// The first is the cache of volatile counters, the second that of persistent ones.
 pub(crate) const COUNTERS: &str = "___consort_counters";
 pub(crate) const KEPT: &str = "___consort_persistent_counters";
 
-/// All counters.
 pub(crate) struct Counters {
-    /// The cache whose owners determine the server that clients choose.
+    /// Its owners determine the server that clients choose.
     pub(crate) served: Arc<ServedCache>,
     all: Registry,
-    /// Whether this server has a directory for persistent counters.
     can_keep: bool,
     key_locks: KeyLocks,
     /// The number of defined counters when one was last created here.
     defined: AtomicU64,
-    /// The time of the last attempt to free names of removed counters, if it freed none. Locked during an attempt.
+    /// Set if the last attempt to free names freed none. Locked during an attempt.
     freed_none_at: Mutex<Option<Instant>>,
 }
 
-/// The configuration of the cache of volatile counters.
 pub(crate) fn config() -> CacheConfig {
     let grouper = Grouper::new("hot-rod-counter", |name| Cow::Owned(known_as(name).to_le_bytes().to_vec()));
     CacheConfig { grouping: Grouping::Custom(grouper), ..CacheConfig::new(COUNTERS) }
 }
 
-/// The hash by which clients choose the server of a counter: Java's hash of the array of the name's bytes.
+/// Java's hash of the array of the name's bytes.
 fn known_as(name: &[u8]) -> i32 {
     name.iter().fold(1, |hash: i32, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte.cast_signed())))
 }
@@ -79,12 +75,11 @@ impl Counters {
         Self { served, all, can_keep, key_locks: KeyLocks::default(), defined, freed_none_at }
     }
 
-    /// Events of all counters, of which this many may be unread.
     pub(crate) async fn listen(&self, events_max: usize) -> Result<[Events<Bytes, Bytes>; 2], CacheError> {
         self.all.listen(events_max).await
     }
 
-    /// Answers a request that is not about listeners. Also returns whether it has changed a counter.
+    /// Answers a request that is not about listeners. Also returns whether a counter has changed.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -138,7 +133,6 @@ impl Counters {
         Ok((answer, false))
     }
 
-    /// Returns the current state of a counter.
     pub(crate) async fn get(&self, name: &Bytes) -> Result<Option<Counter>, Refusal> {
         let Some(value) = self.all.get_linearizable(name).await? else { return Ok(None) };
         Counter::from_bytes(&value).ok_or_else(unreadable).map(Some)
@@ -177,8 +171,7 @@ impl Counters {
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
     }
 
-    /// Frees the names of removed counters and returns their number. Because this reads all counters, it returns 0 at once
-    /// if a recent attempt has freed none.
+    /// Because this reads all counters, it returns 0 at once if a recent attempt has freed none.
     async fn free_removed(&self) -> Result<usize, Refusal> {
         let mut freed_none_at = self.freed_none_at.lock().await;
         if freed_none_at.is_some_and(|at| at.elapsed() < COUNTERS_FREE_INTERVAL) {
@@ -205,7 +198,7 @@ impl Counters {
         Ok(freed)
     }
 
-    /// Warns when the number of counters comes near the limit, and again with each further tenth of the remaining ones.
+    /// Warns again with each further tenth of the remaining counters.
     fn warn_of_limit(&self, defined: u64) {
         let (max, from) = (COUNTERS_MAX as u64, COUNTERS_WARNING_FROM as u64);
         let step = ((max - from) / 10).max(1);
@@ -221,12 +214,10 @@ impl Counters {
         }
     }
 
-    /// The number of defined counters in the cluster; `None` if other servers do not respond in time.
     pub(crate) async fn defined(&self) -> Option<u64> {
         timeout(COUNTERS_COUNT_TIMEOUT, self.all.size()).await.ok()?.ok()
     }
 
-    /// Changes a counter depending on its state. Returns the result, and whether the counter has changed.
     async fn changed(
         &self,
         name: Bytes,
@@ -246,7 +237,6 @@ fn putting(counter: Counter) -> Change {
     Change::Put { value: counter.to_bytes(), lifetime: Lifetime::FOREVER }
 }
 
-/// Returns the counter if it supports compare-and-set, and an error otherwise.
 fn strong(counter: Counter) -> Result<Counter, Refusal> {
     let refused = || Refusal::new("the counter is weak: it supports only additions and resets");
     counter.is_strong().then_some(counter).ok_or_else(refused)
@@ -256,7 +246,7 @@ fn strong(counter: Counter) -> Result<Counter, Refusal> {
 mod tests {
     use super::*;
 
-    /// As `java.util.Arrays.hashCode`.
+    /// The hash is that of `java.util.Arrays.hashCode`.
     #[test]
     fn names_are_hashed_as_in_java() {
         assert_eq!(known_as(b""), 1);

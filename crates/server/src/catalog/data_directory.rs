@@ -1,5 +1,4 @@
-//! The persistent data of a server: a directory, and within it one directory for each of the internal caches that outlive a
-//! full restart.
+//! The persistent data of a server: a directory, and within it one for each internal cache that outlives a full restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,13 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::limits::RECOVERY_CHECK_INTERVAL;
 
-/// The directory for persistent data, and the recovery timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
     pub(crate) directory: PathBuf,
-    /// The directory's lock, which stores of caches share.
     lock: Arc<DirectoryLock>,
-    /// Without a timeout, a start waits for the missing servers without limit.
+    /// Without it, a start waits for the missing servers without limit.
     pub(crate) recovery_timeout: Option<Duration>,
 }
 
@@ -27,13 +24,11 @@ pub(crate) struct Data {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the data {place}: {error}")]
 pub struct DataError {
-    /// The data with the error: those in a directory, or those of the cluster.
     place: String,
     error: String,
 }
 
 impl Data {
-    /// Locks a directory, which no other server may use.
     pub(crate) async fn in_directory(
         directory: PathBuf,
         recovery_timeout: Option<Duration>,
@@ -45,12 +40,10 @@ impl Data {
         Ok(Self { directory, lock, recovery_timeout })
     }
 
-    /// The store of a cache in a directory within this one.
     pub(crate) fn store(&self, directory: &Path) -> Persistence {
         Persistence::directory(directory).locked_by(self.lock.clone())
     }
 
-    /// Makes an error that names the data.
     fn error(&self, error: OpenError) -> DataError {
         let (directory, error) = match error {
             OpenError::Store { cache, error } => (self.directory.join(&*cache), error.to_string()),
@@ -60,7 +53,6 @@ impl Data {
     }
 }
 
-/// Opens a cache that outlives all servers. Servers with a directory for data store it.
 pub(crate) async fn open(
     manager: &CacheManager,
     name: &str,
@@ -79,7 +71,7 @@ pub(crate) async fn open(
     })
 }
 
-/// Opens a cache that outlives all servers. If the last topology had other servers, opening waits for them.
+/// Like [`Data::open`], but waits for the other servers of the last topology.
 pub(crate) async fn open_with_all(
     manager: &CacheManager,
     name: &str,

@@ -1,8 +1,6 @@
-//! Caches that are defined and that this server could not open: their names and the errors.
-//!
-//! Such a cache is not served here, and its files stay unchanged. The log, the health and the metrics name it, and the
-//! server is not ready, so that a rolling update stops before the next server is restarted. The server tries again to open
-//! it, because the cause (no free descriptor, a disk that is not mounted, a permission) can go away at runtime.
+//! Defined caches that this server could not open. Such a cache is not served here, and its files stay. The server is not
+//! ready, so that a rolling update stops. It tries again, because the cause (no free descriptor, a disk that is not
+//! mounted, a permission) can go away.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,16 +11,13 @@ use bytes::Bytes;
 
 use crate::limits::{REOPEN_INTERVAL, REOPEN_LOG_INTERVAL};
 
-/// A cache that could not be opened.
 struct FailedCache {
-    /// The definition of the last attempt.
     definition: Bytes,
     error: String,
     tried_at: Instant,
     logged_at: Instant,
 }
 
-/// The failed caches, by their names.
 #[derive(Default)]
 pub(crate) struct FailedCaches(Mutex<BTreeMap<String, FailedCache>>);
 
@@ -31,7 +26,7 @@ impl FailedCaches {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a cache could not be opened. Logs a new error at once, and then once a minute.
+    /// Logs a new error at once, and then once a minute.
     pub(crate) fn note(
         &self,
         now: Instant,
@@ -65,8 +60,8 @@ impl FailedCaches {
         }
     }
 
-    /// The error of a recent attempt to open a cache with this definition. Then the server does not try again yet, because
-    /// opening a store may read all of its files.
+    /// After a recent failure with this definition the server does not try again yet, because opening a store may read all
+    /// of its files.
     pub(crate) fn recent(&self, now: Instant, name: &str, definition: &Bytes) -> Option<String> {
         let caches = self.lock();
         let failed = caches.get(name)?;
@@ -74,14 +69,12 @@ impl FailedCaches {
         (is_recent && failed.definition == *definition).then(|| failed.error.clone())
     }
 
-    /// A cache is open, or is no longer defined.
     pub(crate) fn forget(&self, name: &str, why: &'static str) {
         if self.lock().remove(name).is_some() {
             tracing::info!(cache = name, "a cache that could not be opened earlier {why}");
         }
     }
 
-    /// Removes those that are no longer defined.
     pub(crate) fn retain(&self, is_defined: impl Fn(&str) -> bool) {
         let gone: Vec<String> = self.lock().keys().filter(|name| !is_defined(name)).cloned().collect();
         for name in gone {
@@ -89,12 +82,10 @@ impl FailedCaches {
         }
     }
 
-    /// Their names and errors.
     pub(crate) fn all(&self) -> Vec<(String, String)> {
         self.lock().iter().map(|(name, failed)| (name.clone(), failed.error.clone())).collect()
     }
 
-    /// Their number.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }

@@ -1,4 +1,4 @@
-//! The secret of logins, which all servers share ([`crate::security::secret`]), among the definitions of caches.
+//! The shared secret of logins ([`crate::security::secret`]), among the definitions of caches.
 
 use bytes::Bytes;
 use consort_cache::CacheError;
@@ -9,14 +9,12 @@ use crate::catalog::registry::Lifecycle;
 use crate::limits::CACHES_MAX;
 use crate::security::secret::Secret;
 
-/// The secret's key among the definitions, which no cache can have.
 const KEY: &[u8] = b"___login secret";
 
-/// The length of a shared secret in bytes.
 const LEN: usize = 32;
 
 impl Caches {
-    /// Uses the shared secret, or shares one if there is none. After a merge the secret may be another one.
+    /// After a merge the secret may be another one.
     pub(crate) async fn share_secret(&self) -> Result<(), CacheError> {
         let Some(authenticator) = &self.security().authenticator else { return Ok(()) };
         let shared = match self.definitions.get(KEY).await? {
@@ -42,7 +40,7 @@ impl Caches {
         Bytes::copy_from_slice(of_file.bytes())
     }
 
-    /// Returns whether another definition of a cache, an alias or a template can be added. The secret does not count.
+    /// Whether a cache, alias or template can be added. The secret does not count.
     pub(crate) async fn has_room_for_definition(&self) -> Result<bool, CacheError> {
         let others = u64::from(self.definitions.get(KEY).await?.is_some());
         Ok(self.definitions.size().await? < CACHES_MAX as u64 + others)

@@ -1,5 +1,4 @@
-//! The caches of a server: their definitions, the registries that all servers share, the steps by which a cache appears on and
-//! disappears from all servers, and the state of each cache that clients use.
+//! The caches of a server: definitions, registries that all servers share, and the state of each cache.
 
 pub(crate) mod admin_error;
 pub(crate) mod aliases;

@@ -1,4 +1,4 @@
-//! Creates the caches that a server's configuration predefines.
+//! Creates predefined caches.
 
 use std::sync::{Arc, Weak};
 
@@ -18,7 +18,7 @@ pub enum PredefinedError {
         caches.join(", ")
     )]
     ConfigMismatch {
-        /// The file with their definitions.
+        /// The file of definitions.
         file: String,
         /// The caches.
         caches: Vec<String>,
@@ -26,7 +26,7 @@ pub enum PredefinedError {
     /// A cache could not be created. Those before it in the file were.
     #[error("{file}: cache '{cache}': {reason}")]
     CreateFailed {
-        /// The file with its definition.
+        /// The file of definitions.
         file: String,
         /// The cache.
         cache: String,
@@ -41,7 +41,6 @@ pub enum PredefinedError {
     },
 }
 
-/// Creates those that do not exist, here at once and on the other servers soon. Returns their names.
 pub(crate) async fn make(
     caches: &Caches,
     definitions: &CacheDefinitions,
@@ -81,7 +80,7 @@ pub(crate) async fn make(
     Ok(made)
 }
 
-/// The handle with which further caches of a server are predefined.
+/// A handle that creates predefined caches of a running server.
 #[derive(Clone, Debug)]
 pub struct CachesHandle(Weak<Caches>);
 

@@ -1,6 +1,5 @@
-//! A map from names to values that all servers share. An entry is volatile, until the last server ends, or persistent.
-//!
-//! It consists of two caches, because persistence is a property of a cache as a whole. A name is in one of them.
+//! A map from names to values that all servers share. It consists of two caches, because persistence is a property of a
+//! cache as a whole. A name is in one of them.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +9,14 @@ use consort_cache::{CacheError, Change, Condition, Events, Lifetime, Lookup, Raw
 use crate::memory::responses::ResponseReservation;
 use crate::reply::Refusal;
 
-/// The lifetime of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lifecycle {
-    /// Survives a full restart, if the servers have directories for data.
+    /// Survives a full restart, if servers have directories for data.
     Persistent,
     /// Exists as long as one server runs.
     Volatile,
 }
 
-/// Values by names.
 pub(crate) struct Registry {
     persistent: RawCache,
     volatile: RawCache,
@@ -34,14 +31,12 @@ impl Registry {
         [&self.persistent, &self.volatile]
     }
 
-    /// The cache that has a name; the volatile one for unknown names. Every server has the persistent entries, so that this
-    /// costs no message.
+    /// The volatile cache for unknown names. Every server has the persistent entries, so that this costs no message.
     pub(crate) async fn cache_of(&self, name: &[u8]) -> Result<&RawCache, CacheError> {
         Ok(if self.persistent.contains(name).await? { &self.persistent } else { &self.volatile })
     }
 
-    /// The persistent value of a name, which every server has: the result of its last write, without waiting unless that
-    /// write is still on its way here.
+    /// The result of the last write, without waiting unless it is still on its way here.
     pub(crate) fn persistent_here(&self, name: &[u8]) -> Lookup<Bytes> {
         self.persistent.get_local(name)
     }
@@ -50,13 +45,13 @@ impl Registry {
         self.cache_of(name).await?.get(name).await
     }
 
-    /// The value of a name after all writes that have completed.
+    /// The value after all writes that have completed.
     pub(crate) async fn get_linearizable(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
         self.cache_of(name).await?.with_read_from(ReadFrom::Primary).get(name).await
     }
 
-    /// Adds a value unless the name has one. Returns whether it was added. Of two values that are added at the same time
-    /// with different lifetimes, it may be that neither is added.
+    /// Returns whether the name had no value. Of two values that are added at the same time with different lifetimes, it
+    /// may be that neither is added.
     pub(crate) async fn add(
         &self,
         name: &Bytes,
@@ -83,12 +78,11 @@ impl Registry {
         Ok(is_alone)
     }
 
-    /// Replaces the value of a name if it is the expected one. Returns whether it was.
     pub(crate) async fn replace(&self, name: &[u8], value: &[u8], by: &[u8]) -> Result<bool, CacheError> {
         self.cache_of(name).await?.replace_if_value(name, value, by).await
     }
 
-    /// Removes a name. Returns whether it existed: of several concurrent removals, one returns true.
+    /// Of several concurrent removals, one returns true.
     pub(crate) async fn remove(&self, name: &[u8]) -> Result<bool, CacheError> {
         let mut was_there = false;
         for cache in self.both() {
@@ -101,7 +95,6 @@ impl Registry {
         Ok(self.persistent.size().await? + self.volatile.size().await?)
     }
 
-    /// All names, as a part of a response.
     pub(crate) async fn names(&self, reservation: &mut ResponseReservation) -> Result<Vec<Bytes>, Refusal> {
         let mut names = Vec::new();
         for cache in self.both() {
@@ -127,7 +120,6 @@ impl Registry {
         Ok(entries)
     }
 
-    /// Events of both caches, of which this many may be unread.
     pub(crate) async fn listen(&self, events_max: usize) -> Result<[Events<Bytes, Bytes>; 2], CacheError> {
         let listen = |cache: &RawCache| cache.listen().events_max(events_max).start();
         Ok([listen(&self.persistent).await?, listen(&self.volatile).await?])

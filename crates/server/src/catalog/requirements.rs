@@ -6,14 +6,11 @@ use consort_cache::CacheError;
 
 use crate::catalog::caches::Caches;
 
-/// The prefix of the keys under which servers publish their requirements.
 const KEY: &str = "requires ";
 
-/// The value under these keys.
 const AUTHENTICATION: &[u8] = b"authentication";
 
 impl Caches {
-    /// Publishes this server's requirement, and compares it with those of the other servers.
     pub(crate) async fn compare_requirements(&self) -> Result<(), CacheError> {
         let own = self.manager().address().to_string();
         let mut requiring = BTreeSet::new();
@@ -39,7 +36,6 @@ impl Caches {
         Ok(())
     }
 
-    /// Removes this server's published requirement.
     pub(crate) async fn withdraw_requirement(&self) {
         let own = self.manager().address().to_string();
         if self.security().requirement.requires_users {

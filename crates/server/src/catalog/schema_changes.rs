@@ -10,8 +10,8 @@ use crate::catalog::served_cache::ServedCache;
 use crate::limits::SCHEMAS_MAX;
 use crate::reply::Refusal;
 
-/// Puts a schema: `op` is `c` to create it, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done),
-/// followed by a semicolon and the schema's error, if it has one.
+/// `op` is `c` to create a schema, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done), then a
+/// semicolon and the schema's error, if it has one.
 pub(crate) async fn create_or_update(
     served: &ServedCache,
     name: Text,
@@ -61,7 +61,6 @@ pub(crate) async fn create_or_update(
     })
 }
 
-/// Removes a schema. Returns `1` if it existed, else `0`.
 pub(crate) async fn delete(served: &ServedCache, name: &Text) -> Result<String, Refusal> {
     let write = Write { condition: Condition::Present, change: Change::Remove, wants_previous: false };
     let key = Bytes::copy_from_slice(name.as_bytes());

@@ -1,4 +1,4 @@
-//! One of the caches that clients use, with the state that belongs to it.
+//! A cache that clients use, with its state.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::memory::remote_values;
 use crate::metrics::cache_stats::Stats;
 use crate::transactions::Transactions;
 
-/// The default lifespan and max-idle time of entries, in milliseconds; 0 is without limit.
+/// In milliseconds; 0 is without limit.
 #[derive(Default)]
 pub(crate) struct DefaultLifetime {
     lifespan: AtomicU64,
@@ -45,46 +45,39 @@ impl DefaultLifetime {
     }
 }
 
-/// A cache that clients use.
 pub(crate) struct ServedCache {
     pub(crate) cache: RawCache,
-    /// A handle of the same cache, for reads of keys whose large values need a reservation ([`crate::memory::remote_values`]).
+    /// For reads of keys whose large values need a reservation ([`crate::memory::remote_values`]).
     pub(crate) limited: RawCache,
     pub(crate) stats: Stats,
     pub(crate) key_locks: KeyLocks,
     pub(crate) encoding: Encoding,
-    /// Set if clients can change several keys of this cache in one transaction.
     pub(crate) transactions: Option<Arc<Transactions>>,
-    /// Set if the cache holds schemas, which are checked.
     pub(crate) schemas: Option<Schemas>,
-    /// The definition in the form that servers exchange; empty for internal caches.
+    /// In the form that servers exchange; empty for internal caches.
     pub(crate) definition: RwLock<Bytes>,
     pub(crate) lifespans: DefaultLifetime,
-    /// The directory of the cache's files.
     pub(crate) directory: Option<PathBuf>,
     pub(crate) topology: Option<watch::Receiver<Option<Topology>>>,
-    /// The last topology for clients, with the topology id and the endpoint age from which it was made.
+    /// The topology, with the topology id and the endpoint age from which it was made.
     pub(crate) sent_topology: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
 }
 
 impl ServedCache {
-    /// The default lifetime of entries.
     pub(crate) fn lifetime(&self) -> Lifetime {
         self.lifespans.get()
     }
 
-    /// A handle whose writes have the default lifetime, unless a write has its own.
+    /// Its writes have the default lifetime, unless a write has its own.
     pub(crate) fn handle(&self) -> RawCache {
         self.cache.with_options(CacheOptions { lifetime: self.lifetime(), ..*self.cache.options() })
     }
 
-    /// The current definition in the form that servers exchange.
     pub(crate) fn definition(&self) -> Bytes {
         self.definition.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Applies this definition, if it differs from the current one only in attributes that can change at runtime. Returns
-    /// whether it has.
+    /// Returns false if other attributes differ than those that can change at runtime.
     pub(crate) fn apply_definition(&self, text: &Bytes) -> bool {
         let mut own = self.definition.write().unwrap_or_else(PoisonError::into_inner);
         let read =
@@ -101,12 +94,10 @@ impl ServedCache {
         true
     }
 
-    /// Whether only this server has the cache.
     pub(crate) const fn is_local(&self) -> bool {
         self.topology.is_none()
     }
 
-    /// Calls `look` with the topology that is installed here; `None` without one.
     pub(crate) fn with_topology<T>(&self, look: impl FnOnce(&Topology) -> T) -> Option<T> {
         self.topology.as_ref()?.borrow().as_ref().map(look)
     }
@@ -134,12 +125,12 @@ impl ServedCache {
         }
     }
 
-    /// Whether the cache itself writes keys, also many of them at once: it has neither transactions nor schemas.
+    /// Without transactions and schemas, the cache itself writes keys.
     pub(crate) const fn is_plain(&self) -> bool {
         self.transactions.is_none() && self.schemas.is_none()
     }
 
-    /// Writes a key: in a transactional cache when no transaction holds it, and a schema together with its errors.
+    /// Waits until no transaction holds the key. Writes a schema together with its errors.
     pub(crate) async fn write(&self, key: Bytes, write: Write, flags: Flags) -> Result<Written, CacheError> {
         match self.silent(flags) {
             None => self.write_by(&self.cache, key, write).await,
@@ -156,8 +147,8 @@ impl ServedCache {
         }
     }
 
-    /// A handle whose writes cause no events, if the client requests that. Changes of schemas always cause events, because
-    /// other servers depend on them.
+    /// For writes without events, if the client requests that. Changes of schemas always cause events, because other
+    /// servers depend on them.
     pub(crate) fn silent(&self, flags: Flags) -> Option<RawCache> {
         let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) && self.schemas.is_none();
         let silent = || {

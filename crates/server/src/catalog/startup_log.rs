@@ -1,5 +1,4 @@
-//! The log of a waiting start: it names the servers, usually missing ones, that a start waits for, so that an operator
-//! knows which to start.
+//! The log of a waiting start names the servers that it waits for, usually missing ones.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,15 +9,14 @@ use tokio::time::sleep;
 
 use crate::limits::{STARTUP_LOG_AFTER, STARTUP_LOG_INTERVAL};
 
-/// The state of an internal cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct PendingCache {
     name: &'static str,
-    /// The unreachable owners; `None` if this server is not in the topology yet.
+    /// `None` if this server is not in the topology yet.
     away: Option<Vec<String>>,
 }
 
-/// Awaits a start. If it takes longer than usual, logs what it waits for, and repeats that until the start is complete.
+/// Logs repeatedly if the start takes longer than usual.
 pub(crate) async fn log_while_waiting<T>(
     manager: &CacheManager,
     caches: &[&'static str],
@@ -40,7 +38,6 @@ pub(crate) async fn log_while_waiting<T>(
     }
 }
 
-/// The reason for which a cache does not open, if there is one.
 fn of(manager: &CacheManager, name: &'static str) -> Option<PendingCache> {
     // A cache whose opening has not begun waits for the others.
     let topology = manager.watch_topology(name)?.borrow().clone();

@@ -1,7 +1,7 @@
-//! The directories of caches with a store that clients have created: each cache has one within the server's directory.
+//! The directories of caches with a store that clients have created.
 //!
-//! A cache that is recreated after its removal has another directory, on every server, so that a server that was
-//! unreachable meanwhile does not use the old cache's files for the new one.
+//! A recreated cache has another directory, on every server, so that a server that was unreachable meanwhile does not use
+//! the old files for the new cache.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,16 +11,14 @@ use std::path::{Path, PathBuf};
 use crate::catalog::data_directory::Data;
 use crate::limits::NAME_IN_DIRECTORY_MAX;
 
-/// The parent directory.
 const CACHES: &str = "caches";
 
-/// A random name for a new cache's directory, the same on all servers.
+/// Random, the same on all servers.
 pub(crate) fn new() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// The directory of a cache. The cache's name in it is for people and, whatever it contains, cannot lead to another
-/// directory.
+/// The cache's name is for people and, whatever it contains, cannot lead to another directory.
 pub(crate) fn directory(data: &Path, cache: &str, place: &str) -> PathBuf {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let name: String =
@@ -29,7 +27,6 @@ pub(crate) fn directory(data: &Path, cache: &str, place: &str) -> PathBuf {
     data.join(CACHES).join(format!("{name}.{place}"))
 }
 
-/// Removes the directory of a removed cache, if it exists.
 pub(crate) async fn remove(directory: PathBuf) {
     let path = directory.clone();
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
@@ -41,8 +38,8 @@ pub(crate) async fn remove(directory: PathBuf) {
     }
 }
 
-/// Logs the directories that belong to no defined cache. Either their cache was removed while this server was unreachable,
-/// or its definition was lost. This server cannot know which, and so it keeps the files.
+/// Either the cache of such a directory was removed while this server was unreachable, or its definition was lost. This
+/// server cannot know which, and so it keeps the files.
 pub(crate) async fn warn_orphaned_directories(data: &Data, known: BTreeSet<PathBuf>) {
     let parent = data.directory.join(CACHES);
     let left =

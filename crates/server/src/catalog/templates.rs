@@ -1,5 +1,5 @@
-//! Templates of clients. Each is an entry among the definitions, under a name that no cache can have. A cache that is
-//! created from one is a cache like others, without a link to it.
+//! Templates of clients: entries among the definitions, under names that no cache can have. A cache from a template has no
+//! link to it.
 
 use bytes::Bytes;
 
@@ -9,7 +9,6 @@ use crate::catalog::definition::{self, Definition, DefinitionError};
 use crate::catalog::registry::Lifecycle;
 use crate::limits::CACHE_NAME_MAX;
 
-/// The prefix of templates' keys.
 const KEY: &str = "___template ";
 
 fn key(template: &str) -> Bytes {
@@ -17,7 +16,6 @@ fn key(template: &str) -> Bytes {
 }
 
 impl Caches {
-    /// Adds a template, on all servers.
     pub(crate) async fn add_template(
         &self,
         name: &str,
@@ -46,7 +44,6 @@ impl Caches {
         if is_new { Ok(()) } else { Err(AdminError::TemplateExists(name.to_owned())) }
     }
 
-    /// Removes a template, if it exists; caches stay unchanged.
     pub(crate) async fn remove_template(&self, name: &str) -> Result<(), AdminError> {
         if definition::is_template(name) {
             return Err(AdminError::OwnTemplate(name.to_owned()));
@@ -55,13 +52,11 @@ impl Caches {
         Ok(())
     }
 
-    /// The definition of a cache that is created from a template.
     pub(crate) async fn template(&self, cache: &str, name: &str) -> Result<Option<Definition>, AdminError> {
         let Some(text) = self.definitions.get_linearizable(&key(name)).await? else { return Ok(None) };
         Ok(Some(definition::from_stored(cache, &String::from_utf8_lossy(&text))?.0))
     }
 
-    /// The names of all templates among the keys of the definitions, and of the built-in ones.
     pub(crate) fn templates_among(names: &[Bytes]) -> Vec<String> {
         let made = names
             .iter()

@@ -1,10 +1,5 @@
 //! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for
-//! other servers of its cluster, readiness probes get 503 and Hot Rod requests wait.
-//!
-//! Each limit on connections keeps capacity for another use: descriptors for files and members
-//! ([`crate::connection::descriptors`]), connections for clients that are not authenticated yet, such as monitoring
-//! ([`CONNECTIONS_RESERVED`]), and connections for other addresses ([`crate::transport::addresses`]). Health requests can
-//! have a port of their own ([`crate::http::health_port`]).
+//! other servers, readiness probes get 503 and Hot Rod requests wait.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,7 +26,6 @@ use crate::security::rate_limited_log::RateLimitedLog;
 use crate::shutdown::Stage;
 use crate::transport::addresses::{Addresses, Origin};
 
-/// The listening sockets and the connections of a server.
 pub(crate) struct Acceptor {
     listener: TcpListener,
     health: Option<HealthPort>,
@@ -39,18 +33,16 @@ pub(crate) struct Acceptor {
     telemetry: Arc<Telemetry>,
     handshake_pool: HandshakePool,
     connections: JoinSet<()>,
-    /// The limit of connections.
     connections_max: usize,
     addresses: Addresses,
     /// Set as soon as the server serves.
     caches: watch::Sender<Option<Arc<Caches>>>,
     stage: watch::Sender<Stage>,
-    /// No connection is accepted until then, because the process is out of descriptors.
+    /// The process is out of descriptors until then.
     paused_until: Option<Instant>,
     log_limits: LogLimits,
 }
 
-/// Rate-limited log lines of the acceptor.
 #[derive(Default)]
 struct LogLimits {
     full: RateLimitedLog,
@@ -85,12 +77,11 @@ impl Acceptor {
         }
     }
 
-    /// Serves clients from now on, first those that already wait.
+    /// Serves clients that already wait first.
     pub(crate) fn start_serving(&self, caches: Arc<Caches>) {
         self.caches.send_replace(Some(caches));
     }
 
-    /// Accepts connections until this future is dropped.
     pub(crate) async fn run(&mut self) -> Infallible {
         let mut turn: usize = 0;
         loop {
@@ -124,8 +115,7 @@ impl Acceptor {
         }
     }
 
-    /// Until when no connection is accepted, because there is no capacity and all connections without an authenticated
-    /// client are new.
+    /// Until then there is no capacity, and all connections without an authenticated client are new.
     fn full_until(&self) -> Option<Instant> {
         let is_full = self.connections.len() + self.handshake_pool.len() >= self.connections_max;
         let until =
@@ -133,7 +123,7 @@ impl Acceptor {
         until.filter(|until| *until > Instant::now())
     }
 
-    /// The process is usually out of descriptors. Closed connections free them.
+    /// Usually the process is out of descriptors, which closed connections free.
     fn pause(&mut self, error: &io::Error) {
         self.paused_until = Some(Instant::now() + ACCEPT_RETRY_DELAY);
         if let Some(count) = self.log_limits.accepting.count(std::time::Instant::now()) {
@@ -141,8 +131,7 @@ impl Acceptor {
         }
     }
 
-    /// Accepts a connection, unless its address has reached its limit. If the total limit is reached, the oldest connection
-    /// without an authenticated client is closed.
+    /// At the total limit, this closes the oldest connection without an authenticated client.
     fn accept(&mut self, stream: TcpStream, peer: SocketAddr) {
         let origin = Origin::of(peer.ip());
         let Some(counted) = self.addresses.add(origin) else {
@@ -177,7 +166,6 @@ impl Acceptor {
         self.note_ended(ended);
     }
 
-    /// Counts and logs connections that were closed to make place for others.
     fn note_ended(&self, ended: impl IntoIterator<Item = Origin>) {
         for origin in ended {
             self.telemetry.turned_away.one();
@@ -198,8 +186,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves an authenticated connection, if there is one. Some connections are reserved for clients that are not
-    /// authenticated.
+    /// Some connections are reserved for clients that are not authenticated.
     fn resume(&mut self, serving: Option<Serving>) {
         let Some(serving) = serving else { return };
         let reserved = CONNECTIONS_RESERVED.min(self.connections_max / 4);
@@ -210,8 +197,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts no more connections. If there are other servers, the server first executes requests until its clients have
-    /// moved to them. Then it waits until all requests are answered, but not for clients that do not read their responses.
+    /// Accepts no more connections. If there are other servers, executes requests until the clients have moved to them.
+    /// Then waits until all requests are answered, but not for clients that do not read their responses.
     pub(crate) async fn drain(self, has_others: bool) {
         let Self { listener, health, mut handshake_pool, mut connections, stage, .. } = self;
         drop((listener, health));
@@ -228,7 +215,6 @@ impl Acceptor {
     }
 }
 
-/// Logs an option that the system refuses, and keeps the connection.
 fn set_options(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
@@ -241,7 +227,7 @@ fn set_options(stream: &TcpStream) {
     }
 }
 
-/// Waits until no authenticated connection is left. The others have sent no request yet, or speak HTTP.
+/// Ignores connections without an authenticated client.
 async fn wait_until_moved(handshake_pool: &mut HandshakePool, connections: &mut JoinSet<()>) {
     while !connections.is_empty() {
         tokio::select! {
@@ -255,7 +241,6 @@ async fn wait_until_moved(handshake_pool: &mut HandshakePool, connections: &mut 
     }
 }
 
-/// Waits until no connection is left.
 async fn wait_until_drained(handshake_pool: &mut HandshakePool, connections: &mut JoinSet<()>) {
     loop {
         tokio::select! {
@@ -287,7 +272,6 @@ mod tests {
     trait Both: AsyncRead + AsyncWrite + Unpin {}
     impl<T: AsyncRead + AsyncWrite + Unpin> Both for T {}
 
-    /// Connects clients to a server, with TLS if the server has it.
     struct Visitors {
         at: SocketAddr,
         roots: Option<Roots>,
@@ -311,7 +295,6 @@ mod tests {
         }
     }
 
-    /// A client's first request.
     fn ping() -> bytes::Bytes {
         let header = RequestHeader::new(7, ProtocolVersion::V4_0);
         let mut ping = Output::new();
@@ -319,7 +302,6 @@ mod tests {
         ping.into_bytes()
     }
 
-    /// An acceptor with this limit of connections, and clients of its two ports: that for requests and that for health.
     async fn limited_acceptor(connections_max: usize) -> (Acceptor, [Visitors; 2]) {
         let [clients, health] =
             [TcpListener::bind("127.0.0.1:0").await, TcpListener::bind("127.0.0.1:0").await];
@@ -387,7 +369,6 @@ mod tests {
         assert_eq!(acceptor.telemetry.turned_away.get(), (MAX + MAX / 4) as i64);
     }
 
-    /// Before the server serves, HTTP requests get responses; a Hot Rod request gets its response once the server serves.
     async fn early(name: &str, tls: Option<(TlsSettings, Roots)>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
 //! Decoded requests of a connection. For requests that arrive together, the cache is looked up once, and the memory of
-//! their keys is prefetched before the first of them is answered.
+//! their keys is prefetched.
 
 use std::collections::VecDeque;
 
@@ -12,12 +12,11 @@ use consort_hotrod::{
 use crate::catalog::caches::Caches;
 use crate::ops::cached_lookup::CachedLookup;
 
-/// A connection's requests in the order of their arrival. At most [`PREFETCH_MAX`] of them are decoded and not started.
+/// In the order of their arrival. At most [`PREFETCH_MAX`] of them are decoded and not started.
 pub(crate) struct DecodedRequests {
     decoder: RequestDecoder,
     /// Each with its size in bytes.
     decoded: VecDeque<(Request, usize)>,
-    /// The bytes after them cannot be read, for this reason.
     error: Option<RequestError>,
     /// The cache of the first of them, until all of them have been taken: an idle connection must not keep a removed cache.
     recent: Option<CachedLookup>,
@@ -29,54 +28,40 @@ impl DecodedRequests {
         Self { decoder, decoded: VecDeque::new(), error: None, recent: None }
     }
 
-    /// Sets other limits from the next field on.
     pub(crate) const fn set_limits(&mut self, limits: Limits) {
         self.decoder.set_limits(limits);
     }
 
-    /// Returns the next request, if it has arrived completely, without reading beyond it.
-    ///
-    /// # Errors
-    ///
-    /// If the bytes are no request. The bytes after them cannot be read.
+    /// Returns the next request without reading beyond it; `None` if it is incomplete. After an error no more bytes can be
+    /// read.
     pub(crate) fn next_single(&mut self, input: &mut BytesMut) -> Result<Option<Request>, RequestError> {
         self.decoder.decode(input)
     }
 
-    /// The least size in bytes of the request that has not arrived completely.
     pub(crate) fn bytes_needed(&self) -> usize {
         self.decoder.bytes_needed()
     }
 
-    /// The id of the request that has not arrived completely, and the context of its response, as soon as they are known.
+    /// The id of the incomplete request, and the context of its response, as soon as they are known.
     pub(crate) fn incomplete(&self) -> Option<(u64, RequestContext)> {
         self.decoder.partial_request()
     }
 
-    /// Whether the rest of a request is being dropped.
     pub(crate) fn is_skipping(&self) -> bool {
         self.decoder.is_skipping()
     }
 
-    /// Drops the request that has not arrived completely: the part that is here, and the rest as it arrives.
+    /// Drops the incomplete request: the part that is here, and the rest as it arrives.
     pub(crate) fn skip(&mut self, input: &mut BytesMut) {
         self.decoder.skip(input);
     }
 
-    /// Returns the beginning of the request that has not arrived completely, once.
-    ///
-    /// # Errors
-    ///
-    /// If the bytes are no request. The bytes after them cannot be read.
+    /// Returns the beginning of the incomplete request, once.
     pub(crate) fn head(&mut self, input: &[u8]) -> Result<Option<RequestHead>, RequestError> {
         self.decoder.head(input)
     }
 
-    /// Returns the next request and its size in bytes, if it has arrived completely.
-    ///
-    /// # Errors
-    ///
-    /// If the bytes are no request. The bytes after them cannot be read.
+    /// Returns the next request and its size in bytes; `None` if it is incomplete.
     pub(crate) fn next(
         &mut self,
         input: &mut BytesMut,
@@ -124,7 +109,6 @@ impl DecodedRequests {
         }));
     }
 
-    /// The cache of the request that [`DecodedRequests::next`] returned last, if the cache is open here.
     pub(crate) fn recent(&self, request: &Request) -> Option<&CachedLookup> {
         self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
     }

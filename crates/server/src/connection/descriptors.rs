@@ -2,8 +2,8 @@
 
 use crate::limits::{CONNECTIONS_MAX, DESCRIPTORS_RESERVED};
 
-/// Returns the greatest number of connections: the configured limit, or less if the limit of descriptors requires it. A
-/// part of the descriptors stays for files and for members: at most a quarter of a small limit.
+/// The configured limit, or less: a part of the descriptors stays for files and members, at most a quarter of a small
+/// limit.
 pub(crate) fn connections_max() -> usize {
     match limit() {
         Some(limit) => connections_within(limit),
@@ -16,7 +16,6 @@ fn connections_within(limit: u64) -> usize {
     usize::try_from(limit - reserved).unwrap_or(usize::MAX).min(CONNECTIONS_MAX)
 }
 
-/// The soft limit of descriptors; `None` if there is none.
 fn limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }

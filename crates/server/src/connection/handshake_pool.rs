@@ -1,9 +1,6 @@
-//! The threads for clients that are not authenticated yet.
-//!
-//! TLS handshakes, the messages of an authentication and password hashes cost CPU before a client is authenticated, and
-//! thousands of clients may connect at once. On the threads of authenticated clients they would delay these. So a few
-//! low-priority threads run them. A connection moves to the other threads when its first request has arrived, or when its
-//! client is authenticated. Connections in HTTP stay.
+//! Low-priority threads for clients that are not authenticated yet: thousands may connect at once, and their TLS handshakes
+//! and password hashes must not delay authenticated clients. A connection moves to the other threads with its first request
+//! or its authentication. Connections in HTTP stay.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,19 +22,17 @@ use crate::compute_pool::processors;
 use crate::limits::{HANDSHAKE_THREADS_SHARE, PREAUTH_AGE_MIN, PREAUTH_BYTES_MAX, PREAUTH_CONNECTIONS_MIN};
 use crate::transport::addresses::Origin;
 
-/// The future that serves a connection from its beginning to its end.
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The niceness of the threads: where all CPUs are busy they get about a tenth of one, so that clients that reconnect all
-/// at once still get in.
+/// Where all CPUs are busy, the threads get about a tenth of one, so that clients that reconnect all at once still get in.
 const NICENESS: i32 = 10;
 
-/// Marks the end of a connection's handshake: until then the handshake threads serve it.
+/// Until the handshake is complete, the handshake threads serve the connection.
 #[derive(Clone, Default)]
 pub(crate) struct HandshakeGate(Arc<AtomicBool>);
 
 impl HandshakeGate {
-    /// Completes the handshake. The connection continues after this once another runtime polls it.
+    /// The connection continues once another runtime polls it.
     pub(crate) async fn complete(&self) {
         poll_fn(|_| if self.0.swap(true, Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -47,14 +42,11 @@ impl HandshakeGate {
     }
 }
 
-/// The connections before the end of their handshake, and the threads that serve them.
 pub(crate) struct HandshakePool {
     /// `None` only while this is dropped.
     runtime: Option<Runtime>,
     connections: JoinSet<Option<Serving>>,
-    /// The bytes of all these connections.
     budget: Budget,
-    /// By the order of their arrival.
     all: BTreeMap<u64, PendingConnection>,
     by_task: HashMap<Id, u64>,
     by_origin: BTreeMap<Origin, BTreeSet<u64>>,
@@ -63,7 +55,6 @@ pub(crate) struct HandshakePool {
     pub(crate) age_min: Duration,
 }
 
-/// A connection before the end of its handshake.
 struct PendingConnection {
     task: AbortHandle,
     origin: Origin,
@@ -73,11 +64,6 @@ struct PendingConnection {
 }
 
 impl HandshakePool {
-    /// Starts the threads, without connections.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no threads.
     pub(crate) fn new(budget: Budget) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads((processors() / HANDSHAKE_THREADS_SHARE).max(1))
@@ -101,8 +87,7 @@ impl HandshakePool {
         self.all.len()
     }
 
-    /// Adds a connection, until the end of its handshake. The runtime in which its stream was made polls the stream's I/O.
-    /// Returns the origins of the connections that were closed to free capacity for it.
+    /// The runtime of the stream polls its I/O. Returns the origins of the connections that were closed to free capacity.
     pub(crate) fn spawn(
         &mut self,
         origin: Origin,
@@ -139,25 +124,23 @@ impl HandshakePool {
         ended
     }
 
-    /// The oldest connection of the origin that has the most of them.
     fn oldest(&self) -> Option<u64> {
         let most = self.by_origin.values().max_by_key(|of| (of.len(), Reverse(of.first().copied())))?;
         most.first().copied()
     }
 
-    /// The time from which on a connection can be added only by closing another one; `None` if there is capacity now.
+    /// Until then no connection can be added without closing another one; `None` if there is capacity now.
     pub(crate) fn full_until(&self) -> Option<Instant> {
         let is_full = self.budget.used() + PREAUTH_BYTES_MAX as u64 > self.budget.limit();
         if is_full && self.all.len() >= PREAUTH_CONNECTIONS_MIN { self.oldest_closable_at() } else { None }
     }
 
-    /// The earliest time at which a connection may be closed for another one; `None` if there is no connection.
+    /// When a connection may be closed for another one; `None` without connections.
     pub(crate) fn oldest_closable_at(&self) -> Option<Instant> {
         Some(self.all.get(&self.oldest()?)?.since + self.age_min)
     }
 
-    /// Closes the oldest connection of the origin that has the most of them. Returns that origin; `None` if there are no
-    /// connections.
+    /// The origin that has the most connections loses its oldest one.
     pub(crate) fn close_oldest(&mut self) -> Option<Origin> {
         let number = self.oldest()?;
         let ended = self.forget(number)?;
@@ -177,8 +160,7 @@ impl HandshakePool {
         Some(connection)
     }
 
-    /// Waits until a connection leaves: returns one whose handshake is complete, to be served elsewhere, or `Some(None)` if
-    /// it has ended. Returns `None` at once if there are no connections.
+    /// `Some(None)` if a connection has ended. Returns `None` at once without connections.
     pub(crate) async fn join_next(&mut self) -> Option<Option<Serving>> {
         let (task, serving) = match self.connections.join_next_with_id().await? {
             Ok(handshake) => handshake,
@@ -191,7 +173,6 @@ impl HandshakePool {
         Some(serving)
     }
 
-    /// Ends all connections, and waits until they have ended.
     pub(crate) async fn shutdown(&mut self) {
         self.connections.shutdown().await;
     }
@@ -206,7 +187,6 @@ impl Drop for HandshakePool {
     }
 }
 
-/// Lowers the priority of this thread.
 fn lower_thread_priority() {
     // On other systems this would set the priority of the whole process.
     #[cfg(target_os = "linux")]
@@ -221,7 +201,6 @@ mod tests {
     use crate::limits::PREAUTH_TOTAL_BYTES_MAX;
     use crate::memory::Memory;
 
-    /// The name of the thread that polls it.
     fn thread() -> String {
         std::thread::current().name().unwrap_or_default().to_owned()
     }
@@ -234,7 +213,6 @@ mod tests {
         Origin::of(std::net::Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Thousands of silent connections hold no more than the budget, and do not exclude others.
     #[tokio::test]
     async fn connection_beyond_the_budget_closes_the_oldest_of_the_origin_with_most() {
         let mut pool = pool();

@@ -56,27 +56,23 @@ use crate::transport::socket::{Incoming, Outgoing};
 type ResponseFuture =
     Pin<Box<dyn Future<Output = (RequestContext, Response, Option<Box<ResponseBytes>>)> + Send>>;
 
-/// The context of a request whose operation is not known yet.
 const UNKNOWN: RequestContext = RequestContext {
     version: ProtocolVersion::NEWEST,
     opcode: Opcode::Ping,
     intelligence: Intelligence::Basic,
 };
 
-/// Bytes that each key or value of a request with many adds to the request's own.
+/// Bytes of each key or value of a request, beside the request's own.
 const BYTES_OF_ITEM: usize = 64;
 
-/// The response to a request that had to wait.
 struct CompletedRequest {
     asked: RequestContext,
     response: Response,
     held: Option<Box<ResponseBytes>>,
     began: std::time::Instant,
-    /// Bytes of the request, if it was not a large one.
     bytes: usize,
 }
 
-/// A connection after accept, with the state that serving it needs.
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) tally: Tally,
@@ -86,9 +82,7 @@ pub(crate) struct AcceptedConnection {
     pub(crate) gate: HandshakeGate,
 }
 
-/// Serves a connection until its client closes it or sends bytes that cannot be read, or the server ends. Until the
-/// connection has passed its handshake gate, its client is not authenticated. Before the server serves, Hot Rod requests
-/// wait, and HTTP requests get an error response.
+/// Before the server serves, Hot Rod requests wait, and HTTP requests get an error response.
 pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Receiver<Stage>) {
     let AcceptedConnection { stream, tally, security, mut caches, gate } = accepted;
     let (peer, mut handshake_deadline) =
@@ -158,7 +152,7 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     }
 }
 
-/// Waits for a step before authentication. Ends with an error after the handshake timeout, or when the server ends.
+/// `None` after the handshake timeout, or when the server ends.
 async fn with_handshake_timeout<T>(
     deadline: Instant,
     ending: &mut watch::Receiver<Stage>,
@@ -170,7 +164,6 @@ async fn with_handshake_timeout<T>(
     }
 }
 
-/// Waits for the caches. Returns `None` if the server ends first.
 async fn wait_for_caches(
     caches: &mut watch::Receiver<Option<Arc<Caches>>>,
     ending: &mut watch::Receiver<Stage>,
@@ -181,7 +174,6 @@ async fn wait_for_caches(
     }
 }
 
-/// Waits for the first bytes and leaves them in the input. Returns the first one.
 async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result<u8> {
     loop {
         if let Some(first) = input.first() {
@@ -193,8 +185,6 @@ async fn first_byte(from: &mut Incoming<'_>, input: &mut BytesMut) -> io::Result
     }
 }
 
-/// Whether a connection may start one more request. `waiting` of its requests, with `bytes` in all, have no response yet;
-/// each response is expected to have `expected` bytes. The client has not read `unwritten` bytes of the output.
 const fn has_room_for_one(waiting: usize, bytes: usize, expected: usize, unwritten: usize) -> bool {
     waiting < WAITING_MAX
         && unwritten < UNWRITTEN_MAX
@@ -208,28 +198,23 @@ struct Connection<'a> {
     pushes: mpsc::Receiver<Push>,
     from: Incoming<'a>,
     to: Outgoing<'a>,
-    /// The state of the authentication, until the client is authenticated.
     admission: Option<PreAuthSession>,
     requests: DecodedRequests,
     input: BytesMut,
     output: Output,
     /// Bytes that were written to the client in total.
     sent: u64,
-    /// These and the bytes in the output, responses and events, at the last count.
+    /// These and the bytes in the output, at the last count.
     encoded: u64,
     /// Bytes that are reserved for responses in the output, each with the value of `sent` from which on the response is
     /// written.
     held: VecDeque<(u64, Box<ResponseBytes>)>,
-    /// The bytes in the output that are not reserved.
     unwritten: CountedBytes,
-    /// The time that the client has to read the output.
     taking: Option<Transfer>,
-    /// Requests that wait for other members.
     waiting: JoinSet<CompletedRequest>,
-    /// Bytes of these requests, without large ones.
     waiting_bytes: usize,
     unanswered: CountedBytes,
-    /// Bytes that the response to each of them is expected to have.
+    /// The expected bytes of each waiting response.
     expected: usize,
     receiving: IncompleteRequest,
     alarm: Alarm,
@@ -272,9 +257,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits for the first request or, if authentication is required, until the client is authenticated, and returns the
-    /// request that is still to be started. Returns `None` also if the first request is large and has not arrived
-    /// completely.
+    /// Returns the request that is still to be started; `None` also if the first request is large and incomplete. With
+    /// users, waits until the client is authenticated.
     async fn first_request(&mut self) -> io::Result<Option<Request>> {
         loop {
             match self.requests.next_single(&mut self.input) {
@@ -313,8 +297,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Answers a request of a client that is not authenticated. Returns true if the client is authenticated or has failed
-    /// too often. Bytes that the client does not read are not kept for it.
+    /// True if the client is authenticated or has failed too often. Bytes that the client does not read are not kept for
+    /// it.
     async fn authenticate(&mut self, request: Request) -> io::Result<bool> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
@@ -332,8 +316,7 @@ impl<'a> Connection<'a> {
         Ok(self.admission.is_none())
     }
 
-    /// Whether more requests may be started. If the budgets have no capacity for the bytes of this connection, it continues
-    /// with one request at a time.
+    /// Without capacity in the budgets, the connection continues with one request at a time.
     fn has_room(&self) -> bool {
         let (waiting, unwritten) = (self.waiting.len(), self.output.len());
         !self.is_failed
@@ -342,7 +325,7 @@ impl<'a> Connection<'a> {
             && (waiting == 0 || !self.unanswered.is_beyond())
     }
 
-    /// Counts the connection's bytes. Returns the deadline of its client for sending or reading, if there is one.
+    /// The client's deadline for sending or reading.
     fn count(&mut self, reads: bool) -> Option<Instant> {
         let unwritten = self.output.len();
         let held = self.held.iter().map(|(_, held)| held.bytes()).sum::<u64>();
@@ -441,7 +424,6 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Reads the bytes that have arrived, without waiting. Returns whether there were any.
     async fn has_more(&mut self) -> io::Result<bool> {
         let before = self.input.len();
         let taken = {
@@ -456,7 +438,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Closes the connection because the server ends. All requests that were started have their responses.
+    /// All started requests have their responses.
     async fn close(&mut self, shutdown: &ConnectionEnding<'_>) -> io::Result<()> {
         shutdown.encode_notice(&mut self.output);
         let closing = async {
@@ -472,8 +454,8 @@ impl<'a> Connection<'a> {
         timeout(CLOSE_LINGER_MAX, closing).await.unwrap_or(Ok(()))
     }
 
-    /// Starts the requests that have arrived completely, as long as there is capacity for their responses and the
-    /// connection's turn lasts. Returns whether the turn ended first.
+    /// Starts complete requests while there is capacity for their responses and the turn lasts. Returns whether the turn
+    /// ended first.
     async fn begin_all(&mut self, shutdown: &mut ConnectionEnding<'_>) -> bool {
         let (mut batch, mut has_begun_all, mut turn) = (None, false, Turn::default());
         while self.has_room() && !has_begun_all && !shutdown.reads_nothing() {
@@ -503,8 +485,8 @@ impl<'a> Connection<'a> {
         turn.has_ended
     }
 
-    /// Checks the part of an incomplete request that has arrived: whether the request is permitted, and whether the budget
-    /// has capacity for it. It may be another request than at the last call.
+    /// Checks whether an incomplete request is permitted, and has capacity. It may be another request than at the last
+    /// call.
     fn check_incomplete(&mut self, is_new: bool) {
         match self.requests.head(&self.input) {
             Ok(Some(head)) => {
@@ -530,7 +512,6 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Refuses a request that is not started, because the server ends.
     fn refuse_at_end(&mut self, request: &Request, bytes: usize) {
         self.tally.request(request.body.opcode());
         if bytes >= LARGE_REQUEST_BYTES {
@@ -541,7 +522,7 @@ impl<'a> Connection<'a> {
         self.encode(request.context(), &refusal, None);
     }
 
-    /// Refuses an incomplete request for which the budget has no capacity. Its rest is dropped as it arrives.
+    /// Refuses an incomplete request for lack of capacity. Its rest is dropped as it arrives.
     fn refuse(&mut self, exceeded: &Exceeded) {
         let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
@@ -552,7 +533,6 @@ impl<'a> Connection<'a> {
         self.receiving.drop_held();
     }
 
-    /// Closes the connection if its client has exceeded a time limit.
     fn check_deadlines(&mut self) -> io::Result<()> {
         if self.taking.is_some_and(|taking| taking.is_over()) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its responses"));
@@ -578,7 +558,7 @@ impl<'a> Connection<'a> {
         self.fail_with(asked, &Response::error(error.id, error.error.status(), text));
     }
 
-    /// Reads no more requests. The client gets this response before the connection closes.
+    /// The client gets this response before the connection closes.
     fn fail_with(&mut self, asked: RequestContext, why: &Response) {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);
@@ -588,7 +568,7 @@ impl<'a> Connection<'a> {
         self.receiving.clear();
     }
 
-    /// Starts a request. A request that completes at the first poll, above all a read of a local entry, is answered here.
+    /// A request that completes at the first poll, above all a read of a local entry, is answered here.
     async fn begin(&mut self, (request, bytes): (Request, usize), batch: &mut Batch) {
         let opcode = request.body.opcode();
         self.tally.request(opcode);

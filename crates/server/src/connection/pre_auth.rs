@@ -14,22 +14,16 @@ use crate::reply::Answer;
 use crate::security::access::not_authenticated;
 use crate::security::authenticator::{Authenticator, Exchange, Origin, Step};
 
-/// The state of the authentication after a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AuthStep {
-    /// The client is not authenticated.
     Unauthenticated,
-    /// The client is authenticated and has its permissions.
     Authenticated,
-    /// The client has used up its attempts.
     Rejected,
 }
 
-/// The session of a client before authentication.
 pub(crate) struct PreAuthSession {
     authenticator: Arc<Authenticator>,
     peer: Option<SocketAddr>,
-    /// The name in the client's certificate.
     certificate: Option<Arc<str>>,
     exchange: Option<Exchange>,
     failures: usize,
@@ -44,7 +38,7 @@ impl PreAuthSession {
         Self { authenticator, peer, certificate, exchange: None, failures: 0 }
     }
 
-    /// Responds to a request. Requests come one at a time.
+    /// Requests come one at a time.
     pub(crate) async fn answer(
         &mut self,
         session: &Arc<Session>,

@@ -1,8 +1,8 @@
 //! The bytes of requests: those of a connection's incomplete request, and those of requests without a response.
 //!
-//! The bytes of a large request are reserved as soon as its length is known, before they are read: bytes without a
-//! reservation stay with the client. So incomplete requests cannot wait for each other's bytes. The exception are requests
-//! with many entries, whose lengths arrive one after the other; these fail after a timeout.
+//! The bytes of a large request are reserved as soon as its length is known, before they are read. So incomplete requests
+//! cannot wait for each other's bytes. The exception are requests with many entries, whose lengths arrive one after the
+//! other; these fail after a timeout.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,13 +17,12 @@ use crate::memory::{Memory, reserve};
 
 type Reserving = Pin<Box<dyn Future<Output = Result<Reservation, Exceeded>> + Send>>;
 
-/// Bytes that every connection may have without being counted.
+/// Every connection may have these bytes without being counted.
 const UNCOUNTED: usize = 16 * 1024;
 
-/// The step in which bytes are counted, so that not each request changes the budget.
+/// Bytes are counted in steps, so that not each request changes the budget.
 const STEP: usize = 64 * 1024;
 
-/// The bytes of a connection's incomplete request.
 pub(crate) struct IncompleteRequest {
     requests: Budget,
     large_requests: Budget,
@@ -52,19 +51,14 @@ impl IncompleteRequest {
         usize::try_from(reserved).unwrap_or(usize::MAX)
     }
 
-    /// No byte of a request is here.
     pub(crate) fn clear(&mut self) {
         if self.transfer.take().is_some() {
             self.drop_held();
         }
     }
 
-    /// Notes a part of an incomplete request of at least `length` bytes, of which `kept` are to be in memory at the same
-    /// time. It may be another request than before.
-    ///
-    /// # Errors
-    ///
-    /// If the budget can never have the capacity.
+    /// Notes a part of an incomplete request of at least `length` bytes, of which `kept` are in memory at the same time. It
+    /// may be another request than before. Fails if the budget can never have the capacity.
     pub(crate) fn receive(&mut self, length: usize, kept: usize, is_new: bool) -> Result<(), Exceeded> {
         match &mut self.transfer {
             Some(transfer) if !is_new => transfer.reach(length),
@@ -94,16 +88,11 @@ impl IncompleteRequest {
         Ok(())
     }
 
-    /// Whether more of the request may be read.
     pub(crate) const fn has_room(&self) -> bool {
         self.reserving.is_none()
     }
 
-    /// Waits for capacity.
-    ///
-    /// # Errors
-    ///
-    /// If there is none within the reservation time.
+    /// Fails after the reservation time.
     pub(crate) async fn wait(&mut self) -> Result<(), Exceeded> {
         let Some(reserving) = &mut self.reserving else { return Ok(()) };
         let reserved = poll_fn(|cx| reserving.as_mut().poll(cx)).await;
@@ -112,23 +101,20 @@ impl IncompleteRequest {
         Ok(())
     }
 
-    /// Drops the bytes of the request, while its rest still arrives.
     pub(crate) fn drop_held(&mut self) {
         self.held = Vec::new();
         self.reserving = None;
     }
 
-    /// Takes the reservations of a large request that has arrived completely.
     pub(crate) fn take(&mut self) -> Vec<Reservation> {
         std::mem::take(&mut self.held)
     }
 
-    /// The deadline by which the client has to send the rest, if a part of a request is here and the server reads.
+    /// The client's deadline, if a part of a request is here and the server reads.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         self.transfer.as_mut()?.run(reads)
     }
 
-    /// Whether the client has exceeded its time.
     pub(crate) fn is_over(&self) -> bool {
         self.transfer.is_some_and(|transfer| transfer.is_over())
     }
@@ -146,7 +132,6 @@ impl CountedBytes {
         Self { budget, held: None, is_beyond: false }
     }
 
-    /// Sets the current number of bytes.
     pub(crate) fn set(&mut self, bytes: usize) {
         let wanted = if bytes <= UNCOUNTED { 0 } else { bytes.next_multiple_of(STEP) as u64 };
         let Some(held) = &mut self.held else {
@@ -169,7 +154,6 @@ impl CountedBytes {
         }
     }
 
-    /// Whether the budget had no capacity for them.
     pub(crate) const fn is_beyond(&self) -> bool {
         self.is_beyond
     }

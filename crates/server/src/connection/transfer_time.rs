@@ -1,5 +1,5 @@
-//! The time limit for a client to send a complete request, or to read its responses: a fixed part, and a part for the bytes
-//! at the least rate. The time does not run while the server itself does not read.
+//! The time limit for a client to send a request, or to read its responses: a fixed part, and a part for the bytes at the
+//! least rate. The time does not run while the server does not read.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,7 +9,6 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limits::TRANSFER_RATE_MIN;
 
-/// A transfer in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     until: Instant,
@@ -22,7 +21,7 @@ fn time_of(bytes: usize) -> Duration {
 }
 
 impl Transfer {
-    /// Begins now, with this many bytes and this fixed part of the time.
+    /// `time` is the fixed part.
     pub(crate) fn begin(bytes: usize, time: Duration) -> Self {
         Self::begin_at(Instant::now(), bytes, time)
     }
@@ -31,7 +30,6 @@ impl Transfer {
         Self { until: now + time + time_of(bytes), bytes, stopped: None }
     }
 
-    /// Sets the total to at least this many bytes.
     pub(crate) fn reach(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.until += time_of(bytes - self.bytes);
@@ -39,12 +37,11 @@ impl Transfer {
         }
     }
 
-    /// Adds bytes.
     pub(crate) fn extend(&mut self, bytes: usize) {
         self.reach(self.bytes + bytes);
     }
 
-    /// Notes whether the server reads. Returns the client's deadline if it does.
+    /// The client's deadline, if the server reads.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         if reads == self.stopped.is_some() {
             self.turn_at(Instant::now());
@@ -52,7 +49,6 @@ impl Transfer {
         reads.then_some(self.until)
     }
 
-    /// The server stops or resumes reading.
     fn turn_at(&mut self, now: Instant) {
         match self.stopped.take() {
             None => self.stopped = Some(now),
@@ -60,7 +56,6 @@ impl Transfer {
         }
     }
 
-    /// Whether the client has exceeded its time.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over_at(Instant::now())
     }
@@ -70,7 +65,7 @@ impl Transfer {
     }
 }
 
-/// A timer that is rarely reset, because transfers of a busy connection begin and end all the time.
+/// Rarely reset, because transfers of a busy connection begin and end all the time.
 #[derive(Default)]
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 

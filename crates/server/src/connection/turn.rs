@@ -1,18 +1,14 @@
 //! The time for which a connection starts requests before other connections run.
-//!
-//! A client may send thousands of requests at once. A thread that starts all of them first delays the clients of its other
-//! connections by the time of all of them.
 
 use std::time::{Duration, Instant};
 
-/// CPU time of a turn. It is short compared with a network round trip, and long compared with a task switch, which costs
-/// about 1 us.
+/// CPU time of a turn: short compared with a network round trip, and long compared with a task switch, which costs about 1
+/// us.
 pub(crate) const TURN_TIME: Duration = Duration::from_micros(200);
 
-/// Requests between two looks at the clock, which cost about 25 ns each. The shortest requests take about 1 us.
+/// A look at the clock costs about 25 ns. The shortest requests take about 1 us.
 const REQUESTS_BETWEEN_LOOKS: u32 = 8;
 
-/// The turn of a connection.
 #[derive(Default)]
 pub(crate) struct Turn {
     requests: u32,
@@ -20,7 +16,6 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether a turn that began at this time is over before the next request.
     pub(crate) fn is_over(&mut self, began: Instant) -> bool {
         self.requests += 1;
         self.has_ended = self.requests.is_multiple_of(REQUESTS_BETWEEN_LOOKS) && began.elapsed() >= TURN_TIME;

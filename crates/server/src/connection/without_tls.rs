@@ -7,7 +7,7 @@ use consort_hotrod::{
 
 use crate::http;
 
-/// Returns the response for a client whose first byte is this, in the client's protocol; `None` for TLS.
+/// In the protocol of a client whose first byte is this; `None` for TLS.
 pub(crate) fn response_without_tls(first: u8) -> Option<Bytes> {
     match first {
         REQUEST_MAGIC => Some(hot_rod_only_tls()),

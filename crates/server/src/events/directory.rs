@@ -1,4 +1,4 @@
-//! The directory of the listeners of a server's clients.
+//! The listeners of a server's clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,10 +10,9 @@ use consort_memory::Reservation;
 
 use crate::events::push::EventTask;
 
-/// The listeners of a connection, by their ids.
 pub(crate) type OfConnection = BTreeMap<Bytes, ListenerRegistration>;
 
-/// The connection of each listener of this server: clients with several connections remove a listener on any of them.
+/// Clients with several connections remove a listener on any of them.
 #[derive(Clone, Default)]
 pub(crate) struct ListenerDirectory(Arc<Mutex<BTreeMap<Bytes, Weak<Mutex<OfConnection>>>>>);
 
@@ -22,8 +21,7 @@ impl ListenerDirectory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of listeners of this server's clients, and of near caches among them, by the cache names that the clients
-    /// sent.
+    /// Listeners, and near caches among them, by the cache names that the clients sent.
     pub(crate) fn count(&self) -> BTreeMap<Text, (usize, usize)> {
         // The lock of a connection is not taken while the lock of the directory is held: connections take them in the other
         // order.
@@ -41,7 +39,6 @@ impl ListenerDirectory {
         counts
     }
 
-    /// Removes a listener of a cache, whichever connection has added it. Returns whether it existed.
     pub(crate) fn remove(&self, cache: &Text, id: &Bytes) -> bool {
         let Some(listeners) = self.all().get(id).and_then(Weak::upgrade) else { return false };
         let is_removed = {
@@ -54,7 +51,6 @@ impl ListenerDirectory {
         is_removed
     }
 
-    /// Removes a listener of a connection from the directory.
     pub(crate) fn forget(&self, id: &Bytes, of: &Arc<Mutex<OfConnection>>) {
         let mut all = self.all();
         if all.get(id).is_some_and(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(of))) {
@@ -63,13 +59,10 @@ impl ListenerDirectory {
     }
 }
 
-/// A registered listener.
 pub(crate) struct ListenerRegistration {
     pub(crate) cache: Text,
-    /// Whether it keeps a near cache up to date, with or without a bloom filter.
     pub(crate) is_near: bool,
     pub(crate) near: Option<Arc<Mutex<BloomFilter>>>,
-    /// The bytes of the filter.
     pub(crate) _bytes: Option<Reservation>,
     pub(crate) task: EventTask,
 }

@@ -1,4 +1,4 @@
-//! Events for clients: the channel from a listener to its connection, and the directory of all listeners.
+//! Events for clients.
 
 pub(crate) mod directory;
 pub(crate) mod push;

@@ -18,25 +18,24 @@ use tokio::time::timeout;
 
 use crate::limits::{UNREAD_EVENT_TIMEOUT, UNSENT_BYTES_MAX, UNSENT_EVENTS_MAX};
 
-/// A message for a connection's output that answers no request.
+/// An unsolicited message.
 pub(crate) enum Push {
-    /// An entry has changed. The event holds its bytes until it is written.
+    /// The event holds its bytes until it is written.
     Entry(event::Event, ListenerFlag, BytePermit),
-    /// A counter has changed. The sender signals that the event is written.
+    /// The sender signals that the event is written.
     Counter(event::CounterEvent, ListenerFlag, watch::Sender<()>),
-    /// A marker: all messages before it are written.
+    /// All messages before it are written.
     Written(oneshot::Sender<()>),
 }
 
-/// Reserved bytes of an event on its way. Dropping it returns them.
 #[derive(Default)]
 pub(crate) struct BytePermit {
     _of_connection: Option<OwnedSemaphorePermit>,
-    /// The part of an event that exceeds the connection's own bytes.
+    /// The part beyond the connection's own bytes.
     _reserved: Option<Reservation>,
 }
 
-/// Whether a listener's events are still wanted: none may follow the response to its removal.
+/// No event may follow the response to a listener's removal.
 #[derive(Clone)]
 pub(crate) struct ListenerFlag(Arc<AtomicBool>);
 
@@ -47,7 +46,6 @@ impl ListenerFlag {
 }
 
 impl Push {
-    /// Encodes it, if it is still wanted.
     pub(crate) fn encode(self, output: &mut Output) {
         match self {
             Self::Entry(event, flag, _) if flag.holds() => event.encode(output),
@@ -64,15 +62,12 @@ impl Push {
     }
 }
 
-/// The sender of a connection's events.
 #[derive(Clone)]
 pub(crate) struct EventSender {
     to: mpsc::Sender<Push>,
-    /// Bytes for keys and for the results of converters.
     bytes: Arc<Semaphore>,
-    /// The budget of large events.
     large: Budget,
-    /// Notified when events may be missing, or the connection has to be closed.
+    /// Events may be missing, or the connection has to be closed.
     close: Arc<Notify>,
 }
 
@@ -84,11 +79,7 @@ impl EventSender {
         (Self { to, bytes, large, close: Arc::new(Notify::new()) }, pushes)
     }
 
-    /// Sends an event when there is capacity for it.
-    ///
-    /// # Errors
-    ///
-    /// The event is larger than the budget of large ones.
+    /// Waits for capacity. Fails if the event is larger than the budget of large ones.
     async fn send(&self, mut push: Push) -> Result<(), consort_memory::Exceeded> {
         if let Push::Entry(event, _, permit) = &mut push {
             let (EventData::Custom(content) | EventData::Raw(content) | EventData::Key(content, _)) =
@@ -104,18 +95,15 @@ impl EventSender {
         Ok(())
     }
 
-    /// The handle that closes the connection when it is notified.
     pub(crate) fn close_handle(&self) -> Arc<Notify> {
         self.close.clone()
     }
 
-    /// Waits until events may be missing, or the connection has to be closed.
     pub(crate) async fn close_requested(&self) {
         self.close.notified().await;
     }
 }
 
-/// The task that sends a listener's events. Dropping it ends them.
 pub(crate) struct EventTask {
     pub(crate) flag: ListenerFlag,
     tasks: Vec<JoinHandle<()>>,
@@ -129,18 +117,16 @@ impl Drop for EventTask {
 }
 
 impl EventTask {
-    /// A listener whose events have not started.
     pub(crate) fn new() -> Self {
         Self { flag: ListenerFlag(Arc::new(AtomicBool::new(true))), tasks: Vec::new() }
     }
 
-    /// Whether it belongs to the same listener.
     pub(crate) fn is(&self, flag: &ListenerFlag) -> bool {
         Arc::ptr_eq(&self.flag.0, &flag.0)
     }
 
-    /// Sends these events, too, from now on as they occur; if `after` is set, only once its sender is dropped. `state` is
-    /// signalled when the initial state has been written.
+    /// Sends these events, too, from now on; if `after` is set, only once its sender is dropped. `state` is signalled when
+    /// the initial state has been written.
     pub(crate) fn begin(
         &mut self,
         events: Events<Bytes, Bytes>,
@@ -202,7 +188,6 @@ mod tests {
 
     use super::*;
 
-    /// An event whose converter result has this many bytes.
     fn event(bytes: usize) -> Push {
         let data = EventData::Custom(vec![7; bytes].into());
         let event = event::Event {

@@ -1,18 +1,16 @@
-//! Authentication in HTTP. Credentials are translated into the message of a SASL mechanism and verified like those of Hot Rod
-//! clients.
+//! Authentication in HTTP by the messages of SASL mechanisms.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use consort_sasl::Mechanism;
 
-/// A client's credentials: the SASL mechanism, and the message that a Hot Rod client would send in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Credentials {
     pub(crate) mechanism: Mechanism,
     pub(crate) message: Vec<u8>,
 }
 
-/// Parses the Authorization field. `None` if it has neither a name with a password (RFC 7617) nor a token (RFC 6750).
+/// `None` if it has neither a name with a password (RFC 7617) nor a token (RFC 6750).
 pub(crate) fn parse_authorization(authorization: &str) -> Option<Credentials> {
     let (scheme, rest) = authorization.split_once(' ')?;
     let rest = rest.trim();
@@ -30,7 +28,7 @@ pub(crate) fn parse_authorization(authorization: &str) -> Option<Credentials> {
     })
 }
 
-/// Returns the WWW-Authenticate field for the offered mechanisms. `None` if none of them can be used in HTTP.
+/// `None` if no offered mechanism can be used in HTTP.
 pub(crate) fn challenge(offered: &[Mechanism]) -> Option<String> {
     let scheme = |mechanism: &Mechanism| match mechanism {
         Mechanism::Plain => Some("Basic realm=\"consort\", charset=\"UTF-8\""),

@@ -1,27 +1,20 @@
-//! Metrics in Prometheus' text format 0.0.4 and in OpenMetrics 1.0.
-//!
-//! Values are collected for each request, in the requested format. The libraries for this write OpenMetrics only.
+//! Metrics in Prometheus' text format 0.0.4 and in OpenMetrics 1.0. The libraries for this write OpenMetrics only.
 
 use std::fmt::{Display, Write};
 
 pub(crate) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The type of a family of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Only grows while the process runs. The family's name has no suffix: the format adds `_total`.
+    /// The format adds `_total` to the family's name.
     Counter,
-    /// Goes up and down.
     Gauge,
-    /// Counts of observations up to each bound, cumulative.
     Histogram,
 }
 
-/// The labels of a value, in their order.
 pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// The text of the metrics, appended value by value.
 pub(crate) struct Exposition {
     text: String,
     is_open_metrics: bool,
@@ -30,7 +23,7 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
-    /// Returns an empty text in the format that a client with this `Accept` field wants.
+    /// The `Accept` field determines the format.
     pub(crate) fn for_client(accept: &str) -> Self {
         let is_open_metrics = accept.contains("application/openmetrics-text");
         Self { text: String::new(), is_open_metrics, kind: Kind::Gauge, family: "" }
@@ -40,7 +33,7 @@ impl Exposition {
         if self.is_open_metrics { OPEN_METRICS } else { PROMETHEUS }
     }
 
-    /// Begins a family; the values that follow belong to it. Each family begins once.
+    /// The values that follow belong to the family. Each family begins once.
     pub(crate) fn family(&mut self, kind: Kind, name: &'static str, help: &str) -> &mut Self {
         (self.kind, self.family) = (kind, name);
         let kind = match kind {
@@ -62,13 +55,11 @@ impl Exposition {
         }
     }
 
-    /// Appends a value of the family.
     pub(crate) fn value(&mut self, labels: Labels<'_>, value: impl Display) -> &mut Self {
         self.value_of(self.suffix(), labels, value)
     }
 
-    /// Appends a histogram for a label: the count within each bound (not cumulative), the count beyond the last bound, and
-    /// the sum of all observations.
+    /// The counts are not cumulative; one is for observations beyond the last bound.
     pub(crate) fn histogram<'a>(
         &mut self,
         label: (&'static str, &str),
@@ -105,7 +96,6 @@ impl Exposition {
         self
     }
 
-    /// Returns the finished text.
     pub(crate) fn finish(mut self) -> String {
         if self.is_open_metrics {
             self.text += "# EOF\n";

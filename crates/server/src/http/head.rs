@@ -4,32 +4,23 @@ use httparse::{EMPTY_HEADER, Error, Header, Request, Status};
 
 use crate::limits::{CREDENTIALS_BYTES_MAX, HTTP_HEADERS_MAX};
 
-/// The method of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
-    /// A response with its content.
     Get,
-    /// A response without its content.
     Head,
-    /// Another method, which no resource supports.
     Other,
 }
 
-/// A request that cannot be answered as it was meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum HeadError {
-    /// The request is not valid HTTP.
     #[error("malformed request: {0}")]
     Malformed(Error),
-    /// The head is longer, or has more fields, than any client needs.
     #[error(
         "the request's head is larger than {CREDENTIALS_BYTES_MAX} bytes or has more than {HTTP_HEADERS_MAX} fields"
     )]
     TooLarge,
-    /// The request has another version.
     #[error("only HTTP/1.0 and HTTP/1.1 are supported")]
     Version,
-    /// HTTP/1.1 requires the Host field.
     #[error("the request has no Host field")]
     NoHost,
     /// A proxy may parse the request differently than this server.
@@ -37,26 +28,19 @@ pub(crate) enum HeadError {
     Ambiguous(&'static str),
 }
 
-/// A request's head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) method: Method,
-    /// The path without the query.
     pub(crate) path: String,
-    /// The Authorization field.
     pub(crate) authorization: Option<String>,
-    /// The media types that the client accepts.
     pub(crate) accept: String,
     /// The connection closes after the response: the client asked for that, or the request has a body, which is not read.
     pub(crate) is_last: bool,
 }
 
 impl Head {
-    /// Parses a head at the beginning of these bytes. Returns it with its length, or `None` if it is incomplete.
-    ///
-    /// # Errors
-    ///
-    /// [`HeadError`]. The connection cannot be used any more.
+    /// Parses a head and returns its length; `None` if it is incomplete. After an error the connection cannot be used any
+    /// more.
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, HeadError> {
         let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
         let mut request = Request::new(&mut headers);
@@ -95,8 +79,8 @@ impl Head {
     }
 }
 
-/// Returns a reason why a proxy may parse the request differently (RFC 9112, sections 2.2, 3.2 and 6.3), if there is one.
-/// Such a request may be an attempt at request smuggling.
+/// Why a proxy may parse the request differently (RFC 9112, sections 2.2, 3.2 and 6.3). Such a request may be an attempt at
+/// request smuggling.
 fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     let of = |name: &'static str| headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     let is_bare = |at: usize| head[at] == b'\n' && (at == 0 || head[at - 1] != b'\r');
@@ -122,7 +106,6 @@ fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     None
 }
 
-/// Returns the values of fields of this name that are valid UTF-8.
 fn all<'a>(headers: &'a [Header<'_>], name: &'static str) -> impl Iterator<Item = &'a str> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     named.filter_map(|header| std::str::from_utf8(header.value).ok()).map(str::trim)
@@ -132,7 +115,6 @@ fn value<'a>(headers: &'a [Header<'_>], name: &'static str) -> Option<&'a str> {
     all(headers, name).next()
 }
 
-/// Returns the path of a request's target, which may also have the host.
 fn path(target: &str) -> &str {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     match target.split_once("://") {

@@ -8,24 +8,19 @@ use serde_json::json;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 
-/// The health of a cache, a server or a cluster, from best to worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Health {
-    /// All owners are present.
     Healthy,
-    /// All entries are available, and are being transferred to new owners.
     Rebalancing,
-    /// The state is not known yet.
     Initializing,
-    /// Part of the data is unavailable because too many owners are unreachable, or because a defined cache could not be
-    /// opened on this server; or writes are refused because memory is short.
+    /// Too many owners are unreachable, a defined cache could not be opened here, or writes are refused because memory is
+    /// short.
     Degraded,
-    /// The cache is defined and could not be opened on this server. Only caches have this state; the server is degraded then.
+    /// Only caches have this state; the server is degraded then.
     Failed,
 }
 
 impl Health {
-    /// Returns Infinispan's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Healthy => "HEALTHY",
@@ -36,7 +31,6 @@ impl Health {
         }
     }
 
-    /// Returns the health of a cache.
     pub(crate) fn of_cache(served: &ServedCache) -> Self {
         let of = |topology: &Topology| Self::of_owners(&topology.availability, topology.phase);
         // A local cache has no owners on other servers.
@@ -44,7 +38,6 @@ impl Health {
         served.with_topology(of).unwrap_or(without)
     }
 
-    /// Returns the health of a cache by the state of its owners.
     const fn of_owners(availability: &Availability, phase: Phase) -> Self {
         match (availability, phase) {
             (Availability::Degraded { .. }, _) => Self::Degraded,
@@ -54,14 +47,13 @@ impl Health {
         }
     }
 
-    /// Returns the health of the cluster. It is degraded while a member misses heartbeats: writes of the member's keys wait
-    /// until a message of the member arrives or the member is removed.
+    /// Degraded while a member misses heartbeats: writes of the member's keys wait until a message of the member arrives or
+    /// the member is removed.
     pub(crate) fn of_cluster(caches: &Caches) -> Self {
         let silent = if caches.manager().silent().is_empty() { Self::Healthy } else { Self::Degraded };
         Self::of_caches(caches).max(silent)
     }
 
-    /// Returns the worst health of all caches, internal ones included.
     pub(crate) fn of_caches(caches: &Caches) -> Self {
         let all = caches.all();
         let worst = all.iter().map(|(_, served)| Self::of_cache(served)).max();
@@ -72,14 +64,12 @@ impl Health {
     }
 }
 
-/// Returns whether this server, or another owner of the same entries, refuses writes for lack of memory.
 fn is_memory_short(caches: &Caches) -> bool {
     let manager = caches.manager();
     manager.process_memory().is_some_and(ProcessMemory::is_short) || !manager.short_members().is_empty()
 }
 
-/// Returns the used share of this server's memory, and whether writes are refused. Readable without authentication, so
-/// without sizes.
+/// Readable without authentication, so without sizes.
 pub(crate) fn memory_summary(caches: &Caches) -> Option<String> {
     let usage = caches.manager().process_memory()?.usage();
     let percent = usage.used as f64 / usage.limit.bytes as f64 * 100.0;
@@ -109,7 +99,6 @@ fn memory_detail(caches: &Caches) -> serde_json::Value {
     json!({"server": own, "short_members": short})
 }
 
-/// Returns the health in detail, in Infinispan's JSON.
 pub(crate) fn detail(caches: &Caches) -> String {
     let manager = caches.manager();
     let members = manager.view().map(|view| view.members().to_vec()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A port for monitoring that client connections cannot exhaust. It serves the health in HTTP without TLS.
+//! A port for monitoring that client connections cannot exhaust: health in HTTP without TLS.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,11 +17,9 @@ use crate::security::Security;
 use crate::shutdown::Stage;
 use crate::transport::socket::Stream;
 
-/// The port and its connections.
 pub(crate) struct HealthPort {
     listener: TcpListener,
     connections: JoinSet<()>,
-    /// In the order of their arrival.
     tasks: VecDeque<AbortHandle>,
 }
 
@@ -30,7 +28,7 @@ impl HealthPort {
         Self { listener, connections: JoinSet::new(), tasks: VecDeque::new() }
     }
 
-    /// Accepts the next connection. Without a port it waits for ever.
+    /// Without a port this waits for ever.
     pub(crate) async fn accept(port: Option<&Self>) -> io::Result<TcpStream> {
         match port {
             Some(port) => Ok(port.listener.accept().await?.0),
@@ -38,7 +36,7 @@ impl HealthPort {
         }
     }
 
-    /// Serves a connection. At the limit of connections, the oldest one is closed.
+    /// At the limit of connections, the oldest one is closed.
     pub(crate) fn serve(
         &mut self,
         stream: TcpStream,

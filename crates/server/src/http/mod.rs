@@ -1,7 +1,7 @@
 //! Health and metrics in HTTP, on the port of Hot Rod clients.
 //!
-//! Health needs no authentication, as in Infinispan, because probes have no password. Health in detail needs the MONITOR
-//! permission. So do metrics, unless the server is configured to serve them without authentication.
+//! Health needs no authentication, as in Infinispan, because probes have no password. Health in detail and, by default,
+//! metrics need the MONITOR permission.
 
 pub(crate) mod health_port;
 
@@ -38,13 +38,11 @@ use crate::security::{Permission, Security};
 use crate::shutdown::{Stage, closing};
 use crate::transport::socket::{Incoming, Outgoing};
 
-/// Returns whether a request that begins with this byte is HTTP: methods are words in capitals, and Hot Rod requests begin
-/// with 0xA0.
+/// Methods are words in capitals; Hot Rod requests begin with 0xA0.
 pub(crate) const fn begins_with(byte: u8) -> bool {
     byte.is_ascii_uppercase()
 }
 
-/// Returns a parsed request as a text, and the length of its head; for fuzz targets.
 pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     let Some((head, length)) = Head::read(bytes).map_err(|head_error| head_error.to_string())? else {
         return Ok(None);
@@ -54,7 +52,7 @@ pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String
     Ok(Some((format!("{head:?} {shown:?} {resource:?}"), length)))
 }
 
-/// Returns the response to HTTP without TLS on a port with TLS.
+/// The response to HTTP without TLS on a port with TLS.
 pub(crate) fn only_tls() -> bytes::Bytes {
     Reply::text(Code::BadRequest, "this server accepts TLS only; use https://").into_bytes(true, true)
 }
@@ -79,8 +77,7 @@ fn method_not_allowed() -> Reply {
     Reply::text(Code::MethodNotAllowed, "only GET and HEAD are supported").with("Allow", "GET, HEAD")
 }
 
-/// Returns the response to a readiness probe of a serving server, by the health of its caches and the number of caches that
-/// it could not open.
+/// The response to a readiness probe; `failed` caches could not be opened.
 fn readiness(health: Health, failed: usize) -> Reply {
     match health {
         health if failed > 0 => {
@@ -96,34 +93,28 @@ fn readiness(health: Health, failed: usize) -> Reply {
     }
 }
 
-/// Bytes that are reserved for a response with metrics or health in detail, without caches, and for each cache.
+/// Bytes that are reserved for a long reply: without caches, and for each cache.
 const REPLY_BYTES: usize = 48 * 1024;
 const REPLY_BYTES_OF_CACHE: usize = 16 * 1024;
 
-/// How long metrics wait for the protocol stack. The metrics of a stack that is busy for longer are left out.
+/// The metrics of a stack that is busy for longer are left out.
 const STACK_ASKED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Returns the counts of the stack's layers; none if the stack does not respond in time.
 async fn stack_counts(caches: &Caches) -> Vec<metrics::StackMetric> {
     let counts = timeout(STACK_ASKED_WITHIN, caches.manager().stack_counts()).await;
     counts.ok().flatten().unwrap_or_default()
 }
 
-/// A connection of an HTTP client.
 pub(crate) struct HttpConnection<'a> {
-    /// `None` before the server serves.
     pub(crate) caches: Option<&'a Caches>,
     pub(crate) security: &'a Security,
     pub(crate) peer: Option<SocketAddr>,
-    /// The name in the client's certificate.
     pub(crate) certificate: Option<Arc<str>>,
     pub(crate) from: Incoming<'a>,
     pub(crate) to: Outgoing<'a>,
-    /// Received bytes that are not parsed yet.
     pub(crate) input: BytesMut,
-    /// The client has authenticated.
     pub(crate) is_authenticated: bool,
-    /// The connection is on the health port, which has no authentication.
+    /// The health port has no authentication.
     pub(crate) is_health_port: bool,
 }
 
@@ -162,8 +153,7 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// Waits for the next request. Returns its response, the bytes that are reserved for it, and whether the connection
-    /// closes after it. `None` if no request comes.
+    /// `None` if no request comes. The flag says whether the connection closes after the response.
     async fn next_request(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<ResponseBytes>>, bool)>> {
         let head = loop {
             match Head::read(&self.input) {
@@ -244,7 +234,7 @@ impl HttpConnection<'_> {
         (reply, held)
     }
 
-    /// Returns the response that refuses the client, unless it has the MONITOR permission.
+    /// Refuses the client unless it has the MONITOR permission.
     async fn permit(&mut self, caches: &Caches, head: &Head) -> Result<(), Reply> {
         let Some(authenticator) = &self.security.authenticator else {
             let refuses = self.security.requirement.refuses();
@@ -294,7 +284,6 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// Reads and discards the client's remaining input.
     async fn discard_input(&mut self) -> io::Result<()> {
         while self.from.take(&mut self.input, CREDENTIALS_BYTES_MAX).await? {
             self.input.clear();
@@ -303,25 +292,19 @@ impl HttpConnection<'_> {
     }
 }
 
-/// The resources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Resource {
-    /// Liveness: the process responds. Nothing is checked.
+    /// Nothing is checked.
     Live,
-    /// Startup: the server serves clients.
     Started,
-    /// Readiness: clients can be served.
     Ready,
-    /// The health of the cluster in one word.
     Status,
-    /// The health with members and caches.
     Detail,
     Metrics,
 }
 
 impl Resource {
-    /// Returns the resource of a path: one of this server's paths, or of Infinispan 16's, where all caches are in a
-    /// container. Before 16 the container had a name.
+    /// Paths of this server, or of Infinispan 16, where all caches are in a container. Before 16 the container had a name.
     fn at(path: &str) -> Option<Self> {
         let container = path.strip_prefix("/rest/v2/container");
         let in_container = container.or_else(|| {

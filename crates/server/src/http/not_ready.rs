@@ -1,5 +1,4 @@
-//! Responses to HTTP requests before the server serves. A server may have to wait for other members of its cluster, and
-//! probes must not restart it meanwhile.
+//! HTTP before the server serves: it may have to wait for other members, and probes must not restart it.
 
 use super::head::{Head, Method};
 use super::health::Health;

@@ -1,11 +1,10 @@
-//! Resource use of this process from Linux' /proc, with the metric names of Prometheus' client libraries.
+//! Resource use of this process from Linux' /proc, with the names of Prometheus' client libraries.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::http::exposition::{Exposition, Kind};
 
-/// Appends the metrics of the process.
 pub(crate) fn append(out: &mut Exposition) {
     out.family(Kind::Counter, "process_cpu_seconds", "CPU time of this process, user and system.")
         .value(&[], consort_procstat::process::cpu().as_secs_f64());
@@ -34,13 +33,12 @@ pub(crate) fn append(out: &mut Exposition) {
         .value(&[], started().as_secs_f64());
 }
 
-/// Returns the first number after a name at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns when this process started. It is computed once, because the result changes if the clock is set.
+/// Computed once, because the result changes if the clock is set.
 fn started() -> Duration {
     static STARTED: OnceLock<Duration> = OnceLock::new();
     *STARTED.get_or_init(|| {

@@ -8,7 +8,6 @@ use bytes::Bytes;
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 pub(crate) const JSON: &str = "application/json";
 
-/// The status of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Code {
     Ok = 200,
@@ -38,12 +37,10 @@ impl Code {
     }
 }
 
-/// A response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
     pub(crate) code: Code,
     content_type: &'static str,
-    /// Fields besides those of every response.
     fields: Vec<(&'static str, String)>,
     pub(crate) content: String,
 }
@@ -53,7 +50,6 @@ impl Reply {
         Self { code, content_type, fields: Vec::new(), content: content.into() }
     }
 
-    /// Returns a response with a line of text.
     pub(crate) fn text(code: Code, text: impl std::fmt::Display) -> Self {
         Self::new(code, TEXT, format!("{text}\n"))
     }
@@ -63,7 +59,6 @@ impl Reply {
         self
     }
 
-    /// Returns the response's bytes: without the content for HEAD, and with `Connection: close` if the connection closes.
     pub(crate) fn into_bytes(self, with_content: bool, is_last: bool) -> Bytes {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\nDate: {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n",

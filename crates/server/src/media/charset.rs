@@ -1,12 +1,10 @@
-//! The charsets that every Java runtime supports.
-//!
-//! As in Java, invalid bytes decode to the replacement character, and characters that the charset lacks encode as `?`.
+//! The charsets of every Java runtime. As in Java, invalid bytes decode to the replacement character, and characters that
+//! the charset lacks encode as `?`.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// A charset.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum Charset {
     #[default]
@@ -35,7 +33,6 @@ const NAMES: &[(&str, Charset)] = &[
 const MARK: char = '\u{feff}';
 
 impl Charset {
-    /// Returns the charset of this name, in any case.
     pub(crate) fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, charset)| *charset)
     }
@@ -77,7 +74,6 @@ impl Charset {
         }
     }
 
-    /// Converts bytes to another charset. Returns them unchanged if the charsets are the same.
     pub(crate) fn recode(self, bytes: Bytes, to: Self) -> Bytes {
         if self == to { bytes } else { to.encode(&self.decode(&bytes)) }
     }

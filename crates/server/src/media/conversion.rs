@@ -14,7 +14,6 @@ use crate::limits::COMPUTE_INLINE_BYTES_MAX;
 use crate::reply::Answer;
 use crate::reply::key_error::{DisplayKey, describe_key};
 
-/// Returns the bytes that a request has to convert.
 fn request_len(body: &RequestBody) -> usize {
     match body {
         RequestBody::Map(
@@ -35,7 +34,6 @@ fn request_len(body: &RequestBody) -> usize {
     }
 }
 
-/// Returns the bytes that a response has to convert.
 fn answer_len(answer: &Answer) -> usize {
     let of_previous = |previous: &Option<Previous>| previous.as_ref().map_or(0, |one| one.value.len());
     match &answer.body {
@@ -52,15 +50,13 @@ fn answer_len(answer: &Answer) -> usize {
 
 type Result<T> = std::result::Result<T, ConversionError>;
 
-/// The formats of the client and of the cache, if they differ.
+/// Of the client and of the cache; `None` if they do not differ.
 type FormatPair = Option<(Format, Format)>;
 
-/// The conversion of a client's keys and values to the cache's formats, and back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Conversion {
     key: FormatPair,
     value: FormatPair,
-    /// The types by which entities are converted to JSON and back.
     types: Arc<Types>,
 }
 
@@ -87,7 +83,6 @@ impl Conversion {
         Self { key, value, types: Arc::default() }
     }
 
-    /// Returns whether a conversion may need the types of schemas.
     pub(crate) fn needs_types(&self) -> bool {
         let needs = |formats: &FormatPair| {
             let needs = |(client, stored): &(Format, Format)| {
@@ -98,37 +93,30 @@ impl Conversion {
         needs(&self.key) || needs(&self.value)
     }
 
-    /// Returns the conversion with these types.
     pub(crate) fn with_types(self, types: Arc<Types>) -> Self {
         Self { types, ..self }
     }
 
-    /// Returns whether keys are converted.
     pub(crate) const fn changes_keys(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Converts a client's key to the cache's format.
     pub(crate) fn key_in(&self, key: Bytes) -> Result<Bytes> {
         into_cache(&self.key, key, &self.types)
     }
 
-    /// Converts a client's value to the cache's format.
     pub(crate) fn value_in(&self, value: Bytes) -> Result<Bytes> {
         into_cache(&self.value, value, &self.types)
     }
 
-    /// Converts a key of the cache to the client's format.
     pub(crate) fn key_out(&self, key: Bytes) -> Result<Bytes> {
         out_of_cache(&self.key, key, &self.types)
     }
 
-    /// Converts a value of the cache to the client's format.
     pub(crate) fn value_out(&self, value: Bytes) -> Result<Bytes> {
         out_of_cache(&self.value, value, &self.types)
     }
 
-    /// Converts a value of the cache to the client's format. Another thread converts a large value.
     pub(crate) async fn value_out_offloaded(&self, value: Bytes) -> Result<Bytes> {
         if self.value.is_none() || value.len() <= COMPUTE_INLINE_BYTES_MAX {
             return self.value_out(value);
@@ -137,7 +125,6 @@ impl Conversion {
         offload_if_large(bytes, move || conversion.value_out(value)).await
     }
 
-    /// Converts a request with [`Conversion::request`]. Another thread converts a large request.
     pub(crate) async fn request_offloaded(&self, body: RequestBody) -> Result<RequestBody> {
         let bytes = request_len(&body);
         if bytes <= COMPUTE_INLINE_BYTES_MAX {
@@ -147,7 +134,6 @@ impl Conversion {
         offload_if_large(bytes, move || conversion.request(body)).await
     }
 
-    /// Converts a response with [`Conversion::answer`]. Another thread converts a large response.
     pub(crate) async fn answer_offloaded(&self, answer: Answer) -> Result<Answer> {
         let bytes = answer_len(&answer);
         if bytes <= COMPUTE_INLINE_BYTES_MAX {
@@ -157,7 +143,6 @@ impl Conversion {
         offload_if_large(bytes, move || conversion.answer(answer)).await
     }
 
-    /// Converts an entry of the cache to the client's formats. Another thread converts a large value.
     pub(crate) async fn entry_out(&self, key: Bytes, value: Bytes) -> Result<(Bytes, Bytes)> {
         // With many entries, other tasks get their turn.
         consume_budget().await;
@@ -167,8 +152,7 @@ impl Conversion {
         Ok((key, value))
     }
 
-    /// Converts a request to the cache's formats. A value in pieces is converted when it is complete. Multimaps store keys
-    /// and values unconverted, as in Infinispan.
+    /// A value in pieces is converted when it is complete. Multimaps store keys and values unconverted, as in Infinispan.
     pub(crate) fn request(&self, body: RequestBody) -> Result<RequestBody> {
         Ok(match body {
             RequestBody::Map(request) => RequestBody::Map(self.map(request)?),
@@ -235,7 +219,7 @@ impl Conversion {
         })
     }
 
-    /// Converts a response to the client's formats. Responses with many entries are converted entry by entry.
+    /// Responses with many entries are converted entry by entry.
     pub(crate) fn answer(&self, answer: Answer) -> Result<Answer> {
         let body = match answer.body {
             ResponseBody::Map(response) => ResponseBody::Map(match response {

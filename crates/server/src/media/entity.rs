@@ -2,7 +2,7 @@
 //! (`application/x-protostream`, facts section 6.1). The JSON is Infinispan's.
 //!
 //! A wrapped entity is a type, by number or by name, and a message or an enum's number. Its JSON is an object with the type
-//! in `_type` and the fields by their names in the schema. Behaviour of protostream 6.0.7, verified with it:
+//! in `_type` and the fields by their names. Behaviour of protostream 6.0.7, verified with it:
 //!
 //! * A field that is written is in the JSON, also with its default value. Here fields are in the order of their numbers.
 //! * A nested message has its type in the JSON if the field is repeated, or if the type has a number.
@@ -31,7 +31,6 @@ use crate::limits::{ENTITY_BYTES_MAX, ENTITY_JSON_MAX, ENTITY_NESTING_MAX};
 
 const MALFORMED: &str = "it is not a protobuf message";
 
-/// Converts a wrapped entity to JSON. The error is the reason why it cannot be converted.
 pub(crate) fn to_json(mut wrapped: &[u8], types: &Types) -> Result<String, String> {
     if wrapped.len() > ENTITY_BYTES_MAX {
         return Err(format!("an entity of more than {ENTITY_BYTES_MAX} bytes cannot be converted to JSON"));
@@ -68,7 +67,6 @@ fn unknown_type(name: &str) -> String {
     format!("there is no schema for _type '{name}'")
 }
 
-/// Returns a text as a JSON string.
 fn json_string(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -122,7 +120,6 @@ fn write_message_json(
     Ok(())
 }
 
-/// Returns the values of a repeated field, unpacked if they are packed.
 fn unpacked<'a>(all: Vec<Raw<'a>>, kind: &Kind) -> Result<Vec<Raw<'a>>, String> {
     if matches!(kind, Kind::String | Kind::Bytes | Kind::Message(_)) {
         return Ok(all);
@@ -181,7 +178,6 @@ fn write_map_json(
     Ok(())
 }
 
-/// Returns the default of a key or value that a map's entry does not have.
 fn default_of(kind: &Kind) -> Raw<'static> {
     match kind {
         Kind::Double | Kind::Fixed64 | Kind::Sfixed64 => Raw::Eight(0),
@@ -232,12 +228,12 @@ fn write_value_json(
     Ok(())
 }
 
-/// Returns a number as JSON. NaN and infinities become strings, because JSON has no such numbers.
+/// NaN and infinities become strings, because JSON has no such numbers.
 fn json_number(java: String) -> String {
     if java.ends_with(|last: char| last.is_ascii_digit()) { java } else { format!("\"{java}\"") }
 }
 
-/// Appends an enum's value: its name, or its number if the schema has no name for it.
+/// Or the number, if the schema has no name for it.
 fn write_enum_json(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
     let _ = match descriptor.get_value(number) {
         Some(value) => write!(out, "{}", json_string(value.name())),
@@ -245,7 +241,6 @@ fn write_enum_json(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
     };
 }
 
-/// Converts JSON to a wrapped entity. The error is the reason why it cannot be converted.
 pub(crate) fn from_json(object: &Map<String, Value>, name: &str, types: &Types) -> Result<Bytes, String> {
     let mut out = BytesMut::new();
     match types.id_of(name) {
@@ -331,7 +326,6 @@ fn type_error(value: &Value, field: &FieldDescriptor) -> String {
     format!("{shown} is not a value of '{}', which is {:?}", field.name(), field.kind())
 }
 
-/// Appends a value of a field, or of one repetition of it.
 fn put_value(value: &Value, field: &FieldDescriptor, out: &mut BytesMut) -> Result<(), String> {
     let (kind, number) = (field.kind(), field.number());
     let refused = || type_error(value, field);

@@ -12,18 +12,13 @@ use super::types::Types;
 use crate::limits::ENTITY_JSON_MAX;
 use crate::reply::{Answer, Refusal};
 
-/// A format of keys or values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
     /// `application/octet-stream`: UTF-8 where it is converted to text.
     Octets,
-    /// `text/plain`.
     Text(Charset),
-    /// `application/json`.
     Json(Charset),
-    /// `application/x-protostream`.
     Protostream,
-    /// A media type without conversions.
     Other(Box<str>),
 }
 
@@ -41,19 +36,15 @@ pub(crate) enum ConversionError {
     Content { from: String, to: String, why: String },
     #[error("org.infinispan.commons.dataconversion.EncodingException: unknown charset '{0}'")]
     Charset(String),
-    /// The key of a request with several keys that could not be converted.
     #[error("{0}")]
     Key(String),
 }
 
 impl Format {
-    /// Text in UTF-8.
     pub(crate) const TEXT: Self = Self::Text(Charset::Utf8);
 
-    /// JSON in UTF-8.
     pub(crate) const JSON: Self = Self::Json(Charset::Utf8);
 
-    /// Formats that can be converted to each other.
     pub(crate) const ALL: [Self; 8] = [
         Self::Octets,
         Self::Text(Charset::Utf8),
@@ -65,7 +56,7 @@ impl Format {
         Self::Protostream,
     ];
 
-    /// Returns the format of a media type. `None` for media types that leave bytes unconverted.
+    /// `None` leaves bytes unconverted.
     pub(crate) fn from_media_type(media_type: &MediaType) -> Result<Option<Self>, ConversionError> {
         let (id, params) = match media_type {
             MediaType::Unspecified => return Ok(None),
@@ -100,7 +91,6 @@ impl Format {
         }
     }
 
-    /// Checks that this format can be converted to another.
     pub(crate) fn check(&self, to: &Self) -> Result<(), ConversionError> {
         let is_other = matches!(self, Self::Other(_)) || matches!(to, Self::Other(_));
         if is_other && self != to {
@@ -112,12 +102,10 @@ impl Format {
         Ok(())
     }
 
-    /// Returns whether a value may be an entity, which is converted by its schema.
     pub(crate) const fn needs_types(&self, to: &Self) -> bool {
         matches!((self, to), (Self::Protostream, Self::Json(_)) | (Self::Json(_), Self::Protostream))
     }
 
-    /// Converts bytes to another format.
     pub(crate) fn convert(&self, bytes: Bytes, to: &Self, types: &Types) -> Result<Bytes, ConversionError> {
         self.check(to)?;
         if self == to {
@@ -153,7 +141,6 @@ impl Format {
     }
 }
 
-/// Converts JSON to a wrapped value.
 fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     if text.is_empty() {
         return Ok(Bytes::new());
@@ -171,8 +158,7 @@ fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// Converts a wrapped number, text, byte array or entity. A client that asks for bytes gets the content of a byte array, and
-/// other values still wrapped.
+/// A client that asks for bytes gets the content of a byte array, and other values still wrapped.
 fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     const UNKNOWN: &str = "it is not a number or a text";
     // An empty array is a wrapped null.
@@ -196,7 +182,6 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// Returns the charset in a media type's name, as in `text/plain; charset=UTF-8`.
 fn charset_in(media_type: &MediaType) -> Option<&str> {
     let MediaType::Named { name, .. } = media_type else { return None };
     name.as_str().split(';').skip(1).find_map(|param| {
@@ -250,7 +235,6 @@ mod tests {
         );
     }
 
-    /// The source format, the bytes, the target format and the converted bytes.
     #[test]
     fn equivalent_values_are_converted() {
         let latin = Format::Text(Charset::Latin1);

@@ -1,7 +1,6 @@
 //! Media types of the keys and values of caches, and conversion from and to the media types of clients.
 //!
-//! A cache without media types in its definition stores bytes unconverted. In a cache with media types, requests are
-//! converted before they are executed, and responses before they are written. If the client's types are the cache's, the
+//! A cache without media types in its definition stores bytes unconverted. If the client's types are the cache's, the
 //! server only compares the types and copies nothing. Entities are converted to JSON and back by the registered schemas
 //! ([`Types`]).
 
@@ -17,19 +16,17 @@ pub(crate) use types::Types;
 
 use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader};
 
-/// The media type in which keys or values are stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct StoredType {
     media_type: MediaType,
     format: Format,
 }
 
-/// The media types in which a cache stores keys and values, if its definition has them.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Encoding {
     key: Option<StoredType>,
     value: Option<StoredType>,
-    /// The format of requests without types from clients of versions before 2.8, which cannot send types.
+    /// For requests without types from clients of versions before 2.8, which cannot send types.
     old_clients: Option<Format>,
 }
 
@@ -46,40 +43,32 @@ fn stored_type(media_type: &MediaType) -> Result<Option<StoredType>, ConversionE
     Ok(format.map(|format| StoredType { media_type, format }))
 }
 
-/// Returns whether the client's type may differ from the stored one, so that the formats have to be compared.
 fn may_differ(stored: Option<&StoredType>, client: &MediaType) -> bool {
     stored.is_some_and(|stored| stored.media_type != *client)
 }
 
 impl Encoding {
-    /// Sets the media type of keys. `application/unknown` leaves keys unconverted.
-    ///
-    /// # Errors
-    ///
-    /// [`ConversionError`] for an unknown charset.
+    /// `application/unknown` leaves keys unconverted. Fails for an unknown charset.
     pub(crate) fn set_key_type(&mut self, media_type: &MediaType) -> Result<(), ConversionError> {
         self.key = stored_type(media_type)?;
         Ok(())
     }
 
-    /// Sets the media type of values, like [`Encoding::set_key_type`].
     pub(crate) fn set_value_type(&mut self, media_type: &MediaType) -> Result<(), ConversionError> {
         self.value = stored_type(media_type)?;
         Ok(())
     }
 
-    /// Returns the encoding of texts, which clients without types wrap.
+    /// The encoding of texts, which clients without types wrap.
     pub(crate) fn texts() -> Self {
         let text = StoredType { media_type: MediaType::TEXT, format: Format::Text(charset::Charset::Utf8) };
         Self { key: Some(text.clone()), value: Some(text), old_clients: Some(Format::Protostream) }
     }
 
-    /// Returns whether queries can read the values.
     pub(crate) fn is_queried(&self) -> bool {
         self.value.as_ref().is_none_or(|stored| stored.format == Format::Protostream)
     }
 
-    /// Returns the media types of keys and values that clients are sent.
     pub(crate) fn client_media_types(&self) -> (MediaType, MediaType) {
         let media_type = |stored: &Option<StoredType>| match stored {
             None => MediaType::Unspecified,
@@ -90,16 +79,11 @@ impl Encoding {
         (media_type(&self.key), media_type(&self.value))
     }
 
-    /// Returns the media types of keys and values that the definition has.
     pub(crate) fn media_types(&self) -> [Option<&MediaType>; 2] {
         [&self.key, &self.value].map(|stored| stored.as_ref().map(|stored| &stored.media_type))
     }
 
-    /// Returns the conversion for a client's requests, or `None` if nothing is converted.
-    ///
-    /// # Errors
-    ///
-    /// [`ConversionError`] if the client's types cannot be converted to the cache's.
+    /// `None` if nothing is converted. Fails if the client's types cannot be converted to the cache's.
     pub(crate) fn conversion(
         &self,
         header: &RequestHeader,

@@ -1,11 +1,11 @@
-//! The types of schemas, by which entities are converted to JSON and back.
+//! The types of schemas, for conversions of entities.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use protox::prost_reflect::{DescriptorPool, EnumDescriptor, MessageDescriptor};
 
-/// Messages and enums by their names, and the numbers (TypeIds) that stand for them in wrapped entities.
+/// Types by names, and by the numbers (TypeIds) that stand for them in wrapped entities.
 #[derive(Default)]
 pub(crate) struct Types {
     pool: DescriptorPool,
@@ -13,10 +13,8 @@ pub(crate) struct Types {
     ids: BTreeMap<String, u32>,
 }
 
-/// The annotation with a type's number in the comment before the type.
 const TYPE_ID: &str = "@TypeId";
 
-/// Returns the number in a type's comment.
 fn type_id(comment: &str) -> Option<u32> {
     let (_, rest) = comment.split_once(TYPE_ID)?;
     let (number, _) = rest.trim_start().strip_prefix('(')?.split_once(')')?;
@@ -24,7 +22,7 @@ fn type_id(comment: &str) -> Option<u32> {
 }
 
 impl Types {
-    /// Returns the types of compiled schemas. If two types have the same number, the number stands for one of them.
+    /// If two types have the same number, the number stands for one of them.
     pub(crate) fn new(pool: DescriptorPool) -> Self {
         let mut types = Self { pool: pool.clone(), ..Self::default() };
         for file in pool.files() {
@@ -61,12 +59,10 @@ impl Types {
         self.pool.get_enum_by_name(name)
     }
 
-    /// Returns the name of the type with this number.
     pub(crate) fn name_of(&self, id: u32) -> Option<&str> {
         self.names.get(&id).map(String::as_str)
     }
 
-    /// Returns the number of a type, if it has one.
     pub(crate) fn id_of(&self, name: &str) -> Option<u32> {
         self.ids.get(name).copied()
     }
@@ -92,7 +88,6 @@ impl fmt::Debug for Types {
     }
 }
 
-/// Types are compared by identity.
 impl PartialEq for Types {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

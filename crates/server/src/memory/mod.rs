@@ -1,7 +1,6 @@
-//! The bytes that all clients of a server together make it hold. Each kind has a budget, and all budgets are within one
-//! total, which can be part of a budget of the whole process ([`crate::ServerBuilder::memory`]).
-//!
-//! A limit per connection or per request does not bound memory, because clients choose how many of them there are.
+//! The bytes that all clients of a server make it hold: a budget for each kind, within one total
+//! ([`crate::ServerBuilder::memory`]). A limit per connection or request does not bound memory, because clients choose how
+//! many of them there are.
 
 pub(crate) mod remote_values;
 pub(crate) mod responses;
@@ -16,24 +15,23 @@ use crate::limits::{
     CLIENTS_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, TRANSFER_TIME_MIN,
 };
 
-/// A response takes its bytes from the budget of its size class, so that large responses leave capacity for small ones. A
-/// response that turns out to be larger waits for capacity in the next class. Meanwhile it holds at most the bytes of the
-/// smaller class, and no response of the largest class waits for another one: they cannot wait for each other in a circle.
+/// Responses of each size class have their own budget, so that large ones leave capacity for small ones. A response that
+/// turns out to be larger waits for capacity in the next class, while it holds at most the bytes of the smaller one. No
+/// response of the largest class waits for another one: they cannot wait for each other in a circle.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseSize {
-    /// Bytes of such a response.
     pub(crate) bytes: u64,
     pub(crate) budget: Budget,
 }
 
 impl ResponseSize {
-    /// The bytes that such a response reserves. Servers with little memory have smaller responses.
+    /// Servers with little memory have smaller responses.
     pub(crate) fn reserved(&self) -> u64 {
         self.bytes.min(self.budget.limit())
     }
 }
 
-/// The size classes of responses, and how many sixths of the bytes of all responses each has.
+/// Each class has this many sixths of the bytes of all responses.
 const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
     ("responses_to_64_kib", 64 * 1024, 1),
     ("responses_to_1_mib", 1024 * 1024, 1),
@@ -41,21 +39,18 @@ const RESPONSE_SIZES: [(&str, u64, u64); 4] = [
     ("responses_over_8_mib", RESPONSE_BYTES_MAX, 3),
 ];
 
-/// The budgets of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
-    /// The budget of the process that the clients' budget is part of.
+    /// The parent of the clients' budget.
     pub(crate) process: Option<Budget>,
     /// The parent of all budgets that follow.
     pub(crate) clients: Budget,
-    /// Requests that have not arrived completely, and those that are not answered.
     pub(crate) requests: Budget,
-    /// Those of them that are larger than one read.
+    /// Requests that are larger than one read.
     pub(crate) large_requests: Budget,
-    /// Responses that clients have not read.
     pub(crate) responses: Budget,
     pub(crate) response_sizes: [ResponseSize; 4],
-    /// Entries that other members may have sent here for bulk reads, queries and iterations before they are part of a response.
+    /// Entries from other members that are not in a response yet.
     pub(crate) in_transit: Budget,
     /// The same for GET_ALL, which does not wait for requests that iterate.
     pub(crate) get_all: Budget,
@@ -63,19 +58,14 @@ pub(crate) struct Memory {
     pub(crate) iterations: Budget,
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
-    /// Connections whose client is not authenticated yet.
     pub(crate) handshakes: Budget,
-    /// Values that clients read in pieces. They are kept until they are read, also if the cache has another value by then.
+    /// Values that clients read in pieces. They are kept even if the cache has another value by then.
     pub(crate) read_streams: Budget,
-    /// The filters of near caches.
     pub(crate) filters: Budget,
-    /// Events for listeners that exceed the bytes of their connection.
+    /// Events beyond the bytes of their connection.
     pub(crate) events: Budget,
-    /// The definitions of caches while they are read.
     pub(crate) definitions: Budget,
-    /// The time that a request waits for capacity.
     pub(crate) reserve_time: Duration,
-    /// The time for a request or a response besides the time of its bytes.
     pub(crate) transfer_time: Duration,
 }
 
@@ -85,14 +75,13 @@ impl Default for Memory {
     }
 }
 
-/// Three quarters: a kind of bytes that uses all of its budget leaves capacity for the others.
+/// A kind of bytes that uses all of its budget leaves capacity for the others.
 const fn most_of(bytes: u64) -> u64 {
     bytes / 4 * 3
 }
 
 impl Memory {
-    /// Budgets within that of the process. Clients get a quarter of it, or [`CLIENTS_BYTES_MAX`] if that is more, but never
-    /// more than a half.
+    /// Clients get a quarter of the process's budget, or [`CLIENTS_BYTES_MAX`] if that is more, but never more than a half.
     pub(crate) fn within(process: Budget) -> Self {
         let all = process.limit();
         let clients = process.child("clients", CLIENTS_BYTES_MAX.max(all / 4).min(all / 2));
@@ -127,7 +116,6 @@ impl Memory {
         }
     }
 
-    /// The figures of all budgets, the totals first.
     pub(crate) fn usages(&self) -> Vec<Usage> {
         let own = [&self.clients, &self.requests, &self.large_requests, &self.responses];
         let sizes = self.response_sizes.iter().map(|size| &size.budget);
@@ -146,7 +134,7 @@ impl Memory {
     }
 }
 
-/// Reserves bytes as soon as there is capacity. After this time it fails, and names the exceeded limit.
+/// After this time the error names the exceeded limit.
 pub(crate) async fn reserve(budget: &Budget, bytes: u64, time: Duration) -> Result<Reservation, Exceeded> {
     match timeout(time, budget.reserve(bytes)).await {
         Ok(reserved) => reserved,

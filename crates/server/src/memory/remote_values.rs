@@ -1,6 +1,5 @@
 //! Capacity for large values of other servers. For a request for one key, the bytes of such a value are reserved before it
-//! is transferred: the other server first sends its size. Smaller values are bounded by the number of requests of a
-//! connection and by the limit of its unread bytes.
+//! is transferred: the other server first sends its size. Other limits of a connection bound smaller values.
 
 use consort_cache::{CacheError, CacheOptions, OperationError, RawCache};
 
@@ -9,22 +8,19 @@ use crate::memory::responses::Responses;
 use crate::reply::Refusal;
 use crate::reply::ResponseBytes;
 
-/// Chooses the handle for a read until there is capacity for the key's value.
 pub(crate) struct ValueReservation<'c> {
     cache: &'c RawCache,
-    /// The handle with capacity for the value.
     reserved: Option<RawCache>,
     held: Option<Box<ResponseBytes>>,
-    /// Bytes of the response besides the value.
     overhead: usize,
 }
 
-/// A handle whose operations on a key fail if another server has a large value.
+/// Operations of this handle on a key fail if another server has a large value.
 pub(crate) fn limited(cache: &RawCache) -> RawCache {
     within(cache, UNRESERVED_BYTES_MAX)
 }
 
-/// A handle whose operations on a key fail if another server has a value of more bytes.
+/// The same for a value of more bytes than these.
 pub(crate) fn within(cache: &RawCache, response_bytes_max: u32) -> RawCache {
     cache.with_options(CacheOptions { response_bytes_max, ..*cache.options() })
 }
@@ -38,22 +34,20 @@ pub(crate) const fn size_of_large(error: &CacheError) -> Option<u32> {
 }
 
 impl<'c> ValueReservation<'c> {
-    /// For a value that is read by this handle, which is a limited one.
+    /// `cache` is a limited handle.
     pub(crate) const fn new(cache: &'c RawCache) -> Self {
         Self { cache, reserved: None, held: None, overhead: 0 }
     }
 
-    /// Sets the greatest number of bytes that the response has besides a large value.
     pub(crate) fn with_overhead(self, overhead: usize) -> Self {
         Self { overhead, ..self }
     }
 
-    /// The handle with capacity for the value, as far as its size is known.
     pub(crate) fn cache(&self) -> &RawCache {
         self.reserved.as_ref().unwrap_or(self.cache)
     }
 
-    /// If an operation failed for lack of capacity, reserves more and waits for it. Then the operation is to be repeated.
+    /// After this the operation is to be repeated.
     pub(crate) async fn grow(&mut self, responses: &Responses, error: CacheError) -> Result<(), Refusal> {
         let Some(bytes) = size_of_large(&error) else { return Err(error.into()) };
         // Doubling ends the repetition also where others write larger and larger values meanwhile.
@@ -66,7 +60,6 @@ impl<'c> ValueReservation<'c> {
         Ok(())
     }
 
-    /// The reservation.
     pub(crate) fn into_held(self) -> Option<Box<ResponseBytes>> {
         self.held
     }

@@ -1,8 +1,7 @@
-//! Capacity for responses with many entries, while they are assembled and until clients have read them.
+//! Capacity for responses with many entries, until clients have read them.
 //!
-//! The size of such a response is known only at its end. So it reserves the most that it may need for its size class first,
-//! and waits while others hold that: first for a place among its connection's responses, whose number is limited, then for
-//! the server's budget ([`crate::memory`]).
+//! The size of such a response is known only at its end. So it first reserves the most that its size class may need: a
+//! place among its connection's responses, then bytes of the server's budget ([`crate::memory`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +16,11 @@ use crate::limits::{
 use crate::memory::{Memory, ResponseSize, reserve};
 use crate::reply::{Refusal, ResponseBytes};
 
-/// The responses with many entries of a connection.
 #[derive(Clone)]
 pub(crate) struct Responses {
     sizes: [ResponseSize; 4],
-    /// Places for responses of all sizes.
     turns: Arc<Semaphore>,
-    /// The place for a response of the largest size: one at a time.
+    /// One response of the largest size at a time.
     large_turns: Arc<Semaphore>,
     in_transit: Budget,
     get_all: Budget,
@@ -31,19 +28,14 @@ pub(crate) struct Responses {
     reserve_time: Duration,
 }
 
-/// A response that is being assembled.
 pub(crate) struct ResponseReservation {
     of: Responses,
-    /// The size class of its reservation.
     size: usize,
-    /// The largest size class that it may have.
     size_max: usize,
-    /// The bytes that it has.
     bytes: u64,
     held: ResponseBytes,
 }
 
-/// The error for a response beyond the limit.
 fn too_large(limit: u64) -> Refusal {
     Refusal::new(format!(
         "the response has more than {limit} bytes, the limit of one response (responses_over_8_mib): request less, or iterate"
@@ -70,7 +62,6 @@ impl Responses {
         }
     }
 
-    /// Begins a response of any size.
     pub(crate) async fn begin(&self) -> Result<ResponseReservation, Refusal> {
         self.begin_within(self.sizes.len() - 1).await
     }
@@ -88,16 +79,15 @@ impl Responses {
         Ok(ResponseReservation { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
-    /// Reserves bytes for entries that owners may send for an iteration before they are part of a response. A request with
-    /// this reservation waits for other members but for no client. If it needs more capacity, it returns the reservation,
-    /// waits, and iterates again.
+    /// Reserves bytes for entries that owners send before they are part of a response. A request with this reservation
+    /// waits for other members but for no client. If it needs more capacity, it returns the reservation, waits, and
+    /// iterates again.
     pub(crate) async fn begin_iteration(&self) -> Result<Reservation, Refusal> {
         let bytes = ITERATION_BYTES_MAX.min(self.in_transit.limit() / CONCURRENT_ITERATIONS_MIN);
         Ok(reserve(&self.in_transit, bytes, self.reserve_time).await?)
     }
 
-    /// Reserves the bytes that an iteration may hold until its client's next request, before it reads anything: `held` and
-    /// the missing rest.
+    /// Reserves the bytes that an iteration may hold between two requests, before it reads anything.
     pub(crate) async fn hold_iteration(&self, held: &mut Option<Reservation>) -> Result<(), Refusal> {
         let bytes = self.iteration_share((LANES_MAX * FETCH_BYTES) as u64);
         let has = held.as_ref().map_or(0, Reservation::bytes);
@@ -112,23 +102,20 @@ impl Responses {
         Ok(())
     }
 
-    /// The part that counts of the bytes that an iteration may hold. It is at most half of the limit: an iteration over
-    /// large entries continues in a small process, too, and beside two of them others wait.
+    /// At most half of the limit, so that an iteration over large entries continues in a small process, too.
     pub(crate) fn iteration_share(&self, bytes: u64) -> u64 {
         bytes.min(self.iterations.limit() / 2)
     }
 
-    /// The number of bytes that members may send for one GET_ALL before they are reserved for its response.
+    /// Bytes of one GET_ALL that are not reserved for its response yet.
     pub(crate) fn get_all_bytes(&self) -> usize {
         GET_ALL_UNRESERVED_MAX.min(self.get_all.limit() as usize / 2)
     }
 
-    /// Reserves this many of them.
     pub(crate) async fn begin_get_all(&self, bytes: usize) -> Result<Reservation, Refusal> {
         Ok(reserve(&self.get_all, bytes as u64, self.reserve_time).await?)
     }
 
-    /// Reserves the bytes of a response whose size is known.
     pub(crate) async fn hold(&self, bytes: usize) -> Result<Box<ResponseBytes>, Refusal> {
         let mut reservation = self.begin().await?;
         reservation.add(bytes).await?;
@@ -137,7 +124,6 @@ impl Responses {
 }
 
 impl ResponseReservation {
-    /// The next size class with capacity for this many bytes, and its reservation.
     fn next(&self, bytes: u64) -> Option<(usize, u64)> {
         let sizes = (self.size + 1..=self.size_max).map(|size| (size, self.of.sizes[size].reserved()));
         sizes.into_iter().find(|(_, reserved)| *reserved >= bytes)
@@ -148,14 +134,12 @@ impl ResponseReservation {
         self.held.bytes = bytes;
     }
 
-    /// Adds bytes to the response. Waits for their capacity.
     pub(crate) async fn add(&mut self, more: usize) -> Result<(), Refusal> {
         self.make_room(more).await?;
         self.bytes += more as u64;
         Ok(())
     }
 
-    /// Waits for capacity for more bytes, without adding them.
     pub(crate) async fn make_room(&mut self, more: usize) -> Result<(), Refusal> {
         let needed = self.bytes + more as u64;
         if needed <= self.held.bytes.bytes() {
@@ -173,7 +157,6 @@ impl ResponseReservation {
         Ok(())
     }
 
-    /// Adds bytes if there is capacity for them at once. Returns whether it has.
     pub(crate) fn try_take(&mut self, more: usize) -> bool {
         let bytes = self.bytes + more as u64;
         if bytes > self.held.bytes.bytes() && !self.grows_to(bytes) {
@@ -194,8 +177,7 @@ impl ResponseReservation {
         true
     }
 
-    /// Sets the total to this many bytes, unless it is larger. Without capacity at once it adds none, and returns the
-    /// number of missing bytes.
+    /// The number of missing bytes if there is no capacity; then it adds none.
     pub(crate) fn missing_room(&mut self, bytes: usize) -> Option<usize> {
         let more = self.missing(bytes);
         (!self.try_take(more)).then_some(more)
@@ -205,17 +187,17 @@ impl ResponseReservation {
         (bytes as u64).saturating_sub(self.bytes) as usize
     }
 
-    /// Drops the entries of the response, which are read again from the first one.
+    /// The entries are read again from the first one.
     pub(crate) fn restart(&mut self) {
         self.bytes = 0;
     }
 
-    /// Sets the total to this many bytes, unless it is larger. Waits for their capacity.
+    /// Raises the total. Waits for capacity.
     pub(crate) async fn reach(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.add(self.missing(bytes)).await
     }
 
-    /// Adds bytes that are already taken. Returns whether there is capacity for others; if not, the response has to end.
+    /// Adds bytes that are already taken. False if the response has to end.
     pub(crate) fn try_add(&mut self, more: usize) -> bool {
         let has_room = self.try_take(more);
         if !has_room {
@@ -225,7 +207,6 @@ impl ResponseReservation {
         has_room
     }
 
-    /// Ends the response at its current size.
     pub(crate) fn finish(mut self) -> Box<ResponseBytes> {
         let unused = self.held.bytes.bytes() - self.bytes.min(self.held.bytes.bytes());
         self.held.bytes.shrink(unused);
@@ -321,7 +302,6 @@ mod tests {
         assert!(memory.responses.usage().peak <= memory.responses.limit());
     }
 
-    /// Also an iteration that held nothing between two batches: it may soon hold as much as any other.
     #[tokio::test]
     async fn iteration_reserves_bytes_before_it_reads_or_is_refused() {
         let memory = Memory { reserve_time: Duration::ZERO, ..Memory::default() };

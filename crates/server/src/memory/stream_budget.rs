@@ -9,25 +9,20 @@ use consort_memory::Budget;
 use crate::limits::FULL_CAPACITY_VALUES_MAX;
 use crate::memory::Memory;
 
-/// The budget of values that clients of this server write to open streams.
 #[derive(Clone)]
 pub(crate) struct StreamBudget {
     pub(crate) bytes: Budget,
-    /// Values that clients read from streams.
     pub(crate) read: Budget,
     pub(crate) reserve_time: Duration,
-    /// The number of values with capacity for the largest one.
     pub(crate) rooms: Arc<AtomicUsize>,
 }
 
 impl StreamBudget {
-    /// Creates it with the budgets of this server.
     pub(crate) fn within(memory: &Memory) -> Self {
         let (bytes, read) = (memory.streams.clone(), memory.read_streams.clone());
         Self { bytes, read, reserve_time: memory.reserve_time, rooms: Arc::default() }
     }
 
-    /// Takes one of the places for values with capacity for the largest one. Returns whether one was free.
     pub(crate) fn take_room(&self) -> bool {
         let within = |rooms: usize| (rooms < FULL_CAPACITY_VALUES_MAX).then_some(rooms + 1);
         self.rooms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()

@@ -6,7 +6,6 @@ use std::time::Instant;
 use consort_cache::RawCache;
 use consort_hotrod::{Status, Text};
 
-/// A count.
 #[derive(Default)]
 pub(crate) struct Count(AtomicI64);
 
@@ -24,13 +23,11 @@ impl Count {
     }
 }
 
-/// The first error status.
 const FIRST_ERROR: u8 = 0x80;
 
-/// The number of error statuses that are counted separately. All that exist are within the first of them.
+/// All error statuses that exist are within the first of them.
 const ERRORS: usize = 16;
 
-/// Requests that were answered with an error, by status.
 #[derive(Default)]
 pub(crate) struct Errors([Count; ERRORS]);
 
@@ -43,14 +40,12 @@ impl Errors {
         &self.0[usize::from(status.byte().saturating_sub(FIRST_ERROR)).min(ERRORS - 1)]
     }
 
-    /// The errors that have occurred.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Status, i64)> {
         let errors = Status::ALL.iter().copied().filter(|status| status.is_error());
         errors.map(|status| (status, self.of(status).get())).filter(|(_, count)| *count > 0)
     }
 }
 
-/// A cache's counts.
 pub(crate) struct Stats {
     since: Instant,
     pub(crate) stores: Count,
@@ -74,17 +69,14 @@ impl Stats {
         }
     }
 
-    /// Notes a read, with or without an entry.
     pub(crate) fn note_read(&self, is_hit: bool) {
         if is_hit { self.hits.one() } else { self.misses.one() }
     }
 
-    /// Notes a removal, with or without an entry.
     pub(crate) fn note_removal(&self, is_hit: bool) {
         if is_hit { self.remove_hits.one() } else { self.remove_misses.one() }
     }
 
-    /// The statistics in the form for clients.
     pub(crate) fn for_clients(&self, cache: &RawCache) -> Vec<(Text, Text)> {
         let entries = i64::try_from(cache.local_len()).unwrap_or(i64::MAX);
         let (hits, misses) = (self.hits.get(), self.misses.get());

@@ -1,9 +1,8 @@
 //! A histogram of the duration of clients' requests.
 //!
 //! Reading the clock costs as much as a good part of a request. So a connection reads it when it starts the requests of one
-//! read, and when all of them are answered. Each of these requests counts with the time between. A request that waits for
-//! other members has a time of its own, from the same beginning. The time that a request spends in the system's buffers,
-//! before it is read and after it is answered, is unknown to the server.
+//! read, and when all of them are answered. A request that waits for other members has a time of its own, from the same
+//! beginning. The time in the system's buffers is unknown.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +10,13 @@ use consort_hotrod::Opcode;
 
 use crate::metrics::cache_stats::Count;
 
-/// The class of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// Reads one key.
     Read,
-    /// May write one key.
     Write,
-    /// All others: many keys, iterations, streams, listeners, counters, administration.
     Other,
 }
 
-/// The number of classes.
 const CLASSES: usize = Class::ALL.len();
 
 impl Class {
@@ -52,8 +46,8 @@ impl Class {
     }
 }
 
-/// The upper bounds of the buckets, in microseconds and as the metrics print them in seconds: from the duration of a read
-/// in memory to the timeouts of clients. One more bucket is for longer requests.
+/// The upper bounds of the buckets, in microseconds and as the metrics print them in seconds. One more bucket is for longer
+/// requests.
 pub(crate) const BOUNDS: [(u64, &str); 12] = [
     (10, "0.00001"),
     (25, "0.000025"),
@@ -75,7 +69,6 @@ fn bucket(time: Duration) -> usize {
     BOUNDS.iter().position(|(bound, _)| time <= Duration::from_micros(*bound)).unwrap_or(BOUNDS.len())
 }
 
-/// Requests by their duration.
 #[derive(Default)]
 pub(crate) struct Times([OfClass; CLASSES]);
 
@@ -85,17 +78,14 @@ struct OfClass {
     nanoseconds: Count,
 }
 
-/// The figures of a class.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Histogram {
     /// Requests within each bound, and beyond the last.
     pub(crate) buckets: [i64; BUCKETS],
-    /// The sum of their durations.
     pub(crate) nanoseconds: i64,
 }
 
 impl Times {
-    /// Adds this many requests of a class with this duration.
     pub(crate) fn add(&self, class: Class, count: u32, time: Duration) {
         let of = &self.0[class as usize];
         of.buckets[bucket(time)].add(count as usize);
@@ -112,29 +102,25 @@ impl Times {
     }
 }
 
-/// Requests that are answered together.
 pub(crate) struct Batch {
     began: Instant,
     answered: [u32; CLASSES],
 }
 
 impl Batch {
-    /// Begins an empty batch now.
     pub(crate) fn begin() -> Self {
         Self { began: Instant::now(), answered: [0; CLASSES] }
     }
 
-    /// The time at which all of its requests began.
     pub(crate) const fn began(&self) -> Instant {
         self.began
     }
 
-    /// Counts one more answered request.
     pub(crate) const fn answered(&mut self, opcode: Opcode) {
         self.answered[Class::of(opcode) as usize] += 1;
     }
 
-    /// Ends the batch: all of its requests that do not wait are answered.
+    /// All requests of the batch that do not wait are answered.
     pub(crate) fn end(self, times: &Times) {
         if self.answered == [0; CLASSES] {
             return;

@@ -1,7 +1,5 @@
-//! The counts of all connections of a server together.
-//!
-//! Connections count into one of several shards, each with cache lines of its own, so that threads that serve different
-//! clients seldom write the same line. A read of the counts adds the shards up.
+//! The counts of all connections of a server. They are in several shards, each with cache lines of its own, so that threads
+//! seldom write the same line.
 
 use std::sync::Arc;
 
@@ -13,7 +11,7 @@ use crate::metrics::latency::{Class, Histogram, Times};
 /// As many as the threads that serve clients on most machines.
 const SHARDS: usize = 16;
 
-/// The number of operations: an operation is one byte.
+/// An operation is one byte.
 const OPERATIONS: usize = 256;
 
 #[repr(align(128))]
@@ -41,25 +39,19 @@ impl Default for Shard {
     }
 }
 
-/// A server's counts.
 #[derive(Default)]
 pub(crate) struct Telemetry {
     shards: [Shard; SHARDS],
-    /// Connections that were accepted.
     pub(crate) accepted: Count,
-    /// Connections that have ended.
     pub(crate) ended: Count,
     /// Connections that were turned away because there were too many.
     pub(crate) turned_away: Count,
-    /// Failed authentications.
     pub(crate) rejections: Count,
-    /// Requests in HTTP.
     pub(crate) http_requests: Count,
-    /// Errors in responses to requests that name no client cache that is open here.
+    /// Errors of requests that name no client cache that is open here.
     pub(crate) errors_without_cache: Errors,
 }
 
-/// The sums over all connections.
 #[derive(Default)]
 pub(crate) struct Sums {
     pub(crate) requests: Vec<(Opcode, i64)>,
@@ -80,14 +72,12 @@ impl Telemetry {
         }
     }
 
-    /// The durations of the requests of a class.
     pub(crate) fn times(&self, class: Class) -> Histogram {
         let mut sums = Histogram::default();
         self.shards.iter().for_each(|shard| shard.times.add_to(class, &mut sums));
         sums
     }
 
-    /// Requests that are started and wait: for other members, locks or stores.
     pub(crate) fn waits(&self) -> i64 {
         // In this order, so that no request counts as ended before it counts as begun.
         let ended: i64 = self.shards.iter().map(|shard| shard.waits_ended.get()).sum();
@@ -95,7 +85,6 @@ impl Telemetry {
         begun - ended
     }
 
-    /// Open connections.
     pub(crate) fn connections(&self) -> i64 {
         // In this order, so that no connection counts as ended before it counts as accepted.
         let ended = self.ended.get();
@@ -107,17 +96,15 @@ const fn place(opcode: Opcode) -> usize {
     opcode.request() as usize
 }
 
-/// The shard of a connection. Dropping it counts the connection's end.
+/// Dropping it counts the connection's end.
 pub(crate) struct Tally {
     telemetry: Arc<Telemetry>,
     shard: usize,
-    /// Requests of the connection that have begun to wait, and those that have ended.
     waits_begun: Count,
     waits_ended: Count,
 }
 
 impl Tally {
-    /// The shard of the next accepted connection.
     pub(crate) fn of_next(telemetry: &Arc<Telemetry>) -> Self {
         let shard = telemetry.accepted.get().unsigned_abs() as usize % SHARDS;
         telemetry.accepted.one();
@@ -133,7 +120,6 @@ impl Tally {
         self.shard().requests[place(opcode)].one();
     }
 
-    /// The histogram of the shard.
     pub(crate) fn times(&self) -> &Times {
         &self.shard().times
     }
@@ -144,13 +130,11 @@ impl Tally {
         }
     }
 
-    /// A request has begun and waits.
     pub(crate) fn wait_begins(&self) {
         self.waits_begun.one();
         self.shard().waits_begun.one();
     }
 
-    /// A request that waited has ended.
     pub(crate) fn wait_ends(&self) {
         self.waits_ended.one();
         self.shard().waits_ended.one();

@@ -1,4 +1,4 @@
-//! Administration by clients: creates, removes and lists caches, aliases and templates (facts section 2.8).
+//! Administration by clients (facts section 2.8).
 
 use bytes::Bytes;
 use consort_hotrod::{ResponseBody, Status, Text};
@@ -14,14 +14,12 @@ use crate::memory::reserve;
 use crate::ops::session::Session;
 use crate::reply::{Answer, Refusal};
 
-/// The task that makes degraded caches available: the named one, or all. Infinispan has this in HTTP only.
+/// Makes one degraded cache available, or all. Infinispan has this in HTTP only.
 const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
 
-/// The task that reports the losses that this would have. It is a task of its own, because a server that does not know such
-/// a parameter would make the caches available.
+/// A task of its own, because a server that does not know such a parameter would make the caches available.
 const LOSSES: &str = "@@cache@losses";
 
-/// The parameters of a task.
 struct Params(Vec<(Text, Bytes)>);
 
 impl Params {
@@ -39,7 +37,6 @@ impl Params {
     }
 }
 
-/// Runs a task.
 pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Bytes)>) -> Answer {
     let (caches, params) = (&*session.caches, Params(params));
     let result = match task {
@@ -90,7 +87,6 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
     }
 }
 
-/// Lists names of definitions in JSON.
 async fn listed(session: &Session, among: fn(&[Bytes]) -> Vec<String>) -> Result<Answer, Refusal> {
     let mut reservation = session.responses.begin().await?;
     let names = session.caches.definitions.names(&mut reservation).await?;
@@ -109,7 +105,6 @@ async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, 
     schema_changes::create_or_update(&caches.schemas, name, content.into(), &op, is_forced).await
 }
 
-/// Changes one attribute of an existing cache.
 async fn change(caches: &Caches, params: &Params) -> Result<String, AdminError> {
     let of = |name: &str| params.get(name).unwrap_or_default();
     let (attribute, value) = (of("attribute"), of("value"));
@@ -143,7 +138,6 @@ async fn create(caches: &Caches, params: &Params, mut if_there: IfExists) -> Res
     Ok(String::new())
 }
 
-/// Reads a definition. A long one needs time and memory, so that this waits for capacity.
 async fn read(caches: &Caches, name: &str, text: String) -> Result<Definition, AdminError> {
     if text.len() <= DEFINITION_INLINE_MAX {
         return Ok(definition::from_text(name, &text)?);
@@ -161,7 +155,6 @@ fn no_flag(flag: &str) -> AdminError {
     DefinitionError::Unsupported(format!("flag {flag}")).into()
 }
 
-/// Points an alias to a cache. The alias may be new.
 async fn assign(caches: &Caches, params: &Params) -> Result<String, AdminError> {
     match params.flags().trim() {
         "" => {}

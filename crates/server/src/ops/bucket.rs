@@ -1,27 +1,24 @@
-//! The stored form of a multimap's values: all values of a key are one value of the cache, under the key itself.
+//! The stored form of a multimap's values, which are one value of the cache under their key.
 //!
-//! The encoding is specific to this project. Four bytes `f5 4d 4d 01`, of which the last is the encoding's version, and
-//! with which no text in UTF-8 begins; the number of values in four bytes; then for each value its length in four bytes,
-//! and the value. Numbers are big-endian. Values are in the order of their insertion.
+//! The encoding is specific to this project: four bytes `f5 4d 4d 01`, of which the last is the encoding's version, and
+//! with which no text in UTF-8 begins; the number of values in four bytes; then for each value, in the order of insertion,
+//! its length in four bytes, and its bytes. Numbers are big-endian.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 const MARK: [u8; 4] = [0xf5, b'M', b'M', 1];
 
-/// The mark and the count.
 const HEAD: usize = 8;
 
-/// The values of a key.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Bucket(Vec<Bytes>);
 
-/// The number of values, if these bytes are a bucket.
 pub(crate) fn count(bytes: &[u8]) -> Option<u32> {
     bytes.strip_prefix(&MARK)?.try_get_u32().ok()
 }
 
 impl Bucket {
-    /// Reads a bucket. Its values are slices of these bytes. `None` if the bytes are no bucket.
+    /// The values are slices of these bytes. `None` if the bytes are no bucket.
     pub(crate) fn from_bytes(bytes: &Bytes) -> Option<Self> {
         let count = count(bytes)?;
         let mut rest = bytes.slice(HEAD..);
@@ -36,7 +33,6 @@ impl Bucket {
         rest.is_empty().then_some(Self(values))
     }
 
-    /// The stored form.
     pub(crate) fn to_bytes(&self) -> Bytes {
         let length = HEAD + self.bytes();
         let mut bytes = BytesMut::with_capacity(length);
@@ -49,12 +45,10 @@ impl Bucket {
         bytes.freeze()
     }
 
-    /// The bytes of all values, with their lengths.
     pub(crate) fn bytes(&self) -> usize {
         self.0.iter().map(|value| 4 + value.len()).sum()
     }
 
-    /// A bucket with these values.
     #[cfg(test)]
     pub(crate) fn of(values: impl IntoIterator<Item = Bytes>) -> Self {
         Self(values.into_iter().collect())
@@ -72,7 +66,7 @@ impl Bucket {
         self.0.iter().any(|own| own == value)
     }
 
-    /// Adds a value, unless it is present and duplicates are not allowed. Returns whether it was added.
+    /// Returns false for a duplicate that is not allowed.
     pub(crate) fn add(&mut self, value: Bytes, allows_duplicates: bool) -> bool {
         let is_new = allows_duplicates || !self.contains(&value);
         if is_new {
@@ -81,8 +75,7 @@ impl Bucket {
         is_new
     }
 
-    /// Removes this value, with all its duplicates if these are allowed, as Infinispan does. Returns whether it was
-    /// present.
+    /// With all duplicates if these are allowed, as in Infinispan. Returns whether it was present.
     pub(crate) fn remove(&mut self, value: &[u8], allows_duplicates: bool) -> bool {
         let before = self.0.len();
         if allows_duplicates {
@@ -93,7 +86,7 @@ impl Bucket {
         self.0.len() < before
     }
 
-    /// The values, each once unless duplicates are requested.
+    /// Each value once unless duplicates are requested.
     pub(crate) fn into_values(self, with_duplicates: bool) -> Vec<Bytes> {
         let mut values = self.0;
         if !with_duplicates {

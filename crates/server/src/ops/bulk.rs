@@ -13,7 +13,7 @@ use crate::memory::responses::{ResponseReservation, Responses};
 use crate::ops::map::{kept, lifetime};
 use crate::reply::{Answer, Refusal};
 
-/// Answers a request. An error about many keys names the key.
+/// An error names the key.
 pub(crate) async fn answer(
     responses: &Responses,
     served: &ServedCache,
@@ -78,13 +78,10 @@ pub(crate) async fn answer(
     Ok(Answer::success(ResponseBody::Bulk(response)).holding(reservation.finish()))
 }
 
-/// Bytes of lengths and marks per entry in a response.
 const AROUND_ENTRY: usize = 8;
 
-/// The least and the greatest number of keys that are read at once.
 const KEYS_AT_ONCE: (usize, usize) = (16, 4_096);
 
-/// Converts an entry to the client's types.
 async fn entry_for_client(
     conversion: Option<&Conversion>,
     key: Bytes,
@@ -96,19 +93,18 @@ async fn entry_for_client(
     }
 }
 
-/// The number of keys that are read at once. It is limited so that not all values are here before their size is known.
+/// Limited so that not all values are here before their size is known.
 fn keys_at_once(cache: &RawCache) -> usize {
     let each = cache.local_bytes() / cache.local_len().max(1);
     let at_once = GET_ALL_BYTES / usize::try_from(each).unwrap_or(usize::MAX).max(1);
     at_once.clamp(KEYS_AT_ONCE.0, KEYS_AT_ONCE.1)
 }
 
-/// The number of keys with values of [`UNRESERVED_BYTES_MAX`] that a request may have here without a reservation.
+/// Values of [`UNRESERVED_BYTES_MAX`] may be here without a reservation.
 const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as usize;
 
-/// The response with at most `max` entries of an iteration, or with their keys. If the budget has no capacity for the next
-/// entry, the request drops the iteration and its entries, waits for capacity, and iterates again: a request that waits
-/// holds no entries.
+/// Without capacity for the next entry, the request drops the iteration and its entries, waits, and iterates again: a
+/// request that waits holds no entries.
 async fn list<T>(
     responses: &Responses,
     conversion: Option<&Conversion>,
@@ -151,7 +147,7 @@ async fn list<T>(
     }
 }
 
-/// The value of a key, and the bytes that are reserved for a large value of another server before that server sends it.
+/// Bytes of a large value are reserved before its server sends it.
 async fn value_alone(
     cache: &RawCache,
     reservation: &mut ResponseReservation,
@@ -171,7 +167,7 @@ async fn value_alone(
     }
 }
 
-/// The values of keys, if no value that another server has is larger than `each` bytes.
+/// `None` if another server has a value of more than `each` bytes.
 async fn values_together(
     cache: &RawCache,
     keys: &[(Bytes, usize)],
@@ -187,9 +183,8 @@ async fn values_together(
     }
 }
 
-/// The response with the values of these keys, each key once, because clients count the entries of a response. Small values
-/// of other servers are read together. The server reads larger values one after the other, and reserves the bytes of each
-/// before the other server sends it.
+/// Each key once, because clients count the entries of a response. Small values of other servers are read together. Larger
+/// ones are read one after the other, each after a reservation.
 async fn get_all(
     responses: &Responses,
     served: &ServedCache,

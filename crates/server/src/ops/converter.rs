@@ -1,7 +1,4 @@
-//! The converters that clients can name in listeners: the data of an event besides, or instead of, its key and version
-//! (facts section 2.7).
-//!
-//! Converters of an application that were made for another server cannot run here.
+//! Converters of listeners (facts section 2.7). Converters of an application cannot run here.
 
 use bytes::Bytes;
 use consort_cache::EntryEvent;
@@ -13,17 +10,15 @@ use consort_protostream::wire::{LENGTH, MESSAGE, TYPE_NAME, put_bytes, put_tag};
 
 use crate::media::Format;
 
-/// The converter that adds the previous value to an event.
 pub(crate) const WITH_PREVIOUS: &str = "key-value-with-previous-converter-factory";
 
-/// The name of such an event's type in Java's clients.
+/// The event's type in Java's clients.
 const TYPE: &str = "org.infinispan.global.commons.KeyValueWithPrevious";
 
-/// A converter that clients can name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Converter {
     form: Form,
-    /// Whether the client gets keys and values in the cache's types.
+    /// The client gets keys and values in the cache's types.
     pub(crate) is_raw: bool,
 }
 
@@ -38,7 +33,6 @@ enum Form {
     Previous(ObjectFormat),
 }
 
-/// The formats in which several values can be one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ObjectFormat {
     Message,
@@ -46,7 +40,6 @@ enum ObjectFormat {
     Text,
 }
 
-/// There is no such converter, or not for this client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ConverterError {
     #[error("unknown converter '{name}'; this server has {KEY_VALUE_VERSION} and {WITH_PREVIOUS}")]
@@ -59,7 +52,6 @@ pub(crate) enum ConverterError {
 }
 
 impl Converter {
-    /// Returns the converter for a client with values of this type.
     pub(crate) fn of(
         factory: &Factory,
         is_raw: bool,
@@ -78,13 +70,11 @@ impl Converter {
         Ok(Self { form, is_raw })
     }
 
-    /// Whether it needs the previous value.
     pub(crate) const fn needs_previous(self) -> bool {
         matches!(self.form, Form::Version { with_removed: true } | Form::Previous(_))
     }
 
-    /// The data of an event. It has no value if the key has none after the change, or if the value was overwritten before
-    /// the event was sent.
+    /// The data has no value if the key has none, or if the value was overwritten before the event was sent.
     pub(crate) fn convert(self, event: &EntryEvent<Bytes, Bytes>) -> EventData {
         let bytes = match self.form {
             Form::Version { with_removed } => with_version(event, with_removed),
@@ -117,7 +107,7 @@ fn with_previous(event: &EntryEvent<Bytes, Bytes>, written: ObjectFormat) -> Byt
     }
 }
 
-/// A message in which each part is a message of its own; a missing part has no field.
+/// A missing part has no field.
 fn message(parts: [Option<&Bytes>; 3]) -> Bytes {
     let mut message = Vec::new();
     for (field, part) in (1..).zip(parts) {

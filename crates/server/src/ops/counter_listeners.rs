@@ -1,15 +1,12 @@
 //! Listeners of counters (facts section 2.14).
 //!
-//! A client has one listener for all its counters, on one connection. Changes that are faster than the connection may
-//! arrive as one event: from the value of the last event to the current one.
+//! A client has one listener for all its counters, on one connection. Fast changes may arrive as one event: from the value
+//! of the last event to the current one. On a connection there is an order:
 //!
-//! On a connection there is an order:
-//!
-//! * The response to the addition of a listener precedes its events, because Java's clients know the listener only with the
-//!   response.
-//! * The event of a client's own change on the same connection precedes the response to that change. Java's clients of 15.0
-//!   and before turn a response with a reached bound into an exception, and process an event that has come with it only
-//!   when they receive more bytes.
+//! * The response to the addition of a listener precedes its events, because Java's clients know the listener only then.
+//! * The event of a client's own change precedes the response to that change. Java's clients of 15.0 and before turn a
+//!   response with a reached bound into an exception, and process an event that has come with it only when they receive
+//!   more bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,28 +26,22 @@ use crate::limits::{COUNTER_EVENT_TIMEOUT, COUNTERS_PER_LISTENER_MAX, EVENTS_MAX
 use crate::memory::responses::Responses;
 use crate::reply::{Answer, Refusal};
 
-/// The last event of a counter for a listener.
 #[derive(Default)]
 struct LastEvent {
-    /// The value in it.
     value: Option<Value>,
-    /// Signals that an event of the counter has been written, or was not needed.
+    /// The event has been written, or was not needed.
     event_written: watch::Sender<()>,
 }
 
-/// Counters by their names.
 type ListenedCounters = Arc<Mutex<BTreeMap<Bytes, LastEvent>>>;
 
-/// A registered listener.
 struct CounterRegistration {
     counters: ListenedCounters,
     task: EventTask,
-    /// The id of the request that has added it, and the sender for whose end its events wait. `None` once the request is
-    /// answered.
+    /// The request that has added it, and the sender for whose end its events wait.
     unanswered: Option<(u64, watch::Sender<()>)>,
 }
 
-/// The listeners of a connection, by their ids.
 pub(crate) struct CounterListeners {
     all: Mutex<BTreeMap<Bytes, CounterRegistration>>,
     events_out: EventSender,
@@ -87,8 +78,7 @@ impl CounterListeners {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the events of a counter for a listener. The response says whether the listener is new on this connection. Its
-    /// events wait until [`CounterListeners::note_answered`] gets this request.
+    /// Events wait until [`CounterListeners::note_answered`] gets this request.
     pub(crate) async fn add(
         &self,
         counters: &Counters,
@@ -152,15 +142,13 @@ impl CounterListeners {
         Ok(Answer::of(Status::Success))
     }
 
-    /// Notes that the response to this request is in the connection's output.
     pub(crate) fn note_answered(&self, request: u64) {
         for registration in self.all().values_mut() {
             registration.unanswered.take_if(|(id, _)| *id == request);
         }
     }
 
-    /// Answers a request that is not about listeners. If it changes a counter that has a listener on this connection, its
-    /// event is written first.
+    /// If the request changes a counter with a listener on this connection, the event is written first.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -185,7 +173,6 @@ impl CounterListeners {
         Ok(answer)
     }
 
-    /// For each listener of a counter on this connection, the receiver that signals a written event.
     fn event_receivers(&self, name: &[u8]) -> Vec<watch::Receiver<()>> {
         let of = |registration: &CounterRegistration| {
             Some(locked(&registration.counters).get(name)?.event_written.subscribe())
@@ -193,8 +180,7 @@ impl CounterListeners {
         self.all().values().filter_map(of).collect()
     }
 
-    /// Ends the events of a counter for a listener, or of all its counters if the name is empty. The response says whether
-    /// it was the listener's last counter.
+    /// An empty name means all counters. The response says whether it was the listener's last counter.
     pub(crate) fn remove(&self, name: &Text, id: &Bytes) -> Answer {
         let mut all = self.all();
         let is_over = all.get(id).is_some_and(|registration| {

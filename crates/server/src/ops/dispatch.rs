@@ -23,7 +23,6 @@ use crate::ops::{admin, bulk, multimap, transactions, value_pieces};
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
 
-/// The operations of this server.
 const OPCODES: &[Opcode] = &[
     Opcode::Put,
     Opcode::Get,
@@ -91,8 +90,8 @@ const OPCODES: &[Opcode] = &[
     Opcode::FetchTxRecovery,
 ];
 
-/// Answers a read of a local entry in a cache without conversion, or a write that involves no other member. Most requests
-/// are of this kind. Returns `None` for all others, which [`answer`] answers.
+/// Answers most requests: reads of local entries without conversion, and writes that involve no other member. `None` for
+/// others, which [`answer`] answers.
 pub(crate) fn try_dispatch_local(
     session: &Session,
     recent: &CachedLookup,
@@ -113,7 +112,6 @@ pub(crate) fn try_dispatch_local(
     Some((request.context(), Response { topology, ..Response::new(header.id, answer.status, answer.body) }))
 }
 
-/// Returns the response to a request, with the bytes that are reserved for it.
 pub(crate) async fn answer(
     session: Arc<Session>,
     request: Request,
@@ -128,7 +126,6 @@ pub(crate) async fn answer(
     (asked, Response { topology, ..Response::new(header.id, status, body) }, held)
 }
 
-/// Returns the result of a request, and the topology if its client has another one.
 async fn answer_body(
     session: &Arc<Session>,
     header: &RequestHeader,
@@ -191,7 +188,6 @@ async fn answer_body(
     (answer, topology)
 }
 
-/// Converts the data of a request from its client's format to the cache's. Returns the conversion, too, for the response.
 async fn convert(
     caches: &Caches,
     conversion: Box<Conversion>,
@@ -206,7 +202,6 @@ async fn convert(
     Ok((Some(conversion), body))
 }
 
-/// Answers a request that is neither a ping nor an operation on one key.
 async fn answer_other(
     session: &Arc<Session>,
     served: Option<&Arc<ServedCache>>,
@@ -259,7 +254,6 @@ async fn answer_other(
     }
 }
 
-/// Answers a request of a listener.
 async fn answer_listener(
     session: &Arc<Session>,
     served: &Arc<ServedCache>,
@@ -279,7 +273,6 @@ async fn answer_listener(
     }
 }
 
-/// Answers a request of an iteration.
 async fn answer_iteration(
     session: &Session,
     served: &Arc<ServedCache>,
@@ -300,7 +293,6 @@ async fn answer_iteration(
     }
 }
 
-/// Answers a request of a counter.
 async fn answer_counter(session: &Session, request: counter::Request, header: &RequestHeader) -> Answer {
     let (heard, counters) = (&session.counter_listeners, &session.caches.counters);
     let answered = match request {
@@ -313,7 +305,6 @@ async fn answer_counter(session: &Session, request: counter::Request, header: &R
     answered.unwrap_or_else(Answer::from)
 }
 
-/// The reason for which a change of the schemas is refused, if there is one.
 async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<Refusal> {
     if let Some(refusal) = schemas::refusal(body) {
         return Some(refusal);
@@ -321,7 +312,6 @@ async fn refusal_of_schema(served: &ServedCache, body: &RequestBody) -> Option<R
     Box::pin(schemas::refusal_of_all(&served.cache, body)).await.unwrap_or_else(Some)
 }
 
-/// The cache of a request, if the operation needs one.
 async fn served(
     caches: &Caches,
     header: &RequestHeader,
@@ -360,7 +350,6 @@ async fn served(
     }
 }
 
-/// Whether a request has keys or values of the client that may need conversion for the cache.
 const fn has_data(body: &RequestBody) -> bool {
     matches!(
         body,
@@ -373,8 +362,7 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
-/// Returns whether a request reads a whole cache in one go. Iterations do not: each of their requests reads one batch. CLEAR
-/// does not: it reads no entry.
+/// Iterations do not: each of their requests reads one batch. CLEAR does not: it reads no entry.
 const fn is_scan(body: &RequestBody) -> bool {
     match body {
         RequestBody::Bulk(request) => {

@@ -1,7 +1,5 @@
-//! The filters that clients can name in iterations and listeners, and the transform by which owners apply them in
-//! iterations.
-//!
-//! There are no others: filters of an application that were made for another server cannot run here.
+//! Filters of iterations and listeners, and the transform by which owners apply them. Filters of an application cannot run
+//! here.
 
 use bytes::{Buf, BufMut, Bytes};
 use consort_cache::{CacheBuilder, EntryEvent, EntryStream, EventKind, Stored};
@@ -12,26 +10,24 @@ use consort_hotrod::{Metadata, Timed};
 
 use crate::ops::map::of_stored;
 
-/// The filter factory of listeners with a query.
+/// The factory of listeners with a query.
 pub(crate) const QUERY_FILTER: &str = "query-dsl-filter-converter-factory";
 
-/// The filter factory of continuous queries.
+/// The factory of continuous queries.
 pub(crate) const CONTINUOUS_QUERY: &str = "continuous-query-filter-converter-factory";
 
-/// The filter factory of iterations with a query.
+/// The factory of iterations with a query.
 pub(crate) const ITERATION_QUERY: &str = "iteration-filter-converter-factory";
 
-/// The transform by which owners filter entries and add metadata to their values.
+/// The transform filters entries and adds metadata to their values.
 const TRANSFORM: &str = "hot-rod";
 
-/// A filter that clients can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Filter {
     KeyPrefix(Bytes),
     ValuePrefix(Bytes),
 }
 
-/// The reason for which a factory is not available.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
     #[error(
@@ -44,7 +40,6 @@ pub(crate) enum FactoryError {
 }
 
 impl Filter {
-    /// Returns the filter that the factory names.
     pub(crate) fn of(factory: &Factory) -> Result<Self, FactoryError> {
         let name = factory.name.as_str();
         let make: fn(Bytes) -> Self = match name {
@@ -58,13 +53,12 @@ impl Filter {
         }
     }
 
-    /// Whether it needs values, including previous ones.
     pub(crate) const fn needs_values(&self) -> bool {
         matches!(self, Self::ValuePrefix(_))
     }
 
-    /// Whether the listener gets a change: one of an entry that the filter passes, before or after the change. If the
-    /// previous value is unknown, it may have passed.
+    /// Whether the filter passes the entry before or after the change. If the previous value is unknown, it may have
+    /// passed.
     pub(crate) fn passes_change(&self, event: &EntryEvent<Bytes, Bytes>) -> bool {
         use EventKind::{Created, Existing, Expired, Removed};
         let Self::ValuePrefix(prefix) = self else { return self.passes(&event.key, &[]) };
@@ -75,7 +69,6 @@ impl Filter {
             || !is_new && passes(event.previous.as_ref().map(|previous| &previous.value))
     }
 
-    /// Whether the filter passes an entry.
     pub(crate) fn passes(&self, key: &[u8], value: &[u8]) -> bool {
         match self {
             Self::KeyPrefix(prefix) => begins_with(key, prefix),
@@ -84,8 +77,7 @@ impl Filter {
     }
 }
 
-/// Whether a client's bytes begin with a prefix that the client has sent. Java's clients wrap texts and bytes, with their
-/// length before them (facts section 6.1); then the wrapped bytes count.
+/// Java's clients wrap texts and bytes (facts section 6.1); then the wrapped bytes count.
 fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     match (wrapped(bytes), wrapped(prefix)) {
         (Some((kind, bytes)), Some((other, prefix))) if kind == other => bytes.starts_with(prefix),
@@ -93,7 +85,7 @@ fn begins_with(bytes: &[u8], prefix: &[u8]) -> bool {
     }
 }
 
-/// The kind and the content of a wrapped text or of wrapped bytes, if nothing follows them.
+/// The kind and the content, if nothing follows.
 fn wrapped(bytes: &[u8]) -> Option<(u8, &[u8])> {
     const TEXT: u8 = 0x4a;
     const BYTES: u8 = 0x52;
@@ -116,7 +108,6 @@ fn wrapped(bytes: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// The entries and their parts that a client requests.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct EntrySelection {
     pub(crate) filter: Option<Filter>,
@@ -130,14 +121,12 @@ const BY_KEY: u8 = 4;
 const BY_VALUE: u8 = 8;
 
 impl EntrySelection {
-    /// Reads an iteration's factory.
     pub(crate) fn of(factory: Option<&Factory>, with_metadata: bool) -> Result<Self, FactoryError> {
         let without_values = factory.is_some_and(|factory| factory.name.as_str() == TO_EMPTY_BYTES);
         let filter = factory.filter(|_| !without_values).map(Filter::of).transpose()?;
         Ok(Self { filter, with_metadata, without_values })
     }
 
-    /// Applies the transform to an iteration.
     pub(crate) fn apply_to(&self, entries: EntryStream<(Bytes, Bytes)>) -> EntryStream<(Bytes, Bytes)> {
         if *self == Self::default() { entries } else { entries.transform(TRANSFORM, self.to_bytes()) }
     }
@@ -166,7 +155,6 @@ impl EntrySelection {
         Some(Self { filter, with_metadata, without_values })
     }
 
-    /// The transform's result for an entry; `None` if the filter drops it.
     fn apply(&self, key: &[u8], entry: Stored) -> Option<Bytes> {
         if !self.filter.as_ref().is_none_or(|filter| filter.passes(key, &entry.value)) {
             return None;
@@ -178,7 +166,7 @@ impl EntrySelection {
         with_metadata(entry, &value)
     }
 
-    /// Reads the metadata and the value from an owner's result; `None` if another version of this program has written it.
+    /// `None` if another version of this program has written the result.
     pub(crate) fn read(&self, mut made: Bytes) -> Option<(Option<Metadata>, Bytes)> {
         if !self.with_metadata {
             return Some((None, made));
@@ -189,7 +177,6 @@ impl EntrySelection {
 
 const METADATA_MAX: usize = 8 + 2 * (1 + 8 + 4);
 
-/// The result of a transform with metadata: the metadata, and behind it the transformed value.
 pub(crate) fn with_metadata(entry: Stored, value: &[u8]) -> Option<Bytes> {
     let metadata = of_stored(entry).metadata?;
     let mut made = Vec::with_capacity(METADATA_MAX + value.len());
@@ -205,7 +192,7 @@ pub(crate) fn with_metadata(entry: Stored, value: &[u8]) -> Option<Bytes> {
     Some(made.into())
 }
 
-/// Takes the metadata from such a result, and leaves the bytes behind it.
+/// Leaves the bytes behind the metadata.
 pub(crate) fn take_metadata(made: &mut Bytes) -> Option<Metadata> {
     let version = made.try_get_i64().ok()?;
     let mut timed = || {
@@ -218,7 +205,6 @@ pub(crate) fn take_metadata(made: &mut Bytes) -> Option<Metadata> {
     Some(Metadata { lifespan, max_idle, version })
 }
 
-/// Registers the transform of clients' iterations on this member.
 pub(crate) fn register_transform(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.transform(TRANSFORM, |key, entry, wanted| EntrySelection::from_bytes(wanted)?.apply(key, entry))
 }

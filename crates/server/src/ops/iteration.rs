@@ -1,8 +1,8 @@
 //! Iterations of clients over a cache's entries, batch by batch (facts section 2.10).
 //!
-//! An entry that exists throughout is returned once, whatever members join or leave, as long as the client's connection
-//! exists. After the loss of a connection, a client iterates again over the segments that were not reported as finished. So
-//! an iteration goes over a few segments at a time, and reports them as finished after each of these groups.
+//! An entry that exists throughout is returned once, whatever members join or leave. After the loss of a connection, a
+//! client iterates again over the unfinished segments. So an iteration goes over a group of segments at a time, and reports
+//! each group as finished.
 //!
 //! Clients compute a key's segment from the bytes that they get. Where these are not the cache's ([`crate::media`]), an
 //! iteration goes over all segments, returns the keys that are in the client's segments by the client's bytes, and reports
@@ -27,13 +27,12 @@ use crate::ops::filter::EntrySelection;
 use crate::ops::query::IterationQuery;
 use crate::reply::{Answer, Refusal};
 
-/// The iterations of a connection.
 pub(crate) struct Iterations {
     all: Mutex<IterationTable>,
 }
 
 struct IterationTable {
-    /// Ids are unique in the process: a client whose connection was lost must not find another iteration under an old id.
+    /// Unique in the process: a client whose connection was lost must not find another iteration under an old id.
     last: u64,
     walking: BTreeMap<u64, Arc<OpenIteration>>,
 }
@@ -43,7 +42,6 @@ struct OpenIteration {
     progress: tokio::sync::Mutex<Progress>,
 }
 
-/// The parts of entries that an iteration returns.
 enum Projection {
     Entries(EntrySelection),
     Rows(Box<IterationQuery>),
@@ -57,7 +55,6 @@ impl Projection {
         }
     }
 
-    /// Reads the metadata and the values from an owner's result.
     fn read(&self, made: Bytes) -> Result<Option<(Option<Metadata>, Values)>, Refusal> {
         Ok(match self {
             Self::Entries(wanted) => {
@@ -67,7 +64,6 @@ impl Projection {
         })
     }
 
-    /// The number of values per entry.
     fn columns(&self) -> usize {
         match self {
             Self::Entries(_) => 1,
@@ -75,7 +71,7 @@ impl Projection {
         }
     }
 
-    /// Whether this is a value of the cache, and not the mark for a missing one.
+    /// False for the mark of a missing value.
     fn is_value(&self, value: &Bytes) -> bool {
         match self {
             Self::Entries(wanted) => !wanted.without_values,
@@ -91,12 +87,11 @@ struct Progress {
     conversion: Option<Conversion>,
     wanted: Projection,
     batch: usize,
-    /// The requested segments, if their keys may be in any segment of the cache.
+    /// Set if the keys of these segments may be in any segment of the cache.
     scattered: Option<BitSet>,
-    /// Segments that are not started.
     ahead: Vec<Segment>,
     now: Option<(Vec<Segment>, Entries)>,
-    /// The reservation for entries that owners have sent and that are in no batch yet, between two requests of the client.
+    /// The reservation for entries that are in no batch yet, between two requests of the client.
     held: Option<Reservation>,
 }
 
@@ -124,7 +119,6 @@ impl Iterations {
         Some((id, self.all().walking.get(&id)?.clone()))
     }
 
-    /// Answers a request for this cache.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -213,16 +207,14 @@ impl Iterations {
     }
 }
 
-/// The reason for which there is no batch.
 enum BatchError {
-    /// The budget has no capacity for it. The iteration keeps its position.
+    /// The iteration keeps its position.
     NoRoom(Refusal),
-    /// The iteration cannot continue.
     Failed(Refusal),
 }
 
 impl Progress {
-    /// Returns the next batch and its reservation. Waits for capacity before it reads anything.
+    /// Waits for capacity before it reads anything.
     async fn answer(&mut self, responses: &Responses) -> Result<(Batch, ResponseReservation), BatchError> {
         let mut gathering = responses.begin_batch().await.map_err(BatchError::NoRoom)?;
         responses.hold_iteration(&mut self.held).await.map_err(BatchError::NoRoom)?;
@@ -238,7 +230,7 @@ impl Progress {
         Ok((batch, gathering))
     }
 
-    /// Bytes that owners may have sent beyond this batch, if the next entries are as large as those of the batch.
+    /// Bytes that owners may have sent beyond this batch, if the next entries are as large.
     fn rest_bytes(&self, batch: &Batch) -> u64 {
         if self.now.is_none() {
             return 0;
@@ -250,7 +242,6 @@ impl Progress {
         fetched.min(LANES_MAX * largest.max(FETCH_BYTES)) as u64
     }
 
-    /// Reads the next batch; it is empty at the end.
     async fn next_batch(&mut self, gathering: &mut ResponseReservation) -> Result<Batch, Refusal> {
         let (mut entries, mut bytes, mut finished, mut has_room) = (Vec::new(), 0, Vec::new(), true);
         while entries.len() < self.batch && bytes < BATCH_BYTES_MAX && has_room {
@@ -386,7 +377,6 @@ mod tests {
         );
     }
 
-    /// On a server with little memory, too.
     #[tokio::test]
     async fn iteration_over_large_values_continues_without_other_reservations() {
         const MIB: usize = 1024 * 1024;

@@ -1,10 +1,10 @@
 //! Listeners of clients, those of near caches included (facts sections 2.7, 2.12 and 9).
 //!
-//! A listener belongs to the connection that has added it. It gets the events of the whole cluster, each once
-//! (`crate::events::push`). Any connection to this server can remove it.
+//! A listener belongs to the connection that has added it, and gets the events of the whole cluster, each once
+//! (`crate::events::push`). Any connection can remove it.
 //!
-//! If a client has a listener, its reads with metadata go to the key's primary, because near caches keep their results:
-//! then every later change causes its event after the read has noted its key.
+//! Near caches keep the results of reads with metadata. If a client has a listener, these go to the key's primary: then
+//! every later change causes its event after the read has noted its key.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +28,11 @@ use crate::ops::filter::Filter;
 use crate::ops::query::ListenerQuery;
 use crate::reply::{Answer, Refusal};
 
-/// The listeners of a connection.
 pub(crate) struct Listeners {
     all: Arc<Mutex<OfConnection>>,
     directory: ListenerDirectory,
     has_any: AtomicBool,
     events_out: EventSender,
-    /// The budget for filters of near caches.
     filters: Budget,
 }
 
@@ -45,7 +43,6 @@ impl Drop for Listeners {
     }
 }
 
-/// Decides which events a listener gets, and in which form.
 struct EventFilter {
     interests: Interests,
     filter: Option<Filter>,
@@ -61,8 +58,7 @@ fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
 }
 
 impl EventFilter {
-    /// Converts an event to the client's types; `None` if the key cannot be converted. A value that cannot be converted is
-    /// left out.
+    /// `None` if the key cannot be converted. Such a value is left out.
     fn to_client_types(&self, event: EntryEvent<Bytes, Bytes>) -> Option<EntryEvent<Bytes, Bytes>> {
         let is_raw = self.converter.is_some_and(|converter| converter.is_raw);
         let Some(conversion) = self.conversion.as_ref().filter(|_| !is_raw) else { return Some(event) };
@@ -85,7 +81,6 @@ impl EventFilter {
         Ok(watch.event_content(&event)?.map(|told| (kind, EventData::Raw(told))))
     }
 
-    /// The kind and the data of an event without a query.
     fn event_data(&self, event: EntryEvent<Bytes, Bytes>) -> Option<(EventKind, EventData)> {
         let event = self.to_client_types(event)?;
         let kind = self.kind(&event)?;
@@ -117,7 +112,6 @@ impl EventFilter {
     }
 }
 
-/// A client's request for the events of a cache.
 struct ListenRequest {
     id: Bytes,
     includes_state: bool,
@@ -147,7 +141,6 @@ impl ListenRequest {
         })
     }
 
-    /// Restricts the events of the cache to those that the listener needs.
     fn restrict(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
         let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
         let tells_gone = self.converter.is_some_and(Converter::needs_previous);
@@ -182,7 +175,6 @@ impl Listeners {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds or removes a listener of this cache.
     pub(crate) async fn answer(
         &self,
         cache: &RawCache,
@@ -227,7 +219,7 @@ impl Listeners {
             .find_map(|one| one.near.clone())
     }
 
-    /// Notes a read with metadata. Returns whether a listener of the connection gets later changes of the key.
+    /// Whether a listener of the connection gets later changes of the key.
     pub(crate) fn note_read(&self, cache: &Text, key: &[u8]) -> bool {
         if !self.has_any.load(Ordering::Acquire) {
             return false;

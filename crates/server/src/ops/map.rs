@@ -19,12 +19,11 @@ use crate::metrics::cache_stats::Stats;
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
 
-/// The time since 1970.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The lifetime of an entry: the client's, or the cache's default where the client sends none.
+/// The cache's default where the client sends none.
 pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, default: Lifetime) -> Lifetime {
     let span = |span: Span, default| span.duration(version, default, unix_time);
     Lifetime {
@@ -33,7 +32,6 @@ pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, defaul
     }
 }
 
-/// Copies the bytes into memory of their own, if they are few.
 pub(crate) fn kept(bytes: Bytes) -> Bytes {
     if bytes.len() < COPIED_BELOW { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
@@ -69,19 +67,14 @@ pub(crate) fn of_stored(stored: Stored) -> Previous {
     Previous { metadata: Some(metadata(version, lifetime, age, idle)), value }
 }
 
-/// The form of the response to a write.
 struct ReplyForm {
-    /// The status if the key has no entry although the operation requires one.
     absent: Status,
-    /// Whether the client requests the previous value.
     wants_previous: bool,
     is_removal: bool,
-    /// Whether the operation only adds a new entry.
     is_new: bool,
 }
 
 impl ReplyForm {
-    /// Makes the response, and counts the write.
     fn reply(&self, stats: &Stats, written: Written) -> Answer {
         if self.is_removal {
             stats.note_removal(written.is_done);
@@ -103,7 +96,6 @@ impl ReplyForm {
     }
 }
 
-/// A requested write: its key, the write, and the form of the response.
 struct WriteRequest<'a> {
     key: &'a Bytes,
     write: Write,
@@ -111,7 +103,7 @@ struct WriteRequest<'a> {
 }
 
 impl<'a> WriteRequest<'a> {
-    /// `None` if the request is no write. Values are as the client sent them.
+    /// `None` for other requests. Values are as the client sent them.
     fn from_request(
         served: &ServedCache,
         request: &'a Request,
@@ -150,7 +142,7 @@ impl<'a> WriteRequest<'a> {
     }
 }
 
-/// Answers a request for a cache, which this limited handle reads.
+/// `cache` is a limited handle.
 pub(crate) async fn answer(
     responses: &Responses,
     served: &ServedCache,
@@ -178,7 +170,7 @@ pub(crate) async fn answer(
     Ok(form.reply(&served.stats, served.write(key, write, flags).await?))
 }
 
-/// Writes a key and returns its previous value, for which it reserves bytes first.
+/// Reserves bytes for the previous value first.
 async fn write_with_room(
     responses: &Responses,
     served: &ServedCache,
@@ -196,8 +188,7 @@ async fn write_with_room(
     }
 }
 
-/// Answers a request that completes at once: a read of a local key, or a write without a response of another member.
-/// Returns `None` for all other requests.
+/// `None` unless the request completes at once: a read of a local key, or a write without a response of another member.
 pub(crate) fn try_answer_local(
     served: &ServedCache,
     request: &Request,
@@ -267,7 +258,6 @@ async fn read_by(cache: &RawCache, request: &Request) -> Result<Option<Response>
     })
 }
 
-/// Reads a key again after a read that failed because it had no reservation.
 async fn read_with_room(
     responses: &Responses,
     cache: &RawCache,

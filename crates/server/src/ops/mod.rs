@@ -1,4 +1,4 @@
-//! The operations of clients: the dispatcher, and a module for each family of requests.
+//! The operations of clients.
 
 pub(crate) mod admin;
 pub(crate) mod bucket;
@@ -20,7 +20,6 @@ pub(crate) mod value_streams;
 
 use consort_cache::CacheBuilder;
 
-/// Registers the functions that owners of entries run for the operations of clients.
 pub(crate) fn register_transforms(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     query::register(multimap::register_transform(filter::register_transform(cache)))
 }

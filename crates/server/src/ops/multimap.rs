@@ -1,7 +1,5 @@
-//! Multimaps: a key has any number of values (facts section 2.15).
-//!
-//! The values of a key are one value of the cache ([`crate::ops::bucket`]). Every change of them is a conditional write, so that
-//! it is atomic across servers. They have the cache's default lifetime: a lifetime in a client's request is ignored, as in
+//! Multimaps (facts section 2.15). The values of a key are one value of the cache ([`crate::ops::bucket`]), changed by
+//! conditional writes. They have the cache's default lifetime: a lifetime in a client's request is ignored, as in
 //! Infinispan.
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,18 +18,16 @@ use crate::ops::map::{kept, of_entry};
 use crate::reply::ResponseBytes;
 use crate::reply::{Answer, Refusal};
 
-/// The transform by which owners return the number of a key's values, or whether the key has one of them.
+/// The transform returns the number of a key's values, or whether the key has one of them.
 const TRANSFORM: &str = "hot-rod-multimap";
 
 const HOW_MANY: u8 = b'n';
 const HAS: u8 = b'v';
 
-/// Registers the transform of iterations over multimaps on this member.
 pub(crate) fn register_transform(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.costly_transform(TRANSFORM, |_, entry, wanted| transform(&entry.value, wanted))
 }
 
-/// The transform's result for a stored value; `None` if the value is no bucket.
 fn transform(value: &Bytes, wanted: &[u8]) -> Option<Bytes> {
     match wanted.split_first()? {
         (&HOW_MANY, []) => bucket::count(value).map(|count| Bytes::copy_from_slice(&count.to_be_bytes())),
@@ -48,7 +44,6 @@ fn another_kind() -> Refusal {
     Refusal::new("the key has a value that is not of a multimap")
 }
 
-/// Answers a request.
 pub(crate) async fn answer(
     responses: &Responses,
     served: &ServedCache,
@@ -110,7 +105,6 @@ pub(crate) async fn answer(
     })
 }
 
-/// The stored value of a key, and the bytes that were reserved for it if it is large and another server had it.
 async fn found(
     responses: &Responses,
     served: &ServedCache,
@@ -126,15 +120,14 @@ async fn found(
     }
 }
 
-/// The values in a stored value.
 async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refusal> {
     let bytes = value.len();
     let into_values = move || Bucket::from_bytes(&value).map(|bucket| bucket.into_values(with_duplicates));
     offload_if_large(bytes, into_values).await.ok_or_else(another_kind)
 }
 
-/// Reserves the bytes of a response with all values of a key. Each is a slice of the cache's value, and is copied unless it
-/// is large. For a large value of another server they were reserved before its transfer.
+/// Each value is a slice of the cache's value, and is copied unless it is large. Bytes of a large value of another server
+/// were reserved before its transfer.
 async fn held(
     responses: &Responses,
     value: &Bytes,
@@ -199,7 +192,6 @@ async fn remove(served: &ServedCache, from: Assignment, allows_duplicates: bool)
     served.key_locks.compute(&served.cache, &key, make).await
 }
 
-/// The number of all values of all keys.
 async fn size(cache: &RawCache) -> Result<u64, Refusal> {
     let mut counts = cache.entries().transform(TRANSFORM, Bytes::from_static(&[HOW_MANY]));
     let mut size = 0;

@@ -1,4 +1,4 @@
-//! The state that a connection has begun and not ended. It ends with the connection.
+//! The state that a connection has begun and not ended.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::ops::listeners::Listeners;
 use crate::ops::value_streams::Streams;
 use crate::security::access::Authorization;
 
-/// A client's connection, as its requests see it.
 pub(crate) struct Session {
     pub(crate) caches: Arc<Caches>,
     pub(crate) access: Authorization,
@@ -25,13 +24,11 @@ pub(crate) struct Session {
     pub(crate) streams: Streams,
     pub(crate) responses: Responses,
     pub(crate) events_out: EventSender,
-    /// Permits for requests that read a whole cache. Without them, the tasks of one connection's pipelined requests fill the
-    /// queues of all threads, and requests of other connections wait behind them.
+    /// Permits for requests that read a whole cache.
     pub(crate) scans: Semaphore,
 }
 
 impl Session {
-    /// Also returns the receiver of the events for the connection's output.
     pub(crate) fn new(caches: Arc<Caches>, access: Authorization) -> (Self, mpsc::Receiver<Push>) {
         let (events_out, pushes) = EventSender::new(caches.memory.events.clone());
         let session = Self {

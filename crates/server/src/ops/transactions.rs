@@ -1,4 +1,4 @@
-//! Requests of transactions, which [`crate::transactions`] executes, and the completion of abandoned transactions.
+//! Requests of transactions, which [`crate::transactions`] executes.
 
 use std::sync::Arc;
 
@@ -15,14 +15,13 @@ use crate::ops::session::Session;
 use crate::reply::{Answer, Refusal};
 use crate::transactions::{FindCache, record_key, run_detached};
 
-/// The recovery settings of PREPARE_TX, the form before 2.9, which has no fields for them.
+/// PREPARE_TX, the form before 2.9, has no fields for recovery.
 const OLD_RECOVERY: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
 fn code_answer(code: i32) -> Answer {
     Answer::success(ResponseBody::Transaction(Response::Code(code)))
 }
 
-/// Executes a request of a transaction.
 pub(crate) async fn answer(
     session: &Session,
     served: Option<&Arc<ServedCache>>,
@@ -95,7 +94,6 @@ impl FindCache for Caches {
     }
 }
 
-/// Completes abandoned transactions, until the future is dropped.
 pub(crate) async fn reap(caches: &Caches) {
     loop {
         tokio::time::sleep(REAP_INTERVAL).await;

@@ -1,8 +1,5 @@
-//! Large values in pieces: the form of 2.6, where one request or response has all pieces, and that of 4.1, where each piece
-//! is a request (facts section 2.11).
-//!
-//! A value is in the cache as a whole, and as large as others: no piece is visible before the last. A client reads one
-//! value throughout, whatever is written to the key meanwhile.
+//! Values in pieces: the form of 2.6, where one request or response has all pieces, and that of 4.1, where each piece is a
+//! request (facts section 2.11). A client reads one value throughout, whatever is written to the key meanwhile.
 
 use std::sync::Arc;
 
@@ -30,7 +27,6 @@ fn reply(response: Response) -> Answer {
     Answer::success(ResponseBody::Stream(response))
 }
 
-/// The write for a value in pieces.
 fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map::Request {
     let to = Assignment { key, expiration, value };
     match version {
@@ -40,7 +36,6 @@ fn assignment(Target { key, expiration, version }: Target, value: Bytes) -> map:
     }
 }
 
-/// Answers a request for a cache, or for one of the connection's streams.
 pub(crate) async fn answer(
     (streams, responses): (&Streams, &Responses),
     served: Option<&Arc<ServedCache>>,
@@ -96,7 +91,6 @@ pub(crate) async fn answer(
     })
 }
 
-/// Converts a value to other types, if the request asks for that.
 fn converted(
     conversion: Option<&Conversion>,
     value: Bytes,
@@ -108,7 +102,6 @@ fn converted(
     }
 }
 
-/// The stored value of a key, and the bytes that are reserved for it.
 type Found = (Option<(consort_hotrod::Metadata, Bytes)>, Option<Box<ResponseBytes>>);
 
 async fn found(
@@ -131,7 +124,6 @@ async fn found(
     Ok((Some((metadata, value)), reservation.into_held()))
 }
 
-/// Writes a value whose pieces were all in one request.
 async fn put(
     responses: &Responses,
     served: &ServedCache,
@@ -149,7 +141,7 @@ async fn put(
     Ok(Answer { body, ..answer })
 }
 
-/// Writes a value whose last piece has arrived. Clients of 4.1 read no previous value, also if they request one.
+/// Clients of 4.1 read no previous value, even if they request one.
 async fn finish(responses: &Responses, mut written: CompletedWrite) -> Result<Answer, Refusal> {
     let value = written.value().await?;
     let OpenWrite { served, target, version, flags, conversion } = &written.writing;

@@ -1,9 +1,8 @@
-//! The streams of a connection: values that its client reads or writes in pieces, and has not closed.
+//! The open streams of a connection: values that its client reads or writes in pieces.
 //!
-//! A stream reads the value that the cache had at its start, in slices. Java's client may read beyond the announced length.
-//! So a stream that was read to its end stays open and returns empty pieces, until its client closes it or another stream
-//! needs its place. A written value is collected here, and enters the cache with its last piece. A task drops abandoned
-//! streams; it runs while there are any streams.
+//! A stream reads the value that the cache had at its start. Java's client may read beyond the announced length. So a
+//! stream that was read to its end stays open and returns empty pieces, until its client closes it or another stream needs
+//! its place. A written value enters the cache with its last piece.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,7 +24,6 @@ use crate::media::Conversion;
 use crate::memory::reserve;
 use crate::memory::stream_budget::StreamBudget;
 
-/// The reason for which a stream fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     /// Java's clients recognize this error by the exception's name.
@@ -41,7 +39,7 @@ pub(crate) enum StreamError {
     Ending,
 }
 
-/// The bytes that a client has written to a stream. They count in the budget until this is dropped.
+/// Bytes that count in the budget.
 struct ValueBuffer {
     value: Vec<u8>,
     of: StreamBudget,
@@ -54,7 +52,6 @@ impl ValueBuffer {
         Self { value: Vec::new(), of, bytes: None, has_room: false }
     }
 
-    /// Counts more bytes.
     fn count(&mut self, more: u64) -> Result<(), Exceeded> {
         match &mut self.bytes {
             Some(bytes) => bytes.try_grow(more),
@@ -79,7 +76,6 @@ impl ValueBuffer {
         Ok(())
     }
 
-    /// Returns the value, without excess capacity.
     async fn finish(&mut self) -> Result<Bytes, StreamError> {
         let value = std::mem::take(&mut self.value);
         // Excess capacity is released in place, unless it is more than a half.
@@ -98,26 +94,22 @@ impl Drop for ValueBuffer {
     }
 }
 
-/// A value that is being written.
 pub(crate) struct OpenWrite {
     pub(crate) served: Arc<ServedCache>,
     pub(crate) target: Target,
-    /// The version of the request that opened the stream. It defines how its lifespans are read.
+    /// The version of the request that opened the stream defines how lifespans are read.
     pub(crate) version: ProtocolVersion,
-    /// The flags of the request that opened the stream.
     pub(crate) flags: Flags,
-    /// How the value is converted for the cache.
     pub(crate) conversion: Option<Conversion>,
 }
 
-/// A completely written value, until it is in the cache.
 pub(crate) struct CompletedWrite {
     pub(crate) writing: OpenWrite,
     gathered: ValueBuffer,
 }
 
 impl CompletedWrite {
-    /// Takes the value; call it once.
+    /// Call it once.
     pub(crate) async fn value(&mut self) -> Result<Bytes, StreamError> {
         self.gathered.finish().await
     }
@@ -135,13 +127,12 @@ enum Open {
 
 #[derive(Default)]
 struct StreamTable {
-    /// Ids are unique in the process: a client whose connection was lost must not find another stream under an old id.
+    /// Unique in the process: a client whose connection was lost must not find another stream under an old id.
     last: i32,
     open: BTreeMap<i32, (Instant, Open)>,
     sweeper: Option<AbortHandle>,
 }
 
-/// The streams of a connection.
 pub(crate) struct Streams {
     table: Arc<Mutex<StreamTable>>,
     stream_budget: StreamBudget,
@@ -151,7 +142,6 @@ fn lock(table: &Mutex<StreamTable>) -> MutexGuard<'_, StreamTable> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Drops idle streams after their time, until there are none.
 async fn sweep(table: Weak<Mutex<StreamTable>>) {
     loop {
         let Some(next) = table.upgrade().and_then(|table| lock(&table).drop_idle(Instant::now())) else {
@@ -162,7 +152,7 @@ async fn sweep(table: Weak<Mutex<StreamTable>>) {
 }
 
 impl StreamTable {
-    /// Drops idle streams. Returns the time at which the next one expires; `None` if there is none, and the task ends.
+    /// When the next stream expires; `None` ends the task.
     fn drop_idle(&mut self, now: Instant) -> Option<Instant> {
         self.open.retain(|_, (used, _)| *used + STREAM_IDLE_MAX > now);
         let next = self.open.values().map(|(used, _)| *used + STREAM_IDLE_MAX).min();
@@ -201,8 +191,7 @@ impl Streams {
         Ok(id)
     }
 
-    /// Opens a stream that reads a value in pieces of this size. Returns the first piece, and the stream if there are more.
-    /// Waits for capacity for the value.
+    /// Returns the first piece, and the stream if there are more. Waits for capacity for the value.
     pub(crate) async fn read(
         &self,
         mut value: Bytes,
@@ -219,7 +208,7 @@ impl Streams {
         Ok((Some(id), first))
     }
 
-    /// Returns the next piece of a value, and whether it is the last. Later pieces are empty.
+    /// The flag marks the last piece. Later pieces are empty.
     pub(crate) fn next(&self, id: i32) -> Result<(Bytes, bool), StreamError> {
         let mut table = lock(&self.table);
         let Some((used, Open::Read { rest, piece, .. })) = table.open.get_mut(&id) else {
@@ -230,7 +219,6 @@ impl Streams {
         Ok((next, rest.is_empty()))
     }
 
-    /// Opens a stream that writes a value.
     pub(crate) fn write(&self, writing: OpenWrite) -> Result<i32, StreamError> {
         self.open(Open::Write(Box::new(CompletedWrite {
             writing,
@@ -238,7 +226,7 @@ impl Streams {
         })))
     }
 
-    /// Appends a piece to a value. Returns the value if the piece was the last. An error closes the stream.
+    /// Returns the value after the last piece. An error closes the stream.
     pub(crate) fn take(
         &self,
         id: i32,
@@ -262,7 +250,6 @@ impl Streams {
         Ok(Some(*written))
     }
 
-    /// Closes a stream, if it exists.
     pub(crate) fn end(&self, id: i32) {
         lock(&self.table).open.remove(&id);
     }

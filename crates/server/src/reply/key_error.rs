@@ -1,16 +1,15 @@
-//! Error texts about one key of a request, because clients that send thousands of keys get one text.
+//! Error texts about one key of a request with many.
 
 use std::fmt::{self, Write};
 
-/// Bytes of a key that are displayed at most: enough to recognize it, and short enough for a line of a log.
+/// Enough to recognize a key, and short enough for a line of a log.
 const SHOWN_MAX: usize = 64;
 
-/// Adds a key of a request to a text, with its index from 0 on.
 pub(crate) fn describe_key(nth: usize, key: &[u8], error: impl fmt::Display) -> String {
     format!("key {nth} of the request, {}: {error}", DisplayKey(key))
 }
 
-/// Displays a key: as text in quotation marks, with `\x82` and so on for bytes that are no text.
+/// As text in quotation marks, with `\x82` and so on for bytes that are no text.
 pub(crate) struct DisplayKey<'k>(pub(crate) &'k [u8]);
 
 impl fmt::Display for DisplayKey<'_> {

@@ -1,4 +1,4 @@
-//! Results of requests, and the conversion of errors to status and text.
+//! Results of requests, and the status and text of errors.
 
 pub(crate) mod key_error;
 
@@ -9,11 +9,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::reply::key_error::describe_key;
 
-/// The reserved bytes of a response. Dropping it returns them.
 #[derive(Debug)]
 pub(crate) struct ResponseBytes {
     pub(crate) bytes: Reservation,
-    /// The response's places among those of its connection.
     pub(crate) places: Vec<OwnedSemaphorePermit>,
 }
 
@@ -23,11 +21,9 @@ impl ResponseBytes {
     }
 }
 
-/// A status and the body of a response.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
-    /// The bytes that are reserved for it.
     pub(crate) held: Option<Box<ResponseBytes>>,
 }
 
@@ -36,12 +32,10 @@ impl Answer {
         Self { status, body, held: None }
     }
 
-    /// Adds the bytes that are reserved for it.
     pub(crate) fn holding(self, held: Box<ResponseBytes>) -> Self {
         Self { held: Some(held), ..self }
     }
 
-    /// Adds the bytes that are reserved for it, if there are any.
     pub(crate) fn holding_some(self, held: Option<Box<ResponseBytes>>) -> Self {
         Self { held, ..self }
     }
@@ -70,7 +64,6 @@ impl Answer {
     }
 }
 
-/// The reason for which a request fails.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: Status,
@@ -78,24 +71,21 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The request is refused because this server does not support it.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self { status: Status::ServerError, text: text.into() }
     }
 
-    /// The text of the error.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same error for this key of the request.
     pub(crate) fn for_key(self, nth: usize, key: &[u8]) -> Self {
         Self { text: describe_key(nth, key, self.text), ..self }
     }
 }
 
 impl From<CacheError> for Refusal {
-    /// An error that another server may not have is reported as such, so that clients try another server.
+    /// Errors that another server may not have make clients try another server.
     fn from(error: CacheError) -> Self {
         let status = match &error {
             CacheError::Operation(OperationError::TimedOut(_)) => Status::TimedOut,

@@ -1,4 +1,4 @@
-//! Authorization: the permission that each request needs, and the check that its user has it.
+//! Authorization: the permissions that requests need.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,10 +15,9 @@ use crate::security::role::Permission;
 use crate::security::sessions::AuthenticatedSession;
 use crate::security::users::User;
 
-/// The limit of a task's name in a refusal, in characters; names of the server's own tasks are shorter.
+/// In a refusal; names of the server's own tasks are shorter.
 const TASK_NAME_SHOWN_MAX: usize = 64;
 
-/// The authorization of a connection's client.
 pub(crate) struct Authorization {
     /// Without an authenticator every client may do everything, unless other servers require authentication.
     authenticator: Option<Arc<Authenticator>>,
@@ -32,8 +31,7 @@ impl Authorization {
         Self { authenticator, requirement, user: OnceLock::new() }
     }
 
-    /// Sets the client's user, for the rest of the connection or until the user is removed. `end` is notified when the user
-    /// is removed.
+    /// For the rest of the connection or until the user is removed. Then `end` is notified.
     pub(crate) fn grant(&self, user: &User, end: Arc<Notify>) -> Result<(), Rejection> {
         let session =
             self.authenticator.as_ref().and_then(|authenticator| authenticator.register(&user.name, end));
@@ -42,12 +40,10 @@ impl Authorization {
         Ok(())
     }
 
-    /// Returns whether the client's user was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.user.get().is_some_and(|user| user.is_removed())
     }
 
-    /// Returns the response that refuses a request, if the user lacks the permission.
     pub(crate) fn refusal(&self, cache: &str, body: &RequestBody) -> Option<Answer> {
         let task = match body {
             RequestBody::Task(task::Request::Exec(task, _)) => Some(task.as_str()),
@@ -56,8 +52,7 @@ impl Authorization {
         self.refusal_of_operation(cache, body.opcode(), task)
     }
 
-    /// Returns the response that refuses a request of which only the beginning was received. The rest of the request does not
-    /// influence the decision.
+    /// The rest of the request does not influence the decision.
     pub(crate) fn refusal_of_head(&self, head: &RequestHead) -> Option<Answer> {
         let task = head.task.as_ref().map(Text::as_str);
         self.refusal_of_operation(head.header.cache.as_str(), head.opcode, task)
@@ -81,7 +76,6 @@ impl Authorization {
         }
     }
 
-    /// Returns the response that refuses an operation with this permission, if the user lacks it.
     pub(crate) fn refusal_of(&self, needed: Permission, operation: &str) -> Option<Answer> {
         self.authenticator.as_ref()?;
         let Some(user) = self.user.get() else { return Some(not_authenticated(operation)) };
@@ -98,7 +92,6 @@ impl Authorization {
         Some(Answer::error(Status::ServerError, text))
     }
 
-    /// Returns the response to an authentication without an authenticator, or of an authenticated client.
     pub(crate) fn answer(&self, request: &auth::Request) -> Answer {
         let refused = |why: &str| {
             Answer::error(
@@ -119,14 +112,13 @@ impl Authorization {
     }
 }
 
-/// Returns the response to a request that needs authentication (facts section 2.1).
+/// The response to a request that needs authentication (facts section 2.1).
 pub(crate) fn not_authenticated(operation: &str) -> Answer {
     let text =
         format!("java.lang.SecurityException: ISPN006017: Operation '{operation}' requires authentication");
     Answer::error(Status::ServerError, text)
 }
 
-/// Returns the permission that a request needs, if it needs one.
 fn needed(opcode: Opcode, task: Option<&str>) -> Option<Permission> {
     if let Some(name) = task {
         return Some(needed_by_task(name));
@@ -197,7 +189,7 @@ fn needed(opcode: Opcode, task: Option<&str>) -> Option<Permission> {
     })
 }
 
-/// Returns the permission that a task needs. Names with the prefix `@@` are tasks of the server; unknown ones need ADMIN.
+/// Names with the prefix `@@` are tasks of the server; unknown ones need ADMIN.
 fn needed_by_task(name: &str) -> Permission {
     match name {
         "@@cache@names" | "@@cache@templates" => Permission::Monitor,

@@ -1,14 +1,13 @@
 //! The delay of login responses after failures.
 //!
 //! Failures are counted for the user's name, for the client's address, and for the pair of both if that pair has logged in
-//! before. After a few failures the response is delayed. Each further failure doubles the delay, up to a limit. The response
-//! to a correct password is delayed, too. Otherwise a client that guesses passwords could stop waiting for delayed responses,
-//! because it would get the response to a success at once. No login is refused because of earlier failures. A user that has
-//! logged in from an address before is only delayed by failures of that pair, so that an attack from another address does not
-//! slow the user.
+//! before. After a few failures each one doubles the delay, up to a limit. The response to a correct password is delayed,
+//! too; otherwise a client that guesses passwords need not wait for delayed responses. No login is refused because of
+//! earlier failures. A user that has logged in from an address before is only delayed by failures of that pair, so that an
+//! attack from another address does not slow the user.
 //!
-//! The tables have a fixed size. A new name or address replaces the one with the fewest failures among the eight slots of its
-//! hash. So many names with one failure each do not displace the one under attack.
+//! A new key replaces the one with the fewest failures among the eight slots of its hash. So many names with one failure
+//! each do not displace the one under attack.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -22,10 +21,9 @@ use crate::limits::{
 };
 use crate::transport::addresses::Origin;
 
-/// The slots in which a key can be.
 const WAYS: usize = 8;
 
-/// The failures of a name, an address, or a pair of both.
+/// Of a name, an address, or a pair of both.
 #[derive(Clone, Copy)]
 struct Count {
     key: u64,
@@ -34,7 +32,7 @@ struct Count {
 }
 
 impl Count {
-    /// Returns the failures, halved with the time that has passed.
+    /// The failures, halved with the time that has passed.
     fn now(&self, now: Instant) -> u32 {
         let halvings =
             now.saturating_duration_since(self.at).as_secs() / LOGIN_FAILURES_HALVED_AFTER.as_secs();
@@ -42,7 +40,6 @@ impl Count {
     }
 }
 
-/// Counts by hashes of keys, in a fixed amount of memory.
 struct Table(Vec<[Option<Count>; WAYS]>);
 
 impl Table {
@@ -59,7 +56,7 @@ impl Table {
         self.slots(key).iter().flatten().find(|count| count.key == key).map(|count| count.now(now))
     }
 
-    /// Sets a count. A new key takes a free slot, or replaces the key with the fewest failures.
+    /// Takes a free slot, or that of the key with the fewest failures.
     fn set(&mut self, key: u64, failures: u32, now: Instant) {
         let slots = self.slots(key);
         let of_key = slots.iter().position(|slot| slot.is_some_and(|count| count.key == key));
@@ -85,7 +82,6 @@ struct Tables {
     known: Table,
 }
 
-/// The failures of logins.
 pub(crate) struct Attempts {
     tables: Mutex<Tables>,
     /// Seeded at random, so that clients cannot choose names that share a slot.
@@ -101,7 +97,6 @@ impl Attempts {
         Self { tables: Mutex::new(tables), hasher: RandomState::new(), delay_max }
     }
 
-    /// Counts a completed login. Returns the delay of its response.
     pub(crate) fn count(
         &self,
         name: Option<&str>,
@@ -136,7 +131,6 @@ impl Attempts {
     }
 }
 
-/// Returns the delay after this many failures.
 fn delay(failures: u32) -> Duration {
     match failures.checked_sub(LOGIN_FAILURES_FREE) {
         None => Duration::ZERO,

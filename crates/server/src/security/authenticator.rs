@@ -1,9 +1,7 @@
 //! Authentication of clients by SASL mechanisms (facts section 5.1).
 //!
 //! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong
-//! password. SCRAM costs a server a few hashes, PLAIN as many as the password's iterations. These hashes run off the
-//! runtime's threads, few at a time and in short slices. A password that was verified a short time ago is not hashed again
-//! ([`PasswordCache`]).
+//! password. Hashes run off the runtime's threads, few at a time and in short slices.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -29,28 +27,21 @@ use crate::security::tokens::Tokens;
 use crate::security::users::{User, UserEntry, Users};
 use crate::security::{MechanismChoice, SecurityError};
 
-/// A failed authentication of a client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Rejection {
     /// The user does not exist, or its credentials are different. The client does not learn which.
     #[error("ISPN006024: Invalid credentials")]
     Credentials,
-    /// The mechanism is not offered.
     #[error("ISPN006025: Invalid mech '{0}'")]
     Mechanism(String),
-    /// The client wants to act as another user.
     #[error("ISPN006024: Invalid credentials: acting as another user is not supported")]
     ActAs,
-    /// The message is not one of the mechanism.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Malformed(#[from] Malformed),
-    /// The exchange is not continued.
     #[error("ISPN006024: Invalid credentials: {0}")]
     Scram(ScramError),
-    /// The token is invalid.
     #[error("ISPN006024: Invalid credentials: invalid token: {0}")]
     Token(String),
-    /// A failure of the system.
     #[error("ISPN006024: {0}")]
     System(&'static str),
 }
@@ -64,64 +55,50 @@ impl From<ScramError> for Rejection {
     }
 }
 
-/// An exchange in progress.
 pub(crate) struct Exchange {
     hash: Hash,
     waiting: scram::server::Last,
-    /// The user; `None` if there is no such user.
     user: Option<User>,
-    /// The name as the client sends it, for the count of failures.
     name: String,
 }
 
-/// The address of a client and the properties of its connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin<'a> {
     pub(crate) peer: Option<SocketAddr>,
-    /// The name in the client's certificate.
     pub(crate) certificate: Option<&'a str>,
 }
 
-/// The next step of an exchange.
 pub(crate) enum Step {
-    /// A challenge, to which the client responds.
     Challenge(Bytes),
-    /// The authenticated user, and the last message to the client, if there is one.
+    /// The last message to the client is optional.
     Authenticated(User, Option<Bytes>),
 }
 
-/// The time for which a password is hashed before the thread pauses for as long. Even a low-priority thread is not preempted
-/// at once, and authenticated clients send thousands of requests a second.
+/// Then the thread pauses for as long: even a low-priority thread is not preempted at once, and authenticated clients send
+/// thousands of requests a second.
 const HASHED_AT_ONCE: Duration = Duration::from_micros(50);
 
-/// Iterations between two readings of the clock: about 10 us.
+/// Between two readings of the clock: about 10 us.
 const ITERATIONS_AT_ONCE: u32 = 32;
 
-/// The limit of a mechanism's name that is repeated to clients; no known name is longer.
+/// Characters of a mechanism's name that is repeated to clients; no known name is longer.
 const NAME_MAX: usize = 20;
 
-/// The users, and the mechanisms by which they authenticate.
 pub(crate) struct Authenticator {
     sessions: ActiveSessions,
-    /// The mechanisms that can be offered.
     choice: MechanismChoice,
-    /// The accepted tokens.
     tokens: Option<RwLock<Tokens>>,
     random: SystemRandom,
-    /// Permits for passwords that are hashed at the same time.
     hashing: Arc<Semaphore>,
-    /// Passwords that need not be hashed again.
     verified: PasswordCache,
     attempts: Attempts,
     failed: FailedLogins,
-    /// The secret that the servers share, once it is known. Locked while the users change.
+    /// Known once the servers share it. Locked while the users change.
     secret: Mutex<Option<Secret>>,
 }
 
 impl Authenticator {
-    /// # Errors
-    ///
-    /// If the users cannot authenticate with the configured mechanisms.
+    /// Fails if the users cannot authenticate with the configured mechanisms.
     pub(crate) fn new(
         users: Users,
         choice: MechanismChoice,
@@ -144,11 +121,7 @@ impl Authenticator {
         })
     }
 
-    /// Replaces the users. Returns how many connections end because of it.
-    ///
-    /// # Errors
-    ///
-    /// If the users cannot authenticate with the configured mechanisms; the previous users stay.
+    /// Returns how many connections end. After an error, as of [`Authenticator::new`], the previous users stay.
     pub(crate) fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         let mechanisms = self.choice.for_users(&users)?;
         let secret = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,12 +134,10 @@ impl Authenticator {
         Ok(ended)
     }
 
-    /// Returns the secret from which decoys for unknown names follow.
     pub(crate) fn secret(&self) -> Secret {
         self.sessions.settings().users.secret().clone()
     }
 
-    /// Replaces the secret by the one that all servers share.
     pub(crate) fn set_secret(&self, secret: &Secret) {
         let mut known = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref() == Some(secret) {
@@ -178,24 +149,21 @@ impl Authenticator {
         self.sessions.replace(AuthSettings { users, mechanisms });
     }
 
-    /// Returns whether tokens are accepted at all.
     pub(crate) const fn has_tokens(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// Replaces the accepted tokens, if tokens are accepted at all.
     pub(crate) fn replace_tokens(&self, tokens: Tokens) {
         if let Some(known) = &self.tokens {
             *known.write().unwrap_or_else(PoisonError::into_inner) = tokens;
         }
     }
 
-    /// Registers the session of a client authenticated as this user, as in [`ActiveSessions::register`].
     pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
         self.sessions.register(name, end)
     }
 
-    /// Logs a failed authentication, at once or together with the next ones.
+    /// At once or together with the next ones.
     pub(crate) fn note(&self, rejection: &Rejection, peer: Option<SocketAddr>) {
         if let Some(failed) = self.failed.count(peer, Instant::now()) {
             let (attempts, from) = (failed.attempts, failed.addresses());
@@ -203,12 +171,11 @@ impl Authenticator {
         }
     }
 
-    /// Returns the offered mechanisms, the strongest first.
     pub(crate) fn mechanisms(&self) -> Vec<Mechanism> {
         self.sessions.settings().mechanisms.clone()
     }
 
-    /// Returns the names of the mechanisms that a client can use, with a certificate or without.
+    /// A certificate allows further mechanisms.
     pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
         let can_be_used =
             |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
@@ -217,8 +184,8 @@ impl Authenticator {
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
-    /// Processes a message of a client. An error ends the exchange. After failures of the same name or address the response
-    /// is delayed, which blocks no thread.
+    /// An error ends the exchange. After failures of the same name or address the response is delayed, which blocks no
+    /// thread.
     pub(crate) async fn step(
         &self,
         exchange: &mut Option<Exchange>,
@@ -244,7 +211,7 @@ impl Authenticator {
         step
     }
 
-    /// Processes a message without delay. Sets the name that the client claims as soon as it is known.
+    /// Sets the claimed name as soon as it is known.
     async fn decide(
         &self,
         exchange: &mut Option<Exchange>,
@@ -282,7 +249,7 @@ impl Authenticator {
         }
     }
 
-    /// Returns the user of this name and its verifier; without one, no user and a decoy that no password matches.
+    /// A decoy, which no password matches, stands for a missing user or verifier.
     fn user_and_verifier(&self, hash: Option<Hash>, name: &str) -> Option<(Option<User>, Verifier)> {
         let name = &*prepared(name);
         // The decoy is made in any case, so that the time is the same.
@@ -295,7 +262,6 @@ impl Authenticator {
         })
     }
 
-    /// Returns the user of a name that a trusted party has verified.
     fn verified_user(&self, name: &str) -> Result<User, Rejection> {
         let prepared = prepare(name).map_err(|_| Rejection::Credentials)?;
         let settings = self.sessions.settings();
@@ -303,7 +269,6 @@ impl Authenticator {
         Ok(user(&prepared, known))
     }
 
-    /// Returns the user of a token.
     fn token(&self, message: &[u8]) -> Result<User, Rejection> {
         let Bearer { act_as, token } = Bearer::read(message)?;
         let tokens = self.tokens.as_ref().ok_or(Rejection::Credentials)?;
@@ -325,7 +290,6 @@ impl Authenticator {
         Ok((Exchange { hash, waiting, user, name }, challenge.into()))
     }
 
-    /// Returns the user with this name and password.
     async fn password(&self, message: &[u8], claimed: &mut Option<String>) -> Result<User, Rejection> {
         let Plain { act_as, name, password } = Plain::read(message)?;
         *claimed = Some(prepared(name));
@@ -356,7 +320,7 @@ impl Authenticator {
     }
 }
 
-/// Returns whether the password matches, with half of a thread's time.
+/// The computation takes half of a thread's time.
 fn matches_password(verifier: &Verifier, password: &str) -> bool {
     let mut derivation = verifier.derivation(password);
     let mut begun = Instant::now();
@@ -372,7 +336,7 @@ fn matches_password(verifier: &Verifier, password: &str) -> bool {
     }
 }
 
-/// Returns a name prepared for comparison, or unchanged if no user can have it.
+/// Prepared for comparison, or unchanged if no user can have the name.
 fn prepared(name: &str) -> String {
     prepare(name).map_or_else(|_| name.to_owned(), std::borrow::Cow::into_owned)
 }
@@ -394,8 +358,7 @@ mod tests {
     use super::*;
     use crate::limits::{CONNECTIONS_PER_ADDRESS_MAX, LOGIN_FAILURES_FREE};
 
-    /// As many responses wait as an address has connections. With a lower limit a failing client would keep other clients of
-    /// its address from logging in.
+    /// With a lower limit a failing client would keep other clients of its address from logging in.
     #[tokio::test]
     async fn response_is_not_delayed_by_other_clients_of_its_address() {
         let users = Users::parse("users", "alice admin").unwrap();

@@ -1,22 +1,18 @@
-//! Rate-limited logging of failed logins: one line for many, with the addresses of the clients.
+//! Rate-limited logging of failed logins.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use crate::security::rate_limited_log::RateLimitedLog;
 
-/// The most addresses in one line.
 const ADDRESSES_MAX: usize = 8;
 
-/// The failed logins since the last line.
 #[derive(Default)]
 pub(crate) struct FailedLogins(RateLimitedLog<FailureSummary>);
 
-/// The number of failed logins, and the addresses of the clients.
 #[derive(Default)]
 pub(crate) struct FailureSummary {
     pub(crate) attempts: u64,
-    /// The first addresses, with the failures of each.
     from: Vec<(IpAddr, u64)>,
 }
 
@@ -31,7 +27,6 @@ impl FailureSummary {
         }
     }
 
-    /// Returns the addresses, up to the limit of a line.
     pub(crate) fn addresses(&self) -> String {
         let mut text: Vec<String> =
             self.from.iter().map(|(address, attempts)| format!("{address} ({attempts})")).collect();
@@ -44,7 +39,6 @@ impl FailureSummary {
 }
 
 impl FailedLogins {
-    /// Counts a failed login. Returns the failures since the last line if a line is due now.
     pub(crate) fn count(&self, peer: Option<SocketAddr>, now: Instant) -> Option<FailureSummary> {
         self.0.add(now, |failures| failures.add(peer))
     }

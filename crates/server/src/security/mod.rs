@@ -1,9 +1,8 @@
 //! Authentication and authorization of clients.
 //!
-//! Without users every client may do everything. With users a connection begins unauthenticated: the server answers only
-//! PING and authentication, in little memory and for a short time ([`pre_auth`]). The [`authenticator`] authenticates
-//! clients by the file of [`users`]. From then on every request is checked against the permissions of the user's [`role`]s
-//! ([`access`]), as long as the user exists ([`sessions`]).
+//! Without users every client may do everything. With users the server answers only PING and authentication at first
+//! ([`pre_auth`]). The [`authenticator`] authenticates by the file of [`users`]. From then on every request needs a
+//! permission of the user's [`role`]s ([`access`]), as long as the user exists ([`sessions`]).
 
 pub(crate) mod access;
 mod attempts;
@@ -38,11 +37,11 @@ use self::tls::{Tls, TlsSettings};
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::transport::socket::Stream;
 
-/// SecuritySettings of security that contradict each other. The server does not listen.
+/// Security settings that contradict each other. The server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecurityError {
-    /// Mechanisms or a key for tokens were configured, but there are no users.
+    /// Mechanisms or a key for tokens without users.
     #[error("mechanisms and tokens need users; configure a file of users")]
     MechanismsWithoutUsers,
     /// Passwords or tokens would be sent in cleartext.
@@ -67,25 +66,19 @@ pub enum SecurityError {
     Tls(#[from] TlsError),
 }
 
-/// The configuration of a server's users and mechanisms.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecuritySettings {
     pub(crate) tls: Option<TlsSettings>,
     pub(crate) users: Option<Users>,
     pub(crate) tokens: Option<Tokens>,
-    /// The mechanisms to offer; by default all that are possible without risk.
+    /// By default all that are possible without risk.
     pub(crate) mechanisms: Option<Vec<Mechanism>>,
-    /// Accepts passwords and tokens without TLS.
     pub(crate) allow_cleartext: bool,
-    /// Serves metrics without authentication.
     pub(crate) public_metrics: bool,
-    /// Serves every client even if other servers of the cluster have users.
     pub(crate) allows_weaker: bool,
-    /// The time within which a client must authenticate.
     pub(crate) handshake_timeout: Option<Duration>,
 }
 
-/// The authentication and authorization of a server. Absent if every client may do everything.
 pub(crate) struct Security {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) authenticator: Option<Arc<Authenticator>>,
@@ -127,13 +120,12 @@ impl Security {
         Ok(Self { tls, authenticator, requirement, public_metrics, handshake_timeout })
     }
 
-    /// Returns the expiry of the server's certificate in seconds since 1970, if the server has one.
     pub(crate) fn certificate_expiry(&self) -> Option<i64> {
         self.tls.as_ref().map(|tls| tls.expiry())
     }
 
-    /// Returns a client's stream, and the name in the client's certificate. On a port with TLS a client without TLS, whose
-    /// first byte has a `response_without_tls`, gets that response.
+    /// On a port with TLS, a client without TLS, whose first byte has a `response_without_tls`, gets that response. Returns
+    /// the name in the client's certificate, too.
     pub(crate) async fn open(
         &self,
         stream: TcpStream,
@@ -146,18 +138,15 @@ impl Security {
     }
 }
 
-/// The choice of mechanisms, independent of the users.
 pub(crate) struct MechanismChoice {
-    /// The mechanisms to offer; by default all that are possible without risk.
     configured: Option<Vec<Mechanism>>,
     has_certificates: bool,
     has_tokens: bool,
-    /// The connection is encrypted, or secrets in cleartext are allowed.
+    /// The connection is encrypted, or cleartext is allowed.
     is_confidential: bool,
 }
 
 impl MechanismChoice {
-    /// Returns the mechanisms for these users, the strongest first.
     pub(crate) fn for_users(&self, users: &Users) -> Result<Vec<Mechanism>, SecurityError> {
         let missing = |mechanism| missing(users, self.has_certificates, self.has_tokens, mechanism);
         let is_cleartext = |mechanism: Mechanism| mechanism.tells_secret() && !self.is_confidential;
@@ -182,7 +171,7 @@ impl MechanismChoice {
     }
 }
 
-/// The handle with which the users of a running server are replaced.
+/// A handle that replaces the users of a running server.
 #[derive(Clone)]
 pub struct UsersHandle(Arc<Authenticator>);
 
@@ -199,18 +188,18 @@ impl UsersHandle {
 
     /// Replaces the server's users. Clients authenticate against the new users. New permissions apply from the next request
     /// on, also on open connections. The connections of removed users are closed at once; their number is returned. A new
-    /// password closes no connection, because it applies to later logins only.
+    /// password applies to later logins only.
     ///
     /// # Errors
     ///
-    /// If no new user can authenticate with the server's mechanisms, or a configured mechanism has no user any more. The
+    /// No new user can authenticate with the server's mechanisms, or a configured mechanism has no user any more. The
     /// previous users stay.
     pub fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         self.0.replace(users)
     }
 }
 
-/// The handle with which the accepted tokens of a running server are replaced.
+/// A handle that replaces the accepted tokens of a running server.
 #[derive(Clone)]
 pub struct TokensHandle(Arc<Authenticator>);
 
@@ -225,13 +214,13 @@ impl TokensHandle {
         authenticator.has_tokens().then_some(Self(authenticator))
     }
 
-    /// Accepts these tokens from now on, and no others. Clients that have authenticated with a token before stay connected.
+    /// Accepts these tokens from now on, and no others. Clients that have authenticated before stay connected.
     pub fn replace(&self, tokens: Tokens) {
         self.0.replace_tokens(tokens);
     }
 }
 
-/// The handle with which a running server's certificate, key and roots of client certificates are replaced.
+/// A handle that replaces a running server's certificate, key and roots of client certificates.
 #[derive(Clone)]
 pub struct TlsHandle(Arc<Tls>);
 
@@ -246,19 +235,18 @@ impl TlsHandle {
         Self(tls)
     }
 
-    /// Uses this certificate for new connections, and checks client certificates against these roots. Open connections go on
-    /// unchanged. Earlier TLS sessions are not resumed.
+    /// Uses this certificate and these roots for new connections. Open connections go on unchanged. Earlier TLS sessions
+    /// are not resumed.
     ///
     /// # Errors
     ///
-    /// If certificate and key do not match, or if client certificates would be requested and were not at the server's start,
-    /// or vice versa. The previous identity stays.
+    /// Certificate and key do not match, or client certificates are requested now and were not at the server's start, or
+    /// vice versa. The previous identity stays.
     pub fn replace(&self, identity: Identity, clients: ClientCertificates) -> Result<(), TlsError> {
         self.0.replace(TlsSettings { identity, clients })
     }
 }
 
-/// Returns the missing requirement of a mechanism, if there is one.
 fn missing(
     users: &Users,
     has_certificates: bool,

@@ -1,9 +1,9 @@
-//! A cache of passwords that were verified a short time ago.
+//! Passwords that were verified a short time ago.
 //!
-//! A password in cleartext (PLAIN, and Basic in HTTP) is hashed with the iterations of its verifier, which takes some 20 ms.
-//! Clients with short connections would pay that for each connection, and few passwords are hashed at a time. So the last
-//! verified password of each user is remembered for a while as a keyed hash, which only this process can compute. Wrong
-//! passwords and unknown names are not remembered: they always take the same time and do not grow the table.
+//! A password in cleartext (PLAIN, and Basic in HTTP) takes some 20 ms to hash. Clients with short connections would pay
+//! that for each connection. So the last verified password of each user is remembered as a keyed hash, which only this
+//! process can compute. Wrong passwords and unknown names are not remembered: they always take the same time and do not
+//! grow the table.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,21 +15,19 @@ use ring::rand::SystemRandom;
 
 use crate::limits::PASSWORD_CACHE_TIME;
 
-/// A remembered password.
 struct CachedPassword {
     seal: hmac::Tag,
     at: Instant,
 }
 
-/// The remembered passwords: at most one for each existing user.
+/// At most one for each existing user.
 pub(crate) struct PasswordCache {
-    /// `None` if the system has no random numbers: then no password is remembered.
+    /// `None`, if the system has no random numbers, remembers no password.
     key: Option<hmac::Key>,
     by_user: Mutex<BTreeMap<String, CachedPassword>>,
 }
 
-/// Returns the text whose keyed hash is remembered. It contains the verifier, so that a password is not accepted for another
-/// user's.
+/// Contains the verifier, so that a password is not accepted for another user's.
 fn sealed(verifier: &Verifier, password: &str) -> Vec<u8> {
     // A verifier's text has no zero byte.
     [verifier.to_string().as_bytes(), b"\0", password.as_bytes()].concat()
@@ -44,7 +42,6 @@ impl PasswordCache {
         self.by_user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether this password was verified for the user a short time ago, with the same verifier.
     pub(crate) fn contains(&self, user: &str, verifier: &Verifier, password: &str, now: Instant) -> bool {
         let Some(key) = &self.key else { return false };
         let by_user = self.by_user();
@@ -53,7 +50,6 @@ impl PasswordCache {
         verified.is_some_and(|one| hmac::verify(key, &sealed(verifier, password), one.seal.as_ref()).is_ok())
     }
 
-    /// Remembers a verified password.
     pub(crate) fn add(&self, user: &str, verifier: &Verifier, password: &str, now: Instant) {
         let Some(key) = &self.key else { return };
         let seal = hmac::sign(key, &sealed(verifier, password));
@@ -62,7 +58,6 @@ impl PasswordCache {
         by_user.insert(user.to_owned(), CachedPassword { seal, at: now });
     }
 
-    /// Removes all remembered passwords.
     pub(crate) fn clear(&self) {
         self.by_user().clear();
     }

@@ -3,11 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The interval between two lines: a client that causes many events, such as failed logins, does not fill the log.
+/// A client that causes many events does not fill the log.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A line of the log that is written at most once per interval. `T` sums up the events since the last line: their number, if
-/// the line says no more.
+/// `T` sums up the events since the last line.
 #[derive(Default)]
 pub(crate) struct RateLimitedLog<T = u64>(Mutex<State<T>>);
 
@@ -18,14 +17,13 @@ struct State<T> {
 }
 
 impl RateLimitedLog {
-    /// Counts an event. Returns the number of events since the last line if a line is due now.
     pub(crate) fn count(&self, now: Instant) -> Option<u64> {
         self.add(now, |events| *events += 1)
     }
 }
 
 impl<T: Default> RateLimitedLog<T> {
-    /// Adds an event to the sum. Returns the sum of the events since the last line if a line is due now.
+    /// Returns the sum of the events since the last line if a line is due now.
     pub(crate) fn add(&self, now: Instant, add: impl FnOnce(&mut T)) -> Option<T> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         add(&mut state.pending);

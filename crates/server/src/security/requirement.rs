@@ -1,9 +1,9 @@
-//! The authentication that servers of a cluster require of their clients: of every client, or none.
+//! Whether servers of a cluster require authentication.
 //!
 //! A server without users would serve the caches of its cluster to every client, although other servers protect them. So a
-//! server with users publishes its requirement in the cache of servers, under its own key beside its address. Servers of
-//! versions without this feature skip the key. A server that requires less than another one does not start, or refuses its
-//! clients while the other one is a member, unless it is configured to allow the difference.
+//! server with users publishes its requirement in the cache of servers, under a key that earlier versions skip. A server
+//! that requires less does not start, or refuses its clients while the other one is a member, unless it is configured to
+//! allow the difference.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,21 +13,16 @@ use tokio::sync::Notify;
 
 use crate::reply::Answer;
 
-/// The number of connections from which closed ones are swept out.
+/// Closed connections are swept out from this number on.
 const SWEEP_MIN: usize = 64;
 
-/// The requirement of a server, compared with those of other servers.
 pub(crate) struct Requirement {
-    /// The server requires authentication.
     pub(crate) requires_users: bool,
-    /// The server may require less than other servers.
     is_weaker_allowed: bool,
-    /// Other servers require more.
     is_weaker: AtomicBool,
     connections: Mutex<OpenConnections>,
 }
 
-/// Open connections, with the signal that ends each.
 struct OpenConnections {
     all: Vec<Weak<Notify>>,
     sweep_at: usize,
@@ -39,12 +34,10 @@ impl Requirement {
         Self { requires_users, is_weaker_allowed, is_weaker: AtomicBool::new(false), connections }
     }
 
-    /// Returns whether clients are refused because other servers require authentication.
     pub(crate) fn refuses(&self) -> bool {
         !self.is_weaker_allowed && self.is_weaker.load(Ordering::Relaxed)
     }
 
-    /// Returns the response to every request while clients are refused.
     pub(crate) fn refusal(&self) -> Option<Answer> {
         self.refuses().then(|| {
             let text = format!("java.lang.SecurityException: ISPN006017: {}", Self::REFUSAL);
@@ -52,11 +45,10 @@ impl Requirement {
         })
     }
 
-    /// The reason why clients are refused.
     pub(crate) const REFUSAL: &str =
         "this server has no users, and other servers of its cluster require authentication";
 
-    /// Registers a connection, which ends when clients are refused.
+    /// The connection ends when clients are refused.
     pub(crate) fn register_connection(&self, end: &Arc<Notify>) {
         if self.requires_users || self.is_weaker_allowed {
             return;
@@ -69,7 +61,6 @@ impl Requirement {
         connections.all.push(Arc::downgrade(end));
     }
 
-    /// Compares the requirement with those of other servers: these have users.
     pub(crate) fn compare(&self, others: &[String]) {
         if self.requires_users {
             return;

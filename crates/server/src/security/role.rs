@@ -43,7 +43,6 @@ impl Permission {
     }
 }
 
-/// A set of permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Permissions(u16);
 
@@ -61,7 +60,6 @@ impl Permissions {
         self.0
     }
 
-    /// Restores a set from its [`Permissions::bits`].
     pub(crate) const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
@@ -80,7 +78,7 @@ impl Permissions {
 pub enum Role {
     /// All permissions.
     Admin,
-    /// The permissions of [`Role::Application`], and creates and removes caches.
+    /// Like [`Role::Application`], and creates and removes caches.
     Deployer,
     /// Reads, writes, listens and runs tasks.
     Application,

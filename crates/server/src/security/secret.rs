@@ -1,34 +1,29 @@
 //! The secret from which the server derives the SCRAM parameters of names that do not exist.
 //!
 //! All servers of a cluster have the same secret, so that a client cannot find existing names by comparing servers. It is
-//! stored among the definitions of caches, which all servers have and clients cannot read. A server with a data directory
-//! begins with a random secret, which is stored there. Without a directory, the first server derives it from its users' file,
-//! so that a restart of all servers with the same file keeps it. In either case a change of the file does not change the
-//! secret while one server runs. The secret is known before the first client is served.
+//! stored among the definitions of caches, which clients cannot read. A server with a data directory begins with a random
+//! secret. Without a directory, the first server derives it from its users' file, so that a restart of all servers keeps
+//! it. A change of the file does not change it while one server runs. It is known before the first client is served.
 
 use ring::{digest, hmac};
 
-/// The secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Returns a shared secret.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
     }
 
-    /// Derives a secret from the text of a users' file, which has verifiers that clients cannot guess.
+    /// A users' file has verifiers that clients cannot guess.
     pub(crate) fn from_file_text(text: &str) -> Self {
         Self(digest::digest(&digest::SHA512, text.as_bytes()).as_ref().to_vec())
     }
 
-    /// The bytes that servers share.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Derives bytes for a purpose and a name.
     pub(crate) fn derive(&self, purpose: &str, name: &str) -> Vec<u8> {
         let key = hmac::Key::new(hmac::HMAC_SHA512, &self.0);
         hmac::sign(&key, format!("{purpose} {name}").as_bytes()).as_ref().to_vec()

@@ -1,7 +1,5 @@
-//! The current users, and the sessions of authenticated clients.
-//!
-//! Users can change while a server serves. New roles apply at once. The connections of a removed user end, because a listener
-//! would otherwise keep receiving events. A new password applies to later logins only.
+//! The current users, and the sessions of authenticated clients. New roles apply at once. The connections of a removed user
+//! end, because a listener would otherwise keep receiving events. A new password applies to later logins only.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -12,45 +10,38 @@ use tokio::sync::Notify;
 use crate::security::role::{Permission, Permissions};
 use crate::security::users::Users;
 
-/// The users, and the mechanisms by which they authenticate.
 pub(crate) struct AuthSettings {
     pub(crate) users: Users,
-    /// The mechanisms, the strongest first.
     pub(crate) mechanisms: Vec<Mechanism>,
 }
 
-/// The session of an authenticated client.
 pub(crate) struct AuthenticatedSession {
     pub(crate) name: Arc<str>,
     permissions: AtomicU16,
     is_removed: AtomicBool,
-    /// Notified when the connection has to end.
     end: Arc<Notify>,
 }
 
 impl AuthenticatedSession {
-    /// Returns whether the user has this permission now.
     pub(crate) fn may(&self, needed: Permission) -> bool {
         Permissions::from_bits(self.permissions.load(Ordering::Relaxed)).contain(needed)
     }
 
-    /// Returns whether the user was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Acquire)
     }
 }
 
-/// The open sessions. Closed ones are swept out when there are twice as many as were left after the last sweep. So there are
-/// never more than twice the server's connections, and [`SWEEP_MIN`].
+/// Swept when there are twice as many as after the last sweep. So there are never more than twice the server's connections,
+/// and [`SWEEP_MIN`].
 struct SessionList {
     all: Vec<Weak<AuthenticatedSession>>,
     sweep_at: usize,
 }
 
-/// The number of sessions from which closed ones are swept out.
+/// Closed sessions are swept out from this number on.
 const SWEEP_MIN: usize = 64;
 
-/// The users and the open sessions.
 pub(crate) struct ActiveSessions {
     settings: RwLock<Arc<AuthSettings>>,
     open_sessions: Mutex<SessionList>,
@@ -66,13 +57,11 @@ impl ActiveSessions {
         self.open_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the current users and mechanisms.
     pub(crate) fn settings(&self) -> Arc<AuthSettings> {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Registers the session of a client authenticated as this user. `None` if the user was removed meanwhile. `end` is
-    /// notified when the user is removed later.
+    /// `None` if the user was removed meanwhile. `end` is notified when the user is removed.
     pub(crate) fn register(&self, name: &Arc<str>, end: Arc<Notify>) -> Option<Arc<AuthenticatedSession>> {
         // The lock is held until the end, so that the users do not change in between.
         let mut open = self.open_sessions();
@@ -91,7 +80,6 @@ impl ActiveSessions {
         Some(session)
     }
 
-    /// Replaces the users. Returns how many connections end.
     pub(crate) fn replace(&self, settings: AuthSettings) -> usize {
         let open = self.open_sessions();
         let settings = Arc::new(settings);

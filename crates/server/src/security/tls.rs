@@ -13,20 +13,16 @@ use x509_parser::parse_x509_certificate;
 
 use crate::transport::socket::Stream;
 
-/// The server's certificate and key, and the roots of client certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsSettings {
     pub(crate) identity: Identity,
     pub(crate) clients: ClientCertificates,
 }
 
-/// The TLS acceptor.
 pub(crate) struct Tls {
-    /// The acceptor with the current certificate, key and roots.
     acceptor: RwLock<TlsAcceptor>,
-    /// Clients may present certificates.
     pub(crate) requests_certificates: bool,
-    /// The certificate's expiry in seconds since 1970.
+    /// In seconds since 1970.
     expiry: AtomicI64,
 }
 
@@ -38,17 +34,13 @@ impl Tls {
         Ok(Self { acceptor: RwLock::new(acceptor), requests_certificates, expiry })
     }
 
-    /// Returns the certificate's expiry in seconds since 1970.
     pub(crate) fn expiry(&self) -> i64 {
         self.expiry.load(Ordering::Relaxed)
     }
 
-    /// Uses these settings for new handshakes.
-    ///
-    /// # Errors
-    ///
-    /// If certificate and key do not match, or if client certificates are requested now and were not, or vice versa, because
-    /// the mechanisms of users depend on that. The previous settings stay.
+    /// Uses these settings for new handshakes. Fails if certificate and key do not match, or if client certificates are
+    /// requested now and were not, or vice versa, because the mechanisms of users depend on that. The previous settings
+    /// stay.
     pub(crate) fn replace(&self, TlsSettings { identity, clients }: TlsSettings) -> Result<(), TlsError> {
         if self.requests_certificates == matches!(clients, ClientCertificates::NotAsked) {
             let why = "requesting client certificates can only be changed by a restart of the server";
@@ -61,8 +53,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the TLS stream, and the name in the client's certificate. A client without TLS, whose first byte has a
-    /// `response_without_tls`, gets that response.
+    /// A client without TLS, whose first byte has a `response_without_tls`, gets that response. Returns the name in the
+    /// client's certificate, too.
     pub(crate) async fn accept(
         &self,
         mut stream: TcpStream,
@@ -82,19 +74,18 @@ impl Tls {
     }
 }
 
-/// Sends a response that a client without TLS understands, and closes the connection.
 async fn refuse(stream: &mut TcpStream, answer: &[u8]) -> io::Error {
     let _ = stream.write_all(answer).await;
     let _ = stream.shutdown().await;
     io::Error::new(io::ErrorKind::InvalidData, "a client without TLS")
 }
 
-/// Returns a certificate's expiry in seconds since 1970, or 0 if it has none.
+/// In seconds since 1970, or 0 if the certificate has none.
 pub(crate) fn expiry(certificate: &[u8]) -> i64 {
     parse_x509_certificate(certificate).map_or(0, |(_, read)| read.validity().not_after.timestamp())
 }
 
-/// Returns the common name of a certificate's subject, if it has exactly one.
+/// `None` unless the certificate's subject has exactly one common name.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<Arc<str>> {
     let (_, certificate) = parse_x509_certificate(certificate).ok()?;
     let mut names = certificate.subject().iter_common_name();

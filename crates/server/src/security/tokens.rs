@@ -17,7 +17,7 @@ use serde::Deserialize;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// The difference that is tolerated between the clocks of servers and issuers, in seconds.
+/// The tolerated difference between the clocks of servers and issuers, in seconds.
 const LEEWAY: u64 = 30;
 
 /// A file of token keys that cannot be used. Nothing was started.
@@ -32,8 +32,7 @@ pub struct TokenKeyError {
     pub reason: String,
 }
 
-/// The most keys in a file. Each key may have to be tried on a token of an unauthenticated client. An issuer has one key, and
-/// two while it rotates keys.
+/// Each key may have to be tried on a token of an unauthenticated client. An issuer has one key, two while it rotates keys.
 const KEYS_MAX: usize = 8;
 
 /// The accepted tokens: the keys, the audience and the issuer.
@@ -43,26 +42,25 @@ pub struct Tokens {
     validation: Validation,
 }
 
-/// A public key, and its signature algorithms.
 #[derive(Clone, Debug)]
 struct Key {
     key: DecodingKey,
     algorithms: Vec<Algorithm>,
 }
 
-/// The claims that are read here; the library checks the others.
+/// The library checks the others.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
 }
 
 impl Tokens {
-    /// Accepts tokens that are signed by a key in this PEM file, with up to eight keys, and issued for this audience. Tokens
-    /// must have an expiry (`exp`) and a subject (`sub`), the user's name.
+    /// Accepts tokens that are signed by a key in this PEM file, with up to eight keys, and issued for this audience.
+    /// Tokens must have an expiry (`exp`) and a subject (`sub`), the user's name.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, has no key, has a key of an unsupported kind, or more than eight keys.
+    /// The file cannot be read, has no key, a key of an unsupported kind, or more than eight keys.
     pub fn from_file(keys: impl AsRef<Path>, audience: &str) -> Result<Self, TokenKeyError> {
         let file = keys.as_ref().display().to_string();
         match std::fs::read(keys.as_ref()) {
@@ -71,7 +69,6 @@ impl Tokens {
         }
     }
 
-    /// Parses the keys in a PEM text; errors contain this file name.
     pub(crate) fn from_pem(file: String, pem: &[u8], audience: &str) -> Result<Self, TokenKeyError> {
         let wrong = |reason: String| TokenKeyError { file: file.clone(), reason };
         let unread = |error: pem::Error| wrong(error.to_string());
@@ -103,11 +100,7 @@ impl Tokens {
         self
     }
 
-    /// Returns the user's name in a token, if the token is valid.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the token is refused.
+    /// Returns the user's name, or the reason why the token is refused.
     pub(crate) fn owner(&self, token: &str) -> Result<String, String> {
         check_header(token)?;
         let mut wrong = ErrorKind::InvalidAlgorithm;
@@ -126,7 +119,7 @@ impl Tokens {
 }
 
 impl Key {
-    /// Parses a key in DER. `None` if its kind is not supported.
+    /// `None` if the kind of the key is not supported.
     fn from_der(info: &[u8]) -> Option<Self> {
         let (_, info) = SubjectPublicKeyInfo::from_der(info).ok()?;
         let key = &info.subject_public_key.data;
@@ -150,20 +143,18 @@ impl Key {
     }
 }
 
-/// The fields of a token's header that are checked here, besides the library's checks. The header's signature is not verified
-/// yet, so it can only cause a refusal.
+/// The library does not check these fields. The signature is not verified yet, so the header can only cause a refusal.
 #[derive(Deserialize)]
 struct TokenHeader {
-    /// The type of the token (RFC 7519, section 5.1; RFC 9068, section 2.1).
+    /// RFC 7519, section 5.1; RFC 9068, section 2.1.
     typ: Option<serde_json::Value>,
     /// Extensions that must be understood (RFC 7515, section 4.1.11). None is supported.
     crit: Option<serde_json::Value>,
 }
 
-/// Types of tokens that authenticate a user. Others of the same issuer, such as logout tokens, do not.
+/// Others, such as logout tokens, do not authenticate a user.
 const TYPES: [&str; 2] = ["jwt", "at+jwt"];
 
-/// Refuses a token with critical extensions or of another type.
 fn check_header(token: &str) -> Result<(), String> {
     let malformed = || "it is not a valid token".to_owned();
     let header = token.split('.').next().unwrap_or_default();
@@ -178,7 +169,7 @@ fn check_header(token: &str) -> Result<(), String> {
     if TYPES.contains(&kind) { Ok(()) } else { Err("it is a token of another type (typ)".to_owned()) }
 }
 
-/// Returns the reason of a refusal, without contents of the token.
+/// The reason has no contents of the token.
 fn refusal(wrong: &ErrorKind) -> String {
     let text = match wrong {
         ErrorKind::ExpiredSignature => "it has expired",
@@ -194,7 +185,6 @@ fn refusal(wrong: &ErrorKind) -> String {
     text.to_owned()
 }
 
-/// The library's provider of signatures, which only verifies and uses the keys unchanged.
 static CRYPTO: CryptoProvider = CryptoProvider {
     signer_factory: |_, _| Err(ErrorKind::UnsupportedAlgorithm.into()),
     verifier_factory: |algorithm, key| {
@@ -219,7 +209,6 @@ static CRYPTO: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// A key with its algorithm.
 struct KeyVerifier {
     algorithm: Algorithm,
     key: UnparsedPublicKey<Vec<u8>>,
@@ -268,7 +257,7 @@ mod tests {
         Tokens::new(vec![Key::from_der(&key_of_the_rfc()).unwrap()], "shop")
     }
 
-    /// The token of RFC 7515, appendix A.3: it is signed, has no subject, and has expired.
+    /// RFC 7515, appendix A.3: the token is signed, has no subject, and has expired.
     const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.\
         eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
         DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q";
@@ -324,7 +313,6 @@ mod tests {
         }
     }
 
-    /// An issuer with its own key.
     struct Issuer {
         key: EcdsaKeyPair,
         random: SystemRandom,
@@ -338,7 +326,6 @@ mod tests {
             Self { key, random }
         }
 
-        /// Returns the tokens that a server with the issuer's key accepts.
         fn tokens(&self) -> Tokens {
             let (mut der, public) = (key_of_the_rfc(), self.key.public_key().as_ref());
             let begin = der.len() - public.len();

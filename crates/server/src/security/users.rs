@@ -1,12 +1,11 @@
 //! The file of a server's users.
 //!
-//! A line is a user, `NAME ROLE[,ROLE…] [SECRET…]`, with white space between the words. Empty lines and lines that begin
-//! with `#` are ignored. A word with white space stands in quotation marks, in which `\"` and `\\` stand for the two
-//! characters themselves.
+//! A line is a user, `NAME ROLE[,ROLE…] [SECRET…]`. Empty lines and lines that begin with `#` are ignored. A word with
+//! white space stands in quotation marks, in which `\"` and `\\` stand for the two characters themselves.
 //!
 //! * Roles are admin, deployer, application, observer and monitor.
 //! * A secret is a verifier, `SCRAM-SHA-256$…`, `SCRAM-SHA-384$…` or `SCRAM-SHA-512$…` (RFC 5803), at most one of each, as
-//!   `consort user` makes them. The password cannot be read from a verifier. For trials, a secret may be `password:TEXT`.
+//!   `consort user` makes them. For trials, a secret may be `password:TEXT`.
 //! * A user without a secret authenticates by a client certificate or a token only.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +22,10 @@ use crate::security::secret::Secret;
 /// client 10 ms, once per connection.
 pub const VERIFIER_ITERATIONS: u32 = 16_384;
 
-/// Iterations for passwords in cleartext in the file, the fewest allowed: a reader of the file has these passwords anyway,
-/// and the server hashes all of them when it starts.
+/// For passwords in cleartext, the fewest allowed: a reader of the file has these passwords anyway, and the server hashes
+/// all of them when it starts.
 const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
 
-/// Bytes of a salt.
 const SALT_LEN: usize = 16;
 
 /// A file of users that cannot be used. Nothing was started.
@@ -47,7 +45,7 @@ pub enum UsersError {
     Line {
         /// The file.
         file: String,
-        /// The line, from 1 on.
+        /// Counted from 1.
         line: usize,
         /// The error of the line.
         error: LineError,
@@ -73,7 +71,7 @@ pub enum LineError {
     /// The role does not exist.
     #[error("unknown role {0:?}; roles are admin, deployer, application, observer and monitor")]
     Role(String),
-    /// The name is empty or has characters that names must not have.
+    /// An empty name, or forbidden characters.
     #[error("{0:?} is not a valid name: it is empty or has invalid characters")]
     Name(String),
     /// The user is in the file twice.
@@ -88,33 +86,30 @@ pub enum LineError {
     /// The verifier is invalid.
     #[error("word {0} is not a valid verifier: {1}")]
     Verifier(usize, VerifierError),
-    /// The password is empty or has characters that passwords must not have.
+    /// An empty password, or forbidden characters.
     #[error("word {0} is not a valid password: it is empty or has invalid characters")]
     Password(usize),
-    /// The user has a second secret of the same kind.
+    /// A second secret of the same kind.
     #[error("word {0} is a second secret for {1}")]
     SecondSecret(usize, &'static str),
 }
 
-/// An authenticated user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct User {
     pub(crate) name: Arc<str>,
     pub(crate) permissions: Permissions,
 }
 
-/// A user's verifiers, password and roles.
 #[derive(Clone)]
 pub(crate) struct UserEntry {
     pub(crate) permissions: Permissions,
-    /// Verifiers, indexed by hash.
     verifiers: [Option<Verifier>; Hash::ALL.len()],
-    /// The prepared password, if the file has the password in cleartext.
+    /// Prepared; set if the file has it in cleartext.
     password: Option<String>,
 }
 
 impl UserEntry {
-    /// Returns the user's verifier of this hash or, with `None`, of any hash.
+    /// `None` stands for any hash.
     pub(crate) fn verifier(&self, hash: Option<Hash>) -> Option<&Verifier> {
         match hash {
             Some(hash) => self.verifiers[index_of(Some(hash))].as_ref(),
@@ -122,8 +117,8 @@ impl UserEntry {
         }
     }
 
-    /// Derives verifiers from the password, if the file has it in cleartext. The salts follow from the secret, so that all
-    /// servers have the same ones. Each mechanism has another salt.
+    /// Derives verifiers from a password in cleartext. The salts follow from the secret, so that all servers have the same
+    /// ones. Each mechanism has another salt.
     fn derive(&mut self, name: &str, secret: &Secret) {
         let Some(password) = &self.password else { return };
         self.verifiers = Hash::ALL.map(|hash| {
@@ -137,15 +132,13 @@ impl UserEntry {
 #[derive(Clone)]
 pub struct Users {
     entries: BTreeMap<String, UserEntry>,
-    /// The secret from which decoys for names that do not exist follow, and the salts of passwords in cleartext. It follows
-    /// from the file until the cluster has one secret for all servers.
+    /// Decoys and the salts of passwords in cleartext follow from it. It follows from the file until all servers share one.
     secret: Secret,
-    /// The kinds of the users' verifiers, for each mechanism and for the verifiers against which PLAIN passwords are
-    /// checked.
+    /// The kinds for each mechanism, and for PLAIN.
     verifier_kinds: [BTreeSet<VerifierKind>; Hash::ALL.len() + 1],
 }
 
-/// The properties of a verifier that a client sees: its mechanism, its salt's length and its iterations.
+/// The mechanism, the length of the salt, and the iterations, which clients see.
 type VerifierKind = (Hash, usize, u32);
 
 const fn index_of(hash: Option<Hash>) -> usize {
@@ -178,7 +171,6 @@ impl Users {
         }
     }
 
-    /// Returns the number of users.
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
@@ -242,13 +234,11 @@ impl Users {
         Ok((name, known))
     }
 
-    /// Returns the secret from which decoys and salts follow.
     pub(crate) const fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// Returns the same users with another secret. With passwords in cleartext this takes time, because they are hashed
-    /// again.
+    /// Slow with passwords in cleartext, which are hashed again.
     pub(crate) fn with_secret(mut self, secret: &Secret) -> Self {
         if self.secret != *secret {
             self.secret = secret.clone();
@@ -257,20 +247,19 @@ impl Users {
         self
     }
 
-    /// Returns the user of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&UserEntry> {
         self.entries.get(name)
     }
 
-    /// Returns whether any user has a verifier of this hash or, with `None`, of any hash.
+    /// `None` stands for any hash.
     pub(crate) fn have_verifier(&self, hash: Option<Hash>) -> bool {
         !self.verifier_kinds[index_of(hash)].is_empty()
     }
 
-    /// Returns a decoy: the verifier for a user that does not exist or has no verifier of this hash. It has the kind of an
-    /// existing user's verifier and is always the same for a name. `None` if no user has a verifier.
+    /// A decoy: the verifier for a user that does not exist or has no verifier of this hash. `None` if no user has a
+    /// verifier.
     ///
-    /// The decoy follows from the secret, the name and the kinds of existing verifiers. Other users of the same kinds do not
+    /// It follows from the secret, the name and the kinds of existing verifiers. Other users of the same kinds do not
     /// change it. A further kind changes only the decoys of the names that get this kind.
     pub(crate) fn decoy(&self, hash: Option<Hash>, name: &str) -> Option<Verifier> {
         let weight = |(_, salt_len, iterations): &&VerifierKind| {
@@ -281,7 +270,6 @@ impl Users {
     }
 }
 
-/// Splits a line into its words.
 fn words(line: &str) -> Result<Vec<String>, LineError> {
     let (mut words, mut word, mut is_word) = (Vec::new(), String::new(), false);
     let mut characters = line.chars();
@@ -314,7 +302,6 @@ fn words(line: &str) -> Result<Vec<String>, LineError> {
     Ok(words)
 }
 
-/// Quotes a word for a line, if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = !word.is_empty()
         && !word.starts_with('#')
@@ -326,12 +313,12 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Returns the line of a user with these roles, with new verifiers of this password. Without a password, the user needs a
-/// certificate or a token. This takes time, because passwords are hashed.
+/// Returns the line of a user with new verifiers of this password. Without a password, the user needs a certificate or a
+/// token. This takes time, because passwords are hashed.
 ///
 /// # Errors
 ///
-/// If the name or the password is not allowed, or the system has no random numbers.
+/// The name or the password is not allowed, or the system has no random numbers.
 pub fn line_for(name: &str, roles: &[Role], password: Option<&str>) -> Result<String, String> {
     let invalid = |part: &str| format!("the {part} is empty or has invalid characters");
     let name = prepare(name).map_err(|_| invalid("name"))?;
@@ -437,7 +424,6 @@ mod tests {
         assert!(nobody.decoy(None, "nobody").is_none());
     }
 
-    /// The salt and the iterations that a client gets for a name before its login, by each mechanism.
     fn challenge_parameters(users: &Users, name: &str) -> Vec<(Vec<u8>, u32)> {
         let of = |hash: Hash| {
             let known = users.get(name).and_then(|known| known.verifier(Some(hash)).cloned());

@@ -8,17 +8,15 @@ use tokio::time::{Instant, sleep};
 
 use crate::limits::LOCK_TIME_MAX;
 
-/// The first pause before a lock is tried again. The pause doubles each time, up to [`PAUSE_MAX`].
+/// The pause doubles each time, up to [`PAUSE_MAX`].
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 
 const PAUSE_MAX: Duration = Duration::from_millis(32);
 
-/// All locks.
 pub(crate) struct Locks {
     cache: RawCache,
 }
 
-/// Returns the name of the lock of a cache's key.
 fn lock(cache: &str, key: &[u8]) -> Bytes {
     let mut name = BytesMut::with_capacity(2 + cache.len() + key.len());
     name.put_u16(cache.len() as u16);
@@ -32,8 +30,7 @@ impl Locks {
         Self { cache }
     }
 
-    /// Acquires a key's lock for a holder, which may hold it already. Returns false if another holder keeps it for
-    /// [`LOCK_TIME_MAX`].
+    /// The holder may have the lock already. False if another holder keeps it for [`LOCK_TIME_MAX`].
     pub(crate) async fn acquire(
         &self,
         cache: &str,
@@ -58,7 +55,6 @@ impl Locks {
         }
     }
 
-    /// Releases a key's lock, if this holder has it.
     pub(crate) async fn release(&self, cache: &str, key: &[u8], holder: &Bytes) -> Result<(), CacheError> {
         let condition = Condition::Value(holder.clone());
         let write = Write { condition, change: Change::Remove, wants_previous: false };

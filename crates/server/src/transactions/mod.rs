@@ -1,23 +1,21 @@
 //! Transactions of clients (facts section 2.13).
 //!
-//! A client buffers its reads and writes until it prepares. Then it sends its writes with the versions that it has read. The
-//! server writes a record of the transaction ([`record`]) and locks its keys ([`locks`]) in their order. It checks that the
-//! versions are unchanged, and notes the version of each key. From then on any server can complete the transaction. A commit
-//! is decided in the record, writes each key on condition that the key still has the noted version, and unlocks the keys. In
-//! caches with transactions every write locks its key first, also a write of a single key, so that the keys of a prepared
-//! transaction do not change.
+//! A client sends its writes with the versions that it has read. The server writes a record of the transaction ([`record`])
+//! and locks its keys ([`locks`]) in their order. It checks that the versions are unchanged, and notes them. From then on
+//! any server can complete the transaction. A commit is decided in the record, writes each key on condition that the key
+//! still has the noted version, and unlocks the keys. In caches with transactions a write of a single key locks it, too, so
+//! that the keys of a prepared transaction do not change.
 //!
-//! Guarantees: no lost update of keys that the transaction reads and writes, and atomicity. A client reads committed values.
-//! Keys that a client reads and does not write are not validated. A client that reads several keys during a commit may see
-//! some before it and others after it.
+//! Guarantees: no lost update of keys that the transaction reads and writes, and atomicity. A client reads committed
+//! values. Keys that a client reads and does not write are not validated. A client that reads several keys during a commit
+//! may see some before it and others after it.
 //!
 //! Writes of a member into such a cache that do not pass through a server take no lock. Such a write may be lost by a
 //! concurrent write of a transaction, or the transaction's write by it.
 //!
-//! Records and locks are in two replicated caches, in memory. If a server crashes during prepare, its record is rolled back.
-//! If it crashes between prepare and commit, the next server that gets the client's request commits or rolls back. Decided
-//! writes that a crashed server has not made are made by another server after a while; the keys stay locked until then. A
-//! crash of all servers loses records and locks as it loses the caches.
+//! Records and locks are in two replicated caches, in memory. If a server crashes during prepare, its record is rolled
+//! back. If it crashes between prepare and commit, the next server that gets the client's request commits or rolls back.
+//! Another server makes decided writes of a crashed server after a while; the keys stay locked until then.
 
 mod locks;
 mod reaper;
@@ -47,39 +45,31 @@ use locks::Locks;
 use record::{Branch, Intent, State, Value};
 pub(crate) use record::{Record, record_key, xid_from_key};
 
-/// The cache of records.
 const RECORDS: &str = "___consort_transactions";
 
-/// The cache of locks.
 const LOCKS: &str = "___consort_locks";
 
-/// The caches of transactions.
 pub(crate) const CACHES: [&str; 2] = [RECORDS, LOCKS];
 
-/// How long a server delays its response to a client whose transaction is still being prepared, before the client repeats
-/// its request.
+/// A client repeats its request while its transaction is being prepared.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// Attempts of a server to write a decided transaction before it leaves the transaction to the reaper.
+/// Then the server leaves a decided transaction to the reaper.
 const ATTEMPTS: usize = 3;
 
-/// The transactions of all clients, as this server executes them.
 pub(crate) struct Transactions {
     records: Cache<Vec<u8>, Record>,
     locks: Locks,
-    /// This member.
     server: String,
     pub(crate) counts: Counts,
     limits: Limits,
 }
 
-/// The most transactions that are recorded, and the most bytes of their writes.
 struct Limits {
     transactions: u64,
     bytes: u64,
 }
 
-/// Counts of the outcomes of transactions for clients of this server.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) prepared: Count,
@@ -88,7 +78,6 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts the outcome of a request whose response has this code.
     pub(crate) fn note(&self, requested: &Count, code: i32) {
         match code {
             xa::OK => requested.one(),
@@ -97,7 +86,6 @@ impl Counts {
         }
     }
 
-    /// Returns the counts with their names.
     pub(crate) fn all(&self) -> [(&'static str, i64); 3] {
         [
             ("prepared", self.prepared.get()),
@@ -107,16 +95,13 @@ impl Counts {
     }
 }
 
-/// Finds the caches of a transaction's branches.
 pub(crate) trait FindCache: Sync {
-    /// Returns a cache by its name; `None` if it was removed.
     fn find_cache(&self, name: &str) -> impl Future<Output = Result<Option<RawCache>, Refusal>> + Send;
 }
 
-/// The caches of a transaction by their names; `None` for a cache that was removed.
 pub(crate) type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
-/// Runs work to its end even if the client disconnects, because the server that begins a step also ends it.
+/// The server that begins a step also ends it, even if the client disconnects.
 pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,
@@ -128,7 +113,7 @@ pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T
     }
 }
 
-/// Returns the branch of a client's request with the versions that the client has read, both in the order of the keys.
+/// Both results are in the order of the keys.
 fn new_branch(
     cache: &str,
     server: &str,
@@ -164,13 +149,11 @@ fn new_branch(
     Ok((branch, seen))
 }
 
-/// Returns the holder of a transaction's locks.
 fn lock_holder(key: &[u8]) -> Bytes {
     [&b"x"[..], key].concat().into()
 }
 
 impl Transactions {
-    /// Opens the caches of records and locks.
     pub(crate) async fn open(manager: &CacheManager) -> Result<Self, OpenError> {
         let replicated =
             |name| CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) };
@@ -181,16 +164,11 @@ impl Transactions {
         Ok(Self { records, locks, server, counts, limits })
     }
 
-    /// Returns the number of records.
     pub(crate) fn len(&self) -> u64 {
         self.records.local_len()
     }
 
-    /// Writes a key under its lock, when no transaction holds the lock.
-    ///
-    /// # Errors
-    ///
-    /// The cache's error, or a timeout if a transaction holds the lock.
+    /// Waits until no transaction holds the lock, or a timeout.
     pub(crate) async fn write(
         self: Arc<Self>,
         cache: RawCache,
@@ -224,7 +202,6 @@ impl Transactions {
         self.records.with_read_from(ReadFrom::Primary).get(key).await
     }
 
-    /// Returns the caches of the transaction's branches so far.
     pub(crate) async fn involved(
         &self,
         caches: &impl FindCache,
@@ -238,7 +215,7 @@ impl Transactions {
         Ok(involved)
     }
 
-    /// Prepares a transaction in a cache, and commits it if it has one phase. `None` if another request is executing it.
+    /// With one phase it also commits. `None` if another request is executing the transaction.
     pub(crate) async fn prepare(
         &self,
         cache: &RawCache,
@@ -285,7 +262,6 @@ impl Transactions {
         Ok(Some(xa::ROLLBACK))
     }
 
-    /// Records that a branch is being prepared. Returns the branch's state if the record has one already.
     async fn begin(&self, key: &[u8], branch: &Branch) -> Result<Option<State>, Refusal> {
         let Limits { transactions, bytes } = self.limits;
         if self.records.local_len() >= transactions || self.records.local_bytes() > bytes {
@@ -306,7 +282,6 @@ impl Transactions {
         Ok(known)
     }
 
-    /// Locks a branch's keys and validates their versions. Returns whether the branch can commit.
     async fn lock_and_validate(
         &self,
         cache: &RawCache,
@@ -335,8 +310,7 @@ impl Transactions {
         Ok(true)
     }
 
-    /// Records that a branch is prepared and, with one phase, that the transaction is committed. Returns false if the
-    /// transaction was decided otherwise meanwhile.
+    /// Committed with one phase. False if the transaction was decided otherwise meanwhile.
     async fn set_prepared(
         &self,
         key: &[u8],
@@ -360,8 +334,7 @@ impl Transactions {
         Ok(is_prepared)
     }
 
-    /// Rolls back a prepared branch; other branches of the transaction belong to their own requests. Returns false if the
-    /// commit is decided.
+    /// Other branches belong to their own requests. False if the commit is decided.
     async fn roll_back_branch(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
         let mut is_rolled_back = true;
         let rolled_back = |record: Option<&Record>| {
@@ -415,7 +388,6 @@ impl Transactions {
         Ok(decided)
     }
 
-    /// Completes a decided transaction. Returns the code of the response.
     async fn finish_with_retries(&self, key: &[u8], involved: &InvolvedCaches) -> Result<i32, Refusal> {
         for _ in 0..ATTEMPTS {
             match self.finish(key, involved).await {
@@ -429,7 +401,6 @@ impl Transactions {
         Ok(xa::SERVER_ERROR)
     }
 
-    /// Makes the writes of a decided transaction, and unlocks the keys.
     async fn finish(&self, key: &[u8], involved: &InvolvedCaches) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let mut written = Vec::new();
@@ -457,7 +428,6 @@ impl Transactions {
         self.release_completed(key).await
     }
 
-    /// Unlocks the keys of all completed branches.
     async fn release_completed(&self, key: &[u8]) -> Result<(), CacheError> {
         let Some(record) = self.record(key).await? else { return Ok(()) };
         let is_over = |branch: &&Branch| matches!(branch.state, State::Committed | State::RolledBack);
@@ -475,7 +445,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Reduces the record of a completed transaction to its outcome.
+    /// Only the outcome stays.
     async fn note_released(&self, key: &[u8]) -> Result<(), CacheError> {
         let released = |record: Option<&Record>| {
             let mut record = record?.clone();
@@ -489,8 +459,7 @@ impl Transactions {
         self.records.compute(key, released).await.map(drop)
     }
 
-    /// Removes the record, because no further request for it follows. The record of a transaction that is not completed
-    /// stays.
+    /// A record that is not completed stays.
     pub(crate) async fn forget(&self, key: &[u8]) -> Result<(), CacheError> {
         let kept = |record: Option<&Record>| {
             record.filter(|record| record.branches.iter().any(|branch| !branch.intents.is_empty())).cloned()
@@ -498,7 +467,6 @@ impl Transactions {
         self.records.compute(key, kept).await.map(drop)
     }
 
-    /// Returns the transactions that wait for recovery.
     pub(crate) async fn in_doubt(&self, gathering: &mut ResponseReservation) -> Result<Vec<Xid>, Refusal> {
         let (mut all, mut keys) = (self.records.keys(), Vec::new());
         while let Some(key) = all.next().await.transpose()? {

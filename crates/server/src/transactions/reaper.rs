@@ -1,5 +1,4 @@
-//! Completion of abandoned transactions: the first member commits, rolls back or removes transactions without further
-//! requests.
+//! Completion of abandoned transactions by the first member.
 
 use consort_cache::CacheError;
 

@@ -1,4 +1,4 @@
-//! The record of a transaction: an entry of a cache on all servers, under the transaction's id.
+//! The record of a transaction, which all servers have, under the transaction's id.
 
 use std::time::Duration;
 
@@ -9,12 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{COMPLETED_RETENTION, FINISH_TIME_MAX, PREPARE_TIME_MAX, TAKE_OVER_AFTER};
 
-/// The state of a transaction in one cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum State {
-    /// The keys are being locked and validated.
     Preparing,
-    /// The transaction can commit, and waits for the decision.
     Prepared,
     /// The commit is decided and cannot be undone.
     Committing,
@@ -22,7 +19,6 @@ pub(crate) enum State {
     RolledBack,
 }
 
-/// A value to put.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Value {
     pub(crate) bytes: Vec<u8>,
@@ -30,14 +26,13 @@ pub(crate) struct Value {
     pub(crate) max_idle: Option<Duration>,
 }
 
-/// The write of a key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Intent {
     pub(crate) key: Vec<u8>,
-    /// The key's version when it was locked; `None` if it had no entry. Only this version is replaced, so that the write has
-    /// the same effect if two servers make it.
+    /// The key's version when it was locked; `None` if it had no entry. Only this version is replaced, so that the write
+    /// has the same effect if two servers make it.
     pub(crate) had: Option<u64>,
-    /// The new value; `None` to remove the key.
+    /// `None` removes the key.
     pub(crate) value: Option<Value>,
 }
 
@@ -60,7 +55,6 @@ impl Intent {
     }
 }
 
-/// A transaction in one cache.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Branch {
     pub(crate) cache: String,
@@ -69,19 +63,16 @@ pub(crate) struct Branch {
     pub(crate) server: String,
     /// The branch waits for its client's recovery instead of being rolled back.
     pub(crate) is_recoverable: bool,
-    /// How long the branch waits for the decision.
     pub(crate) timeout: Duration,
-    /// The writes in the order of their keys. Empty once the branch is completed and its keys are unlocked.
+    /// In the order of their keys. Empty once the branch is completed and its keys are unlocked.
     pub(crate) intents: Vec<Intent>,
 }
 
-/// A transaction.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) branches: Vec<Branch>,
 }
 
-/// The action for a transaction without further requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TimeoutAction {
     Nothing,
@@ -116,7 +107,7 @@ impl Record {
         xa::OK
     }
 
-    /// Decides the rollback of all branches where it is still possible. Returns the response's code.
+    /// Decides the rollback where it is still possible. Returns the response's code.
     pub(crate) fn roll_back(&mut self) -> i32 {
         self.roll_back_open();
         let is_committed = self.any(State::Committing) || self.any(State::Committed);
@@ -136,13 +127,11 @@ impl Record {
         self.branches.iter().all(|branch| matches!(branch.state, State::Committed | State::RolledBack))
     }
 
-    /// Returns whether the transaction waits for recovery, this long after its last change.
     pub(crate) fn is_in_doubt(&self, age: Duration) -> bool {
         let waits = |branch: &Branch| branch.state == State::Prepared && branch.is_recoverable;
         self.branches.iter().any(|branch| waits(branch) && age > branch.timeout)
     }
 
-    /// Returns the action that is timeout_action this long after the last change, with these members.
     pub(crate) fn timeout_action(&self, age: Duration, is_member: impl Fn(&str) -> bool) -> TimeoutAction {
         for branch in &self.branches {
             let is_abandoned = !is_member(&branch.server);
@@ -169,7 +158,6 @@ impl Record {
     }
 }
 
-/// Returns the record's key of a transaction's id.
 pub(crate) fn record_key(xid: &Xid) -> Vec<u8> {
     let mut key = Vec::with_capacity(4 + 1 + xid.global.len() + xid.branch.len());
     key.put_i32(xid.format);
@@ -179,7 +167,6 @@ pub(crate) fn record_key(xid: &Xid) -> Vec<u8> {
     key
 }
 
-/// Returns the transaction's id of a record's key.
 pub(crate) fn xid_from_key(mut key: &[u8]) -> Option<Xid> {
     let (format, global) = (key.try_get_i32().ok()?, key.try_get_u8().ok()?);
     let (global, branch) = key.split_at_checked(global.into())?;

@@ -7,7 +7,6 @@ use super::*;
 
 const MINUTE: Recovery = Recovery { is_recoverable: false, timeout: 60_000 };
 
-/// The only member of a cluster, with a cache.
 pub(crate) struct SingleMember {
     _manager: CacheManager,
     pub(crate) cache: RawCache,
@@ -23,7 +22,6 @@ pub(crate) async fn single_member(cluster: &str) -> SingleMember {
     SingleMember { _manager: manager, cache, transactions, involved }
 }
 
-/// As the server reads it, with the lifetimes of a cache without defaults.
 fn lifetime(expiration: &Expiration) -> Lifetime {
     crate::ops::map::lifetime(expiration, ProtocolVersion::NEWEST, Lifetime::FOREVER)
 }
@@ -34,7 +32,6 @@ fn put(key: &'static str, value: &'static str) -> Modification {
 }
 
 impl SingleMember {
-    /// Prepares a branch. Returns it with the key of its record.
     async fn prepared(&self, n: u8, modifications: Vec<Modification>) -> (Vec<u8>, Branch) {
         let id = Bytes::copy_from_slice(&[n]);
         let key = record_key(&Xid { format: 1, global: id.clone(), branch: id });

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The origin of connections: an address of IPv4, or a network of IPv6 with a prefix of 64 bits, because one host can have
-/// all addresses of such a network.
+/// An IPv4 address, or an IPv6 network with a prefix of 64 bits, because one host can have all its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Origin(IpAddr);
 
 impl Origin {
-    /// The origin of an address.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) if !address.is_loopback() => {
@@ -21,7 +19,7 @@ impl Origin {
         }
     }
 
-    /// Whether it is this host: local proxies have connections for many clients.
+    /// Local proxies have connections for many clients.
     const fn is_local_host(self) -> bool {
         self.0.is_loopback()
     }
@@ -36,14 +34,12 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// Counts connections by origin, up to a limit for each that is not this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     max: usize,
     counts: Arc<Mutex<BTreeMap<Origin, usize>>>,
 }
 
-/// A counted connection of an origin, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionCount {
     of: Addresses,
@@ -51,12 +47,11 @@ pub(crate) struct ConnectionCount {
 }
 
 impl Addresses {
-    /// Starts without connections. `max` of zero is no limit.
+    /// `max` of zero is no limit.
     pub(crate) fn new(max: usize) -> Self {
         Self { max, counts: Arc::default() }
     }
 
-    /// The limit.
     pub(crate) const fn max(&self) -> usize {
         self.max
     }
@@ -65,7 +60,6 @@ impl Addresses {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more connection of an origin; `None` if the origin has reached the limit.
     pub(crate) fn add(&self, origin: Origin) -> Option<ConnectionCount> {
         let mut counts = self.counts();
         let count = counts.entry(origin).or_default();

@@ -1,4 +1,4 @@
-//! Sockets of clients, with and without TLS, and the limit of connections of an address.
+//! Sockets of clients, and the limit of connections of an address.
 
 pub(crate) mod addresses;
 pub(crate) mod socket;

@@ -1,6 +1,4 @@
-//! A client's byte stream, with or without TLS.
-//!
-//! A silent client costs no buffer in either direction: the server waits for bytes without one.
+//! A client's byte stream. A silent client costs no buffer in either direction: the server waits for bytes without one.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,23 +15,20 @@ use tokio_rustls::server::TlsStream;
 
 type Tls = TlsStream<TcpStream>;
 
-/// A client's stream.
 pub(crate) enum Stream {
     Plain(TcpStream),
     /// Both directions need the whole TLS state. They belong to one task, which never waits while it holds the lock.
     Tls(Box<Mutex<Tls>>),
 }
 
-/// The receiving direction.
 pub(crate) enum Incoming<'a> {
     Plain(ReadHalf<'a>),
     Tls(&'a Mutex<Tls>),
 }
 
-/// The sending direction.
 pub(crate) enum Outgoing<'a> {
     Plain(WriteHalf<'a>),
-    /// Also whether bytes have been written to TLS and not flushed.
+    /// The flag says whether bytes have been written to TLS and not flushed.
     Tls(&'a Mutex<Tls>, bool),
 }
 
@@ -49,15 +44,13 @@ impl Stream {
     }
 }
 
-/// Calls `step` with the whole stream.
 fn step<T>(stream: &Mutex<Tls>, step: impl FnOnce(Pin<&mut Tls>) -> T) -> T {
     let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
     step(Pin::new(&mut *stream))
 }
 
 impl Incoming<'_> {
-    /// Waits until bytes have arrived, and takes about `at_once` of them; false at the end of the stream. It is
-    /// cancel-safe.
+    /// Waits for bytes, and takes about `at_once` of them; false at the end of the stream. It is cancel-safe.
     pub(crate) async fn take(&mut self, input: &mut BytesMut, at_once: usize) -> io::Result<bool> {
         match self {
             Self::Plain(stream) => {
@@ -92,7 +85,6 @@ impl Incoming<'_> {
 }
 
 impl Outgoing<'_> {
-    /// Whether there are bytes to write or to flush.
     pub(crate) fn has_to_write(&self, output: &impl Buf) -> bool {
         output.has_remaining() || matches!(self, Self::Tls(_, true))
     }
@@ -110,7 +102,6 @@ impl Outgoing<'_> {
         }
     }
 
-    /// Shuts down the sending direction.
     pub(crate) async fn shutdown(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(stream) => stream.shutdown().await,

@@ -1,25 +1,24 @@
 //! The guarantees of SEQUENCER (facts 20.2), and their limits.
 //!
-//! A *reign* is the time from a view in which a member begins to lead, or after a merge goes on to, until the next such view.
-//! Messages that are sent and delivered within one reign have one order, that of the coordinator's broadcasts, at all members
-//! of its views. Nothing ties two reigns to each other, as in JGroups:
+//! A *reign* begins with a view in which a member begins to lead, or after a merge goes on to, and ends with
+//! the next such view. Messages sent and delivered within one reign have the order of the coordinator's
+//! broadcasts. Nothing ties two reigns to each other, as in JGroups:
 //!
-//! * When a coordinator crashes, its last broadcasts have reached some members and not others. A sender forwards each message
-//!   that it has not received back to the next coordinator, which has an order of its own. No sender forwards again a message
+//! * A crashed coordinator's last broadcasts have reached only some members. A sender forwards each message
+//!   that it has not received back to the next coordinator, which has its own order; it forwards no message
 //!   that it received back but other members did not.
-//! * A former coordinator's last broadcasts arrive among those of the new one, as late as flow control and losses make them.
-//!   That happens when groups merge, or when a member that has founded a group of its own joins another.
+//! * A former coordinator's last broadcasts arrive late among those of the new one, because of flow control and
+//!   losses, when groups merge or when a member that founded a group joins another.
 //!
-//! None of that is excused in general. These rules hold for members that live to the end:
+//! These rules hold for members that live to the end:
 //!
-//! * A sender receives back every message that it has sent, whichever coordinators led meanwhile.
-//! * A message of the last reign reaches every member that was together with sender and coordinator then. Such a message was
-//!   sent in the reign, or was sent before and came back to its sender in it. Excepted is the first message that the sender
-//!   received back, if it was sent before: the coordinator that crashed may have brought the first of its pieces to some
-//!   members only.
+//! * A sender receives back every message that it has sent.
+//! * A message that was sent in the last reign, or came back to its sender in it, reaches every member that was
+//!   together with sender and coordinator then. Excepted is the first message that the sender received back, if
+//!   sent before: the crashed coordinator may have brought the first of its pieces to some members only.
 //!
-//! One rule holds in every reign, also one that ended with a crash. A member that was there when a message was sent, and
-//! never leaves, gets no later broadcast without the message itself.
+//! In every reign, a member that was there when a message was sent, and never leaves, gets no later broadcast
+//! without the message.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,15 +27,13 @@ use consort_group::{Address, Time, View};
 use super::{Broken, before, both_together_since, sent_at};
 use crate::node::{Got, Node};
 
-/// Returns whether all multicasts have one order.
 pub(super) fn is_sequenced(nodes: &[Node]) -> bool {
     nodes.first().is_some_and(|node| node.is_sequenced)
 }
 
-/// The coordinator, and the number of the view with which its reign began.
+/// The coordinator, and the number of its first view.
 type Reign = (Address, u64);
 
-/// The views with which members begin to lead.
 pub(super) struct Reigns(BTreeMap<Address, BTreeSet<u64>>);
 
 impl Reigns {
@@ -61,17 +58,16 @@ impl Reigns {
         Some((leader.clone(), begins.copied().unwrap_or_default()))
     }
 
-    /// Returns the reign in which a member got a message.
     fn when_got(&self, node: &Node, got: &Got) -> Option<Reign> {
         let (_, view) = node.log.views.get(got.nth_view.checked_sub(1)?)?;
         self.get(view)
     }
 
-    /// Returns a sender's multicasts that a receiver must have got, if both are alive.
+    /// The multicasts that a receiver must have got from a sender, if both are alive.
     ///
-    /// A sender receives back all of its messages. Another receiver gets the multicasts that were sent in the reign that both
-    /// are in now. It also gets earlier ones that came back to the sender in that reign. Both hold if receiver, sender and
-    /// coordinator were together then.
+    /// A sender receives back all of its messages. Another receiver gets those that were sent in, or came back
+    /// to the sender in, the reign that both are in now, if receiver, sender and coordinator were together
+    /// then.
     pub(super) fn wanted(&self, nodes: &[Node], sender: usize, receiver: &Node) -> BTreeSet<u64> {
         let (index, sender) = (sender, &nodes[sender]);
         let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());
@@ -111,12 +107,10 @@ impl Reigns {
     }
 }
 
-/// A multicast's sender and number.
 type Id = (usize, u64);
 
-/// Returns when a reign's coordinator, or a later one, came to a view without a member, if it did after the member's first
-/// view. From then on the member gets only the messages that happen to reach it, because no member keeps the missed ones for
-/// it.
+/// When the coordinator of this or a later reign came to a view without a former member, for which no member
+/// keeps missed messages from then on.
 fn left_out(nodes: &[Node], reigns: &Reigns, node: &Node, reign: &Reign) -> Option<Time> {
     let of_reign = |view: &View| reigns.get(view).as_ref() == Some(reign);
     let (_, first) = node.log.views.iter().find(|(_, view)| of_reign(view))?;
@@ -127,8 +121,7 @@ fn left_out(nodes: &[Node], reigns: &Reigns, node: &Node, reign: &Reign) -> Opti
         .min()
 }
 
-/// Returns each member's messages by reign: those sent in the reign and received from the member's entry into it until its
-/// removal from the view.
+/// Sent in the reign, and received between the member's entry and its removal from the view.
 fn within_reigns(nodes: &[Node], reigns: &Reigns, node: &Node) -> BTreeMap<Reign, Vec<Id>> {
     let mut stays: BTreeMap<Reign, (Time, Option<Time>)> = BTreeMap::new();
     for (at, view) in &node.log.views {
@@ -158,7 +151,6 @@ fn within_reigns(nodes: &[Node], reigns: &Reigns, node: &Node) -> BTreeMap<Reign
     within
 }
 
-/// Checks that two members have their common messages of a reign in one order and without gaps.
 pub(super) fn order(nodes: &[Node]) -> Result<(), Broken> {
     let reigns = Reigns::of(nodes);
     let all: Vec<_> = nodes.iter().map(|node| (node, within_reigns(nodes, &reigns, node))).collect();
@@ -192,8 +184,8 @@ pub(super) fn order(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Returns a message that a member never got in a reign although it has a later message of that reign. A member that leaves
-/// is not judged, because it begins to forget before it is gone.
+/// A message that a member never got in a reign although it has a later one of that reign. A leaving member is
+/// not judged, because it begins to forget before it is gone.
 fn gap(
     nodes: &[Node],
     reigns: &Reigns,
@@ -223,10 +215,10 @@ fn gap(
     None
 }
 
-/// Returns whether a multicast may arrive after later messages of its sender: between its sending and its arrival groups
-/// merged, or the sender came under another coordinator than the receiver's. The broadcasts of a former coordinator are late,
-/// as after a merge, if its group has joined another and its join request had waited. Messages that the coordinator has not
-/// taken from a member outside its views are late as well, because those views have not reached that member.
+/// Whether a multicast may arrive after later messages of its sender: between sending and arrival groups
+/// merged, or the sender came under another coordinator than the receiver's. Broadcasts of a former coordinator
+/// are late, too, if its group has joined another after its join request had waited, and messages that the
+/// coordinator has not taken from a member outside its views, because those views have not reached the member.
 pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(nodes, got).filter(|_| got.is_multicast) else { return false };
     let merges =
@@ -248,8 +240,7 @@ pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     merges(node) || nodes.get(got.sender).is_some_and(is_late)
 }
 
-/// Returns whether a member of the receiver's view has led a view with the sender when the message was sent, or later: it may
-/// have been broadcast then.
+/// The message may have been broadcast in a later view of the sender that a member of the receiver's view led.
 pub(super) fn was_member(nodes: &[Node], node: &Node, got: &Got) -> bool {
     // Time does not decide, because a member that resumes after a pause gets a message and the next view at the same moment.
     let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));

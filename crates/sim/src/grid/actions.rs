@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use consort_grid::{Action, Change, Condition, Lifetime, Write};
 
-/// Puts a value for ever.
+/// The entry does not expire.
 pub(super) fn put(value: Bytes, condition: Condition, wants_previous: bool) -> Action {
     put_for(Lifetime::FOREVER, value, condition, wants_previous)
 }

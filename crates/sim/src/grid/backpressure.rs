@@ -1,25 +1,21 @@
-//! Channels that have no room for a member now and then, and members that accept few bytes of values at a time: calls wait at
-//! their callers, and reads at owners.
+//! Channels without room, and members that accept few bytes of values at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use consort_grid::{Node, ResponseLimits};
 use consort_group::{Address, Rng, Time};
 
-/// Turns a seed into the one for draws of limits.
+/// Turns a seed into the one for limits.
 pub(super) const SEED: u64 = 0x4e41_5252_4f57_4e41;
 
-/// The limits that were drawn for a run.
 pub(crate) struct Backpressure {
     pub(super) limits: ResponseLimits,
     rng: Rng,
-    /// Members for which a node's channel has no room.
     closed: BTreeMap<usize, BTreeSet<Address>>,
-    /// The maximum of bytes of values that one member requested at a time from another.
     pub(super) most: u64,
-    /// The largest value that was written: it comes alone if it is larger than the limit.
+    /// The largest value: it comes alone if it exceeds the limit.
     pub(super) largest: u64,
-    /// How often a read waited at an owner, and a call at its caller.
+    /// Reads at their owners, and calls at their callers.
     pub(super) held: u64,
     pub(super) waited: u64,
 }
@@ -34,15 +30,14 @@ impl Backpressure {
         Self { limits, rng, closed: BTreeMap::new(), most: 0, largest: 0, held: 0, waited: 0 }
     }
 
-    /// Returns whether [`Backpressure::update`] would change the state although the node has sent nothing.
+    /// Whether [`Backpressure::update`] would change the state although the node has sent nothing.
     pub(super) fn has_waiting(&self, index: usize, node: &Node) -> bool {
-        self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
+        self.closed.get(&index).is_some_and(|closed| !closed.is_empty())
+            || node.stats().response_load().waiting > 0
     }
 
-    /// Records that a node's channel has taken frames for these members, and reports to the node for which members there is
-    /// more room.
     pub(super) fn update(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
-        let load = node.response_load();
+        let load = node.stats().response_load();
         self.most = self.most.max(load.reserved_bytes_of_one);
         self.waited += load.waiting as u64;
         let closed = self.closed.entry(index).or_default();
@@ -55,6 +50,6 @@ impl Backpressure {
                 closed.insert(member);
             }
         }
-        self.held = self.held.max(node.counters().held);
+        self.held = self.held.max(node.stats().counters().held);
     }
 }

@@ -1,5 +1,4 @@
-//! Client operations on several keys: reads, puts or removals of many keys, and clears, as `cache` does them: many concurrent
-//! operations, and for a clear an iteration over all keys and their removals.
+//! Client operations on several keys, as `cache` does them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,38 +15,31 @@ use super::keys::Kind;
 use super::turns::{Turn, think};
 use super::{GridWorld, operations, outdated_members};
 
-/// The probability that a client's next turn uses many keys, and their limit.
+/// For a client's next turn, and the limit of its keys.
 const MANY: f64 = 0.03;
 const MANY_MAX: u64 = 20;
 
-/// The probability that it is a clear.
 const CLEAR: f64 = 0.004;
 
-/// The number of keys that a clear fetches at a time.
 const CLEAR_AT_ONCE: usize = 16;
 
-/// The interval at which a clear checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An operation on several keys.
 pub(crate) struct BulkOperation {
     client: usize,
     pub(crate) node: usize,
     pub(crate) began: Time,
-    /// When it was acknowledged, if it was.
     pub(crate) ended: Option<Time>,
     pub(crate) is_clear: bool,
-    /// The iteration over the remaining keys, if it is a clear.
     iteration: Option<IterationId>,
-    /// Indices of its unfinished operations in the history.
+    /// Its unfinished operations, as indices in the history.
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,
-    /// Whether it may have keys from a member that was removed from the topology and did not know it.
+    /// As [`super::history::Operation::is_excused`].
     pub(crate) is_excused: bool,
 }
 
-/// Draws whether a client's turn is an operation on several keys, and begins it.
 pub(super) fn begin(world: &mut GridWorld, client: usize) -> bool {
     let grid = &mut world.app;
     let is_clear = grid.workload.clears && grid.own.chance(CLEAR);
@@ -113,7 +105,6 @@ fn begin_clear(world: &mut GridWorld, nth: usize) {
     world.schedule(world.now, Turn::Clear(nth));
 }
 
-/// Wakes a clear for which keys have arrived.
 pub(super) fn wake_clear(world: &mut GridWorld, node: usize, iteration: IterationId) {
     let is_it = |one: &BulkOperation| one.node == node && one.iteration == Some(iteration);
     if let Some(nth) = world.app.bulk.iter().position(is_it) {
@@ -121,7 +112,6 @@ pub(super) fn wake_clear(world: &mut GridWorld, node: usize, iteration: Iteratio
     }
 }
 
-/// Continues a clear.
 pub(super) fn clear(world: &mut GridWorld, nth: usize) {
     let grid = &mut world.app;
     let bulk = &mut grid.bulk[nth];
@@ -165,7 +155,6 @@ fn submit(world: &mut GridWorld, nth: usize, key: Bytes, action: Action) {
     }
 }
 
-/// Handles the end of an operation that may be one of several.
 pub(super) fn note_end(world: &mut GridWorld, at: usize) {
     let grid = &mut world.app;
     let Some(nth) = grid.bulk.iter().rposition(|one| one.left.contains(&at)) else { return };
@@ -191,7 +180,6 @@ fn finish(world: &mut GridWorld, nth: usize) {
     think(world, client);
 }
 
-/// Marks the running clears that may get keys from a member that was removed from the topology.
 pub(super) fn judge_clears(world: &mut GridWorld) {
     let bulk = world.app.bulk.iter().enumerate();
     let open: Vec<usize> = bulk.filter(|(_, one)| one.is_clear && !one.is_over).map(|(nth, _)| nth).collect();

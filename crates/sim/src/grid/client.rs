@@ -13,22 +13,16 @@ use super::turns::{Turn, think};
 use super::workload_mix::{idle_lifetime, lifetime};
 use super::{GridWorld, bulk_client, operations};
 
-/// The number of clients of each member.
 const CLIENTS: usize = 3;
 
-/// The interval at which a client checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A client.
 pub(crate) struct Client {
     pub(crate) node: usize,
-    /// The last entry that it has seen of each key.
     seen: BTreeMap<Bytes, Stored>,
-    /// Its next operation.
     next: Option<(Bytes, Action)>,
 }
 
-/// Adds the clients of a member that has become usable.
 pub(super) fn add(world: &mut GridWorld, node: usize) {
     let clients = &mut world.app.clients;
     let first = clients.len();
@@ -40,7 +34,6 @@ pub(super) fn add(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Runs a client's turn.
 pub(super) fn turn(world: &mut GridWorld, client: usize) {
     let grid = &mut world.app;
     if !grid.is_busy {
@@ -120,8 +113,7 @@ fn decide(world: &mut GridWorld, client: usize, keys: Keys) -> (Bytes, Action) {
     (key, action)
 }
 
-/// Decides an operation on an entry with a lifespan. It is mostly a read, because a write replaces the entry before it
-/// expires.
+/// Mostly a read, because a write replaces the entry before it expires.
 fn decide_mortal(
     rng: &mut Rng,
     lifetime: Lifetime,
@@ -142,7 +134,6 @@ fn decide_mortal(
     }
 }
 
-/// Handles the end of a client's operation.
 pub(super) fn turn_over(world: &mut GridWorld, client: usize, at: usize) {
     let grid = &mut world.app;
     let operation = &grid.history[at];
@@ -163,14 +154,12 @@ pub(super) fn turn_over(world: &mut GridWorld, client: usize, at: usize) {
     think(world, client);
 }
 
-/// Increments a counter.
 fn count_up(found: Option<&Stored>) -> Action {
     let condition = found.map_or(Condition::Absent, |found| Condition::Version(found.version));
     let count = found.map_or(0, |found| count(&found.value));
     put(Bytes::from((count + 1).to_string()), condition, false)
 }
 
-/// Returns a counter's value as a number.
 pub(crate) fn count(value: &[u8]) -> u64 {
     std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Guards against faults by which a grid loses data by right, and the check whether a grid has settled.
+//! Guards against faults by which a grid loses data by right.
 
 use consort_grid::{Availability, CacheMode, CapacityFactor, PartitionHandling, Phase, Topology};
 use consort_group::Address;
@@ -11,7 +11,6 @@ fn members(world: &GridWorld) -> impl Iterator<Item = &Member> {
     alive(world).map(|(_, member)| member)
 }
 
-/// Returns the number of members with a positive capacity factor that stay.
 fn owners(world: &GridWorld) -> usize {
     let mode = world.app.config.mode;
     let takes = |member: &&Member| {
@@ -24,8 +23,7 @@ fn is_whole(world: &GridWorld) -> bool {
     world.network.cuts.is_empty() && !world.nodes.iter().any(|node| node.is_alive() && node.is_paused)
 }
 
-/// Returns whether a member may crash: every segment has all its owners, so one may be lost; and more than half of the
-/// members are left.
+/// Every segment has all its owners, and more than half of the members are left.
 pub(super) fn may_crash(world: &GridWorld) -> bool {
     world.app.config.mode != CacheMode::Distributed { owners: 1 }
         && members(world).count() > 2
@@ -34,14 +32,13 @@ pub(super) fn may_crash(world: &GridWorld) -> bool {
         && is_settled(world)
 }
 
-/// Returns whether members may be parted from each other. A member that does not know the cache would begin one of its
-/// own. A member that leaves cannot tell an unreachable member from one that has left, so the last ones would take the
-/// cache with them.
+/// A member that does not know the cache would begin its own. A leaving member cannot tell an unreachable
+/// member from one that has left, so the last ones would take the cache with them.
 pub(super) fn may_part(world: &GridWorld) -> bool {
     members(world).all(|member| member.knows() && !member.is_leaving)
 }
 
-/// Returns whether a member may leave: not the last one, nor one that takes itself for the last.
+/// Not the last member, nor one that takes itself for the last.
 pub(super) fn may_leave(world: &GridWorld, node: usize) -> bool {
     // Partitions may not have merged again: a member that leaves takes its partition's writes along.
     let merges = world.app.config.partitions == PartitionHandling::AllowReadWrites;
@@ -65,13 +62,11 @@ pub(super) fn may_leave(world: &GridWorld, node: usize) -> bool {
         && owners(world) > 1
 }
 
-/// Returns whether a member may start: no member that has the cache is cut off. A member that starts beside a local cache
-/// has another one.
+/// No member with the cache is cut off. A member that starts beside a local cache has another one.
 pub(super) fn may_start(world: &GridWorld) -> bool {
     world.app.config.mode != CacheMode::Local && is_whole(world)
 }
 
-/// Returns whether all live members have one view, and one stable topology of exactly themselves with all owners.
 pub(super) fn is_settled(world: &GridWorld) -> bool {
     let count = members(world).count();
     let topologies: Vec<_> = members(world).map(Member::topology).collect();
@@ -89,7 +84,7 @@ pub(super) fn is_settled(world: &GridWorld) -> bool {
         && !members(world).any(|member| member.is_leaving)
 }
 
-/// Returns whether every segment has all its owners, or as many as there are members.
+/// A small cluster has as many owners as members.
 fn has_all_owners(world: &GridWorld, topology: &Topology) -> bool {
     let config = &world.app.config;
     let takers = topology.members.iter().filter(|one| one.member.capacity != CapacityFactor::ZERO).count();
@@ -98,7 +93,6 @@ fn has_all_owners(world: &GridWorld, topology: &Topology) -> bool {
         || topology.current.segments().all(|segment| topology.current.owners(segment).len() >= wanted)
 }
 
-/// Formats the state of each member's cache for a report.
 pub(super) fn grid_state(world: &GridWorld) -> String {
     let mut text = String::new();
     for (node, member) in alive(world) {
@@ -111,9 +105,9 @@ pub(super) fn grid_state(world: &GridWorld) -> String {
             member.is_leaving,
             member.is_left,
             node.view().map(|view| (view.id().id, view.len())),
-            member.node.progress(member.cache),
-            member.node.load(member.cache),
-            member.node.describe(),
+            member.node.stats().progress(member.cache),
+            member.node.stats().load(member.cache),
+            member.node.stats().describe(),
         );
     }
     text

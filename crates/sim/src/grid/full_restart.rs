@@ -13,34 +13,31 @@ use crate::after_faults::advance;
 use crate::checks::Broken;
 use crate::faults::Faults;
 
-/// The limit of a cluster's shutdown: segments move, and the last member keeps them.
+/// Segments move, and the last member keeps them.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a leaving member waits at most that stays alone with a degraded cache, as in `cache`.
+/// For a leaving member alone with a degraded cache, as in `cache`.
 const ALONE_LIMIT: Duration = Duration::from_secs(8);
 
-/// The limit of a cluster's restart once all members are back: they have to find each other first.
+/// Members have to find each other first.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// The limit until members have one view and one topology then.
+/// The limit until one view and one topology after `BEGIN_LIMIT`.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// The number of pauses after which a cluster that must not be killed yet is checked again.
 const TRIES: usize = 50;
 
-/// Returns how often the whole cluster is to end and begin again.
 pub(super) fn restart_count(world: &GridWorld) -> u64 {
     world.app.stores.as_ref().map_or(0, |stores| stores.kind.ends)
 }
 
-/// Returns how long faults and clients go on before the end.
 pub(super) fn uptime(world: &mut GridWorld, longest: Duration) -> Duration {
     let uptime = draw_from_stores(world, |stores| stores.rng.duration(Duration::from_secs(1), longest));
     uptime.unwrap_or(longest)
 }
 
-/// Returns whether all members may end now: every member of a topology can come back with its entries, and no two
-/// partitions have gone on that do not know of each other.
+/// Every member of a topology can come back with its entries, and no two partitions have gone on without
+/// knowing of each other.
 fn may_end(world: &GridWorld) -> bool {
     let grid = &world.app;
     let is_last = |node: usize| world.nodes[node].is_alive() || world.may_restart(node);
@@ -51,7 +48,7 @@ fn may_end(world: &GridWorld) -> bool {
         && (grid.config.partitions != PartitionHandling::AllowReadWrites || is_settled(world))
 }
 
-/// Returns whether the members that stay have gone on together, as far as they know.
+/// As far as the members that stay know.
 fn is_together(world: &GridWorld) -> bool {
     let staying = || alive(world).filter(|(node, _)| !node.is_leaving);
     let topologies = || staying().filter_map(|(_, member)| member.topology());
@@ -64,7 +61,6 @@ fn draw_from_stores<R>(world: &mut GridWorld, draw: impl FnOnce(&mut Stores) -> 
     world.app.stores.as_mut().map(draw)
 }
 
-/// Ends all members and starts them again. Does nothing if they must not end for a while.
 pub(super) fn stop_and_restart_all(world: &mut GridWorld) -> Result<(), Broken> {
     let mut tries = 0;
     while !may_end(world) {
@@ -117,7 +113,6 @@ fn kill_all(world: &mut GridWorld) {
     discard_topologies(world);
 }
 
-/// Discards the topologies that the members have known, because another life begins with other topologies.
 fn discard_topologies(world: &mut GridWorld) {
     let (count, now, grid) = (world.nodes.len(), world.now, &mut world.app);
     grid.newest.clear();
@@ -127,7 +122,6 @@ fn discard_topologies(world: &mut GridWorld) {
     grid.lost.extend((0..count).map(|node| (node, now)));
 }
 
-/// Makes all members leave, one soon after the other.
 fn shut_down(world: &mut GridWorld) -> Result<(), Broken> {
     world.note_story("all members are shut down".to_owned());
     let limit = world.now + END_LIMIT;
@@ -172,14 +166,12 @@ fn shut_down(world: &mut GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Returns whether a member sees no other and has a cache whose other members are unreachable.
 fn is_alone(world: &GridWorld, node: usize) -> bool {
     let topology = world.app.members[node].topology();
     world.nodes[node].view().is_some_and(|view| view.len() == 1)
         && topology.is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Starts every member whose store remembers the cache, in any order.
 fn start_all(world: &mut GridWorld) -> Result<(), Broken> {
     let mut nodes = stores::nodes_with_notes(world);
     let is_quiet = draw_from_stores(world, |stores| {
@@ -202,7 +194,7 @@ fn start_all(world: &mut GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Waits until all members have the cache, and reads the entries before a client writes, if none does.
+/// Also reads the entries before a client writes, if none does.
 fn wait_until_all_open(world: &mut GridWorld) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
     let has_all = |world: &GridWorld| live_nodes(world).into_iter().all(|node| has_topology(world, node));

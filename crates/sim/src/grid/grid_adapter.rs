@@ -1,4 +1,4 @@
-//! The connection between a stack and the member of the grid above it: views and frames up, frames and outcomes down.
+//! Connects a stack and the grid member above it.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,6 @@ use super::{
 use crate::node::Node;
 use crate::world::Application;
 
-/// Formats the owners of each segment for a report.
 fn owners(nodes: &[Node], topology: &Topology) -> String {
     let name = |owner: &Address| {
         let node = nodes.iter().rev().find(|node| node.address == *owner);
@@ -177,7 +176,6 @@ impl Application for Grid {
         has_sent
     }
 
-    /// Begins to leave the cache; the channel follows.
     fn leave(world: &mut GridWorld, node: usize) -> bool {
         let own = world.nodes[node].application_clock(world.now);
         let member = &mut world.app.members[node];
@@ -225,7 +223,6 @@ impl Application for Grid {
     }
 }
 
-/// Passes a received message to the member.
 fn deliver_frame(world: &mut GridWorld, node: usize, src: &Address, payload: Option<Bytes>) {
     let own = world.nodes[node].application_clock(world.now);
     world.note(&[world.now.0, node as u64, payload.as_ref().map_or(0, Bytes::len) as u64]);
@@ -239,7 +236,6 @@ fn deliver_frame(world: &mut GridWorld, node: usize, src: &Address, payload: Opt
     }
 }
 
-/// Records the result of an operation, and lets its client go on.
 fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, OperationError>) {
     operations::finish(world, at, result);
     match world.app.history[at].client {
@@ -248,7 +244,7 @@ fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, OperationErr
     }
 }
 
-/// Handles an event of the member. Returns whether the stack has work to do.
+/// Returns whether the stack has work to do.
 fn handle_event(world: &mut GridWorld, node: usize, event: NodeEvent) -> bool {
     match event {
         NodeEvent::Installed { .. } => {
@@ -287,13 +283,11 @@ fn handle_event(world: &mut GridWorld, node: usize, event: NodeEvent) -> bool {
     }
 }
 
-/// Wakes the readers of an iteration for which entries have arrived.
 fn handle_fetched(world: &mut GridWorld, node: usize, iteration: IterationId) {
     iterating_client::wake(world, node, iteration);
     bulk_client::wake_clear(world, node, iteration);
 }
 
-/// Handles that a member has installed a topology.
 fn handle_topology(world: &mut GridWorld, node: usize) {
     let now = world.now;
     log_topology(world, node);
@@ -345,7 +339,6 @@ fn handle_topology(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Logs a member's topology, if it differs from its last one.
 fn log_topology(world: &mut GridWorld, node: usize) {
     let member = &mut world.app.members[node];
     let Some(topology) = member.topology() else { return };

@@ -1,8 +1,5 @@
-//! The costs of a cache by the cluster's size: messages per operation, entries held by the reader of an iteration, and the
-//! share of entries that moves when a member joins.
-//!
-//! The network is quiet, and a distributed cache has two owners and 256 segments. Members in turn do one operation at a time,
-//! so that no message is shared with another operation.
+//! The costs of a cache by the cluster's size. The network is quiet; a distributed cache has two owners and 256
+//! segments. Members do one operation at a time, so that no two operations share a message.
 
 use std::time::Duration;
 
@@ -23,29 +20,27 @@ use crate::world::World;
 pub struct Growth {
     /// The number of members.
     pub members: usize,
-    /// Messages of the grid for a put, from the caller's to the last acknowledgement.
+    /// Messages for a put, up to the last acknowledgement.
     pub per_put: f64,
-    /// Messages of the grid for a read from the nearest owner.
+    /// Messages for a read from the nearest owner.
     pub per_read: f64,
-    /// Messages of the grid for a read from the primary.
+    /// Messages for a read from the primary.
     pub per_primary_read: f64,
-    /// The maximum of entries that an iteration over the whole cache has requested or holds.
+    /// The most entries that an iteration over the whole cache has requested or holds.
     pub iteration_held: usize,
-    /// Copies of entries that move when a member joins, as a part of all copies. The ideal is one by the new size.
+    /// Copies that move at a join, as a part of all. The ideal is one by the new size.
     pub moved: f64,
-    /// Messages of the grid for that join, until all members have the new stable topology.
+    /// Messages of a join, until all members have the new stable topology.
     pub per_join: u64,
-    /// The duration of that join.
+    /// The duration of a join.
     pub joined_after: Duration,
 }
 
-/// The number of operations of each kind.
 const OPERATIONS: usize = 400;
 
-/// The batch of the iteration: small beside the entries, so that a reader that holds more is noticed.
+/// Small beside the entries, so that a reader that holds more is noticed.
 const BATCH: usize = 64;
 
-/// Longer than any operation takes on the quiet network.
 const STEP: Duration = Duration::from_millis(10);
 
 /// Measures a cluster of `members` during operations and the join of one more.
@@ -104,7 +99,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     })
 }
 
-/// Iterates over the whole cache on the first member. Returns the maximum of entries that it has requested or holds.
+/// Returns the most entries that were requested or held.
 fn iterate_all(world: &mut GridWorld) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);
@@ -147,7 +142,6 @@ fn frames(world: &GridWorld) -> u64 {
     world.app.frames
 }
 
-/// Returns the messages per operation of this kind.
 fn per_operation(world: &mut GridWorld, action: &dyn Fn(usize) -> Action) -> Result<f64, String> {
     let before = frames(world);
     for n in 0..OPERATIONS {

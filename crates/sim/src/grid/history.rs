@@ -12,41 +12,35 @@ use consort_group::Time;
 
 use crate::faults::FASTEST;
 
-/// The rounding error of times: stores keep times in milliseconds, and round each time that they are read.
+/// Stores keep times in milliseconds, and round each time that they are read.
 pub(crate) const ROUNDED: Duration = Duration::from_millis(20);
 
-/// An operation as a client saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) node: usize,
-    /// The client that waits for it, if one does.
     pub(crate) client: Option<usize>,
-    /// Whether it is one of several operations of a client, which waits for all of them.
     pub(crate) is_of_bulk: bool,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
     pub(crate) began: Time,
-    /// `None` = its member has ended before.
+    /// `None` if its member has ended before.
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<Result<Outcome, OperationError>>,
-    /// The members that may have answered, if it is a read.
+    /// The members that may have answered a read.
     pub(crate) readers: BTreeSet<usize>,
-    /// The history of its member's topology. `None` if that changed meanwhile, because the partition in which the operation
-    /// was done is unknown then.
+    /// Of its member's topology. `None` if that changed meanwhile, because the partition of the operation is
+    /// unknown then.
     pub(crate) split_points: Option<Arc<[SplitPoint]>>,
-    /// Whether one of the readers knew that owners were unreachable: such a member cannot tell whether an entry that it did
-    /// not use lives.
+    /// A reader knew that owners were unreachable: it cannot tell whether an entry that it did not use lives.
     pub(crate) is_degraded: bool,
-    /// Whether its member has begun a cache of its own, because it had not seen a member that had it. Writes there are given
-    /// up when they meet.
+    /// Its member has begun its own cache, because it had not seen a member with the cache. Writes there are
+    /// given up at a merge.
     pub(crate) is_by_itself: bool,
-    /// Whether one of the readers was removed from the topology meanwhile and did not know it: other members may have written
-    /// without it.
+    /// A reader was removed from the topology meanwhile and did not know it: other members may have written without it.
     pub(crate) is_excused: bool,
 }
 
 impl Operation {
-    /// Returns the entry that a read found, and when.
     pub(crate) fn read(&self) -> Option<(Option<&Stored>, Time)> {
         match (&self.result, self.ended) {
             (Some(Ok(Outcome::Read(found))), Some(ended)) => Some((found.as_ref(), ended)),
@@ -65,7 +59,6 @@ impl Operation {
         self.action == Action::Read(ReadFrom::Primary)
     }
 
-    /// Returns the result of a write, and when it was acknowledged.
     pub(crate) fn written(&self) -> Option<(&Written, Time)> {
         match (&self.result, self.ended) {
             (Some(Ok(Outcome::Written(written))), Some(ended)) => Some((written, ended)),
@@ -73,12 +66,11 @@ impl Operation {
         }
     }
 
-    /// Returns whether it is one of the reads that inspect a quiet cluster.
     pub(crate) fn is_look(&self) -> bool {
         self.client.is_none() && !self.is_of_bulk
     }
 
-    /// Returns the version of a write and the time of its acknowledgement, if it was acknowledged and has changed the entry.
+    /// Of a write that has changed the entry.
     pub(crate) fn acknowledged(&self) -> Option<(Version, Time)> {
         let (written, ended) = self.written().filter(|(written, _)| written.is_done)?;
         let is_change = written.was_present || !self.is_removal();
@@ -89,7 +81,6 @@ impl Operation {
         self.write().is_some_and(|write| write.change == Change::Remove)
     }
 
-    /// Returns the value that it puts.
     pub(crate) fn value(&self) -> Option<&Bytes> {
         match &self.write()?.change {
             Change::Put { value, .. } => Some(value),
@@ -97,7 +88,6 @@ impl Operation {
         }
     }
 
-    /// Returns the lifetime of the entry that it puts.
     pub(crate) fn lifetime(&self) -> Option<Lifetime> {
         match &self.write()?.change {
             Change::Put { lifetime, .. } => Some(*lifetime),
@@ -105,18 +95,16 @@ impl Operation {
         }
     }
 
-    /// Returns the lifespan of the entry that it puts, if there is one.
     pub(crate) fn lifespan(&self) -> Option<Duration> {
         self.lifetime()?.lifespan
     }
 
-    /// Returns the shortest life of the entry that it puts, if that is limited: the entry may never be used.
+    /// The entry may never be used.
     pub(crate) fn least_life(&self) -> Option<Duration> {
         self.lifetime().and_then(least)
     }
 
-    /// Returns when its key may have been absent because of it: a removal from its beginning, a put when its entry has
-    /// expired by the fastest clock.
+    /// For a removal from its beginning, for a put when its entry has expired by the fastest clock.
     pub(crate) fn absent_from(&self) -> Option<Time> {
         if self.is_removal() {
             return Some(self.began);
@@ -125,12 +113,10 @@ impl Operation {
         Some(self.began + least)
     }
 
-    /// Returns whether its key may have been absent by then because of it.
     pub(crate) fn may_be_absent(&self, by: Time) -> bool {
         self.absent_from().is_some_and(|from| from <= by)
     }
 
-    /// Returns whether it is a write without a known outcome, which may have been done or may still be done.
     pub(crate) fn is_uncertain(&self) -> bool {
         self.write().is_some()
             && match &self.result {
@@ -146,13 +132,11 @@ impl Operation {
             }
     }
 
-    /// Returns whether it is a write that has failed, and has changed nothing.
     pub(crate) fn is_undone(&self) -> bool {
         self.write().is_some() && matches!(self.result, Some(Err(_))) && !self.is_uncertain()
     }
 }
 
-/// Returns after which time an unused entry expires, if ever.
 pub(crate) fn least(lifetime: Lifetime) -> Option<Duration> {
     lifetime.lifespan.into_iter().chain(lifetime.max_idle).min()
 }

@@ -1,7 +1,5 @@
-//! Readers of iterations: each iterates over the cache again and again, and remembers the returned entries.
-//!
-//! They draw from a random generator of their own, so that a seed's members, clients and faults are drawn as they would be
-//! without iterations.
+//! Readers that iterate over the cache again and again. Their own random generator leaves a seed's members,
+//! clients and faults as without iterations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,52 +13,42 @@ use consort_group::{Rng, Time};
 use super::turns::Turn;
 use super::{GridWorld, outdated_members};
 
-/// The number of readers of each member.
 const ITERATING_CLIENTS: usize = 2;
 
-/// The longest pause between two iterations.
 const REST: Duration = Duration::from_millis(300);
 
-/// The longest time that a reader takes for the entries that it has received.
+/// A reader takes at most this long for the received entries.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// The interval at which a reader checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// An iteration as its reader saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Iteration {
     pub(crate) node: usize,
     pub(crate) publication: Publication,
     pub(crate) began: Time,
-    /// `None` = it goes on, or its member has ended before.
+    /// `None` if it goes on, or its member has ended before.
     pub(crate) ended: Option<Time>,
-    /// The result: the number of entries, or the error. `None` = as `ended`, or the reader stopped early.
+    /// `None` as `ended`, or if the reader stopped early.
     pub(crate) result: Option<Result<u64, IterationError>>,
-    /// The returned entries, in their order.
     pub(crate) found: Vec<(Bytes, Version, Bytes)>,
-    /// The maximum of entries that were requested or held.
     pub(crate) held: usize,
-    /// Since when it may have entries from a member that was removed from the topology and did not know it.
+    /// Since when it may have entries from a removed member.
     pub(crate) excused_since: Option<Time>,
 }
 
 impl Iteration {
-    /// Returns whether it covers this segment.
     pub(crate) fn passes(&self, segment: Segment) -> bool {
         self.publication.segments.as_ref().is_none_or(|wanted| wanted.contains(&segment))
     }
 }
 
-/// A reader.
 #[derive(Clone, Copy)]
 struct IteratingClient {
     node: usize,
-    /// The iteration, and its index among all.
     current: Option<(IterationId, usize)>,
 }
 
-/// All readers of a run, and their iterations.
 pub(crate) struct IteratingClients {
     rng: Rng,
     all: Vec<IteratingClient>,
@@ -72,7 +60,6 @@ impl IteratingClients {
         Self { rng, all: Vec::new(), iterations: Vec::new() }
     }
 
-    /// Returns the number of completed iterations, and of failed ones.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let of = |is_good: bool| {
             let is_it = |iteration: &&Iteration| {
@@ -83,7 +70,6 @@ impl IteratingClients {
         (of(true), of(false))
     }
 
-    /// Returns the running iterations, as indices among all.
     fn running(&self) -> impl Iterator<Item = usize> {
         self.all.iter().filter_map(|iterating_client| iterating_client.current.map(|(_, at)| at))
     }
@@ -132,7 +118,6 @@ impl IteratingClients {
     }
 }
 
-/// Adds the readers of a member that has become usable.
 pub(super) fn add(world: &mut GridWorld, node: usize) {
     let Some(clients) = &mut world.app.iterating_clients else { return };
     let first = clients.all.len();
@@ -142,8 +127,7 @@ pub(super) fn add(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Begins one more iteration by the first reader of every live member, once the cluster is quiet. Returns the first
-/// iteration's index among all, if there are readers.
+/// Returns the index of the first one, if there are readers.
 pub(super) fn begin_last_iterations(world: &mut GridWorld) -> Option<usize> {
     let grid = &mut world.app;
     let clients = grid.iterating_clients.as_mut()?;
@@ -173,7 +157,6 @@ fn rest(world: &mut GridWorld, client: usize, most: Duration) {
     world.schedule(world.now + after, Turn::Iteration(client));
 }
 
-/// Wakes a reader for which entries have arrived.
 pub(super) fn wake(world: &mut GridWorld, node: usize, iteration: IterationId) {
     let Some(clients) = &world.app.iterating_clients else { return };
     let is_it = |client: &IteratingClient| {
@@ -184,7 +167,6 @@ pub(super) fn wake(world: &mut GridWorld, node: usize, iteration: IterationId) {
     }
 }
 
-/// Runs a reader's turn.
 pub(super) fn run(world: &mut GridWorld, client: usize) {
     let grid = &mut world.app;
     let is_busy = grid.is_busy;
@@ -260,7 +242,7 @@ fn end(world: &mut GridWorld, client: usize, at: usize, result: Result<u64, Iter
     rest(world, client, REST);
 }
 
-/// Marks the running iterations that may get entries from a member that was removed from the topology.
+/// Those that may get entries from a removed member.
 pub(super) fn judge_running(world: &mut GridWorld) {
     let clients = world.app.iterating_clients.iter();
     let running: Vec<usize> = clients.flat_map(IteratingClients::running).collect();

@@ -3,36 +3,27 @@
 use bytes::Bytes;
 use consort_group::Rng;
 
-/// The number of keys of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
-    /// Read anywhere.
+    /// Clients read these keys anywhere.
     pub(crate) registers: u64,
-    /// Read at the primary only.
     pub(crate) atoms: u64,
     /// Counted up by compare-and-swap, and read at the primary only.
     pub(crate) counters: u64,
-    /// Put and never removed, so that iterations have entries to return.
+    /// Put and never removed: entries for iterations.
     pub(crate) steady: u64,
-    /// Of entries with a lifespan.
     pub(crate) mortals: u64,
-    /// Of entries with a max-idle.
     pub(crate) idlers: u64,
 }
 
-/// The kind of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Register,
     Atom,
     Counter,
-    /// Put by one client only.
     Private,
-    /// Put again and again, and never removed.
     Steady,
-    /// Some of its entries have a lifespan.
     Mortal,
-    /// Some of its entries have a max-idle.
     Idle,
 }
 
@@ -50,12 +41,10 @@ impl Kind {
     }
 }
 
-/// Returns the key of one client.
 pub(crate) fn private(client: usize) -> Bytes {
     Bytes::from(format!("p{client}"))
 }
 
-/// Returns a key that is never removed.
 pub(crate) fn steady(n: u64) -> Bytes {
     Bytes::from(format!("w{n}"))
 }
@@ -72,7 +61,6 @@ impl Keys {
         }
     }
 
-    /// Draws a key of any kind.
     pub(crate) fn any(&self, rng: &mut Rng) -> Bytes {
         if self.mortals > 0 && rng.chance(0.4) {
             return Bytes::from(format!("m{}", rng.below(self.mortals)));

@@ -1,5 +1,4 @@
-//! Listeners that begin and end in the quiet after the faults: each receives every change that begins while it listens, and
-//! no gap, whatever listeners there were before and whatever was written while there was none.
+//! Listeners that begin and end after the faults: each receives every change that begins while it listens, and no gap.
 
 use std::time::Duration;
 
@@ -14,23 +13,21 @@ use super::{GridWorld, listener_client};
 use crate::after_faults::advance;
 use crate::checks::Broken;
 
-/// The limit until a listener is ready: a topology, its phases, and marks of all primaries.
+/// A topology, its phases, and marks of all primaries.
 const READY_LIMIT: Duration = Duration::from_secs(15);
 
-/// A time without listeners after which other members have stopped to send changes to a member.
+/// After this time without listeners, other members have stopped to send changes to a member.
 const LONG: Duration = Duration::from_secs(35);
 
-/// A listener of this phase.
 struct BegunListener {
     node: usize,
     id: ListenerId,
 }
 
-/// The writes of a round, as indices in the history.
+/// The writes' indices in the history.
 type Round = Vec<usize>;
 
-/// Begins a listener on each member, ends it, and begins another one: at once, or when the topology does not name its member
-/// any more.
+/// The next listener begins at once, or when the topology does not name its member any more.
 pub(super) fn begin_and_end_listeners(world: &mut GridWorld) -> Result<(), Broken> {
     listener_client::end_all(world);
     // If each member has its own entries, changes have no common order.
@@ -95,7 +92,6 @@ fn end(world: &mut GridWorld, one: &BegunListener) {
     world.work(one.node);
 }
 
-/// Writes twice in every segment from each member, and removes some of the entries.
 fn write(world: &mut GridWorld, nth: &mut usize) -> Result<Round, Broken> {
     let (keys, mut written) = (key_of_each_segment(world), Round::new());
     for node in live_nodes(world) {
@@ -115,7 +111,7 @@ fn write(world: &mut GridWorld, nth: &mut usize) -> Result<Round, Broken> {
     Ok(written)
 }
 
-/// Checks that a listener receives each write of a round once, in the order of the key's versions, and no gap.
+/// Once, in the order of the key's versions, without a gap.
 fn check_delivery(
     world: &mut GridWorld,
     one: &BegunListener,

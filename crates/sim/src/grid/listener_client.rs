@@ -1,7 +1,5 @@
-//! Listeners: on some members a reader begins to listen, and takes the events.
-//!
-//! They draw from a random generator of their own, so that a seed's members, clients and faults are drawn as they would be
-//! without listeners.
+//! Listeners on some members. Their own random generator leaves a seed's members, clients and faults as without
+//! listeners.
 
 use std::time::Duration;
 
@@ -11,39 +9,30 @@ use consort_group::{Rng, Time};
 use super::GridWorld;
 use super::turns::Turn;
 
-/// The limit of listeners of a member.
 const LISTENERS_MAX: u64 = 2;
 
-/// The longest time from a member's becoming usable to its listener's beginning: for some, faults have begun by then.
+/// For some listeners, faults have begun by then.
 const BEGIN: Duration = Duration::from_secs(8);
 
 /// The longest time until a woken reader takes its events.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// The interval at which a reader checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The queue length of a slow reader.
 pub(crate) const FEW: usize = 5;
 
-/// The shortest and the longest life of a listener that ends before its member.
 const LIFE_MIN: Duration = Duration::from_millis(100);
 const LIFE_MAX: Duration = Duration::from_secs(5);
 
-/// The longest time until another listener begins on the member.
 const WITHOUT: Duration = Duration::from_secs(2);
 
-/// A listener and all events that its reader has taken.
 pub(crate) struct ListenerClient {
     pub(crate) node: usize,
     pub(crate) options: ListenOptions,
-    /// `None` = it has not begun.
+    /// `None` if it has not begun.
     id: Option<ListenerId>,
-    /// When its reader learned that it is ready.
     pub(crate) ready: Option<Time>,
-    /// When it is to end, if it ends before its member.
     ends: Option<Time>,
-    /// When its reader has ended it.
     pub(crate) ended: Option<Time>,
     pub(crate) events: Vec<(Time, Event)>,
     pub(crate) failed: Option<ListenError>,
@@ -54,18 +43,15 @@ impl ListenerClient {
         self.id.is_some()
     }
 
-    /// Returns when the reader received the last gap.
     pub(crate) fn last_gap(&self) -> Option<Time> {
         self.events.iter().rev().find(|(_, event)| *event == Event::Gap).map(|(at, _)| *at)
     }
 }
 
-/// All listeners of a run.
 pub(crate) struct ListenerClients {
     rng: Rng,
-    /// A generator for later additions, so that the rest is drawn as before.
+    /// For later additions, so that the rest is drawn as before.
     previous: Rng,
-    /// The generator for the ends of listeners.
     ends: Rng,
     pub(crate) all: Vec<ListenerClient>,
 }
@@ -77,7 +63,6 @@ impl ListenerClients {
         Self { rng, previous, ends, all: Vec::new() }
     }
 
-    /// Returns the number of entry events that were delivered, and the number of gaps.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let events = self.all.iter().flat_map(|listener_client| &listener_client.events);
         events.fold((0, 0), |(entries, gaps), (_, event)| match event {
@@ -102,7 +87,6 @@ impl ListenerClients {
     }
 }
 
-/// Draws the listeners of a member that has become usable.
 pub(super) fn add(world: &mut GridWorld, node: usize) {
     let grid = &mut world.app;
     let Some(clients) = &mut grid.listener_clients else { return };
@@ -117,7 +101,6 @@ pub(super) fn add(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Adds a listener that begins at this time.
 fn add_one(world: &mut GridWorld, at: Time, node: usize, options: ListenOptions) {
     let grid = &mut world.app;
     let Some(clients) = &mut grid.listener_clients else { return };
@@ -139,7 +122,7 @@ fn add_one(world: &mut GridWorld, at: Time, node: usize, options: ListenOptions)
     }
 }
 
-/// Ends a listener, and begins another one after a while. Its reader has just taken all events.
+/// The reader has just taken all events.
 fn end(world: &mut GridWorld, client: usize) {
     let (now, grid) = (world.now, &mut world.app);
     let Some(clients) = &mut grid.listener_clients else { return };
@@ -156,7 +139,6 @@ fn end(world: &mut GridWorld, client: usize) {
     }
 }
 
-/// Ends all listeners without replacement.
 pub(super) fn end_all(world: &mut GridWorld) {
     let count = world.app.listener_clients.as_ref().map_or(0, |clients| clients.all.len());
     for client in 0..count {
@@ -169,7 +151,6 @@ pub(super) fn end_all(world: &mut GridWorld) {
     }
 }
 
-/// Wakes a listener's reader.
 pub(super) fn wake(world: &mut GridWorld, node: usize, listener: ListenerId) {
     let Some(clients) = &mut world.app.listener_clients else { return };
     let is_it = |client: &ListenerClient| client.node == node && client.id == Some(listener);
@@ -178,7 +159,6 @@ pub(super) fn wake(world: &mut GridWorld, node: usize, listener: ListenerId) {
     world.schedule(at, Turn::Listener(client));
 }
 
-/// Runs a reader's turn.
 pub(super) fn run(world: &mut GridWorld, client: usize) {
     let (now, grid) = (world.now, &mut world.app);
     let Some(clients) = &mut grid.listener_clients else { return };

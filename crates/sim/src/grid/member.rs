@@ -1,4 +1,4 @@
-//! The layer above a member's stack: the state machine of the grid, its container, and its running operations.
+//! The layer above a member's stack.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +16,11 @@ use super::stores::Opened;
 use crate::node::{self, Node as StackNode};
 use crate::simulated_store::SimStore;
 
-/// The time that a member's clock shows at its beginning. As in a real program, expired entries may be older than the member.
+/// The time of a member's clock at its beginning. As in a real program, expired entries may be older than the member.
 pub(super) const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
-/// A custom merge policy.
 pub(super) const GREATEST: &str = "greatest";
 
-/// Returns the greatest value, with the rest of its lifetime.
 fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> {
     let entries = others.iter().copied().chain([preferred]).flatten();
     entries
@@ -33,35 +31,28 @@ fn greatest(_: &[u8], preferred: Option<&Stored>, others: &[Option<&Stored>]) ->
         .max_by(|(one, _), (other, _)| one.cmp(other))
 }
 
-/// The parts of an installed topology that checkers use.
 #[derive(PartialEq)]
 pub(crate) struct InstalledTopology {
     pub(crate) id: u32,
     pub(crate) members: Arc<[Membership]>,
-    /// Whether owners are unreachable.
     pub(crate) is_degraded: bool,
 }
 
-/// A member of the grid.
 pub(crate) struct Member {
     pub(crate) node: Node,
     pub(crate) container: Arc<Container>,
     pub(crate) cache: CacheId,
-    /// Its store, while it has one and lives.
     pub(crate) store: Option<SimStore>,
-    /// The state with which it begins, until it has the cache open.
+    /// Kept until the member has the cache open.
     backing: Option<StoreSettings>,
-    /// Its capacity factor.
     pub(crate) capacity: CapacityFactor,
-    /// Whether the cache was opened. A member opens it only once it sees a member that has it, because a member that is cut
-    /// off would begin a cache of its own.
+    /// A member opens the cache only once it sees a member that has it, because a member that is cut off would
+    /// begin its own.
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
-    /// Whether the cache was left, and is closed.
     pub(crate) is_left: bool,
-    /// Running operations, by their numbers: their indices in the history.
+    /// The operations' indices in the history.
     pub(crate) running: BTreeMap<u64, usize>,
-    /// The topologies that it has installed.
     pub(crate) topologies: Vec<(Time, InstalledTopology)>,
 }
 
@@ -107,7 +98,6 @@ impl Member {
         self.is_open = opened.is_ok();
     }
 
-    /// Returns whether its store has kept state of an earlier life.
     pub(crate) fn remembers(&self) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.remembered.is_some())
     }
@@ -116,7 +106,7 @@ impl Member {
         self.node.topology(self.cache)
     }
 
-    /// Returns the topologies that it has had at some moment of this time.
+    /// The topologies at some moment of this time.
     pub(crate) fn topologies_between(
         &self,
         from: Time,
@@ -125,17 +115,16 @@ impl Member {
         node::between(&self.topologies, from, until)
     }
 
-    /// Returns whether clients may use the cache.
     pub(crate) fn is_usable(&self) -> bool {
         self.topology().is_some() && !self.is_left
     }
 
-    /// Returns whether it has a topology, or needs none.
+    /// Whether it has a topology, or needs none.
     pub(crate) fn knows(&self) -> bool {
         self.is_left || self.is_open && self.topology().is_some()
     }
 
-    /// Returns the result of a read that needs no network, because the cache's handle reads the container itself.
+    /// The cache's handle reads the container itself, without the network.
     pub(crate) fn look_up(&self, own: Time, key: &[u8], action: &Action) -> Option<Outcome> {
         if *action != Action::Read(ReadFrom::Nearest) {
             return None;
@@ -155,7 +144,6 @@ impl Member {
     }
 }
 
-/// Returns the nodes that are alive, with their members.
 pub(super) fn alive(world: &GridWorld) -> impl Iterator<Item = (&StackNode, &Member)> {
     world.nodes.iter().zip(&world.app.members).filter(|(node, _)| node.is_alive())
 }

@@ -1,12 +1,10 @@
-//! The grid in the simulator: members with whole stacks and a cache above them, clients that use it, the same faults as for
-//! the channel, and a checker for each guarantee.
+//! The grid in the simulator: members with stacks and a cache, clients, faults, and a checker for each guarantee.
 //!
-//! [`run`] draws everything from the seed: the cache's mode and settings, the clients' operations, iterations, listeners, and
-//! the faults. After the faults the cluster has to settle within [`Plan::settle_limit`]; then every key is read everywhere,
-//! and everything is checked. The same seed gives the same run.
+//! [`run`] draws everything from the seed. Afterwards the cluster has to settle within [`Plan::settle_limit`];
+//! then every key is read everywhere, and everything is checked. The same seed gives the same run.
 //!
-//! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners and no member
-//! is cut off. A member opens the cache when it sees a member that has it.
+//! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners
+//! and no member is cut off. A member opens the cache when it sees a member that has it.
 
 mod actions;
 mod backpressure;
@@ -54,70 +52,48 @@ use transit::Transit;
 
 use crate::world::World;
 
-/// The world of members with a cache.
 pub(crate) type GridWorld = World<Grid>;
 
-/// The state of the cache in the world.
 pub(crate) struct Grid {
     pub(crate) config: CacheConfig,
-    /// The members above the stacks, by node.
     pub(crate) members: Vec<Member>,
     pub(crate) keys: Keys,
-    /// Whether members have different capacity factors, and some zero.
     pub(crate) is_weighted: bool,
-    /// The bytes of a chunk of a state transfer.
     pub(crate) chunk_bytes: u32,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: Vec<Operation>,
-    /// The readers of iterations, if there are any.
     pub(crate) iterating_clients: Option<IteratingClients>,
-    /// The listeners, if there are any.
     pub(crate) listener_clients: Option<ListenerClients>,
-    /// The members' stores, if they have any.
     pub(crate) stores: Option<Stores>,
-    /// The clients' optional behaviours, and the random generator for them.
     pub(crate) workload: WorkloadMix,
     pub(crate) own: Rng,
-    /// The random generator for entries with max-idle.
     pub(crate) idle: Rng,
-    /// The clients' operations on several keys at once.
     pub(crate) bulk: Vec<BulkOperation>,
-    /// The limits of members and channels, if they are low.
     pub(crate) backpressure: Option<Backpressure>,
-    /// The transit times of frames, if a checker needs them.
     pub(crate) transit: Option<Transit>,
-    /// Indices of unfinished operations in the history.
     running: BTreeSet<usize>,
-    /// The newest topologies of an available cache that a member has installed: one, or several of the same id, if
-    /// coordinators that do not know of each other have made them.
+    /// Of an available cache: several of the same id, if coordinators that do not know of each other have made them.
     newest: Vec<Topology>,
-    /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may count further
-    /// meanwhile.
+    /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may count
+    /// further meanwhile.
     elected: Option<Topology>,
     /// Since when topologies have gone on without a member that may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,
-    /// Members that a newer topology has removed, or has taken in anew, and that do not know it: since when.
+    /// They do not know that a newer topology has removed them or taken them in anew.
     left_out: BTreeMap<usize, Time>,
-    /// Members without which the others went on, and when: they have crashed, or were removed. No other member knows of uses
-    /// that only they have seen.
+    /// Crashed or removed members. No other member knows of uses that only they have seen.
     pub(crate) lost: Vec<(usize, Time)>,
-    /// The merged partitions.
     sides: checks::merges::Sides,
-    /// Whether members have gone on without all members that were merging their entries.
+    /// Members have gone on without all members that were merging their entries.
     has_forsaken: bool,
-    /// The last node that has an address.
     indices: BTreeMap<Address, usize>,
-    /// Whether clients go on.
     pub(crate) is_busy: bool,
-    /// Whether clients pause.
     pub(crate) is_quiet: bool,
     pub(crate) malformed: u64,
-    /// The number of messages between members.
     pub(crate) frames: u64,
     /// The installed topologies; with `with_operations`, operations as well.
     pub(crate) story: Vec<(Time, String)>,
     pub(crate) with_operations: bool,
-    /// The bug of all members.
     #[cfg(feature = "injected-bugs")]
     pub(crate) injected_bug: Option<consort_grid::InjectedBug>,
 }

@@ -10,18 +10,17 @@ use super::GridWorld;
 use super::history::Operation;
 use super::outdated_members::{is_by_itself, is_left_out, readers};
 
-/// The timeout of an operation.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Begins an operation that no client waits for by itself. Returns its index in the history.
+/// No client waits for it by itself.
 pub(super) fn submit(world: &mut GridWorld, node: usize, key: Bytes, action: Action) -> usize {
     let (at, _) = begin(world, node, None, key, action);
     world.work(node);
     at
 }
 
-/// Begins an operation. Returns its index in the history, and whether it has ended at once. The member's stack has not sent
-/// its messages yet.
+/// Returns the index in the history, and whether the operation has ended at once. The stack has not sent its
+/// messages yet.
 pub(super) fn begin(
     world: &mut GridWorld,
     node: usize,
@@ -75,7 +74,6 @@ pub(super) fn begin(
     (at, is_ended)
 }
 
-/// Records the result of an operation.
 pub(super) fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, OperationError>) {
     judge(world, at);
     let now = world.now;
@@ -104,7 +102,6 @@ pub(super) fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, O
     world.note(&[now.0, at as u64]);
 }
 
-/// Marks the running operations that a removed member may answer.
 pub(super) fn judge_running(world: &mut GridWorld) {
     for at in world.app.running.clone() {
         judge(world, at);

@@ -1,4 +1,4 @@
-//! Members that newer topologies have removed and that do not know it, and the members that may answer a member.
+//! Members that newer topologies have removed and that do not know it.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use consort_grid::{Availability, CacheMode, PartitionHandling, Topology};
 
 use super::GridWorld;
 
-/// Returns whether other members may write a key without a member that reads it and does not know: a newer topology is
-/// without it, or has taken it in anew. A member that knows that writers are unreachable, and must not read then, is not
+/// Whether other members may write a key without this reader's knowledge: a newer topology is without it, or
+/// has taken it in anew. A member that knows that writers are unreachable, and must not read then, is not
 /// excused.
 pub(super) fn is_left_out(world: &GridWorld, node: usize, key: &[u8]) -> bool {
     let Some(own) = world.app.members[node].topology() else { return false };
@@ -17,7 +17,6 @@ pub(super) fn is_left_out(world: &GridWorld, node: usize, key: &[u8]) -> bool {
     !refuses && does_not_know(world, node)
 }
 
-/// Returns whether a newer topology is without a member, or has taken it in anew, and the member does not know it.
 fn does_not_know(world: &GridWorld, node: usize) -> bool {
     let Some(own) = world.app.members[node].topology() else { return false };
     let address = &world.nodes[node].address;
@@ -36,13 +35,11 @@ fn does_not_know(world: &GridWorld, node: usize) -> bool {
     })
 }
 
-/// Returns whether a member has another cache than the one that goes on.
 pub(super) fn is_by_itself(world: &GridWorld, node: usize) -> bool {
     let Some(own) = world.app.members[node].topology() else { return false };
     world.app.newest.iter().any(|newest| newest.origin != own.origin)
 }
 
-/// Returns the members that may answer a read of a member.
 pub(super) fn readers(world: &GridWorld, node: usize, key: &[u8]) -> BTreeSet<usize> {
     let topology = world.app.members[node].topology();
     let own = &world.nodes[node].address;
@@ -60,14 +57,12 @@ pub(super) fn readers(world: &GridWorld, node: usize, key: &[u8]) -> BTreeSet<us
     indices.chain([node]).collect()
 }
 
-/// Returns the members from which an iteration of a member may have entries.
 pub(super) fn iteration_sources(world: &GridWorld, node: usize) -> BTreeSet<usize> {
     let topology = world.app.members[node].topology();
     let owners = topology.into_iter().flat_map(|topology| topology.read_owners().members());
     owners.filter_map(|owner| world.app.indices.get(&owner.address).copied()).chain([node]).collect()
 }
 
-/// Records since when members have been left out.
 pub(super) fn note_left_out(world: &mut GridWorld) {
     let is_left_out: Vec<bool> = (0..world.nodes.len()).map(|node| does_not_know(world, node)).collect();
     let (now, grid) = (world.now, &mut world.app);

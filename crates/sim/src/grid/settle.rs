@@ -1,4 +1,5 @@
-//! The phases around the faults: members begin one after the other, and in the quiet afterwards every entry is inspected.
+//! The phases around the faults: members begin one after the other, and in the quiet afterwards every entry is
+//! inspected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,13 +18,11 @@ use super::operations::{TIMEOUT, submit};
 use crate::after_faults::advance;
 use crate::checks::{self, Broken};
 
-/// The limit until the first members have begun, one after the other.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long owners keep expired entries, while a member listens, if no primary tells them to remove those.
+/// While a member listens, if no primary has expired entries removed.
 const UNTOLD_FOR: Duration = Duration::from_secs(65);
 
-/// Waits until a member has the cache.
 pub(super) fn wait_for(world: &mut GridWorld, node: usize) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
     while !world.app.members[node].is_usable() {
@@ -38,7 +37,7 @@ pub(super) fn wait_for(world: &mut GridWorld, node: usize) -> Result<(), Broken>
     Ok(())
 }
 
-/// Waits for one view until `limit`, and from then on for one topology. Returns how long each took.
+/// One view until `limit`, and from then on one topology. Returns how long each took.
 pub(super) fn settle(
     world: &mut GridWorld,
     limit: Time,
@@ -62,18 +61,16 @@ pub(super) fn settle(
     Ok((has_view.since(began), world.now.since(has_view)))
 }
 
-/// Stops clients and waits until their operations end.
 pub(super) fn stop_clients(world: &mut GridWorld) {
     world.app.is_busy = false;
     advance(world, TIMEOUT + Duration::from_secs(2));
 }
 
-/// Returns the limit for requests of all members at once: stores are slow, because they handle one request after the other.
+/// Stores handle one request after the other.
 pub(super) fn settle_timeout(world: &GridWorld) -> Duration {
     Duration::from_secs(if world.app.stores.is_some() { 5 } else { 1 })
 }
 
-/// Puts the keys that are never removed, once.
 pub(super) fn populate(world: &mut GridWorld) {
     let keys = world.app.keys.steady;
     let nodes = live_nodes(world);
@@ -85,7 +82,6 @@ pub(super) fn populate(world: &mut GridWorld) {
     }
 }
 
-/// Iterates over all entries on every member.
 pub(super) fn iterate_everywhere(world: &mut GridWorld) -> Result<(), Broken> {
     iterations::none_left(world)?;
     let Some(first) = iterating_client::begin_last_iterations(world) else { return Ok(()) };
@@ -106,7 +102,7 @@ pub(super) fn drain_listeners(world: &mut GridWorld) -> Result<(), Broken> {
     listeners::replicas(world, &agreement::there(world))
 }
 
-/// Writes twice in every segment from every member, so that all members learn of finished writes.
+/// So that all members learn of finished writes.
 pub(super) fn write_every_segment(world: &mut GridWorld) -> Result<(), Broken> {
     let keys = key_of_each_segment(world);
     for round in 0..2 {
@@ -123,7 +119,6 @@ pub(super) fn write_every_segment(world: &mut GridWorld) -> Result<(), Broken> {
     bounds::nothing_left(world)
 }
 
-/// Reads every key on every member.
 pub(super) fn read_every_key(world: &mut GridWorld) -> Result<(), Broken> {
     if world.app.workload.has_expiry() && world.app.listener_clients.is_some() {
         // Other owners wait for the primary's message, which it does not send for an entry that it never had.
@@ -134,7 +129,6 @@ pub(super) fn read_every_key(world: &mut GridWorld) -> Result<(), Broken> {
     checks::credits(&world.nodes)
 }
 
-/// Reads every key on every member while iterations and listeners continue.
 pub(super) fn read_all(world: &mut GridWorld) -> Result<(), Broken> {
     let grid = &world.app;
     let is_written = |key: &Bytes| grid.history.iter().any(|one| one.key == key);
@@ -157,7 +151,6 @@ pub(super) fn live_nodes(world: &GridWorld) -> Vec<usize> {
     (0..world.nodes.len()).filter(|&node| world.nodes[node].is_alive()).collect()
 }
 
-/// Checks that all operations succeed, as they do in a quiet cluster.
 pub(super) fn check_all_succeeded(world: &GridWorld, operations: &[usize]) -> Result<(), Broken> {
     for operation in operations.iter().map(|&at| &world.app.history[at]) {
         if !matches!(operation.result, Some(Ok(_))) {

@@ -1,9 +1,9 @@
-//! The stores of members, if the seed has drawn them: files on a simulated disk at every place, which outlive the member that
-//! has created them.
+//! The stores of members, if the seed has drawn them: files on a simulated disk at every place, which outlive
+//! their member.
 //!
-//! Stores draw from a random generator of their own, so that a seed without stores is the same run as before stores existed.
-//! Faults that lose data by right are not drawn: members with write-behind or passivation are never all killed at once, but
-//! may be shut down together in order.
+//! Their own random generator leaves a seed without stores the same run as before. Members with write-behind or
+//! passivation are never all killed at once, because data would be lost by right, but may be shut down in
+//! order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,37 +21,30 @@ use super::turns::Turn;
 use crate::checks::Broken;
 use crate::simulated_store::{Clocks, SimStore, StorageSettings, StoreFaults, restore_container};
 
-/// Turns a seed into the one for draws of stores.
+/// Turns a seed into the one for stores.
 pub(super) const SEED: u64 = 0x5354_4f52_4553_5354;
 
-/// Turns a seed into the one for draws of faults of stores.
+/// Turns a seed into the one for faults of stores.
 const TROUBLE: u64 = 0x5452_4f55_424c_4553;
 
-/// The longest duration of a spell of faults.
 const SPELL_MAX: Duration = Duration::from_millis(800);
 
-/// The bytes of a log file: few, so that a run fills and compacts many.
+/// Few, so that a run fills and compacts many files.
 const FILE_BYTES: u32 = 4096;
 
-/// The interval at which a store checks whether its member goes on.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The settings by which all members store the cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// Write-behind: a write is acknowledged once it is queued for the store.
+    /// A write is acknowledged once queued.
     pub(crate) is_write_behind: bool,
     /// The store has only the entries for which memory has no room.
     pub(crate) passivation: bool,
-    /// The number of entries for which memory has room.
     pub(crate) room: Option<u64>,
-    /// Whether values are loaded when a member begins.
     preload: bool,
-    /// Whether writes outlive a power failure, which is then the way in which members end.
+    /// Whether writes outlive a power failure, by which members end then.
     is_synced: bool,
-    /// The longest delay of a request.
     delay_max: Duration,
-    /// How often the whole cluster ends and begins again.
     pub(crate) ends: u64,
 }
 
@@ -72,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether the stores have every acknowledged write at every moment.
+    /// The stores have every acknowledged write at every moment.
     pub(crate) fn outlives_kills(&self) -> bool {
         !self.is_write_behind && !self.passivation
     }
@@ -82,25 +75,19 @@ impl Kind {
     }
 }
 
-/// The stores of a run.
 pub(crate) struct Stores {
     pub(crate) rng: Rng,
     pub(crate) kind: Kind,
-    /// The disk at each place.
     disks: BTreeMap<usize, SimDisk>,
-    /// The capacity factor of the members at each place: it comes from a configuration, which a later life has as well.
+    /// A capacity factor comes from a configuration, which a later life has as well.
     capacities: BTreeMap<usize, CapacityFactor>,
-    /// The faults of all stores, until the faults are over.
     faults: Option<StoreFaults>,
-    /// The number of refused requests.
     pub(crate) refusals: u64,
-    /// The number of loaded keys.
     pub(crate) loads: u64,
-    /// How often the whole cluster has begun again.
     pub(crate) beginnings: u64,
-    /// Whether the cluster is beginning again: members open the cache at once, with their stored entries.
+    /// Members open the cache at once then, with their stored entries.
     pub(crate) is_beginning: bool,
-    /// The first refusal of a store, or of a member because of its store.
+    /// By a store, or by a member because of its store.
     refused: Option<String>,
 }
 
@@ -124,13 +111,12 @@ impl Stores {
         }
     }
 
-    /// Describes the drawn settings for a report.
     pub(crate) fn describe(&self) -> String {
         let faults = self.faults.map(|faults| format!(", {faults:?}")).unwrap_or_default();
         format!(", stores: {:?}{faults}", self.kind)
     }
 
-    /// Returns a member's capacity factor; `draw_from_stores` is the one of its first life.
+    /// `draw_from_stores` is the factor of its first life.
     pub(crate) fn capacity(&mut self, place: usize, draw_from_stores: CapacityFactor) -> CapacityFactor {
         *self.capacities.entry(place).or_insert(draw_from_stores)
     }
@@ -154,12 +140,10 @@ impl Stores {
         self.refused.get_or_insert(what);
     }
 
-    /// Returns whether stores have refused requests, or may still do so.
     pub(crate) fn has_faults(&self) -> bool {
         self.faults.is_some() || self.refusals > 0
     }
 
-    /// Records an operation's error as a failure, unless stores have faults.
     pub(crate) fn note(&mut self, error: &OperationError) {
         if self.has_faults() {
             return;
@@ -175,7 +159,6 @@ impl Stores {
         }
     }
 
-    /// Checks that stores on working disks refuse nothing.
     pub(crate) fn check(&self) -> Result<(), Broken> {
         self.refused
             .as_ref()
@@ -183,7 +166,7 @@ impl Stores {
     }
 }
 
-/// Draws the faults of write-through stores whose cluster does not end: an entry that a store has not taken is lost with the
+/// Of write-through stores whose cluster does not end: an entry that a store has not taken is lost with the
 /// last owner that has it in memory.
 fn draw_faults(seed: u64, kind: &Kind) -> Option<StoreFaults> {
     let mut rng = Rng::new(seed ^ TROUBLE);
@@ -196,14 +179,13 @@ fn draw_faults(seed: u64, kind: &Kind) -> Option<StoreFaults> {
     })
 }
 
-/// The state with which a member begins.
 pub(crate) struct Opened {
     pub(crate) container: Arc<Container>,
     pub(crate) store: SimStore,
     pub(crate) backing: StoreSettings,
 }
 
-/// Opens the store of a member that begins: as its predecessor at this place has left it, or, sometimes, emptied.
+/// As its predecessor at this place has left it, or, sometimes, emptied.
 pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option<Opened> {
     let clocks = clocks(world, node);
     let place = world.nodes[node].place;
@@ -256,8 +238,7 @@ pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option
     Some(Opened { container, store, backing })
 }
 
-/// Returns whether a member that begins opens the cache before it sees a member that has it: with a store it may be the
-/// one for which all other members wait.
+/// Before it sees a member with the cache: all other members may wait for its store.
 pub(super) fn opens_alone(world: &mut GridWorld, node: usize) -> bool {
     let grid = &mut world.app;
     let remembers = grid.members[node].remembers();
@@ -271,7 +252,6 @@ fn clocks(world: &GridWorld, node: usize) -> Clocks {
     Clocks { own: world.nodes[node].application_clock(world.now), world: world.now }
 }
 
-/// Takes a member's requests to its store. Returns whether there were any.
 pub(super) fn take_requests(world: &mut GridWorld, node: usize) -> bool {
     let clocks = clocks(world, node);
     let grid = &mut world.app;
@@ -283,7 +263,6 @@ pub(super) fn take_requests(world: &mut GridWorld, node: usize) -> bool {
     !ready.is_empty()
 }
 
-/// Carries out the next request of a member's store.
 pub(super) fn carry_out(world: &mut GridWorld, node: usize) {
     if world.nodes[node].is_paused {
         return world.schedule(world.now + PAUSE, Turn::Store(node));
@@ -300,7 +279,6 @@ pub(super) fn carry_out(world: &mut GridWorld, node: usize) {
     world.work(node);
 }
 
-/// Ends the faults of all stores.
 pub(super) fn heal(world: &mut GridWorld) {
     let grid = &mut world.app;
     let Some(stores) = &mut grid.stores else { return };
@@ -311,7 +289,6 @@ pub(super) fn heal(world: &mut GridWorld) {
     }
 }
 
-/// Stops the store of a crashed member in the middle of a request.
 pub(super) fn interrupt(world: &mut GridWorld, node: usize) {
     let place = world.nodes[node].place;
     let grid = &mut world.app;
@@ -324,7 +301,7 @@ pub(super) fn interrupt(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Closes the store of a member that ends in order: it has closed its cache, or never had it.
+/// The member has closed its cache, or never had it.
 pub(super) fn close(world: &mut GridWorld, node: usize) {
     take_requests(world, node);
     let grid = &mut world.app;
@@ -336,7 +313,7 @@ pub(super) fn close(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Ends a member that leaves without waiting longer for unreachable members.
+/// It does not wait longer for unreachable members.
 pub(super) fn end_alone(world: &mut GridWorld, node: usize) {
     world.note_story(format!("{} ends alone", world.nodes[node].name));
     close(world, node);
@@ -348,7 +325,7 @@ pub(super) fn end_alone(world: &mut GridWorld, node: usize) {
     world.work(node);
 }
 
-/// Returns the nodes of unoccupied places whose stores remember the cache.
+/// Nodes of unoccupied places whose stores remember the cache.
 pub(super) fn nodes_with_notes(world: &mut GridWorld) -> Vec<usize> {
     let ended: Vec<usize> = (0..world.nodes.len()).filter(|&node| world.may_restart(node)).collect();
     let grid = &mut world.app;

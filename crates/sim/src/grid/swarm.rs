@@ -1,4 +1,4 @@
-//! A run: members with a cache, clients, faults, and the check of all final entries.
+//! A run: members with a cache, clients, faults, and the final checks.
 
 use std::time::Duration;
 
@@ -27,21 +27,21 @@ pub struct Plan {
     members: usize,
     mix: Mix,
     has_listeners: bool,
-    /// Whether members are parted again and again, and all partitions go on.
+    /// Members are parted again and again, and all partitions go on.
     is_parted: bool,
-    /// Whether members have stores; `None` = the seed decides.
+    /// `None`: the seed decides.
     has_stores: Option<bool>,
-    /// The optional behaviours of clients; `None` = the seed decides.
+    /// `None`: the seed decides.
     workload: Option<WorkloadMix>,
-    /// The mode of the cache; `None` = the seed decides.
+    /// `None`: the seed decides.
     mode: Option<CacheMode>,
     /// Whether the story includes operations.
     pub with_operations: bool,
     /// The duration of the faults.
     pub turmoil: Duration,
-    /// The limit until members have one view after the faults.
+    /// The limit until one view after the faults.
     pub heal_limit: Duration,
-    /// The limit from there to one stable topology: rounds of confirmations, and requests that are repeated after seconds
+    /// The limit from there to one stable topology: confirmations, and requests that are repeated after seconds
     /// because they were lost while views differed.
     pub settle_limit: Duration,
     #[cfg(feature = "injected-bugs")]
@@ -55,21 +55,21 @@ pub struct Report {
     pub trace: u64,
     /// Packets on the network.
     pub packets: u64,
-    /// The number of members that the run has had.
+    /// Members that the run has had.
     pub members: usize,
     /// Operations that clients have begun.
     pub operations: usize,
-    /// The operations that succeeded, whether or not a condition held.
+    /// Successful operations, whether or not a condition held.
     pub succeeded: usize,
-    /// The writes without a known outcome.
+    /// Writes without a known outcome.
     pub uncertain: usize,
-    /// The reads that may have been answered by a member that was removed from the topology without knowing it.
+    /// Reads that a member may have answered that was removed from the topology without knowing it.
     pub excused: usize,
-    /// Iterations over the whole cache that have completed.
+    /// Completed iterations over the whole cache.
     pub iterations: usize,
-    /// Iterations that have failed because owners were unreachable.
+    /// Iterations that failed because owners were unreachable.
     pub refused_iterations: usize,
-    /// Events that listeners received: changes, and existing entries.
+    /// Events that listeners received: changes and existing entries.
     pub events: usize,
     /// Gaps that listeners received.
     pub gaps: usize,
@@ -77,11 +77,11 @@ pub struct Report {
     pub loads: u64,
     /// Requests that stores have refused.
     pub refusals: u64,
-    /// How often the whole cluster has ended and begun again with its stores.
+    /// How often the whole cluster has begun again with its stores.
     pub beginnings: u64,
-    /// How often a member had calls that waited until other members may send more, if members accept few bytes at a time.
+    /// How often a member had calls that waited until other members may send more.
     pub waited: u64,
-    /// The number of reads that waited for room for their responses, at the owner that had most of them.
+    /// Reads that waited for room for their responses, at the owner with the most of them.
     pub held: u64,
     /// The time from the end of the faults to one view.
     pub healed_after: Duration,
@@ -117,44 +117,43 @@ impl Plan {
         self
     }
 
-    /// Cuts links again and again, also while others are cut, and lets all partitions go on. A seed is another run then.
+    /// Cuts links again and again, also while others are cut, and lets all partitions go on. A seed is another
+    /// run then.
     #[must_use]
     pub fn parted(mut self) -> Self {
         self.is_parted = true;
         self
     }
 
-    /// Removes all listeners, whatever the seed has drawn. A member that listens receives writes like an owner, so a seed is
-    /// another run then.
+    /// Removes all listeners. A member that listens receives writes like an owner, so a seed is another run then.
     #[must_use]
     pub fn without_listeners(mut self) -> Self {
         self.has_listeners = false;
         self
     }
 
-    /// Removes all stores, whatever the seed has drawn: a seed that has drawn stores is another run then.
+    /// Removes all stores: a seed that has drawn stores is another run then.
     #[must_use]
     pub fn without_stores(mut self) -> Self {
         self.has_stores = Some(false);
         self
     }
 
-    /// Gives members stores, whatever the seed has drawn, except for caches that can have none.
+    /// Gives members stores, except for caches that can have none.
     #[must_use]
     pub fn with_stores(mut self) -> Self {
         self.has_stores = Some(true);
         self
     }
 
-    /// Sets the optional behaviours of clients, whatever the seed has drawn. With none, a seed that has drawn some is the run
-    /// that it was before these behaviours existed.
+    /// Sets the optional behaviours of clients. With none, a seed is the run that it was before these existed.
     #[must_use]
     pub fn with_workload(mut self, workload: WorkloadMix) -> Self {
         self.workload = Some(workload);
         self
     }
 
-    /// Sets the cache's mode, whatever the seed has drawn. A local cache has one member.
+    /// Sets the cache's mode. A local cache has one member.
     #[must_use]
     pub fn with_mode(mut self, mode: CacheMode) -> Self {
         self.mode = Some(mode);
@@ -174,7 +173,7 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// The first rule that was broken.
+/// The first broken rule.
 pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
     replay(plan, seed).0
 }
@@ -184,16 +183,15 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     runner::replay(plan, seed)
 }
 
-/// Turns a seed into the one for draws of iterations.
+/// Turns a seed into the one for iterations.
 const ITERATIONS: u64 = 0x5741_4c4b_5741_4c4b;
 
-/// Turns a seed into the one for draws of listeners.
+/// Turns a seed into the one for listeners.
 const LISTENERS: u64 = 0x4c49_5354_454e_4552;
 
-/// Turns a seed into the one for the draw whether the cache is a local one.
+/// Turns a seed into the one that decides whether the cache is local.
 const LOCAL: u64 = 0x4c4f_4341_4c4c_4f43;
 
-/// Draws the cache from the seed.
 fn draw(seed: u64, rng: &mut Rng) -> Grid {
     let mut own = Rng::new(seed ^ ITERATIONS);
     let mut config = CacheConfig::new("sim");
@@ -227,7 +225,6 @@ fn draw(seed: u64, rng: &mut Rng) -> Grid {
     grid
 }
 
-/// Formats the settings that were drawn, for a report.
 fn describe(grid: &Grid) -> String {
     format!(
         "{:?}, {} segments, {:?}, {:?}, {:?}{}{}",
@@ -254,7 +251,6 @@ fn describe(grid: &Grid) -> String {
     )
 }
 
-/// Runs faults for a while.
 fn run_faults(world: &mut GridWorld, faults: &mut Faults, uptime: Duration) -> Result<(), Broken> {
     let until = world.now + uptime;
     faults.begin_again(world, until);
@@ -355,7 +351,6 @@ impl Workload for Plan {
     }
 }
 
-/// Counts the results of a run.
 fn report(world: &GridWorld, healed_after: Duration, settled_after: Duration) -> Report {
     let grid = &world.app;
     let history = &grid.history;

@@ -1,5 +1,5 @@
-//! Transit times of frames: frames carry ages of entries as durations, so an entry lives longer at an owner by the transit
-//! time of the frame that brought it.
+//! Transit times of frames: frames carry ages of entries as durations, so an entry lives longer at an owner by
+//! the transit time of its frame.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,12 +11,10 @@ use consort_group::{Address, Time};
 /// Shorter transit times are not remembered.
 pub(crate) const SOON: Duration = Duration::from_millis(50);
 
-/// The frames of a run.
 #[derive(Default)]
 pub(crate) struct Transit {
-    /// Frames that were sent and have not arrived, in order, by sender and receiver: a hash of the content, and the time.
+    /// By sender and receiver, in order: a hash of the content, and the time.
     sent: BTreeMap<(Address, Address), VecDeque<(u64, Time)>>,
-    /// The times at which late frames arrived, and their transit times.
     late: Vec<(Time, Duration)>,
 }
 
@@ -25,7 +23,7 @@ impl Transit {
         self.sent.entry((from.clone(), to.clone())).or_default().push_back((in_short(frame), now));
     }
 
-    /// Records that a frame arrived. Frames of one member arrive in the order in which it sent them, except for lost ones.
+    /// Frames of one member arrive in the order of sending, except for lost ones.
     pub(crate) fn note_arrived(&mut self, from: &Address, to: &Address, frame: &[u8], now: Time) {
         let Some(sent) = self.sent.get_mut(&(from.clone(), to.clone())) else { return };
         let short = in_short(frame);
@@ -36,7 +34,6 @@ impl Transit {
         }
     }
 
-    /// Returns the longest transit time of the frames that arrived between the two times.
     pub(crate) fn longest(&self, from: Time, to: Time) -> Duration {
         let came = self.late.partition_point(|(at, _)| *at < from);
         let late = self.late[came..].iter().take_while(|(at, _)| *at <= to);

@@ -4,24 +4,19 @@ use std::time::Duration;
 
 use super::GridWorld;
 
-/// The mean time between two operations of a client.
 const THINK: Duration = Duration::from_millis(20);
 
-/// A turn.
 pub(crate) enum Turn {
-    /// A client's turn.
     Client(usize),
-    /// The turn of an iteration's reader.
     Iteration(usize),
     /// A listener begins, or its reader takes events.
     Listener(usize),
-    /// The store of the member of this node is ready with a request.
+    /// The store of this node is ready with a request.
     Store(usize),
-    /// A clear of a cache continues: the index of the operation on several keys.
+    /// The index of the operation on several keys.
     Clear(usize),
 }
 
-/// Schedules a client's next operation.
 pub(super) fn think(world: &mut GridWorld, client: usize) {
     let after = world.rng.duration(Duration::ZERO, THINK * 2);
     world.schedule(world.now + after, Turn::Client(client));

@@ -1,28 +1,28 @@
-//! Optional behaviours of clients in some runs, besides reads and writes of single keys without a lifespan.
+//! Optional behaviours of clients, besides reads and writes of single keys without a lifespan.
 //!
-//! They draw from a random generator of their own, so that a seed without any of them is the same run as before they existed.
+//! Their own random generator leaves a seed without any of them the same run as before.
 
 use std::time::Duration;
 
 use consort_grid::Lifetime;
 use consort_group::Rng;
 
-/// Turns a seed into the one for draws of the workload.
+/// Turns a seed into the one for the workload.
 pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
 
-/// Turns a seed into the one for draws of entries with max-idle.
+/// Turns a seed into the one for entries with max-idle.
 pub(super) const IDLE_SEED: u64 = 0x4944_4c45_4944_4c45;
 
-/// The limit of keys whose entries have a lifespan: high enough that some are left alone until they expire.
+/// High enough that some are left alone until they expire.
 const MORTALS_MAX: u64 = 200;
 
-/// The limit of keys whose entries have a max-idle: high enough that some are left alone for longer than that.
+/// High enough that some are left alone for longer than their max-idle.
 const IDLERS_MAX: u64 = 500;
 
-/// The longest lifetime of entries that are to expire within the run.
+/// Of entries that are to expire within the run.
 pub(super) const SHORT_MAX: Duration = Duration::from_secs(4);
 
-/// The lifetime of the other entries, which is longer than a run.
+/// Of the other entries: longer than a run.
 const LONG: Duration = Duration::from_secs(60 * 60);
 
 /// The optional behaviours of clients.
@@ -38,7 +38,7 @@ pub struct WorkloadMix {
     pub idle: bool,
     /// Listeners end, and others begin.
     pub listeners_end: bool,
-    /// Members accept few bytes of values at a time, and channels have no room for them now and then.
+    /// Members accept few bytes of values at a time, and channels have no room now and then.
     pub backpressure: bool,
 }
 
@@ -75,24 +75,21 @@ impl WorkloadMix {
         Self { lifespans, clears, many, idle, listeners_end, backpressure }
     }
 
-    /// Returns whether some entries expire.
     pub(super) fn has_expiry(self) -> bool {
         self.lifespans || self.idle
     }
 
-    /// Draws the number of keys whose entries have a max-idle.
     pub(super) fn idlers(self, rng: &mut Rng) -> u64 {
         if self.idle { rng.between(20, IDLERS_MAX) } else { 0 }
     }
 
-    /// Draws the number of keys whose entries have a lifespan.
     pub(super) fn mortals(self, rng: &mut Rng) -> u64 {
         let count = rng.between(20, MORTALS_MAX);
         if self.lifespans { count } else { 0 }
     }
 }
 
-/// Draws the lifetime of an entry with a lifespan, in whole milliseconds, as stores keep it.
+/// In whole milliseconds, as stores keep it.
 pub(super) fn lifetime(rng: &mut Rng) -> Lifetime {
     let lifespan = match rng.below(10) {
         0..7 => Some(Duration::from_millis(rng.between(200, SHORT_MAX.as_millis() as u64))),
@@ -102,7 +99,6 @@ pub(super) fn lifetime(rng: &mut Rng) -> Lifetime {
     Lifetime { lifespan, max_idle: None }
 }
 
-/// Draws the lifetime of an entry with a max-idle.
 pub(super) fn idle_lifetime(rng: &mut Rng) -> Lifetime {
     let short = |rng: &mut Rng| Duration::from_millis(rng.between(300, SHORT_MAX.as_millis() as u64));
     match rng.below(12) {

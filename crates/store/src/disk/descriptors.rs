@@ -1,14 +1,12 @@
 //! Files that share a bounded number of descriptors.
 //!
-//! A process has a limit of descriptors, and a store has a file per 64 MB. A file keeps its descriptor while
-//! fewer than [`DESCRIPTORS_MAX`] are open. Beyond that the least recently used file closes its descriptor
-//! and is opened again by name on its next use.
+//! A store has a file per 64 MB. While [`DESCRIPTORS_MAX`] files are open, the least recently used one closes
+//! its descriptor, and is opened again on its next use.
 //!
-//! * A file that is being read or written, or that is held ([`DiskFile::hold`](super::DiskFile::hold)), keeps
-//!   its descriptor.
-//! * A written file is synced before its descriptor is closed, because the system reports a failed write only
-//!   to open files. If that sync fails, the file's next sync returns the error.
-//! * A file without a name keeps its descriptor until it is dropped, because it cannot be opened again.
+//! * A file in use, or held ([`DiskFile::hold`](super::DiskFile::hold)), keeps its descriptor.
+//! * A written file is synced first, because the system reports a failed write only to open files. The file's
+//!   next sync returns the error.
+//! * A file without a name cannot be opened again and keeps its descriptor.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,18 +19,14 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::DiskFile;
 
-/// Descriptors of all stores of the process, apart from those in use: an eighth of a common process limit
-/// (2,048), and more files than a busy store of 16 GB has.
+/// An eighth of a common process limit (2,048), and more files than a busy store of 16 GB has.
 const DESCRIPTORS_MAX: usize = 256;
 
-/// `EMFILE` and `ENFILE`: the process or the system has no descriptor left. The numbers are the same on all
-/// Unix systems.
+/// `EMFILE` and `ENFILE`: no descriptor left. The numbers are the same on all Unix systems.
 const NO_DESCRIPTOR: [i32; 2] = [24, 23];
 
-/// The descriptors of all stores of this process.
 static ALL: LazyLock<Descriptors> = LazyLock::new(|| Descriptors::new(DESCRIPTORS_MAX));
 
-/// Files with a descriptor, in the order of the clock algorithm.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     max: usize,
@@ -48,7 +42,6 @@ impl Descriptors {
         &ALL
     }
 
-    /// Adds a file that was opened.
     fn admit(&self, file: Weak<PooledFile>) {
         let is_over = {
             let mut files = lock(&self.files);
@@ -60,8 +53,7 @@ impl Descriptors {
         }
     }
 
-    /// Closes the descriptor of a file that was not used since the last check, preferably one that needs no
-    /// sync. Returns false if all are in use.
+    /// Prefers a file that needs no sync. Returns false if all are in use.
     fn close_one(&self) -> bool {
         for may_sync in [false, true] {
             let count = lock(&self.files).len();
@@ -80,21 +72,18 @@ impl Descriptors {
     }
 }
 
-/// The outcome of a request to close a descriptor.
 enum CloseDecision {
     Closed,
-    /// The file keeps its descriptor and is not asked again.
+    /// The file is not asked again.
     HasNoName,
     No,
 }
 
-/// A file in a directory, with or without a descriptor.
 #[derive(Debug)]
 pub(super) struct PooledFile {
     pool: &'static Descriptors,
     this: Weak<Self>,
     path: PathBuf,
-    /// Used since the last check.
     is_used: AtomicBool,
     handle: Mutex<Handle>,
 }
@@ -102,14 +91,11 @@ pub(super) struct PooledFile {
 #[derive(Debug, Default)]
 struct Handle {
     open: Option<Arc<File>>,
-    /// Has writes that are not synced.
     is_dirty: bool,
     has_no_name: bool,
-    /// The failure of the sync before the descriptor was closed.
     failure: Option<Failure>,
 }
 
-/// An error that can be returned repeatedly.
 #[derive(Clone, Debug)]
 struct Failure {
     code: Option<i32>,
@@ -131,7 +117,6 @@ impl Failure {
 }
 
 impl PooledFile {
-    /// Opens the file of this path with these options, which may create it.
     pub(super) fn open(
         pool: &'static Descriptors,
         path: PathBuf,
@@ -149,7 +134,7 @@ impl PooledFile {
         Ok(file)
     }
 
-    /// Keeps the descriptor from now on, because the file is about to lose its name.
+    /// Called before the file loses its name.
     pub(super) fn keep_open(&self) -> io::Result<()> {
         let file = self.file(false)?;
         lock(&self.handle).has_no_name = true;
@@ -157,7 +142,6 @@ impl PooledFile {
         Ok(())
     }
 
-    /// Returns the open file.
     fn file(&self, to_write: bool) -> io::Result<Arc<File>> {
         self.is_used.store(true, Ordering::Relaxed);
         if let Some(file) = lock(&self.handle).take(to_write) {
@@ -208,7 +192,7 @@ impl Handle {
     }
 }
 
-/// Opens something; closes another file first if no descriptor is left.
+/// Closes another file first if no descriptor is left.
 pub(super) fn with_descriptor<T>(
     pool: &Descriptors,
     mut open: impl FnMut() -> io::Result<T>,

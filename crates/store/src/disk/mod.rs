@@ -1,5 +1,4 @@
-//! The disk of the file store: files with positional access, names, and syncs of both. [`RealDisk`] is a
-//! directory; [`SimDisk`] injects faults for tests.
+//! The disk of the file store: files with positional access, names, and syncs of both.
 
 mod descriptors;
 mod real;
@@ -33,14 +32,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Renames a file atomically, replacing one of the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a name. The file stays readable for users that have it open.
+    /// Removes a name. Open files stay readable.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Returns once all changes of names are durable.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Identifies the current run of the machine: writes of the same run are present, synced or not. `None`:
-    /// unknown.
+    /// Identifies the current run of the machine, in which writes are present, synced or not. `None`: unknown.
     fn boot(&self) -> Option<u128>;
 }
 
@@ -54,20 +52,19 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Reads up to `bytes.len()` bytes at an offset; fewer only at the end of the file.
+    /// Reads up to `bytes.len()` bytes at an offset; fewer only at the end.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes all bytes at an offset. After an error some of them may be written.
+    /// Writes all bytes at an offset. After an error some may be written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
     /// Truncates the file.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
-    /// Returns once all earlier writes are durable. After an error their durability is unknown, even if a
-    /// later call succeeds.
+    /// Returns once all earlier writes are durable. After an error their durability is unknown, even if a later
+    /// call succeeds.
     fn sync(&self) -> io::Result<()>;
-    /// Guarantees that the file stays writable without closing another one while the guard exists. `None` if
-    /// the file is always open.
+    /// The file stays writable without closing another one while the guard exists. `None`: always open.
     fn hold(&self) -> io::Result<Option<Arc<dyn Any + Send + Sync>>> {
         Ok(None)
     }

@@ -12,31 +12,27 @@ use super::descriptors::{Descriptors, PooledFile, with_descriptor};
 use super::{Disk, DiskFile};
 use crate::error::StoreError;
 
-/// The lock file of a directory. The system releases the lock when the process ends.
 const LOCK: &str = "LOCK";
 
-/// Linux's id of the current run of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The modes of new directories and files: only this process's user has access to entries.
+/// Only this process's user has access to entries.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The mode bits of other users. A group may have access on purpose, as in Kubernetes.
+/// Of other users. A group may have access on purpose, as in Kubernetes.
 const EVERYONE: u32 = 0o007;
 
 /// A directory of the file system.
 #[derive(Debug)]
 pub struct RealDisk {
     directory: PathBuf,
-    /// Files in use, by name.
     files: Mutex<HashMap<String, Weak<PooledFile>>>,
-    /// The lock of a parent directory, used instead of this one's.
     above: Option<Arc<DirectoryLock>>,
 }
 
-/// A directory locked for this process. Stores in directories within it can share the lock, so that each
-/// saves a descriptor ([`FileStore::open_within`](crate::FileStore::open_within)).
+/// A directory locked for this process. Stores within it can share the lock, which saves descriptors
+/// ([`FileStore::open_within`](crate::FileStore::open_within)).
 #[derive(Debug)]
 pub struct DirectoryLock {
     directory: PathBuf,
@@ -44,7 +40,7 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Locks the directory while the lock exists. Creates it if necessary.
+    /// Locks the directory, created if necessary, while the lock exists.
     ///
     /// # Errors
     ///
@@ -59,7 +55,6 @@ impl DirectoryLock {
         }
     }
 
-    /// Whether the lock is that of a parent directory.
     fn is_above(&self, directory: &Path) -> bool {
         directory != self.directory && directory.starts_with(&self.directory)
     }
@@ -69,7 +64,6 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)
 }
 
-/// Locks the file LOCK of a directory; `None` if it is locked already.
 fn lock_file(directory: &Path) -> io::Result<Option<File>> {
     let mut options = RealDisk::new_file();
     options.truncate(false).write(true);
@@ -82,8 +76,8 @@ fn lock_file(directory: &Path) -> io::Result<Option<File>> {
 }
 
 impl RealDisk {
-    /// Opens the directory, or creates it with access for this process's user only. The mode of an existing
-    /// directory stays; a warning is logged if other users can read it.
+    /// Opens the directory, or creates it with access for this process's user only. A warning is logged if
+    /// other users can read an existing one.
     pub fn new(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
         make_directory(&directory)?;
@@ -95,7 +89,6 @@ impl RealDisk {
         Ok(Self { directory, files: Mutex::default(), above: None })
     }
 
-    /// Opens a directory within a locked one.
     pub(crate) fn within(directory: impl Into<PathBuf>, lock: Arc<DirectoryLock>) -> io::Result<Self> {
         let disk = Self::new(directory)?;
         let above = lock.is_above(&disk.directory).then_some(lock);
@@ -122,7 +115,7 @@ impl RealDisk {
         Ok(file)
     }
 
-    /// Called before a file loses its name: readers of it keep an open descriptor.
+    /// Readers keep an open descriptor.
     fn part_from_name(&self, name: &str) -> io::Result<()> {
         let file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         file.and_then(|file| file.upgrade()).map_or(Ok(()), |file| file.keep_open())
@@ -181,11 +174,9 @@ impl Disk for RealDisk {
     }
 }
 
-/// Maximum number of names in the warning.
 const OPEN_LISTED: usize = 4;
 
-/// Returns the directory and its files that other users can access, as far as one line holds them. Files in a
-/// closed directory are inaccessible whatever their modes.
+/// As far as one line holds them. Files in a closed directory are inaccessible.
 fn open_to_others(directory: &Path) -> io::Result<Vec<String>> {
     let mode = |path: &Path| fs::metadata(path).map(|metadata| metadata.permissions().mode() & 0o777);
     let own = mode(directory)?;

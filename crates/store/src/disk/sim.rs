@@ -1,8 +1,7 @@
 //! A deterministic disk in memory with injected faults.
 //!
-//! It separates the current state (page cache) from the durable state (synced), for contents and names. A
-//! kill keeps the current state. A power loss keeps the durable state and a random part of the rest: sectors
-//! of writes, and changes of names, each independently.
+//! A kill keeps the current state (page cache). A power loss keeps the durable state and a random part of the
+//! rest: sectors of writes, and changes of names.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,13 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Disk, DiskFile};
 
-/// Bytes written atomically.
 const SECTOR: usize = 512;
 
 /// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process is killed; the machine continues.
+    /// A killed process; the machine continues.
     Kill,
     /// The machine loses power.
     PowerLoss,
@@ -30,13 +28,11 @@ pub struct SimDisk(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     random: u64,
-    /// The number of the machine's run.
     boot: u128,
-    /// The number of the process; handles of earlier ones are invalid.
+    /// Handles of earlier processes are invalid.
     process: u64,
     is_locked: bool,
     is_crashed: bool,
-    /// Changes of the disk so far.
     steps: u64,
     crash_at: Option<u64>,
     sync_fails_at: Option<u64>,
@@ -87,8 +83,8 @@ impl SimDisk {
         })))
     }
 
-    /// Stops the process at its `steps`-th change of the disk: a write is torn, any other change is skipped.
-    /// Every later operation fails until [`restart`](Self::restart).
+    /// Stops the process at its `steps`-th change: a write is torn, any other change is skipped. Later
+    /// operations fail until [`restart`](Self::restart).
     pub fn crash_after(&self, steps: u64) {
         let mut state = self.state();
         state.crash_at = Some(state.steps + steps);
@@ -105,7 +101,7 @@ impl SimDisk {
         self.state().capacity = capacity;
     }
 
-    /// Returns the changes of the disk so far.
+    /// Returns the changes so far.
     pub fn steps(&self) -> u64 {
         self.state().steps
     }
@@ -168,7 +164,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// splitmix64: the same sequence for the same seed.
+    /// The generator is splitmix64.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -185,7 +181,6 @@ impl State {
         if self.is_crashed { Err(io::Error::other("the process was stopped")) } else { Ok(()) }
     }
 
-    /// Counts a change. Returns true if the process stops in it.
     fn step(&mut self) -> io::Result<bool> {
         self.check()?;
         self.steps += 1;
@@ -193,7 +188,6 @@ impl State {
         Ok(self.is_crashed)
     }
 
-    /// Counts a change that is atomic.
     fn count_step(&mut self) -> io::Result<()> {
         if self.step()? { self.check() } else { Ok(()) }
     }
@@ -247,7 +241,6 @@ impl State {
     }
 }
 
-/// The atomic parts of a write.
 fn sectors(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = offset;
     let mut rest = bytes;
@@ -269,7 +262,6 @@ fn write(contents: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     contents[offset..end].copy_from_slice(bytes);
 }
 
-/// Unlocks the directory.
 struct Guard(SimDisk, u64);
 
 impl Drop for Guard {

@@ -1,13 +1,10 @@
 //! Appends records to the newest file, rolls files, and syncs.
 //!
-//! **Order.** An append holds the lock on [`Append`]: it encodes, writes, then updates the index. After a
-//! failed write the file is truncated to what the index knows. If that fails, too, the store becomes
-//! read-only, because the disk's state is unknown.
+//! **Order.** An append encodes, writes, then updates the index. After a failed write the file is truncated to
+//! the index's state. If that fails, too, the store becomes read-only, because the disk's state is unknown.
 //!
-//! **Durability.** A file is synced before the next one begins, so only the newest can have a torn end. With
-//! [`Durability::Disk`](super::Durability::Disk) a write is synced before it is acknowledged. Callers that
-//! arrive during a sync share the next one. A failed sync is never repeated: the system may have dropped the
-//! data and report success the second time.
+//! **Durability.** A file is synced before the next one begins, so only the newest can have a torn end. A
+//! failed sync is never repeated: the system may have dropped the data and report success the second time.
 
 use std::cell::Cell;
 use std::io;
@@ -25,27 +22,22 @@ use crate::error::StoreError;
 use crate::store::Counters;
 
 thread_local! {
-    /// The record buffer, per thread instead of per store: few threads write, but a process may have many
-    /// stores.
+    /// Per thread, because few threads write, but a process may have many stores.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Which older files a new one retains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
     All,
     Nothing,
 }
 
-/// Bytes that a thread's buffer keeps between writes.
 const BUFFER_KEPT_MAX: usize = 4 << 20;
 
-/// Bytes that may collect in the page cache before `maintain` syncs them. Rolling waits for a sync; with this
-/// bound it takes about 20 ms at 400 MB/s.
+/// Rolling waits for a sync: with this bound about 20 ms at 400 MB/s.
 const WRITE_OUT_BYTES: u32 = 8 << 20;
 
 impl FileStore {
-    /// Returns the append lock, unless the store is read-only.
     pub(crate) fn appending(&self) -> Result<MutexGuard<'_, Append>, StoreError> {
         let append = lock(&self.append);
         self.check_open()?;
@@ -55,7 +47,6 @@ impl FileStore {
         }
     }
 
-    /// Makes the store read-only, because the disk's state is unknown.
     pub(crate) fn stop(&self, why: &StoreError) {
         let mut stopped = lock(&self.stopped);
         if stopped.is_none() {
@@ -64,7 +55,6 @@ impl FileStore {
         }
     }
 
-    /// Ensures that `len` bytes of records fit into the active file.
     pub(crate) fn make_room(&self, append: &mut Append, len: u64) -> Result<(), StoreError> {
         if let Some(active) = &append.active {
             let room = u64::from(self.config.file_bytes_max).saturating_sub(u64::from(active.len));
@@ -76,7 +66,6 @@ impl FileStore {
         self.begin_file(append, Keep::All)
     }
 
-    /// Appends the records made by `encode` to the active file, which has room for them.
     pub(crate) fn append<T>(
         &self,
         append: &mut Append,
@@ -118,7 +107,7 @@ impl FileStore {
         Ok(made)
     }
 
-    /// Seals the active file. Missing or invalid bytes in it are damage from then on.
+    /// Missing or invalid bytes in it are damage from then on.
     pub(crate) fn seal(&self, append: &mut Append) -> Result<(), StoreError> {
         let Some(active) = &append.active else { return Ok(()) };
         let number = active.number;
@@ -135,7 +124,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Begins a new file. With [`Keep::Nothing`] this removes all older ones.
+    /// [`Keep::Nothing`] removes all older files.
     pub(crate) fn begin_file(&self, append: &mut Append, keep: Keep) -> Result<(), StoreError> {
         let number = append.next_file;
         let header = {
@@ -191,7 +180,6 @@ impl FileStore {
         Ok(file)
     }
 
-    /// Removes files that are not part of the store any more. Those left are removed at the next opening.
     pub(crate) fn remove_files(&self, numbers: impl Iterator<Item = u32>) {
         for number in numbers {
             let name = log_name(number);
@@ -201,14 +189,12 @@ impl FileStore {
         }
     }
 
-    /// Makes all writes so far durable.
     pub(crate) fn sync_written(&self) -> Result<(), StoreError> {
         let wanted = lock(&self.tail).written;
         self.sync_to(wanted)
     }
 
-    /// Returns once the log is durable up to this position. Callers that arrive during a sync wait and
-    /// usually share the next one.
+    /// Callers that arrive during a sync wait and usually share the next one.
     pub(crate) fn sync_to(&self, wanted: Position) -> Result<(), StoreError> {
         if self.safe.position() >= wanted {
             return Ok(());
@@ -234,7 +220,6 @@ impl FileStore {
         result
     }
 
-    /// Syncs for all waiting callers.
     fn sync_tail(&self) -> Result<(), StoreError> {
         let (written, file) = {
             let tail = lock(&self.tail);
@@ -251,7 +236,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Writes out collected data, so that later syncs are short.
+    /// Later syncs are short then.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let (written, safe) = (lock(&self.tail).written, self.safe.position());
         let gathered =

@@ -1,4 +1,4 @@
-//! The state that the append lock guards: the newest file, the compaction in progress, and the reserve.
+//! The state that the append lock guards.
 
 use std::sync::Arc;
 
@@ -6,14 +6,12 @@ use super::compact_cursor::Cursor;
 use super::reserve_account::Reserve;
 use crate::disk::DiskFile;
 
-/// The state of the append lock.
 #[derive(Debug)]
 pub(crate) struct Append {
-    /// The newest file. `None`: the next write begins one.
+    /// `None`: the next write begins a file.
     pub(crate) active: Option<Active>,
     pub(crate) next_file: u32,
     pub(crate) next_change: u64,
-    /// The compaction in progress.
     pub(crate) cursor: Option<Cursor>,
     pub(crate) reserve: Reserve,
 }
@@ -24,7 +22,6 @@ impl Append {
     }
 }
 
-/// The newest file.
 #[derive(Debug)]
 pub(crate) struct Active {
     pub(crate) number: u32,

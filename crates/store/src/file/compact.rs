@@ -1,18 +1,16 @@
 //! Compaction: copies live records out of mostly dead files and removes these.
 //!
-//! It handles one file at a time, in steps of [`STEP`] bytes, between which other writes run. A file is first
-//! read to its end; a damaged file stays as it is, because part of its records is no substitute for all. A
+//! It handles one file at a time, in steps of [`STEP`] bytes, between which other writes run. A first pass
+//! reads the file to its end; a damaged file stays, because part of its records is no substitute for all. A
 //! second pass handles the records:
 //!
 //! * A live put is copied to the newest file with its change number.
-//! * A dead put is subtracted from its key's count of older records; with the last one a tombstone becomes
-//!   unnecessary ([`index`](super::index)).
+//! * A dead put is subtracted from its key's count of older records ([`index`](super::index)).
 //! * A tombstone that still hides older records is copied.
-//! * Other records are dropped: segment removals and the list of files are in the newest file's header.
+//! * Other records are dropped: the newest file's header has segment removals and files.
 //!
-//! Finally a record in the newest file marks the file as dropped; once it is durable, the file is removed. A
-//! crash before that leaves the file and its copies, which is redundant. Files go one after the other, so no
-//! tombstone is removed before the records it hides.
+//! Once a drop record is durable, the file is removed. A crash before that leaves redundant copies. Files go
+//! one after the other, so no tombstone is removed before the records it hides.
 
 use std::collections::HashMap;
 
@@ -29,27 +27,22 @@ use crate::entry::Segment;
 use crate::error::StoreError;
 use crate::store::Counters;
 
-/// Bytes per step: a quarter of a millisecond at 1 GB/s.
+/// A quarter of a millisecond at 1 GB/s.
 const STEP: usize = 256 * 1024;
 
-/// Maximum number of files below a quarter of the full size, whatever they hold. Each start creates one.
+/// Files below a quarter of the full size. Each start creates one.
 const SMALL_FILES_MAX: usize = 8;
 
-/// Minimum record bytes of the newest file for sealing it because its records are dead: less would free
-/// little.
+/// Sealing for less would free little.
 const SEALED_DEAD_MIN: u32 = 2048;
 
-/// The actions of a step after its copies are written.
 #[derive(Debug, Default)]
 struct Plan {
-    /// The records to copy, concatenated.
     bytes: Vec<u8>,
     copies: Vec<Copy>,
-    /// Dead puts: key and change.
     forgotten: Vec<(Segment, Print, u64)>,
 }
 
-/// A record in a [`Plan`].
 #[derive(Debug)]
 struct Copy {
     segment: Segment,
@@ -81,7 +74,6 @@ impl FileStore {
         }
     }
 
-    /// Copies all intact records out of a damaged file.
     pub(crate) fn copy_intact(&self, number: u32) -> Result<(), StoreError> {
         let mut append = self.appending()?;
         append.cursor = self.cursor(number, true);
@@ -101,8 +93,7 @@ impl FileStore {
         Some(Cursor { number, start: file.start, scan, pass: Pass::Check, skips_flaws })
     }
 
-    /// Chooses the file with the greatest dead share, if it is large enough; else the smallest file, if there
-    /// are too many and the disk has space.
+    /// The file with the greatest dead share; else the smallest, if there are too many and the disk has space.
     fn choose_victim(&self, reserve: Reserve) -> Option<u32> {
         let index = read(&self.index);
         let candidates = || index.files.iter().filter(|(_, f)| f.is_sealed && !f.is_dropped && !f.is_damaged);
@@ -121,8 +112,8 @@ impl FileStore {
             .map(|(number, _)| *number)
     }
 
-    /// Seals the newest file if it is mostly dead while the disk is full: only sealed files are compacted,
-    /// and on a full disk it would never grow to its end. Returns whether there is a file to compact.
+    /// If the disk is full: only sealed files are compacted, and this one would never grow to its end. Returns
+    /// whether there is a file to compact.
     pub(crate) fn seal_if_dead(&self, append: &mut Append) -> Result<bool, StoreError> {
         let is_wanted = append.reserve.is_short || append.reserve.is_full;
         let Some(active) = append.active.as_ref().filter(|_| is_wanted) else { return Ok(false) };
@@ -138,8 +129,8 @@ impl FileStore {
         Ok(is_dead)
     }
 
-    /// Runs one step. Returns the bytes read and written and, at the end, the dropped file with the position
-    /// that must be durable before its removal.
+    /// Returns the bytes read and written and, at the end, the dropped file with the position that must be
+    /// durable before.
     fn compact_step(&self, append: &mut Append) -> Result<(u64, Option<(u32, Position)>), StoreError> {
         let Some(mut cursor) = append.cursor.take() else { return Ok((0, None)) };
         let from = cursor.scan.at();
@@ -182,7 +173,6 @@ impl FileStore {
         }
     }
 
-    /// Checks a step's records. Returns true at the intact end of the file.
     fn check_step(&self, cursor: &mut Cursor) -> Result<bool, StoreError> {
         let from = cursor.scan.at();
         while ((cursor.scan.at() - from) as usize) < STEP {
@@ -204,7 +194,6 @@ impl FileStore {
         Ok(false)
     }
 
-    /// Plans a step. Changes only the cursor.
     fn plan_step(&self, cursor: &mut Cursor) -> Result<Plan, StoreError> {
         let index = read(&self.index);
         let mut plan = Plan::default();
@@ -260,7 +249,7 @@ impl FileStore {
         Ok(lock(&self.tail).written)
     }
 
-    /// Removes a file once its copies and its drop record are durable. Returns its length.
+    /// The copies and the drop record must be durable. Returns the file's length.
     fn finish_drop(&self, number: u32, at: Position) -> Result<u64, StoreError> {
         self.sync_to(at)?;
         let dropped = {

@@ -1,10 +1,10 @@
 //! The header of a log file, and the file META.
 //!
-//! A log file's header lists the live older files and the removed segments at the time it was begun. So the
-//! newest file is the table of contents: an unlisted older file is obsolete, a listed one that is missing is
-//! damage. Creating a file thereby commits a `clear`.
+//! A header lists the live older files and the removed segments when the file was begun. So the newest file is
+//! the table of contents: an unlisted older file is obsolete, a listed one that is missing is damage. Creating
+//! a file thereby commits a `clear`.
 //!
-//! Both are written once and never changed; numbers are little-endian.
+//! Both are written once; numbers are little-endian.
 //!
 //! | log file | bytes | | META | bytes |
 //! | --- | --- | --- | --- | --- |
@@ -23,32 +23,26 @@ use super::record::{u32_at, u64_at};
 use crate::disk::Disk;
 use crate::error::{Settings, StoreError};
 
-/// The format version of all files of a store.
 pub(crate) const FORMAT: u32 = 1;
 
-/// The name of the file that describes the directory.
 pub(crate) const META: &str = "META";
 
-/// The temporary name of META.
 const META_DRAFT: &str = "META.new";
 
 const LOG_MAGIC: [u8; 8] = *b"CONSLOG\0";
 const META_MAGIC: [u8; 8] = *b"CONSMTA\0";
 
-/// Offset of a header's lists.
 const LISTS: usize = 44;
 
-/// The header of a log file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) number: u32,
-    /// The run of the machine in which the file was begun, 0 if unknown.
+    /// The run of the machine, 0 if unknown.
     pub(crate) boot: u128,
     /// Lower bound of the changes of this and later files, except copies.
     pub(crate) next_change: u64,
-    /// Live older files, in ascending order.
     pub(crate) files: Vec<u32>,
-    /// Segments whose changes below this number are dead.
+    /// Changes of a segment below its number are dead.
     pub(crate) floors: Vec<(u16, u64)>,
 }
 
@@ -73,7 +67,7 @@ impl Header {
         seal(bytes)
     }
 
-    /// Decodes the header of file `number`. Returns it with its length; `None` if it is not intact.
+    /// `None` if it is not intact.
     pub(crate) fn decode(bytes: &[u8], number: u32) -> Option<(Self, u32)> {
         let len = Self::encoded_len(bytes)?;
         let bytes = bytes.get(..len as usize)?;
@@ -90,13 +84,12 @@ impl Header {
         (rest.is_empty() && ascends).then_some((Self { number, boot, next_change, files, floors }, len))
     }
 
-    /// Returns the header's length, by its first 16 bytes.
     pub(crate) fn encoded_len(bytes: &[u8]) -> Option<u32> {
         (bytes.len() >= 16 && bytes[4..12] == LOG_MAGIC).then(|| u32_at(bytes, 12))
     }
 }
 
-/// Decodes a counted list of items of `size` bytes; `None` if bytes are missing.
+/// `None` if bytes are missing.
 fn list<T>(bytes: &mut &[u8], size: usize, item: impl Fn(&[u8]) -> T) -> Option<Vec<T>> {
     let (count, rest) = bytes.split_first_chunk::<4>()?;
     let len = (u32::from_le_bytes(*count) as usize).checked_mul(size)?;
@@ -115,18 +108,15 @@ pub(super) fn is_sealed(bytes: &[u8]) -> bool {
     u32_at(bytes, 0) == crc32c::crc32c(&bytes[4..])
 }
 
-/// The name of a log file.
 pub(crate) fn log_name(number: u32) -> String {
     format!("{number:010}.log")
 }
 
-/// The number of a log file, by its name.
 pub(crate) fn log_number(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".log")?.parse().ok()?;
     (log_name(number) == name).then_some(number)
 }
 
-/// Checks that the directory is a store with these settings; makes an empty directory one.
 pub(crate) fn check_meta(disk: &dyn Disk, ours: Settings) -> Result<(), StoreError> {
     let file = match disk.open(META) {
         Ok(file) => file,
@@ -149,7 +139,6 @@ pub(crate) fn check_meta(disk: &dyn Disk, ours: Settings) -> Result<(), StoreErr
     if ours == theirs { Ok(()) } else { Err(StoreError::WrongSettings { ours, theirs }) }
 }
 
-/// Writes and syncs META under a temporary name, then renames it.
 fn make_meta(disk: &dyn Disk, settings: Settings) -> Result<(), StoreError> {
     let names = disk.list().map_err(|error| StoreError::io("list", &disk.name(), error))?;
     if names.iter().any(|name| log_number(name).is_some()) {

@@ -1,17 +1,14 @@
 //! The index of all entries, in memory.
 //!
-//! A slot has 128 bits of the key's hash instead of the key: SipHash with keys drawn by the process.
-//! Collisions cannot be forced without these keys; by chance they have odds of 2^-65 among 2^32 entries. A
-//! slot has 36 bytes; with the table's free space an entry costs 42 to 83 bytes, whatever the size of its
-//! key. Expiring entries cost about 40 bytes more for the expiry order.
+//! A slot has 128 bits of the key's hash instead of the key: SipHash with keys drawn by the process, so that
+//! collisions cannot be forced; by chance they have odds of 2^-65 among 2^32 entries. A slot has 36 bytes; an
+//! entry costs 42 to 83 with the table's free space, and about 40 more if it expires.
 //!
 //! **Older records.** A removal must stay on the disk while an older record of its key is there, or the key
-//! would come back. So each slot counts its key's dead records on the disk, and a removed key keeps its slot
-//! as a tombstone until the count is 0. Removing a segment drops its slots; the segment then counts the
-//! records before the removal (its *floor*).
-//!
-//! The index is determined by the records in their order: [`Index::put`], [`Index::remove`] and
-//! [`Index::remove_segment`] are called on writes and on replay.
+//! would come back. So each slot counts its key's dead records on the disk, and a removed key keeps its slot as
+//! a tombstone until the count is 0. Removing a segment drops its slots; the segment then counts the records
+//! before the removal (its *floor*). The records in their order determine the index, by the same functions on
+//! writes and on replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -24,23 +21,22 @@ use super::record::Location;
 use crate::disk::DiskFile;
 use crate::entry::{Segment, Times};
 
-/// The keyed hash of a key, as four 32-bit parts, so that a slot needs no padding.
+/// Four 32-bit parts, so that a slot needs no padding.
 pub(crate) type Print = [u32; 4];
 
-/// The location and state of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     print: Print,
     file: u32,
     offset: u32,
     len: u32,
-    /// Second of the epoch at which the entry expires, [`NEVER`] if it does not.
+    /// In seconds of the epoch, or [`NEVER`].
     expires: u32,
-    /// Number of dead records of the key on the disk. The highest bit marks a tombstone.
+    /// Dead records of the key on the disk. The highest bit marks a tombstone.
     older: u32,
 }
 
-/// No expiry. An expiry in or after 2106 counts as none here.
+/// Also for an expiry in or after 2106.
 const NEVER: u32 = u32::MAX;
 
 const TOMBSTONE: u32 = 1 << 31;
@@ -68,24 +64,20 @@ impl Slot {
     }
 }
 
-/// A live log file.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     pub(crate) file: Arc<dyn DiskFile>,
-    /// Offset of the first record.
     pub(crate) start: u32,
     pub(crate) len: u32,
-    /// Bytes of dead records.
     pub(crate) dead: u64,
     pub(crate) is_sealed: bool,
     /// A drop record is written; the file is removed once it is durable.
     pub(crate) is_dropped: bool,
-    /// Reading it failed; it is not compacted again.
+    /// Reading failed; the file is not compacted again.
     pub(crate) is_damaged: bool,
 }
 
 impl LogFile {
-    /// A file whose records begin at `start`. Its header counts as dead.
     pub(crate) fn new(file: Arc<dyn DiskFile>, start: u32, len: u32, is_sealed: bool) -> Self {
         Self { file, start, len, dead: u64::from(start), is_sealed, is_dropped: false, is_damaged: false }
     }
@@ -103,17 +95,14 @@ struct Floor {
 struct SegmentIndex {
     slots: HashTable<Slot>,
     tombstones: usize,
-    /// Puts of the segment on the disk, live and dead.
     puts: u64,
     floor: Option<Floor>,
 }
 
-/// The index of a store.
 #[derive(Debug)]
 pub(crate) struct Index {
     segments: Vec<SegmentIndex>,
     pub(crate) files: BTreeMap<u32, LogFile>,
-    /// Expiring entries in the order of expiry.
     expiring: BTreeSet<(u32, Segment, Print)>,
     keys: [RandomState; 2],
 }
@@ -137,13 +126,11 @@ impl Index {
         self.segments[usize::from(segment)].slots.find(hash(print), |slot| slot.print == *print)
     }
 
-    /// Returns the number of entries of a segment.
     pub(crate) fn count(&self, segment: Segment) -> usize {
         let segment = &self.segments[usize::from(segment)];
         segment.slots.len() - segment.tombstones
     }
 
-    /// Returns the locations of a segment's entries, in disk order.
     pub(crate) fn locations(&self, segment: Segment) -> Vec<Location> {
         let slots = self.segments[usize::from(segment)].slots.iter();
         let mut locations: Vec<Location> =
@@ -152,13 +139,11 @@ impl Index {
         locations
     }
 
-    /// Returns up to `limit` entries expired at `now`, in milliseconds.
     pub(crate) fn expired(&self, now: u64, limit: usize) -> Vec<(Segment, Print)> {
         let now = u32::try_from(now / 1000).unwrap_or(NEVER);
         self.expiring.iter().take_while(|due| due.0 <= now).take(limit).map(|due| (due.1, due.2)).collect()
     }
 
-    /// Records a put as the newest record of its key.
     pub(crate) fn put(&mut self, segment: Segment, print: Print, at: Location, times: &Times) {
         let expires = expiry_second(times);
         let index = &mut self.segments[usize::from(segment)];
@@ -188,7 +173,6 @@ impl Index {
         }
     }
 
-    /// Records the copy of a live put.
     pub(crate) fn copied(&mut self, segment: Segment, print: &Print, at: Location) {
         let index = &mut self.segments[usize::from(segment)];
         if let Some(slot) = index.slots.find_mut(hash(print), |slot| slot.print == *print) {
@@ -196,7 +180,6 @@ impl Index {
         }
     }
 
-    /// Records a removal as the newest record of its key.
     pub(crate) fn remove(&mut self, segment: Segment, print: Print, at: Location) {
         let index = &mut self.segments[usize::from(segment)];
         let found = index.slots.entry(hash(&print), |slot| slot.print == print, |slot| hash(&slot.print));
@@ -218,7 +201,7 @@ impl Index {
         }
     }
 
-    /// Records the removal of a segment; all its earlier records are dead.
+    /// All earlier records of the segment are dead.
     pub(crate) fn remove_segment(&mut self, segment: Segment, change: u64) {
         let index = &mut self.segments[usize::from(segment)];
         for slot in index.slots.drain() {
@@ -232,7 +215,6 @@ impl Index {
         index.floor = Some(Floor { change, older: index.puts });
     }
 
-    /// Marks changes of a segment below this one as dead.
     pub(crate) fn raise_floor(&mut self, segment: Segment, change: u64) {
         if let Some(index) = self.segments.get_mut(usize::from(segment)) {
             let floor = index.floor.get_or_insert_default();
@@ -255,7 +237,7 @@ impl Index {
         mark_dead(&mut self.files, at);
     }
 
-    /// Records that a dead put without a copy is about to leave the disk.
+    /// A dead put without a copy is about to leave the disk.
     pub(crate) fn forget_put(&mut self, segment: Segment, print: &Print, change: u64) {
         let is_below_floor = self.is_below_floor(segment, change);
         let index = &mut self.segments[usize::from(segment)];
@@ -276,14 +258,12 @@ impl Index {
         }
     }
 
-    /// Removes an entry from the expiry order.
     pub(crate) fn give_up_expiry(&mut self, segment: Segment, print: &Print) {
         if let Some(slot) = self.slot(segment, print).copied() {
             forget_expiry(&mut self.expiring, segment, &slot);
         }
     }
 
-    /// Whether the store has this segment.
     pub(crate) fn has_segment(&self, segment: Segment) -> bool {
         usize::from(segment) < self.segments.len()
     }
@@ -293,7 +273,7 @@ impl Index {
         self.segments[usize::from(segment)].puts == 0
     }
 
-    /// Drops tombstones and floors that hide nothing. Call it at the end of the replay.
+    /// Called at the end of the replay.
     pub(crate) fn forget_spent(&mut self) {
         let files = &mut self.files;
         for index in &mut self.segments {
@@ -311,32 +291,28 @@ impl Index {
         self.forget_spent_floors();
     }
 
-    /// Drops floors that hide nothing.
     pub(crate) fn forget_spent_floors(&mut self) {
         for index in &mut self.segments {
             index.floor = index.floor.filter(|floor| floor.older > 0);
         }
     }
 
-    /// Returns the floors for a new file's header.
     pub(crate) fn floors(&self) -> Vec<(u16, u64)> {
         let segments = self.segments.iter().zip(0..);
         segments.filter_map(|(index, segment)| index.floor.map(|floor| (segment, floor.change))).collect()
     }
 
-    /// Marks the record at this location as dead.
     pub(crate) fn mark_dead(&mut self, at: Location) {
         mark_dead(&mut self.files, at);
     }
 
-    /// Drops all entries and files.
     pub(crate) fn clear(&mut self) -> BTreeMap<u32, LogFile> {
         self.segments.iter_mut().for_each(|segment| *segment = SegmentIndex::default());
         self.expiring.clear();
         std::mem::take(&mut self.files)
     }
 
-    /// Returns the numbers of entries and tombstones, and the bytes of memory.
+    /// Entries, tombstones, and bytes of memory.
     pub(crate) fn sizes(&self) -> (u64, u64, u64) {
         let mut sizes = (0, 0, 0);
         for segment in &self.segments {
@@ -363,7 +339,7 @@ fn forget_expiry(expiring: &mut BTreeSet<(u32, Segment, Print)>, segment: Segmen
     }
 }
 
-/// Returns the first full second at which the entry has expired.
+/// The first full second at which the entry has expired.
 fn expiry_second(times: &Times) -> u32 {
     times.expires_at().map_or(NEVER, |at| u32::try_from(at.div_ceil(1000)).unwrap_or(NEVER))
 }

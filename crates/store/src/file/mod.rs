@@ -1,10 +1,5 @@
-//! A store in files: append-only logs with a checksum per record, and an index in memory ([`index`]).
-//!
-//! * A write appends to the newest log file ([`append`]); a load reads the disk once.
-//! * Opening reads all files ([`open`]) and takes as long as reading the data.
-//! * Mostly dead files are compacted in small steps ([`compact`]).
-//! * Space is reserved for operations that free space on a full disk ([`reserve`]).
-//! * Formats: [`record`], [`header`].
+//! A store in files: append-only logs with a checksum per record ([`append`], [`record`], [`header`]), and an
+//! index in memory ([`index`]).
 //!
 //! **Durability.** An acknowledged write survives a kill of the process at any instant, and with
 //! [`Durability::Disk`] a power failure. So do removals: no removed entry comes back. A write in progress is
@@ -47,24 +42,23 @@ use crate::store::{Counters, Entries, Part, Stats, Store, check_segment};
 
 pub use self::open::{Lost, Opened, Torn};
 
-/// Maximum bytes of records per call. They are in memory twice; offsets stay within 32 bits.
+/// Per call. Records are in memory twice; offsets stay within 32 bits.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
 
-/// Entries purged per lock, so that other writes can run in between.
+/// Per lock, so that other writes can run in between.
 const PURGE_BATCH: usize = 256;
 
-/// Minimum size of a log file, below which headers would dominate.
+/// Below it, headers would dominate.
 const FILE_BYTES_MIN: u32 = 4096;
 
 /// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The death of the process, but not a power failure: the data may be in the page cache only. After a
-    /// power failure the store has a state since the last [`flush`](Store::flush). This is the default,
-    /// because other members have the entry, too.
+    /// The death of the process, but not a power failure, after which the store has a state since the last
+    /// [`flush`](Store::flush). The default, because other members have the entry, too.
     #[default]
     Process,
-    /// A power failure, too: the data are on the disk. Concurrent writes share a sync.
+    /// A power failure, too. Concurrent writes share a sync.
     Disk,
 }
 
@@ -74,23 +68,22 @@ pub enum Recover {
     /// Fail, change nothing, and name file and offset.
     #[default]
     Refuse,
-    /// Open with the intact records and report the loss ([`Opened::lost`]). Entries may be missing, outdated,
-    /// or undeleted, if the later record is lost. Intact records are moved to new files and damaged files
-    /// removed.
+    /// Open with the intact records and report the loss ([`Opened::lost`]). Entries may be missing, outdated or
+    /// undeleted. Intact records are moved to new files and damaged files removed.
     SkipCorrupt,
 }
 
 /// The configuration of a file store.
 #[derive(Clone, Copy, Debug)]
 pub struct FileStoreConfig {
-    /// Number of segments, fixed when the directory is created; default 256, as in the grid.
+    /// Fixed when the directory is created; default 256, as in the grid.
     pub segments: u16,
     /// The durability of acknowledged writes.
     pub durability: Durability,
     /// Size at which a log file is rolled; at most 1 GiB, default 64 MiB: a file is copied in 0.1 s.
     pub file_bytes_max: u32,
-    /// Dead share from which on a file is compacted; default 0.5: the disk holds at most about twice the live
-    /// data, and each written entry is copied once on average.
+    /// Dead share from which on a file is compacted; default 0.5: the disk holds about twice the live data at
+    /// most, and each entry is copied once on average.
     pub dead_share_max: f64,
     /// Maximum bytes of key and value of an entry; default 512 MiB.
     pub entry_bytes_max: u64,
@@ -121,7 +114,6 @@ pub struct FileStore {
     config: FileStoreConfig,
     opened: Opened,
     append: Mutex<Append>,
-    /// A caller is syncing.
     is_syncing: Mutex<bool>,
     sync_ended: Condvar,
     index: RwLock<Index>,
@@ -143,8 +135,8 @@ impl FileStore {
         Self::open_on(Arc::new(disk), config)
     }
 
-    /// Opens or creates the store in this directory. A parent directory's lock replaces the store's own and
-    /// is held until the store is closed.
+    /// As [`open`](Self::open), but a parent directory's lock replaces the store's own and is held until the
+    /// store is closed.
     pub fn open_within(
         lock: Arc<DirectoryLock>,
         directory: impl Into<PathBuf>,
@@ -196,7 +188,6 @@ impl FileStore {
         &self.opened
     }
 
-    /// Truncates a torn write of the newest file and seals it.
     fn end_newest(&mut self, unsealed: Option<u32>, cut: Option<(u32, u32)>) -> Result<(), StoreError> {
         let name = |number| log_name(number);
         let index = read(&self.index);
@@ -250,7 +241,6 @@ impl FileStore {
         Ok(lock(&self.tail).written)
     }
 
-    /// Makes a write durable as configured.
     fn acknowledge(&self, at: Position) -> Result<(), StoreError> {
         match self.config.durability {
             Durability::Process => Ok(()),
@@ -258,7 +248,7 @@ impl FileStore {
         }
     }
 
-    /// Returns the last change of each key, without removals of absent keys.
+    /// The last change of each key, without removals of absent keys.
     fn plan<'a>(&self, changes: &'a [Change]) -> Vec<(&'a Change, Print)> {
         let index = read(&self.index);
         let mut last = HashMap::new();
@@ -299,7 +289,6 @@ impl FileStore {
         Ok(())
     }
 
-    /// Purges up to `limit` entries under one lock.
     fn purge_batch(
         &self,
         now: u64,
@@ -342,7 +331,6 @@ impl FileStore {
         Ok((gone.into_iter().map(|(entry, _)| entry).collect(), damage, is_last))
     }
 
-    /// Returns the file and location of an entry.
     fn locate(&self, segment: Segment, print: &Print) -> Option<(Arc<dyn DiskFile>, Location)> {
         let index = read(&self.index);
         let at = index.slot(segment, print).filter(|slot| !slot.is_tombstone())?.location();
@@ -543,7 +531,6 @@ fn read_bytes(file: &dyn DiskFile, at: Location, len: usize) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// Reads the entry at this location.
 fn read_entry(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     let bytes = Bytes::from(read_bytes(file, at, at.len as usize)?);
     let record = Record::decode(&bytes, at.file, at.offset)
@@ -554,7 +541,6 @@ fn read_entry(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     Ok(record.entry(&bytes))
 }
 
-/// Reads the entry at this location without its value.
 fn read_key(file: &dyn DiskFile, at: Location) -> Result<Entry, StoreError> {
     /// Keys up to this length are read with the first access.
     const KEY_GUESS: usize = 60;

@@ -1,5 +1,5 @@
-//! The file NOTE: a note of the store's user. It is written and synced under a temporary name and then
-//! renamed, so that a complete note exists at all times.
+//! The file NOTE: a note of the store's user, written and synced under a temporary name, so that a complete
+//! note always exists.
 //!
 //! | NOTE | bytes |
 //! | --- | --- |
@@ -17,15 +17,13 @@ use crate::error::StoreError;
 
 const NOTE: &str = "NOTE";
 
-/// The temporary name of a note.
 const DRAFT: &str = "NOTE.new";
 
 const MAGIC: [u8; 8] = *b"CONSNOT\0";
 
-/// Bytes before the note.
 const HEAD: usize = 12;
 
-/// Maximum size of a note. A note is some lines about a cluster; a larger file is not read.
+/// A note is some lines about a cluster; a larger file is not read.
 const NOTE_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) fn keep(disk: &dyn Disk, note: &[u8]) -> Result<(), StoreError> {

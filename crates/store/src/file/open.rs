@@ -1,15 +1,15 @@
 //! Opening: reads a store's files.
 //!
-//! 1. The newest file with an intact header lists the live older ones; drop records in it remove files from
-//!    the list. Unlisted files are left-overs of a crash and are removed.
+//! 1. The newest file with an intact header lists the live older ones; its drop records remove files from the
+//!    list. Unlisted files are left-overs of a crash and are removed.
 //! 2. All records are replayed in their order; the last record of a key counts.
 //! 3. A torn write at the end of the newest file is truncated. Any other difference is damage: opening fails
 //!    and changes nothing, unless damage is to be skipped.
 //!
 //! **Torn or damaged?** A kill leaves a prefix of the last write. So in the same run of the machine only a
-//! record that extends beyond the end of the file is torn. A power failure may leave any part of unsynced
-//! data; then an invalid record is torn unless a later intact record says that it was durable. Damage to the
-//! last writes before a power failure cannot be distinguished from a torn write.
+//! record that extends beyond the end of the file is torn. A power failure may leave any part of unsynced data;
+//! then an invalid record is torn unless a later intact record says that it was durable. Damage to the last
+//! writes before a power failure looks like a torn write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,8 +23,7 @@ use super::{FileStoreConfig, Recover};
 use crate::disk::{Disk, DiskFile};
 use crate::error::StoreError;
 
-/// Maximum number of a log file, so that there is always a next one. At one file per second it lasts 60
-/// years.
+/// There is always a next number. At one file per second it lasts 60 years.
 const NUMBER_MAX: u32 = 2_000_000_000;
 
 /// The findings of opening a store.
@@ -38,10 +37,10 @@ pub struct Opened {
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// The truncated torn write at the end of the newest file. It was not acknowledged, or the machine lost
-    /// power and the store does not promise to survive that.
+    /// The truncated torn write, which was not acknowledged, or which the store does not promise to survive a
+    /// power failure.
     pub torn: Option<Torn>,
-    /// The number of removed left-over files.
+    /// Removed left-over files.
     pub left_over: usize,
     /// The skipped damage.
     pub lost: Lost,
@@ -63,45 +62,38 @@ pub struct Torn {
 pub struct Lost {
     /// Files that are missing or have a damaged header.
     pub files: usize,
-    /// Number of damaged places.
+    /// Damaged places.
     pub places: usize,
     /// Bytes between intact records.
     pub bytes: u64,
 }
 
 impl Lost {
-    /// Whether nothing was lost.
+    /// Returns whether nothing was lost.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The replayed files of a store.
 #[derive(Debug)]
 pub(crate) struct Replay {
     pub(crate) index: Index,
     pub(crate) next_file: u32,
     pub(crate) next_change: u64,
     pub(crate) opened: Opened,
-    /// The newest file, if it is not sealed.
     pub(crate) unsealed: Option<u32>,
-    /// Where to truncate the newest file, if its end is torn.
     pub(crate) cut: Option<(u32, u32)>,
     pub(crate) left_over: Vec<u32>,
-    /// Files with skipped damage.
     pub(crate) damaged: Vec<u32>,
 }
 
-/// A log file before its replay.
 #[derive(Debug)]
 struct Candidate {
     file: Arc<dyn DiskFile>,
     len: u32,
-    /// The header and its length; `None` if it is not intact.
     header: Option<(Header, u32)>,
 }
 
-/// The intact end of the newest file, and its drop records.
 #[derive(Debug, Default)]
 struct Newest {
     dropped: BTreeSet<u32>,
@@ -180,8 +172,7 @@ impl Candidate {
 }
 
 impl Replay {
-    /// Removes the newest files whose creation was interrupted: they have no header and no record, because
-    /// records are written once the header is durable.
+    /// Files without a record whose creation was interrupted: records are written once the header is durable.
     fn discard_unfinished(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,
@@ -205,7 +196,6 @@ impl Replay {
         Ok(())
     }
 
-    /// Scans the newest file for its end and its drop records.
     fn read_newest(
         &mut self,
         candidates: &BTreeMap<u32, Candidate>,
@@ -249,7 +239,6 @@ impl Replay {
         Ok(found)
     }
 
-    /// Removes files that the newest header does not list, and reports listed files that are missing.
     fn discard_unlisted(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,
@@ -280,7 +269,6 @@ impl Replay {
         Ok(())
     }
 
-    /// Replays a file into the index.
     fn read(
         &mut self,
         number: u32,
@@ -355,7 +343,7 @@ impl Replay {
     }
 }
 
-/// Decides whether the newest file may be truncated at an invalid record.
+/// Whether the newest file may be truncated at an invalid record.
 fn judge(
     scan: &mut Scan,
     number: u32,

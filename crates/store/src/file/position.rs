@@ -1,18 +1,17 @@
-//! Positions in the log: up to where it is written, and up to where it is durable.
+//! Positions in the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::DiskFile;
 
-/// A position in the log. Later files compare greater.
+/// Later files compare greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) file: u32,
     pub(crate) offset: u32,
 }
 
-/// Written data that may not be durable.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) written: Position,
@@ -24,13 +23,11 @@ impl Tail {
         Self { written, file: Some(file) }
     }
 
-    /// Returns the file with the written data.
     pub(crate) fn file(&self) -> Option<&Arc<dyn DiskFile>> {
         self.file.as_ref()
     }
 }
 
-/// The durable position.
 #[derive(Debug, Default)]
 pub(crate) struct Safe(AtomicU64);
 

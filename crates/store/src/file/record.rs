@@ -15,8 +15,8 @@
 //! | 28 | 40 | of a put: version, created, used, lifespan, max_idle (all ones: none) |
 //! | | | key, value |
 //!
-//! The checksum covers the record's location, so that a copy of a log file inside a value is not taken for
-//! records when intact records are searched after damage.
+//! The checksum covers the record's location, because a value may hold a copy of a log file, whose records must
+//! not be found after damage.
 //!
 //! *Safe bytes* distinguish torn writes from damage: a record before that offset was complete and durable.
 
@@ -27,10 +27,8 @@ use crate::entry::{Entry, Segment, Times};
 /// Bytes before the key of all records but puts.
 pub(crate) const HEAD: usize = 28;
 
-/// Bytes of a put before its key.
 pub(crate) const PUT_HEAD: usize = HEAD + 40;
 
-/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The key has this value.
@@ -61,7 +59,6 @@ impl Kind {
     }
 }
 
-/// An intact record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) kind: Kind,
@@ -72,11 +69,9 @@ pub(crate) struct Record<'a> {
     pub(crate) times: Times,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
-    /// The whole record.
     pub(crate) bytes: &'a [u8],
 }
 
-/// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
     pub(crate) file: u32,
@@ -87,9 +82,8 @@ pub(crate) struct Location {
 /// Why bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The bytes are incomplete; the number is the length needed, if they are a record.
+    /// Incomplete; the number is the length needed, if they are a record.
     Short(u32),
-    /// The bytes are invalid.
     Bad(&'static str),
 }
 
@@ -103,7 +97,6 @@ impl Flaw {
 }
 
 impl<'a> Record<'a> {
-    /// Decodes the record at the beginning of `bytes`, located in `file` at `offset`.
     pub(crate) fn decode(bytes: &'a [u8], file: u32, offset: u32) -> Result<Self, Flaw> {
         let head: &[u8; HEAD] = bytes.first_chunk().ok_or(Flaw::Short(HEAD as u32))?;
         let len = u32_at(head, 4);
@@ -129,7 +122,6 @@ impl<'a> Record<'a> {
         Ok(Self { kind, segment, safe, change: u64_at(head, 16), version, times, key, value, bytes })
     }
 
-    /// Returns the entry of a put; key and value become slices of `owner`.
     pub(crate) fn entry(&self, owner: &Bytes) -> Entry {
         Entry {
             segment: self.segment,
@@ -141,7 +133,6 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Decodes version and times of a put from the bytes before its key.
 pub(crate) fn decode_put(head: &[u8]) -> (u64, Times) {
     let life = |at| Some(u64_at(head, at)).filter(|&life| life != u64::MAX);
     let times =
@@ -149,17 +140,14 @@ pub(crate) fn decode_put(head: &[u8]) -> (u64, Times) {
     (u64_at(head, 28), times)
 }
 
-/// Returns the length of a put.
 pub(crate) fn put_len(entry: &Entry) -> u64 {
     (PUT_HEAD + entry.key.len() + entry.value.len()) as u64
 }
 
-/// Returns the length of a removal.
 pub(crate) fn remove_len(key: &[u8]) -> u64 {
     (HEAD + key.len()) as u64
 }
 
-/// Encodes consecutive records of one file.
 #[derive(Debug)]
 pub(crate) struct Encoder<'a> {
     bytes: &'a mut Vec<u8>,
@@ -169,7 +157,6 @@ pub(crate) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// Starts at offset `start` of `file`, of which `safe` bytes are durable.
     pub(crate) fn new(bytes: &'a mut Vec<u8>, file: u32, start: u32, safe: u32) -> Self {
         bytes.clear();
         Self { bytes, file, start, safe }
@@ -198,7 +185,6 @@ impl<'a> Encoder<'a> {
         self.finish(at)
     }
 
-    /// Encodes the same record at another location.
     pub(crate) fn copy(&mut self, record: &[u8]) -> Location {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(record);

@@ -1,15 +1,13 @@
 //! Reserved space for operations that free space.
 //!
-//! A removal is a record, so is a seal; compaction copies live records before it removes a file. None of that
-//! fits on a full disk. So the store keeps a reserve file of meaningless bytes, and writes entries only while
-//! it exists. Operations that free space (removals, segment removals, `clear`, purges, compaction, notes)
-//! give the file up when the disk is full and retry. Entries are then refused until compaction has made room
-//! for the file again.
+//! Removals and seals are records, and compaction copies live records before it removes a file: none of that
+//! fits on a full disk. So the store keeps a reserve file, and writes entries only while it exists. Operations
+//! that free space (removals, `clear`, purges, compaction, notes) give the file up when the disk is full and
+//! retry.
 //!
-//! Removals use space before compaction frees it, and compaction copies live records. The store counts how
-//! much of the reserve is left. While the disk is full it compacts files that are a quarter dead; once a
-//! fifth of the reserve is spent, any file that frees space, because the largest file may need the rest. So
-//! the reserve is a file and a quarter, in smaller stores half of the data.
+//! While the disk is full, files that are a quarter dead are compacted; once a fifth of the reserve is spent,
+//! any file that frees space, because the largest file may need the rest. So the reserve is a file and a
+//! quarter, in smaller stores half of the data.
 
 use std::io;
 
@@ -18,23 +16,20 @@ use super::reserve_account::{RESERVE, Reserve};
 use super::{FileStore, read};
 use crate::error::StoreError;
 
-/// Minimum size unless log files are smaller than twice that: a thousand removals and a file header.
+/// A thousand removals and a file header. Less if log files are smaller than twice that.
 const RESERVE_BYTES_MIN: u64 = 64 * 1024;
 
-/// Divisor of the log bytes for the reserve's size.
 const RESERVE_SHARE: u64 = 2;
 
 /// One in this many refused entries checks whether the disk has space again.
 const LOOKS_EVERY: u32 = 8;
 
-/// Bytes by which the reserve grows at a time, while writes wait.
 const EXTENSION: u64 = 4 << 20;
 
-/// Bytes per write to the reserve.
 const PIECE: usize = 64 * 1024;
 
 impl FileStore {
-    /// Runs an operation that frees space. If the disk is full, gives the reserve up and retries once.
+    /// If the disk is full, gives the reserve up and retries once.
     pub(crate) fn freeing<T>(
         &self,
         append: &mut Append,
@@ -46,11 +41,9 @@ impl FileStore {
         }
     }
 
-    /// Ensures that a reserve exists before an entry is written.
-    ///
     /// # Errors
     ///
-    /// [`StoreError::Full`] if there is no space for it.
+    /// [`StoreError::Full`] if there is no space.
     pub(crate) fn hold_reserve(&self, append: &mut Append) -> Result<(), StoreError> {
         if append.reserve.bytes > 0 && !append.reserve.is_short {
             return Ok(());
@@ -79,7 +72,6 @@ impl FileStore {
         held
     }
 
-    /// Adapts the reserve to the size of the store. Called by maintenance.
     pub(crate) fn adapt_reserve(&self, append: &mut Append) -> Result<(), StoreError> {
         let Reserve { bytes, is_short, given_up, free, .. } = append.reserve;
         let wanted = self.reserve_bytes();
@@ -92,7 +84,6 @@ impl FileStore {
         }
     }
 
-    /// Gives the reserve up. Returns whether there was one.
     fn give_up_reserve(&self, append: &mut Append) -> bool {
         append.reserve.is_short = true;
         if append.reserve.bytes == 0 {
@@ -118,7 +109,7 @@ impl FileStore {
         }
     }
 
-    /// Extends the reserve by `wanted` bytes, or leaves it unchanged.
+    /// Extends it by `wanted` bytes, or leaves it unchanged.
     fn extend_reserve(&self, append: &mut Append, wanted: u64) -> Result<(), StoreError> {
         let before = append.reserve.bytes;
         let error = |error| StoreError::io("write", RESERVE, error);

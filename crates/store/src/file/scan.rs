@@ -1,4 +1,4 @@
-//! Scanner of a log file: reads records in sequence, and finds intact ones after damage.
+//! Reads records in sequence, and finds intact ones after damage.
 
 use std::sync::Arc;
 
@@ -6,25 +6,20 @@ use super::record::{Flaw, HEAD, Record};
 use crate::disk::DiskFile;
 use crate::error::StoreError;
 
-/// Bytes per read: large enough for fast reading, small compared to the index.
+/// Large enough for fast reading, small compared to the index.
 const PIECE: usize = 256 * 1024;
 
-/// A scan of one file.
 #[derive(Debug)]
 pub(crate) struct Scan {
     file: Arc<dyn DiskFile>,
     name: String,
     number: u32,
-    /// Offset of the next record.
     at: u32,
-    /// End of the file.
     end: u32,
-    /// Bytes of the file from `piece_at` on.
     piece: Vec<u8>,
     piece_at: u32,
 }
 
-/// The content at an offset.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
     Record(u32, Record<'a>),
@@ -38,12 +33,10 @@ impl Scan {
         Self { file, name, number, at, end, piece: Vec::new(), piece_at: at }
     }
 
-    /// Returns the offset of the next record.
     pub(crate) fn at(&self) -> u32 {
         self.at
     }
 
-    /// Continues at another offset.
     pub(crate) fn seek(&mut self, at: u32) {
         self.at = at;
         if at < self.piece_at {
@@ -52,7 +45,6 @@ impl Scan {
         }
     }
 
-    /// Reads the next record.
     pub(crate) fn next(&mut self) -> Result<Step<'_>, StoreError> {
         if self.at >= self.end {
             return Ok(Step::End);
@@ -73,7 +65,7 @@ impl Scan {
         }
     }
 
-    /// Skips to the next intact record. Returns false at the end if there is none.
+    /// Returns false if there is none.
     pub(crate) fn skip_flaw(&mut self) -> Result<bool, StoreError> {
         while self.at < self.end {
             self.at += 1;
@@ -96,7 +88,7 @@ impl Scan {
         self.piece.get((self.at - self.piece_at) as usize..).unwrap_or_default()
     }
 
-    /// Ensures that the piece has `len` bytes from here on, or all there are.
+    /// Fewer bytes only at the end of the file.
     fn fill(&mut self, len: usize) -> Result<(), StoreError> {
         let there = (self.end - self.at) as usize;
         if self.rest().len() >= len.min(there) {

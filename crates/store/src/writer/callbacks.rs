@@ -1,17 +1,15 @@
-//! Callbacks that are all called even if one of them panics.
+//! Callbacks that are all called even if one of them panics, because their callers would wait for ever.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The callbacks of one step of a writer. After a panic the others are still called, because their callers
-/// would wait for ever otherwise.
 #[derive(Default)]
 pub(super) struct Callbacks {
     panic: Option<Box<dyn Any + Send>>,
 }
 
 impl Callbacks {
-    /// Calls a callback; `None` if it panics.
+    /// `None` if the callback panics.
     pub(super) fn call<R>(&mut self, callback: impl FnOnce() -> R) -> Option<R> {
         let called = catch_unwind(AssertUnwindSafe(callback));
         called.map_err(|panic| self.panic.get_or_insert(panic)).ok()
@@ -27,7 +25,6 @@ impl Callbacks {
         self.panic.is_some()
     }
 
-    /// Resumes the first panic, if any.
     pub(super) fn end(self) {
         if let Some(panic) = self.panic {
             resume_unwind(panic);

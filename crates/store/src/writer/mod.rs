@@ -1,18 +1,17 @@
-//! Ordered writes to a store through a bounded queue. The threads are shared by the process ([`pool`]).
+//! Ordered writes to a store through a bounded queue, on threads shared by the process ([`pool`]).
 //!
-//! Queued changes of one key are merged into the last one. Changes are stored in batches, so that a durable
-//! store pays once per batch. Between batches the writer maintains the store's files.
+//! Queued changes of one key are merged. Changes are stored in batches, so that a durable store pays once per
+//! batch; in between the writer maintains the store's files.
 //!
 //! * **Write-through**: a change's callback is called when it is stored or has failed.
-//! * **Write-behind**: the callback is called when the change is queued. A failed change stays in the queue
-//!   and is retried; once the queue is full, further changes are refused. No change is dropped silently.
+//! * **Write-behind**: the callback is called when the change is queued. A failed change stays in the queue and
+//!   is retried; once the queue is full, further changes are refused. No change is dropped silently.
 //!
 //! Operations on many keys ([`Writer::clear`] and others) use the same queue without a bound: they take some
 //! words each, and their callers wait.
 //!
-//! Callbacks run on a writing thread, or on the caller's if nothing has to be waited for. They must not
-//! block, because the threads serve other stores, too. If one panics, its writer closes and fails all pending
-//! requests; the other callbacks of the batch are still called.
+//! Callbacks must not block, because the threads serve other stores, too. If one panics, its writer closes and
+//! fails all pending requests.
 
 mod callbacks;
 mod pool;
@@ -37,8 +36,7 @@ pub type Task = Box<dyn FnOnce(&dyn Store) + Send>;
 /// Receives errors without a waiting caller.
 type Report = Box<dyn Fn(&StoreError) + Send>;
 
-/// Minimum bytes of maintenance between two batches: enough to keep up with small batches, and only some
-/// milliseconds.
+/// Between two batches: enough to keep up with small batches, and only some milliseconds.
 const MAINTAIN_BYTES: u64 = 1 << 20;
 
 /// When a write is acknowledged.
@@ -56,9 +54,9 @@ pub enum Mode {
 pub struct WriterConfig {
     /// When a write is acknowledged.
     pub mode: Mode,
-    /// Maximum number of queued changes; default 65,536: less than a second at 100,000 changes per second.
+    /// Queued changes; default 65,536: less than a second at 100,000 changes per second.
     pub queue_changes_max: usize,
-    /// Maximum bytes of queued keys and values; default 64 MiB. A larger change is queued alone.
+    /// Bytes of queued keys and values; default 64 MiB. A larger change is queued alone.
     pub queue_bytes_max: usize,
     /// Changes per batch; default 1,024, so that the cost per call is negligible.
     pub batch_changes_max: usize,
@@ -100,9 +98,9 @@ impl std::fmt::Debug for Refused {
 /// The outcome of closing a writer.
 #[derive(Clone, Debug, Default)]
 pub struct Closed {
-    /// Queued changes of write-behind that could not be stored.
+    /// Changes of write-behind that could not be stored.
     pub lost: usize,
-    /// Why closing the store failed, or else the last reason of a lost change.
+    /// Why closing failed, or else the last reason of a lost change.
     pub error: Option<Arc<StoreError>>,
 }
 
@@ -191,7 +189,7 @@ impl Writer {
         self.order(Order::Flush(done));
     }
 
-    /// Runs a task on a writing thread, after everything queued: for example a purge.
+    /// Runs a task, such as a purge, on a writing thread, after everything queued.
     pub fn run(&self, task: Task) {
         self.order(Order::Run(task));
     }
@@ -204,7 +202,7 @@ impl Writer {
         }
     }
 
-    /// Returns the queued state of a key: `Some(None)` if it is removed, `None` if nothing is queued.
+    /// Returns the queued state of a key: `Some(None)` if removed, `None` if nothing is queued.
     pub fn pending(&self, segment: Segment, key: &[u8]) -> Option<Option<Entry>> {
         self.worker.queue().pending(segment, key)
     }
@@ -230,7 +228,6 @@ impl Writer {
         self.schedule(queue);
     }
 
-    /// Schedules the queue, unless it is scheduled already.
     fn schedule(&self, mut queue: MutexGuard<'_, Queue>) {
         let is_scheduled = std::mem::replace(&mut queue.is_scheduled, true);
         drop(queue);
@@ -263,12 +260,10 @@ impl Drop for Writer {
     }
 }
 
-/// The state shared by threads and callers.
 struct Worker {
     store: Arc<dyn Store>,
     config: WriterConfig,
     queue: Mutex<Queue>,
-    /// Used by the thread that has the job.
     progress: Mutex<Progress>,
     closed: Mutex<CloseOutcome>,
     ended: Condvar,
@@ -276,25 +271,19 @@ struct Worker {
 
 struct Progress {
     report: Report,
-    /// The store's files need no maintenance.
     is_maintained: bool,
-    /// Failed changes are queued again.
     is_failing: bool,
 }
 
-/// The losses so far, and whether the writer has ended.
 #[derive(Default)]
 struct CloseOutcome {
     has_ended: bool,
     result: Closed,
 }
 
-/// The next work of a store.
 enum NextWork {
     Work(Work),
-    /// Nothing until the queue is scheduled again.
     Nothing,
-    /// The writer has ended.
     End,
 }
 
@@ -372,7 +361,6 @@ impl Worker {
         self.ended.notify_all();
     }
 
-    /// Fails all queued requests.
     fn refuse_queued(&self) {
         let mut queue = self.queue();
         let left = std::mem::replace(&mut *queue, Queue::closed());
@@ -380,7 +368,7 @@ impl Worker {
         left.fail(&Arc::new(StoreError::Closed));
     }
 
-    /// Stores a batch. Returns false if a part of it is queued again.
+    /// Returns false if a part of the batch is queued again.
     fn store_batch(&self, batch: queue::Batch, report: &Report) -> bool {
         // Read before the attempt: a change that is not retried must have been tried after the close.
         let is_last_try = self.queue().is_closed;
@@ -420,7 +408,6 @@ impl Worker {
         callbacks.call(|| self.store.store(changes)).unwrap_or(Err(StoreError::Closed))
     }
 
-    /// Reports a failed change. Returns whether it is retried.
     fn failed(
         &self,
         dones: Vec<Done>,
@@ -448,7 +435,7 @@ impl Worker {
         Retry::Yes
     }
 
-    /// Maintains the store's files. Returns true if nothing is left to do, or not now.
+    /// Returns true if nothing is left to do, or not now.
     fn maintain_files(&self, budget_bytes: u64, report: &Report) -> bool {
         match self.store.maintain(budget_bytes) {
             Ok(is_more) => !is_more,
@@ -472,7 +459,6 @@ impl Worker {
     }
 }
 
-/// Whether a change is retried.
 enum Retry {
     Yes,
     No,

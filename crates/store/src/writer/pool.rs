@@ -1,8 +1,7 @@
 //! The writing threads of a process: at most [`THREADS_MAX`], whatever the number of stores.
 //!
-//! A job is a store with work. One thread at a time runs one step of it and puts it behind the other jobs. So
-//! a store's work is ordered, and stores take turns. A thread is started if a job comes and all are busy.
-//! Steps block: if as many disks hang as there are threads, other stores wait.
+//! A thread runs one step of a store and puts it behind the others, so that a store's work is ordered and
+//! stores take turns. Steps block: if as many disks hang as there are threads, other stores wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,55 +9,47 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of threads. They mostly wait for disks; most disks reach their best throughput with 16
-/// concurrent requests.
+/// Threads mostly wait for disks; most disks reach their best throughput with 16 concurrent requests.
 const THREADS_MAX: usize = 16;
 
-/// Idle time after which a thread ends and frees its memory. The last one stays.
+/// Then a thread ends and frees its memory. The last one stays.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The threads of this process.
 static THREADS: LazyLock<Pool> = LazyLock::new(|| Pool::new(THREADS_MAX));
 
-/// A store with work.
 pub(super) trait Job: Send + Sync {
-    /// Runs one step.
     fn step(&self) -> NextStep;
 
     /// Called after a step has panicked; no other step follows.
     fn give_up(&self);
 }
 
-/// When to run a job's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     /// After one step of each other job.
     Again,
     /// After this time, or on [`Pool::run_now`].
     After(Duration),
-    /// When the job is added again.
     Rest,
 }
 
-/// The threads and their jobs.
 pub(super) struct Pool {
     threads_max: usize,
     state: Mutex<State>,
-    /// Notified when a job is added.
     added: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     ready: VecDeque<Arc<dyn Job>>,
-    /// Jobs that wait for a time; few, because only failed stores wait.
+    /// Few jobs, because only failed stores wait for a time.
     later: Vec<(Instant, Arc<dyn Job>)>,
     threads: usize,
     idle: usize,
 }
 
 impl State {
-    /// Moves jobs that are due to the ready ones. Returns the time of the first that still waits.
+    /// Returns the time of the first that still waits.
     fn wake(&mut self, now: Instant) -> Option<Instant> {
         let due = self.later.extract_if(.., |(at, _)| *at <= now).map(|(_, job)| job);
         self.ready.extend(due);
@@ -75,13 +66,12 @@ impl Pool {
         &THREADS
     }
 
-    /// Starts the first thread. From then on there is at least one.
+    /// From then on there is at least one.
     pub(super) fn start(&'static self) -> io::Result<()> {
         let mut state = self.state();
         if state.threads == 0 { self.start_thread(&mut state) } else { Ok(()) }
     }
 
-    /// Adds a job that is not queued.
     pub(super) fn add(&'static self, job: Arc<dyn Job>) {
         let mut state = self.state();
         state.ready.push_back(job);
@@ -95,7 +85,6 @@ impl Pool {
         self.added.notify_one();
     }
 
-    /// Ends the delay of a job.
     pub(super) fn run_now(&self, job: &Arc<dyn Job>) {
         let mut state = self.state();
         let Some(at) = state.later.iter().position(|(_, waits)| Arc::ptr_eq(waits, job)) else { return };
@@ -142,7 +131,6 @@ impl Pool {
         }
     }
 
-    /// Waits for a job. `None`: the thread ends.
     fn next<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, Option<Arc<dyn Job>>) {
         let ends = Instant::now() + IDLE_TIME_MAX;
         loop {

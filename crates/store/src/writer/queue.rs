@@ -1,4 +1,4 @@
-//! The queue of a store: runs of changes of different keys, separated by operations on many keys.
+//! Runs of changes of different keys, separated by operations on many keys.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -12,18 +12,15 @@ use crate::entry::{Change, Entry, Segment};
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// The queued work and the batch being stored.
 #[derive(Default)]
 pub(crate) struct Queue {
     items: VecDeque<Item>,
-    /// The indices of the last item's changes by key, if it is a run.
+    /// The last item's changes by key, if it is a run.
     last: HashMap<(Segment, Bytes), usize>,
-    /// The changes being stored.
     storing: HashMap<(Segment, Bytes), Change>,
     changes: usize,
     bytes: usize,
     pub(crate) is_closed: bool,
-    /// A thread has the queue or will get it.
     pub(crate) is_scheduled: bool,
     pub(crate) waiting_for_room: Vec<Box<dyn FnOnce() + Send>>,
 }
@@ -40,7 +37,6 @@ struct Run {
     changes: VecDeque<(Change, Vec<Done>)>,
 }
 
-/// An operation on more than one key.
 pub(crate) enum Order {
     RemoveSegment(Segment, Done),
     Clear(Done),
@@ -48,18 +44,15 @@ pub(crate) enum Order {
     Run(Task),
 }
 
-/// A batch of changes with their callbacks.
 pub(crate) struct Batch {
     pub(crate) changes: Vec<Change>,
     pub(crate) done: Vec<Vec<Done>>,
     pub(crate) bytes: usize,
 }
 
-/// The next work.
 pub(crate) enum Work {
     Batch(Batch),
     Order(Order),
-    /// The queue is empty.
     Idle,
 }
 
@@ -72,11 +65,10 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Keys for which an empty queue keeps memory: a burst of writes.
+/// Keys for which an empty queue keeps memory after a burst of writes.
 const KEYS_KEPT_MAX: usize = 256;
 
 impl Queue {
-    /// A queue of a closed writer.
     pub(crate) fn closed() -> Self {
         Self { is_closed: true, is_scheduled: true, ..Self::default() }
     }
@@ -95,7 +87,7 @@ impl Queue {
         self.changes <= config.queue_changes_max / 2 && self.bytes <= config.queue_bytes_max / 2
     }
 
-    /// Queues a change. It replaces a queued change of the same key, if no order is in between.
+    /// Replaces a queued change of the same key, if no order is in between.
     pub(crate) fn push(&mut self, change: Change, done: Option<Done>) {
         self.bytes += change.bytes_len();
         if !matches!(self.items.back(), Some(Item::Changes(_))) {
@@ -123,7 +115,6 @@ impl Queue {
         self.items.push_back(Item::Order(order));
     }
 
-    /// Takes the next work.
     pub(crate) fn take(&mut self, config: &WriterConfig) -> Option<Work> {
         if let Some(Item::Order(_)) = self.items.front() {
             let Some(Item::Order(order)) = self.items.pop_front() else { return None };
@@ -157,7 +148,6 @@ impl Queue {
         Some(Work::Batch(batch))
     }
 
-    /// Frees memory of an empty queue.
     pub(crate) fn shrink(&mut self) {
         if self.last.capacity() > KEYS_KEPT_MAX {
             self.last = HashMap::new();
@@ -167,12 +157,10 @@ impl Queue {
         }
     }
 
-    /// Notes that the batch was stored.
     pub(crate) fn stored(&mut self) {
         self.storing.clear();
     }
 
-    /// Queues a part of the batch again, before everything else.
     pub(crate) fn put_back(&mut self, changes: Vec<Change>) {
         self.storing.clear();
         if changes.is_empty() {
@@ -200,7 +188,6 @@ impl Queue {
         self.items.push_front(Item::Changes(Run { taken: 0, changes }));
     }
 
-    /// Returns the state of a key by queued changes and the batch.
     pub(crate) fn pending(&self, segment: Segment, key: &[u8]) -> Option<Option<Entry>> {
         let is_meant = |change: &Change| change.segment() == segment && change.key() == key;
         let becomes = |change: &Change| match change {
@@ -231,7 +218,6 @@ impl Queue {
         self.storing.get(&(segment, Bytes::copy_from_slice(key))).map(becomes)
     }
 
-    /// Fails all callbacks.
     pub(crate) fn fail(self, error: &Arc<StoreError>) {
         let mut callbacks = Callbacks::default();
         for item in self.items {

@@ -1,8 +1,8 @@
-//! The cost of a multicast test's bytes over bare sockets: the same members, sizes and fan-out as `consort mperf`, large
-//! reads and writes, and no protocol.
+//! The cost of a multicast test's bytes over bare sockets: members, sizes and fan-out as `consort mperf`, and
+//! no protocol.
 //!
-//! Every member sends to every other over TCP, or to a multicast group; its own copy counts as delivered, as it does in
-//! mperf. Over UDP a window of acknowledged bytes keeps receive buffers from overflowing, and no datagram is sent again.
+//! Every member sends to every other over TCP, or to a multicast group; its own copy counts. Over UDP a window
+//! of acknowledged bytes keeps receive buffers from overflowing.
 
 mod memory;
 mod meter;
@@ -48,7 +48,6 @@ struct Arguments {
     member: Option<usize>,
 }
 
-/// A member's part of the test.
 #[derive(Clone, Copy)]
 struct Test {
     members: usize,
@@ -60,19 +59,17 @@ struct Test {
     time: Duration,
 }
 
-/// The bytes that a member has moved in the measurement.
 #[derive(Serialize, Deserialize)]
 struct Moved {
-    /// Received bytes, its own included.
+    /// The member's own messages count, too.
     bytes: u64,
     seconds: f64,
     cpu_s: f64,
     rss_mb: f64,
-    /// Lost datagrams.
     lost: u64,
 }
 
-/// The summary, with the names of `consort mperf --json`.
+/// With the names of `consort mperf --json`.
 #[derive(Serialize)]
 struct Summary {
     test: &'static str,
@@ -105,7 +102,6 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reports to the parent process that this member can be reached, and waits for the parent's line.
 fn wait_for_all() -> anyhow::Result<()> {
     println!("ready");
     let mut line = String::new();
@@ -113,7 +109,6 @@ fn wait_for_all() -> anyhow::Result<()> {
     if line.is_empty() { bail!("the run is over") } else { Ok(()) }
 }
 
-/// A member process. It is killed when dropped.
 struct Member {
     _child: KillOnDrop,
     input: ChildStdin,

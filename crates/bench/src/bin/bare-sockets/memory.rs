@@ -1,6 +1,5 @@
 //! The memory for reads.
 
-/// Memory over which reads rotate.
 pub(crate) struct Memory {
     bytes: Vec<u8>,
     at: usize,
@@ -8,12 +7,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Allocates `size` bytes, and at least one read.
     pub(crate) fn new(size: usize, read_size: usize) -> Self {
         Self { bytes: vec![0; size.max(read_size)], at: 0, read_size }
     }
 
-    /// Returns the place of the next read.
     pub(crate) fn place(&mut self) -> &mut [u8] {
         if self.at + self.read_size > self.bytes.len() {
             self.at = 0;
@@ -21,7 +18,6 @@ impl Memory {
         &mut self.bytes[self.at..self.at + self.read_size]
     }
 
-    /// Moves on by the bytes that were read.
     pub(crate) fn filled(&mut self, count: usize) {
         self.at += count;
     }

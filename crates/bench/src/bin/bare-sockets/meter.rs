@@ -6,14 +6,11 @@ use consort_procstat::process;
 
 use crate::{Moved, Test};
 
-/// Splits a run into warm-up and measurement, and counts the bytes received in the second.
 pub(crate) struct Meter {
     test: Test,
     begun: Instant,
     measured: Option<(Instant, Duration)>,
-    /// Bytes in the measurement.
     pub(crate) bytes: u64,
-    /// Datagrams lost in the measurement.
     pub(crate) lost: u64,
 }
 
@@ -22,10 +19,9 @@ impl Meter {
         Self { test, begun: Instant::now(), measured: None, bytes: 0, lost: 0 }
     }
 
-    /// The longest wait for sockets.
     pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
-    /// Reads the clock. Returns the moved bytes when the time is over.
+    /// Returns the moved bytes when the time is over.
     pub(crate) fn tick(&mut self) -> Option<Moved> {
         let now = Instant::now();
         match self.measured {

@@ -1,4 +1,4 @@
-//! A TCP connection between any two members, each way as fast as it goes.
+//! A TCP connection between any two members.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,12 +9,11 @@ use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::{Moved, Test};
 
-/// The limit of a write and of a read in bytes: calls of this size are few beside the copying that they do.
+/// Of a write or read: few calls beside their copying.
 const CALL_SIZE: usize = 128 * 1_024;
 
 struct Peer {
     stream: mio::net::TcpStream,
-    /// The offset of the next write in the buffer.
     at: usize,
 }
 
@@ -71,7 +70,7 @@ fn exchange(test: Test, poll: &mut Poll, peers: &mut [Peer]) -> anyhow::Result<M
     }
 }
 
-/// Returns how many bytes were moved, if any could be. The end of a peer that measured a little earlier is no error.
+/// The end of a peer that measured a little earlier is no error.
 fn ready(moved: io::Result<usize>) -> io::Result<Option<usize>> {
     match moved {
         Ok(0) => Ok(None),

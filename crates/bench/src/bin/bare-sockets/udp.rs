@@ -12,27 +12,25 @@ use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::{Moved, Test};
 
-/// The limit of a datagram in bytes, as `max_bundle_size` in udp.xml.
+/// As `max_bundle_size` in udp.xml.
 pub(crate) const DATAGRAM_MAX: usize = 64_000;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(228, 8, 8, 9);
 
-/// The bytes by which a sender may be ahead of its slowest receiver: windows of four senders fit a receive buffer of 4 MB.
+/// The lead of a sender over its slowest receiver: windows of four senders fit a receive buffer of 4 MB.
 const WINDOW: u64 = 1_000_000;
 
-/// The bytes of a sender after which a receiver acknowledges.
 const ACKNOWLEDGED_BYTES: u64 = WINDOW / 4;
 
-/// The requested buffer size, as in udp.xml; the system may give less.
+/// As in udp.xml; the system may give less.
 const BUFFER_SIZE: usize = 25_000_000;
 
-/// Sender and number at the head of a datagram and of an acknowledgement.
+/// Sender and number, at the head of datagrams and acknowledgements.
 const HEAD: usize = 12;
 
-/// Datagrams read before one is written.
 const READS_MAX: usize = 8;
 
-/// The time without any acknowledgement after which unacknowledged datagrams count as lost.
+/// Unacknowledged datagrams are lost after this time without any acknowledgement.
 const LOST_AFTER_MS: u128 = 200;
 
 struct Member {
@@ -41,11 +39,10 @@ struct Member {
     own: UdpSocket,
     datagram: Vec<u8>,
     incoming: Memory,
-    /// Datagrams that this member has sent.
     sent: u64,
-    /// By member: how many of our datagrams have arrived there.
+    /// By member: the number of our datagrams there.
     acknowledged: Vec<u64>,
-    /// By member: the next number expected, and the last acknowledged one.
+    /// By member: the next number, and the last acknowledged one.
     expected: Vec<u64>,
     answered: Vec<u64>,
     progress: Instant,
@@ -108,7 +105,7 @@ fn own_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 impl Member {
-    /// Reads received datagrams, and writes if the window allows. Returns whether any datagram moved.
+    /// Reads, and writes if the window allows. Returns whether any datagram moved.
     fn turn(&mut self, meter: &mut Meter) -> io::Result<bool> {
         let mut has_moved = false;
         for _ in 0..READS_MAX {
@@ -163,7 +160,6 @@ impl Member {
     }
 }
 
-/// Returns length, sender and number of a datagram, if one has arrived.
 fn read(socket: &UdpSocket, into: &mut [u8]) -> io::Result<Option<(usize, usize, u64)>> {
     let Some(count) = ready(socket.recv(into))? else { return Ok(None) };
     let head: [u8; HEAD] = into[..HEAD].try_into().expect("a buffer beyond the head");

@@ -43,19 +43,16 @@ pub(crate) struct BadPasswords {
     rate: Option<f64>,
 }
 
-/// The state of all guessing connections.
 struct Shared {
     server: SocketAddr,
     begun: Instant,
     rate: Option<f64>,
-    /// Guesses by SCRAM that have had their turn.
     turns: AtomicU64,
     scram: Refused,
     plain: Refused,
     connections: AtomicU64,
 }
 
-/// Refused guesses of a kind.
 #[derive(Default)]
 struct Refused {
     count: AtomicU64,
@@ -113,7 +110,6 @@ impl BadPasswords {
     }
 }
 
-/// Guesses passwords, with a new connection whenever the server has closed the last.
 async fn guess(shared: Arc<Shared>, name: String, by_scram: bool) -> anyhow::Result<()> {
     // Deriving keys is the cost of a guess. It is done once for a password, because the server is under test.
     let mut keys = None;
@@ -144,7 +140,6 @@ async fn guess(shared: Arc<Shared>, name: String, by_scram: bool) -> anyhow::Res
 }
 
 impl Shared {
-    /// Waits until the next guess's turn.
     async fn wait(&self) {
         let Some(rate) = self.rate else { return };
         let turn = self.turns.fetch_add(1, Relaxed) as f64;
@@ -152,7 +147,6 @@ impl Shared {
     }
 }
 
-/// A connection.
 struct Line {
     stream: TcpStream,
     input: BytesMut,
@@ -165,7 +159,7 @@ impl Line {
         Ok(Self { stream, input: BytesMut::new(), decoder: ResponseDecoder::default() })
     }
 
-    /// Returns the response to a message of a mechanism; `None` if the server has closed the connection.
+    /// `None` if the server has closed the connection.
     async fn auth(&mut self, mechanism: &str, message: Vec<u8>) -> anyhow::Result<Option<Response>> {
         let body = RequestBody::Auth(auth::Request::Step(mechanism.into(), message.into()));
         let request = Request { header: RequestHeader::new(1, ProtocolVersion::V4_1), body };
@@ -186,7 +180,7 @@ impl Line {
         }
     }
 
-    /// Sends both messages. Salts and iterations of a name are always the same.
+    /// Salts and iterations of a name are always the same.
     async fn scram(&mut self, name: &str, keys: &mut Option<Keys>) -> anyhow::Result<Option<Response>> {
         let (first, message) = scram::client::First::begin(HASH, name, "guess");
         let Some(answer) = self.auth(HASH.mechanism(), message).await? else { return Ok(None) };

@@ -12,13 +12,12 @@ use tokio::time::timeout;
 
 use crate::{Ending, connect, ready};
 
-/// The beginning of a request's header.
 const HALF: &[u8] = b"\xa0\x01\x1f";
 
 /// Neither Hot Rod's magic nor the beginning of a line of HTTP.
 const GARBAGE: &[u8] = &[0x16; 64];
 
-/// AUTH with PLAIN, as far as the length of the message: its next 14,000 bytes, of which one is not sent.
+/// AUTH with PLAIN, up to the length of the message: 14,000 bytes, of which one is not sent.
 const UNFINISHED: &[u8] = b"\xa0\x01\x1f\x23\x00\x00\x01\x00\x00\x00\x05PLAIN\xb0\x6d";
 const UNFINISHED_BYTES: usize = 14_000;
 
@@ -36,13 +35,11 @@ pub(crate) struct Connections {
     unfinished: bool,
 }
 
-/// The outcomes of connections.
 #[derive(Default)]
 struct Counts {
     rounds: u64,
     opened: u64,
     failed: u64,
-    /// The longest time until all were open.
     opening: Duration,
 }
 
@@ -101,7 +98,7 @@ async fn open(server: SocketAddr, says: Vec<u8>) -> std::io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    /// The length has seven bits in each byte, the lowest first.
+    /// Seven bits in each byte, the lowest first.
     #[test]
     fn a_request_has_the_length_that_follows() {
         let [.., low, high] = UNFINISHED else { unreachable!("it has more") };

@@ -1,7 +1,7 @@
-//! The load of unauthenticated clients on a server: many at once, or with wrong passwords. The server is another process.
+//! The load of unauthenticated clients on a server in another process: many at once, or with wrong passwords.
 //!
-//! The program prints `ready` when it has begun, goes on until its input ends, and then prints its counts as one line of
-//! JSON.
+//! The program prints `ready` when it has begun, goes on until its input ends, and prints its counts as one
+//! line of JSON.
 
 mod bad_passwords;
 mod connections;
@@ -55,14 +55,13 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints that the load has begun.
 fn ready() -> anyhow::Result<()> {
     let mut output = std::io::stdout();
     writeln!(output, "ready")?;
     Ok(output.flush()?)
 }
 
-/// Opens a connection that is reset when it is dropped, so that its port is free again at once.
+/// The connection is reset on drop, so that its port is free again at once.
 async fn connect(server: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect(server).await?;
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;

@@ -1,4 +1,4 @@
-//! Clients that use few keys from all members at the same time and record every operation.
+//! Clients that use few keys from all members at once and record every operation.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,25 +12,23 @@ use tokio::task::JoinSet;
 use super::record::{Completion, Consistency, Invocation, Outcome, Recorder, Verb, monotonic_ns};
 use super::target::{Failure, Read, Target};
 
-/// Keys in use at a time: few enough that clients of all members meet at each.
+/// Few enough that clients of all members meet at each key.
 const KEYS: u64 = 24;
 
-/// The time for which a key is used. Then its history ends, so that a write with an unknown result does not make the checker's
-/// search long.
+/// Then a key's history ends, so that a write with an unknown result does not make the checker's search long.
 const KEY_LIFE_NS: u64 = 4_000_000_000;
 
-/// The longest pause of a client between two operations. It bounds the length of a key's history, for which the checker
-/// needs more than linear time.
+/// The longest pause between two operations of a client. It bounds a key's history, for which the checker needs
+/// more than linear time.
 const PAUSE_MAX_MS: u64 = 8;
 
-/// Clients at work.
 pub(crate) struct HistoryClients {
     tasks: JoinSet<anyhow::Result<u64>>,
     is_over: Rc<Cell<bool>>,
 }
 
 impl HistoryClients {
-    /// Starts `clients` of them, on a [`tokio::task::LocalSet`].
+    /// Needs a [`tokio::task::LocalSet`].
     pub(crate) fn start(target: &Target, recorder: &Rc<Recorder>, member: &str, clients: u32) -> Self {
         let is_over = Rc::new(Cell::new(false));
         let process = std::process::id();
@@ -52,7 +50,6 @@ impl HistoryClients {
         Self { tasks, is_over }
     }
 
-    /// Lets the clients end their operations. Returns how many they have recorded.
     pub(crate) async fn stop(mut self) -> anyhow::Result<u64> {
         self.is_over.set(true);
         let mut operations = 0;
@@ -63,20 +60,16 @@ impl HistoryClients {
     }
 }
 
-/// One operation after the other.
 struct HistoryClient {
     target: Target,
     recorder: Rc<Recorder>,
     name: String,
     member: String,
     rng: Rng,
-    /// Values that it has written, each another.
     written: u64,
-    /// Its last read, with the key: conditional writes depend on it.
     last: Option<(String, Read)>,
 }
 
-/// The client's response.
 #[derive(Default)]
 struct OperationResult {
     found: Option<Bytes>,
@@ -135,7 +128,7 @@ impl HistoryClient {
         self.recorder.complete(number, completion)
     }
 
-    /// Returns the next key and operation. Half of the reads with a value are followed by a write that depends on that value.
+    /// Half of the reads with a value are followed by a write that depends on it.
     fn choose(&mut self) -> (String, Verb, Option<Read>) {
         if let Some((key, read)) = self.last.take().filter(|_| self.rng.chance(0.5)) {
             return (key, Verb::ReplaceIf, Some(read));

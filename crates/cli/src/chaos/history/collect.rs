@@ -10,10 +10,8 @@ use serde::Serialize;
 
 use super::record::{Completion, Fault, Invocation, Line, Outcome};
 
-/// The version of the history's format, in its first line.
 const FORMAT: u32 = 1;
 
-/// How many operations ended in which way.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::chaos) struct Summary {
     pub(crate) acknowledged: u64,
@@ -23,7 +21,6 @@ pub(in crate::chaos) struct Summary {
 }
 
 impl Summary {
-    /// One line for the terminal.
     pub(in crate::chaos) fn text(&self, file: &Path, faults: usize) -> String {
         let Self { acknowledged, unchanged, uncertain, unfinished } = self;
         format!(
@@ -52,7 +49,7 @@ struct Operation<'a> {
     completed_ns: Option<u64>,
 }
 
-/// Writes the history of a directory's files: a header, faults, and operations in the order in which they were invoked.
+/// Writes a header, faults, and operations in the order of their invocations.
 pub(in crate::chaos) fn collect(
     directory: &Path,
     access: &str,
@@ -109,10 +106,10 @@ fn read_all(directory: &Path) -> anyhow::Result<Vec<(Invocation, Option<Completi
     Ok(operations)
 }
 
-/// The operations of one process, each with how it ended unless the process ended before.
+/// Each operation with its completion unless the process ended before.
 ///
-/// A killed process can leave the beginning of a line: the kernel ends a write that crosses a page. Such a line is left out.
-/// Its operation had not begun if the line is an invocation, and is unfinished if it is a completion.
+/// A killed process can leave the beginning of a line, because the kernel ends a write that crosses a page.
+/// Such a line is left out: an invocation has not begun then, and a completion leaves its operation unfinished.
 fn read(mut lines: impl BufRead) -> anyhow::Result<Vec<(Invocation, Option<Completion>)>> {
     let mut operations = BTreeMap::new();
     let mut line = Vec::new();

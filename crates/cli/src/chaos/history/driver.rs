@@ -1,4 +1,4 @@
-//! The process that starts the members: it causes events while clients work.
+//! The process that starts the members and causes events while clients work.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,7 +11,6 @@ use super::super::member::Order;
 use super::record::{Fault, monotonic_ns};
 use crate::perf::member_name;
 
-/// The directory of the processes' files. Dropping it removes it.
 pub(in crate::chaos) struct OperationsDirectory(PathBuf);
 
 impl OperationsDirectory {
@@ -32,8 +31,7 @@ impl Drop for OperationsDirectory {
     }
 }
 
-/// Lets clients work on all members until `length` is over, while the events happen one after the other, again and again. An
-/// event that has begun is waited for.
+/// Repeats the events until `length` is over. An event that has begun is completed.
 pub(in crate::chaos) async fn work(
     cluster: &mut Cluster,
     events: &[Event],

@@ -1,4 +1,4 @@
-//! A member whose clients record their operations: with a cache in the process, or as a server with Hot Rod clients.
+//! A member whose clients record their operations: with an embedded cache, or as a Hot Rod server.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -17,31 +17,22 @@ use super::record::Recorder;
 use super::target::Target;
 use crate::shutdown::{Signals, leave_gracefully};
 
-/// The port of every server, each on a host of its own.
 const PORT: u16 = 11222;
 
-/// The cache of the servers, as that of embedded members.
 const DEFINITION: &str = r#"{"caches": {"chaos": {"distributed-cache": {"owners": 2}}}}"#;
 
-/// The settings of a member.
 pub(in crate::chaos) struct Setting {
     pub(in crate::chaos) manager: CacheManager,
-    /// The directory of the processes' files.
     pub(in crate::chaos) operations: PathBuf,
-    /// Of a member that is a server.
     pub(in crate::chaos) servers: Option<Servers>,
     pub(in crate::chaos) clients: u32,
 }
 
-/// The hosts of servers.
 pub(in crate::chaos) struct Servers {
-    /// Where this one listens.
     pub(in crate::chaos) bind: String,
-    /// All of them, which clients may use.
     pub(in crate::chaos) all: Vec<String>,
 }
 
-/// A server in this process, until it is ended.
 struct RunningServer {
     end: oneshot::Sender<()>,
     ended: tokio::task::JoinHandle<Result<(), consort_cache::HandoverTimeout>>,
@@ -73,7 +64,6 @@ impl RunningServer {
     }
 }
 
-/// Takes part until its input ends or a signal comes.
 pub(in crate::chaos) async fn serve(setting: Setting) -> anyhow::Result<()> {
     let Setting { manager, operations, servers, clients } = setting;
     let mut signals = Signals::listen()?;

@@ -1,8 +1,7 @@
-//! Histories of operations for an independent checker: each client's requests and responses, with their times.
+//! Histories of operations for an independent checker.
 //!
-//! A client writes a line before it sends an operation and another when the operation ends, to a file of its member's process,
-//! so that `kill -9` loses no operation. [`collect()`] joins the files to one history. `docs/histories.md` describes the
-//! format.
+//! A client appends a line to its process's file before it sends an operation and when the operation ends, so
+//! that `kill -9` loses none. [`collect()`] joins the files. `docs/histories.md` describes the format.
 
 mod client;
 mod collect;

@@ -6,19 +6,15 @@ use consort_client::{Cache, ClientError, Raw, Version};
 
 use super::record::Consistency;
 
-/// A cache with the operations of a history.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// The member's own handle. Reads ask the primary.
     Embedded(RawCache),
-    /// A client's handle, through whichever server it chooses.
     HotRod(Cache<Bytes, Bytes, Raw, Raw>),
 }
 
-/// How an operation failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// Whether a write may be done once, later or never. Otherwise nothing was changed.
+    /// Whether a write may take effect once, later or never; otherwise nothing was changed.
     pub(crate) is_uncertain: bool,
     pub(crate) text: String,
 }
@@ -40,11 +36,11 @@ impl From<CacheError> for Failure {
     }
 }
 
-/// How a server begins its answer to a write that it refuses because owners are away. One of Consort has changed nothing then.
+/// A server refuses a write so because owners are unreachable. A Consort server has changed nothing then.
 const DEGRADED: &str = "ISPN000306: ";
 
 impl From<ClientError> for Failure {
-    /// A client cannot know that a server which refuses a write with this error is one of Consort; here it is one.
+    /// A client cannot know that a refusing server is Consort; here it is.
     fn from(error: ClientError) -> Self {
         let is_refused =
             matches!(&error, ClientError::Server { message, .. } if message.starts_with(DEGRADED));
@@ -52,7 +48,7 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// The result of a read: the value, and the version that servers compare.
+/// The value, and the version that servers compare.
 pub(crate) struct Read {
     pub(crate) value: Bytes,
     version: Option<Version>,
@@ -63,7 +59,7 @@ impl Target {
         Self::Embedded(cache.with_read_from(ReadFrom::Primary))
     }
 
-    /// Returns the guarantee for its reads. A server answers them from its own copy.
+    /// A server answers reads from its own copy.
     pub(crate) fn reads_are(&self) -> Consistency {
         match self {
             Self::Embedded(_) => Consistency::Linearizable,
@@ -103,7 +99,6 @@ impl Target {
         })
     }
 
-    /// Writes `value` if the key still has the value of `read`.
     pub(crate) async fn replace_if(&self, key: &[u8], read: &Read, value: &Bytes) -> Result<bool, Failure> {
         Ok(match (self, read.version) {
             (Self::HotRod(cache), Some(version)) => cache.replace_if_version(key, version, value).await?,

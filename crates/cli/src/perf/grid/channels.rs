@@ -1,6 +1,6 @@
-//! The two channels of a member: the grid's own, and one for control (S000-24).
+//! The two channels of a member: the grid's, and one for control (S000-24).
 //!
-//! Control uses the same stack 50 ports further, so that neither finds the other's members on the way.
+//! Control uses the same stack 50 ports further, so that neither finds the other's members.
 
 use anyhow::Context;
 use consort_channel::{Channel, ChannelBuilder};
@@ -8,15 +8,13 @@ use consort_group::config::{ProtocolConfig, StackConfig};
 
 use crate::join::Join;
 
-/// How far control's ports are from the grid's. FD_SOCK2 listens 100 above either.
+/// FD_SOCK2 listens 100 above either.
 pub(crate) const CONTROL_PORTS: u16 = 50;
 
-/// The control channel's cluster beside the grid's.
 pub(crate) fn control_cluster(data: &str) -> String {
     if data == "default" { "cfg".to_owned() } else { format!("{data}-cfg") }
 }
 
-/// The control channel beside a grid's; a name of the user's is the grid's own.
 pub(crate) fn control(join: &Join, config: Option<&str>) -> anyhow::Result<ChannelBuilder> {
     let (name, variables) = (config.unwrap_or(&join.config), join.variables()?);
     let mut stack = consort_conf::load_stack(name, &variables)?.config;
@@ -30,7 +28,6 @@ pub(crate) fn control(join: &Join, config: Option<&str>) -> anyhow::Result<Chann
     })
 }
 
-/// Moves every port that members of a stack meet at.
 fn move_ports(stack: &mut StackConfig) -> anyhow::Result<()> {
     for protocol in &mut stack.protocols {
         for name in ["bind_port", "mcast_port"] {
@@ -41,6 +38,12 @@ fn move_ports(stack: &mut StackConfig) -> anyhow::Result<()> {
             })?;
         }
         change(protocol, "initial_hosts", moved_hosts)?;
+        // The file has the grid's ports.
+        change(protocol, "initial_hosts_file", |_| {
+            anyhow::bail!(
+                "initial_hosts_file: set initial_hosts instead, or a stack of its own (--control-config)"
+            )
+        })?;
     }
     Ok(())
 }
@@ -72,7 +75,7 @@ fn moved_hosts(hosts: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the lines that a channel prints when it is open (S000-24).
+/// The lines that a channel prints when it is open (S000-24).
 pub(crate) fn banner(name: &str, cluster: &str, physical_address: &str) -> String {
     let line = "-".repeat(67);
     format!("\n{line}\nGMS: address={name}, cluster={cluster}, physical address={physical_address}\n{line}")

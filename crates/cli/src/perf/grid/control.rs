@@ -1,6 +1,4 @@
-//! The control channel: orders to all members, and their responses.
-//!
-//! It is idle while a test runs: an order is sent, and each member responds when it is done.
+//! The control channel, which is idle while a test runs.
 
 use std::time::Duration;
 
@@ -15,89 +13,67 @@ use super::iteration_load::IterationLoad;
 use super::load::{Done, Test};
 use super::settings::Settings;
 
-/// How long an order may take that only looks or sets.
 pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long a change of owners may take.
 pub(crate) const SETTLE_TIME_MAX: Duration = Duration::from_secs(120);
-/// How long members may take to begin and to end a rebalance.
 pub(crate) const REBALANCE_TIME_MAX: Duration = Duration::from_secs(300);
-/// The time that members may take beyond the time of the test.
 pub(crate) const OVERTIME_MAX: Duration = Duration::from_secs(60);
-/// How long it may take to put or remove all keys.
 pub(crate) const POPULATE_TIME_MAX: Duration = Duration::from_secs(3_600);
 
-/// Orders to members, as JSON.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Return the settings of the next test. Response: [`Settings`].
+    /// Response: [`Settings`].
     Settings,
-    /// These are the settings of the next test. Answer: nothing.
+    /// Set the settings of the next test.
     Set(Settings),
-    /// Run this test. Answer: figures, when it is over.
+    /// Response: figures, when the test is over.
     Start(Test),
-    /// End the test that runs, with the figures so far. Answer: nothing.
+    /// End the test early.
     EndRun,
-    /// Iterate over all entries. Answer: [`super::iteration_load::IterationResult`].
+    /// Response: [`super::iteration_load::IterationResult`].
     Iterate(IterationLoad),
-    /// Wait until there are so many members, and then until nothing moves. Answer: [`Rebalanced`].
+    /// Wait for this number of members, and until no segment moves. Response: [`Rebalanced`].
     Rebalance(usize),
-    /// How far are you? Answer: [`State`].
+    /// Response: [`State`].
     Look,
-    /// Wait until the cache has so many members and nothing moves. Answer: [`State`].
+    /// Wait until the cache has this number of members and no segment moves. Response: [`State`].
     Settle(usize),
-    /// Put these keys with values of so many bytes. Answer: nothing.
+    /// Put these keys with values of `size` bytes.
     Populate { first: u32, last: u32, size: usize },
-    /// Return the local copies of keys 1 to this number. Response: copies.
+    /// The local copies of keys 1 to this number.
     Copies(u32),
-    /// End.
+    /// End the member.
     Quit,
 }
 
-/// How far a member is.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct State {
-    /// Its name in the grid.
     pub(crate) name: String,
-    /// Copies that it has.
     pub(crate) copies: u64,
-    /// Their bytes.
     pub(crate) bytes: u64,
-    /// How many copies a key is to have now.
     pub(crate) wanted: usize,
-    /// Of the test that runs or ran last.
     pub(crate) done: Done,
-    /// Members of the cache.
     pub(crate) members: usize,
-    /// Whether nothing moves.
     pub(crate) is_stable: bool,
-    /// Segments that are to come.
     pub(crate) segments_left: usize,
-    /// Bytes that are to come, about.
+    /// Bytes still to receive, about.
     pub(crate) bytes_left: u64,
-    /// Bytes that have come in this rebalance.
     pub(crate) bytes_pulled: u64,
-    /// The CPU and memory of its process so far.
     pub(crate) used: Used,
 }
 
-/// A member's measurement of a rebalance.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Rebalanced {
     /// From the topology with the new member to the stable one.
     pub(crate) seconds: f64,
 }
 
-/// The CPU and memory of a process so far, or of several together.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Used {
-    /// CPU time in seconds.
     pub(crate) cpu_s: f64,
-    /// The most memory of one of them.
     pub(crate) rss_mb: f64,
 }
 
 impl Used {
-    /// All of them together.
     pub(crate) fn of(states: &[State]) -> Self {
         states.iter().fold(Self::default(), |sum, state| Self {
             cpu_s: sum.cpu_s + state.used.cpu_s,
@@ -107,7 +83,6 @@ impl Used {
 }
 
 impl State {
-    /// Of the test that runs or ran last.
     pub(crate) fn operations(&self) -> u64 {
         self.done.gets + self.done.puts
     }
@@ -123,12 +98,10 @@ fn request(order: &Order) -> anyhow::Result<Payload> {
     Ok(Payload::Bytes(Some(serde_json::to_vec(order)?.into())))
 }
 
-/// Encodes a response. A process without a cache sends an empty one.
 pub(crate) fn answer<A: Serialize>(content: &A) -> anyhow::Result<Bytes> {
     Ok(serde_json::to_vec(&Some(content))?.into())
 }
 
-/// The response of a process without a cache.
 pub(crate) fn no_answer() -> Bytes {
     Bytes::from_static(b"null")
 }
@@ -144,8 +117,7 @@ fn options(limit: Duration) -> RequestOptions {
     RequestOptions::all(limit).with_flags(Flags::OOB)
 }
 
-/// Sends an order to all members, this one included. Returns the results in the order of the view, without processes that have
-/// no cache.
+/// Returns the results in the order of the view, without processes that have no cache.
 ///
 /// # Errors
 ///
@@ -165,8 +137,6 @@ pub(crate) async fn order_each<A: DeserializeOwned>(
     Ok(answers.collect())
 }
 
-/// The same where everybody has to answer.
-///
 /// # Errors
 ///
 /// The first of a member.
@@ -183,11 +153,9 @@ pub(crate) async fn order_all<A: DeserializeOwned>(
         .collect()
 }
 
-/// Gives one member an order.
-///
 /// # Errors
 ///
-/// If it does not answer, or that it could not.
+/// If the member does not respond, or reports a failure.
 pub(crate) async fn order_one<A: DeserializeOwned>(
     dispatcher: &RpcDispatcher,
     member: &Address,

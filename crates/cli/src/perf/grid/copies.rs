@@ -1,6 +1,5 @@
-//! Checks whether every key has all its copies, and whether they are equal (`[8] Validate`).
-//!
-//! Every owner sends a digest of each of its copies, and the member with the menu compares them.
+//! Checks whether every key has all its copies, and whether they are equal (`[8] Validate`). Every owner sends
+//! digests of its copies.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,18 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use super::target::key;
 
-/// Copies that are looked at before others may run.
 const TURN: u32 = 500;
 
 /// The copies of one owner: key, and a digest of value and version.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Copies(pub(crate) Vec<(u32, u64)>);
 
-/// Returns the copies of keys 1 to `keys` that this member has as an owner.
-///
 /// # Errors
 ///
-/// If owners change meanwhile: then the local copies are not the expected ones.
+/// If owners change meanwhile.
 pub(crate) async fn own(manager: &CacheManager, cache: &RawCache, keys: u32) -> anyhow::Result<Copies> {
     let before = cache.topology().context("no topology")?;
     if before.phase != Phase::Stable {
@@ -50,20 +46,15 @@ pub(crate) async fn own(manager: &CacheManager, cache: &RawCache, keys: u32) -> 
     Ok(Copies(copies))
 }
 
-/// The result of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) keys: u32,
-    /// Keys of which there is no copy.
     pub(crate) missing: u32,
-    /// Keys of which there are some, but fewer than there are to be.
     pub(crate) incomplete: u32,
-    /// Keys with different copies.
     pub(crate) different: u32,
 }
 
 impl Verdict {
-    /// Compares the copies of all members.
     pub(crate) fn of(keys: u32, wanted: usize, all: &[Copies]) -> Self {
         let mut found: BTreeMap<u32, (usize, u64, bool)> = BTreeMap::new();
         for &(key, digest) in all.iter().flat_map(|copies| &copies.0) {
@@ -79,12 +70,10 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing is missing, and all copies are equal.
     pub(crate) fn is_good(&self) -> bool {
         self.missing + self.incomplete + self.different == 0
     }
 
-    /// For people.
     pub(crate) fn text(&self, wanted: usize) -> String {
         let grouped = |number: u32| consort_procstat::grouped(number.into());
         if self.is_good() {

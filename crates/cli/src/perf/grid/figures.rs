@@ -1,4 +1,4 @@
-//! The figures of members, one by one and together, in the words of IspnPerfTest.
+//! The figures of members, in the words of IspnPerfTest.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::settings::{Settings, bytes};
 use crate::perf::report::{Counts, Percentiles, histogram};
 
-/// Smallest, average and largest of times in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Extremes {
     pub(crate) count: u64,
@@ -32,7 +31,6 @@ impl Extremes {
         self.max = self.max.max(nanos);
     }
 
-    /// Those of both.
     #[must_use]
     pub(crate) fn with(self, other: Self) -> Self {
         Self {
@@ -43,7 +41,6 @@ impl Extremes {
         }
     }
 
-    /// The average in microseconds.
     pub(crate) fn mean_us(&self) -> f64 {
         self.sum as f64 / self.count.max(1) as f64 / 1e3
     }
@@ -72,24 +69,17 @@ pub(crate) fn times(owner: &str, get: Extremes, put: Extremes) -> String {
     format!("{owner}: get {get}, put: {put}")
 }
 
-/// The figures of one member.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Its name in the grid.
     pub(crate) name: String,
-    /// When it began, in milliseconds of the system's clock.
+    /// The start, in milliseconds of the system's clock.
     pub(crate) started_ms: u64,
-    /// How long it has counted.
     pub(crate) seconds: f64,
-    /// CPU time of its process meanwhile.
     pub(crate) cpu_s: f64,
-    /// The most memory that its process has had.
     pub(crate) rss_mb: f64,
-    /// Operations that failed.
     pub(crate) errors: u64,
-    /// Those of them that may have been done.
+    /// Failed operations that may have been executed.
     pub(crate) uncertain: u64,
-    /// Reads that found nothing.
     pub(crate) missing: u64,
     pub(crate) get: Extremes,
     pub(crate) put: Extremes,
@@ -98,7 +88,6 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Operations that went well.
     pub(crate) fn requests(&self) -> u64 {
         self.gets.total() + self.puts.total()
     }
@@ -120,7 +109,6 @@ impl fmt::Display for Figures {
     }
 }
 
-/// The figures of all members together.
 pub(crate) struct Total {
     pub(crate) members: usize,
     pub(crate) requests: u64,
@@ -133,7 +121,6 @@ pub(crate) struct Total {
     pub(crate) rss_mb: f64,
     pub(crate) errors: u64,
     pub(crate) missing: u64,
-    /// From the first member's start to the last one's, by their clocks.
     start_spread_ms: u64,
     get: Extremes,
     put: Extremes,
@@ -182,7 +169,7 @@ impl Total {
         seconds * 1e6 / self.requests.max(1) as f64
     }
 
-    /// Returns the summary (S000-42, S000-43), and the CPU and memory of the measured members or clients.
+    /// The summary (S000-42, S000-43), with CPU and memory of the measured members or clients.
     pub(crate) fn text(&self, settings: &Settings, processes: &str) -> String {
         let rate = self.reqs_sec_node;
         let mut text = format!(
@@ -208,14 +195,12 @@ impl Total {
         text
     }
 
-    /// Times of reads and writes together, if there were any.
     pub(crate) fn latency(&self) -> Option<Percentiles> {
         let mut all = self.gets.clone();
         all += &self.puts;
         (!all.is_empty()).then(|| Percentiles::of(&all))
     }
 
-    /// As `--json` prints it.
     pub(crate) fn summary(&self, settings: &Settings, owners: u16) -> Summary {
         Summary {
             test: "perf",
@@ -243,7 +228,7 @@ impl Total {
     }
 }
 
-/// Returns the figures of reads or writes (S000-43).
+/// S000-43
 fn round_trips(times: Extremes, histogram: &Histogram<u64>, has_details: bool) -> String {
     if histogram.is_empty() {
         return "n/a".to_owned();
@@ -267,7 +252,6 @@ fn round_trips(times: Extremes, histogram: &Histogram<u64>, has_details: bool) -
     )
 }
 
-/// A test, as `--json` prints it: one line.
 #[derive(Serialize)]
 pub(crate) struct Summary {
     test: &'static str,
@@ -278,7 +262,6 @@ pub(crate) struct Summary {
     owners: u16,
     reads: f64,
     seconds: f64,
-    /// How long the slowest member took.
     took_s: f64,
     reqs_sec_node: f64,
     reqs_sec_cluster: f64,
@@ -291,13 +274,11 @@ pub(crate) struct Summary {
     rss_mb: f64,
     errors: u64,
     missing: u64,
-    /// CPU time of the servers that were watched, per operation, in microseconds.
+    /// Of the watched servers, per operation, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_cpu_s_per_mreq: Option<f64>,
-    /// The most memory that one of them has had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_rss_mb: Option<f64>,
-    /// The result of the comparison of all copies afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) copies: Option<super::copies::Verdict>,
 }
@@ -307,7 +288,7 @@ mod tests {
     use super::*;
     use crate::perf::grid::settings::tests::parsed;
 
-    /// Returns the figures of a member with these times of reads and writes in nanoseconds.
+    /// With times of reads and writes in nanoseconds.
     fn member(name: &str, seconds: f64, gets: &[u64], puts: &[u64]) -> Figures {
         let part = |times: &[u64]| {
             let (mut extremes, mut all) = (Extremes::default(), histogram());

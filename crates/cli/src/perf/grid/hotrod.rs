@@ -1,4 +1,4 @@
-//! The same test through servers: clients in this process, each with connections of its own.
+//! The same test through servers, with clients in this process.
 
 use std::sync::Arc;
 
@@ -9,15 +9,13 @@ use tokio::task::JoinSet;
 use super::figures::Figures;
 use super::load::{self, Done, Run, Test};
 
-/// The cache that is read and written.
 const CACHE: &str = "perf";
 
-/// Clients of the same servers. Each stands for one of the test: its invokers share it, or have one of several each, as
-/// threads have a connection of a pool.
+/// Invokers share one client, or have several, as threads share a pool of connections.
 pub(crate) struct Clients(Vec<Vec<Client>>);
 
 impl Clients {
-    /// Connects so many, each as so many, and makes the cache with so many owners of each key unless it is there.
+    /// Creates the cache with this number of owners unless it exists.
     pub(crate) async fn connect(at: &str, count: usize, each: u32, owners: u16) -> anyhow::Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..count {
@@ -39,7 +37,6 @@ impl Clients {
         self.0.iter().flatten()
     }
 
-    /// Puts all keys.
     pub(crate) async fn populate(&self, test: &Test) -> anyhow::Result<()> {
         if let Some(client) = self.all().next() {
             let settings = &test.settings;
@@ -48,7 +45,6 @@ impl Clients {
         Ok(())
     }
 
-    /// Begins the test on all clients at once.
     pub(crate) fn start(&self, test: &Test) -> Running {
         let mut running = Running { runs: Vec::new(), tasks: JoinSet::new() };
         for (nth, own) in self.0.iter().enumerate() {
@@ -64,18 +60,16 @@ impl Clients {
         running
     }
 
-    /// Reads all keys. Returns how many there are.
     pub(crate) async fn count(&self, keys: u32) -> anyhow::Result<u32> {
         let client = self.all().next().context("no client")?;
         Ok(load::count(&client.raw(CACHE), keys).await?)
     }
 
-    /// The servers that can be used at present.
     pub(crate) fn servers(&self) -> usize {
         self.all().map(|client| client.servers().len()).min().unwrap_or(0)
     }
 
-    /// How many connections there are, and how often requests shared a system call.
+    /// The number of connections, and how often requests shared a system call.
     pub(crate) fn text(&self) -> String {
         let (mut requests, mut writes, mut connections) = (0, 0, 0);
         for client in self.all() {
@@ -89,30 +83,25 @@ impl Clients {
     }
 }
 
-/// A test that runs.
 pub(crate) struct Running {
     runs: Vec<Arc<Run>>,
     tasks: JoinSet<anyhow::Result<Figures>>,
 }
 
 impl Running {
-    /// How much was done so far.
     pub(crate) fn done(&self) -> Done {
         self.counter()()
     }
 
-    /// Returns the counts also while its end is awaited.
     pub(crate) fn counter(&self) -> impl Fn() -> Done + use<> {
         let runs = self.runs.clone();
         move || runs.iter().map(|run| run.done()).sum()
     }
 
-    /// Ends it, whatever its time is.
     pub(crate) fn end(&self) {
         self.runs.iter().for_each(|run| run.end());
     }
 
-    /// Returns the figures of the clients when the test is over.
     pub(crate) async fn figures(mut self) -> anyhow::Result<Vec<Figures>> {
         let mut all = Vec::new();
         while let Some(figures) = self.tasks.join_next().await {

@@ -1,5 +1,4 @@
-//! `consort iterate`: the cost of iterations over all entries of a cache, for numbers and sizes of entries, batches and modes
-//! (S004-12, S004-22).
+//! `consort iterate`: the cost of iterations by numbers and sizes of entries, batches and modes (S004-12, S004-22).
 
 use std::process::ExitCode;
 
@@ -64,10 +63,9 @@ pub(crate) struct Iterate {
     json: bool,
 }
 
-/// A change of the rate from which on it is marked, in percent (S004-22).
+/// Percent from which on a change of the rate is marked (S004-22).
 const MARKED: f64 = 5.0;
 
-/// The results of a combination.
 #[derive(Serialize)]
 struct Point {
     entries: u32,
@@ -75,15 +73,14 @@ struct Point {
     batch: usize,
     way: Way,
     take: Take,
-    /// Per second, of all readers.
+    /// Entries per second of all readers.
     entries_sec: f64,
     mb_sec: f64,
-    /// CPU time of all members for one entry.
     cpu_us: f64,
-    /// The most memory that a member has had so far.
+    /// The largest memory of a member so far.
     rss_mb: f64,
     passes: u64,
-    /// The rate beside that of the first combination of the same entries, in percent.
+    /// Percent against the first combination of the same entries.
     change: f64,
 }
 
@@ -95,7 +92,6 @@ struct Summary {
     readers: usize,
     seconds: f64,
     points: Vec<Point>,
-    /// Passes with too few or too many entries.
     errors: u64,
 }
 
@@ -163,7 +159,6 @@ impl Iterate {
         all
     }
 
-    /// Returns the results of a combination, the CPU time of all members in seconds, and the memory of the largest.
     async fn measure(&self, grid: &Grid, load: IterationLoad) -> anyhow::Result<(IterationResult, f64, f64)> {
         let millis = |seconds: f64| (seconds.max(0.0) * 1e3) as u64;
         grid.iterate(&IterationLoad { time_ms: millis(self.warmup), ..load }).await?;
@@ -196,7 +191,7 @@ fn table(points: &[Point]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns the mark of a change in percent (S004-22).
+/// The mark of a change in percent (S004-22).
 fn mark(change: f64) -> &'static str {
     if change >= MARKED {
         "better"

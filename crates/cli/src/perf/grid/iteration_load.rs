@@ -1,4 +1,4 @@
-//! The load of `consort iterate`: one member iterates over all entries of a cache again and again.
+//! The load of `consort iterate`: one member iterates over all entries again and again.
 
 use std::time::{Duration, Instant};
 
@@ -34,37 +34,30 @@ pub(crate) enum Take {
     Answers,
 }
 
-/// The name of an option's value, as it is typed.
 pub(crate) fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// The order to a member.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct IterationLoad {
     pub(crate) way: Way,
     pub(crate) take: Take,
     pub(crate) batch: usize,
-    /// Concurrent iterations.
     pub(crate) readers: usize,
-    /// A pass that has begun by then is ended.
+    /// A pass that has begun by then is completed.
     pub(crate) time_ms: u64,
 }
 
-/// The results.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct IterationResult {
     pub(crate) entries: u64,
-    /// Of the values.
     pub(crate) bytes: u64,
     pub(crate) passes: u64,
-    /// Until the last reader was done.
+    /// Seconds until the last reader was done.
     pub(crate) seconds: f64,
 }
 
 impl IterationLoad {
-    /// Iterates until the time is over.
-    ///
     /// # Errors
     ///
     /// The first of an iteration.

@@ -1,6 +1,4 @@
-//! The load of one member: invokers that read and write, and their counts.
-//!
-//! An invoker is a task, not a thread, and has one operation in flight, as a thread of IspnPerfTest has.
+//! The load of one member. An invoker is a task with one operation in flight, as a thread of IspnPerfTest.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,18 +21,16 @@ use super::settings::Settings;
 use super::target::{Target, key};
 use crate::perf::report::{Counts, histogram};
 
-/// Operations after which an invoker lets others run even if it never had to wait: reads of keys that are here end
-/// within the call. And so many, at most, are counted together.
+/// Operations after which an invoker yields, because reads of local keys end within the call; also the most
+/// that are counted together.
 const TURN: usize = 64;
 
-/// The longest time for which a completed operation is not counted while its invoker continues: rates of a tenth of a second
-/// are exact to a tenth even with few operations.
+/// The longest delay until a completed operation is counted: rates of a tenth of a second are exact to a tenth
+/// even with few operations.
 const COUNTED_WITHIN: Duration = Duration::from_millis(10);
 
-/// Entries that are put together when keys are created.
 const CHUNK: u32 = 1_000;
 
-/// The order to all members.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Test {
     pub(crate) settings: Settings,
@@ -43,27 +39,23 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// How long it takes.
     pub(crate) fn takes(&self) -> Duration {
         Duration::from_millis(self.warmup_ms) + Duration::from_secs_f64(self.settings.time)
     }
 }
 
-/// How far a member's invokers are.
 #[derive(Default)]
 pub(crate) struct Run {
-    /// Reads the CPU's counter where that is steady. The kernel's clock takes 25 ns, and, because it waits for all earlier
-    /// instructions, delays the next operation: a tenth of a local read.
+    /// Reads the CPU's counter where that is steady: the kernel's clock takes 25 ns and waits for all earlier
+    /// instructions, a tenth of a local read.
     clock: Clock,
     is_measuring: AtomicBool,
     is_over: AtomicBool,
-    /// Set when the test is to be over before its time.
     ended: SetOnce<()>,
     tally: Mutex<Tally>,
 }
 
-/// The counts of a member's invokers. They share it: histograms of each would not fit the CPU's cache, and the test would
-/// measure itself.
+/// Shared by a member's invokers: histograms of each would not fit the CPU's cache, and the test would measure itself.
 struct Tally {
     gets: Histogram<u64>,
     puts: Histogram<u64>,
@@ -78,14 +70,12 @@ impl Default for Tally {
     }
 }
 
-/// How much was done so far.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) gets: u64,
     pub(crate) puts: u64,
-    /// Those that were not done, and reads that found nothing.
     pub(crate) failed: u64,
-    /// Failed writes that may have been done.
+    /// Failed writes that may have been executed.
     pub(crate) undecided: u64,
 }
 
@@ -94,20 +84,17 @@ impl Run {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the test, whatever its time is.
     pub(crate) fn end(&self) {
         let _ = self.ended.set(());
     }
 
-    /// How much was done so far.
     pub(crate) fn done(&self) -> Done {
         let tally = self.tally();
         let failed = tally.errors - tally.uncertain + tally.missing;
         Done { gets: tally.gets.len(), puts: tally.puts.len(), failed, undecided: tally.uncertain }
     }
 
-    /// Runs the test; `cache` returns the cache of each invoker, by its number from 0. `report` gets the lines that a member
-    /// prints.
+    /// `cache` returns the cache of each invoker, from 0. `report` gets the lines that a member prints.
     pub(crate) async fn carry_out<C: Target>(
         self: Arc<Self>,
         cache: impl Fn(u32) -> C,
@@ -178,7 +165,6 @@ impl std::iter::Sum for Done {
 }
 
 impl Done {
-    /// Those that went well.
     pub(crate) const fn operations(&self) -> u64 {
         self.gets + self.puts
     }
@@ -204,7 +190,7 @@ fn seed(name: &str, nth: u32) -> u64 {
     hasher.finish()
 }
 
-/// Returns a value that no other put has, so that different copies are recognised.
+/// A unique value, so that different copies are recognised.
 fn value(rng: &mut Rng, size: usize) -> Bytes {
     let mut bytes = vec![0; size];
     for (byte, own) in bytes.iter_mut().zip(rng.next_u64().to_be_bytes()) {
@@ -213,7 +199,6 @@ fn value(rng: &mut Rng, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// Reads and writes until the test is over. Returns the times of the operations that count.
 async fn invoker<C: Target>(cache: C, settings: Settings, run: Arc<Run>, seed: u64) -> (Extremes, Extremes) {
     let mut rng = Rng::new(seed);
     let (mut gets, mut puts) = (Extremes::default(), Extremes::default());
@@ -258,8 +243,7 @@ async fn invoker<C: Target>(cache: C, settings: Settings, run: Arc<Run>, seed: u
 }
 
 impl Run {
-    /// Counts operations that have ended: how long they took, and whether they were reads. One by one, the lock would cost
-    /// a tenth of a read.
+    /// One by one, the lock would cost a tenth of a read.
     fn count(&self, taken: &mut Vec<(u64, bool)>) {
         let mut tally = self.tally();
         for (nanos, is_read) in taken.drain(..) {
@@ -267,7 +251,6 @@ impl Run {
         }
     }
 
-    /// Counts an operation that has failed, or a read that has found nothing.
     fn count_failed<C: Target>(&self, outcome: Result<bool, C::Error>) {
         let mut tally = self.tally();
         match outcome {
@@ -285,7 +268,6 @@ impl Run {
     }
 }
 
-/// Puts these keys. `report` gets the count from time to time.
 pub(crate) async fn populate<C: Target>(
     cache: &C,
     keys: std::ops::RangeInclusive<u32>,
@@ -307,7 +289,7 @@ pub(crate) async fn populate<C: Target>(
     Ok(())
 }
 
-/// Reads these keys, many at once. Returns how many have a value.
+/// Returns how many have a value.
 pub(crate) async fn count<C: Target>(cache: &C, keys: u32) -> Result<u32, C::Error> {
     let mut found = 0;
     let mut numbers = 1..=keys;
@@ -326,7 +308,6 @@ pub(crate) async fn count<C: Target>(cache: &C, keys: u32) -> Result<u32, C::Err
     }
 }
 
-/// Removes these keys.
 pub(crate) async fn clear(cache: &RawCache, keys: u32) -> Result<(), CacheError> {
     let mut first = 1;
     while first <= keys {

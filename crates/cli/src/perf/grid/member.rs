@@ -24,31 +24,25 @@ use crate::join::Join;
 use crate::shutdown::{Signals, leave_gracefully};
 use crate::terminal::Escaped;
 
-/// The cache of the test.
 const CACHE: &str = "perf";
 
-/// A member of the test.
 pub(crate) struct Member {
     pub(crate) manager: CacheManager,
     pub(crate) cache: RawCache,
     settings: Mutex<Settings>,
-    /// The test that runs or ran last, and whether it runs.
+    /// The running or last test, and whether it runs.
     run: Mutex<(Arc<Run>, bool)>,
-    /// Set when a member has ended the test for all.
     quit: SetOnce<()>,
-    /// The task that waits for a signal holds it.
     signals: AsyncMutex<Signals>,
 }
 
-/// Why a member ends.
 pub(crate) enum End {
-    /// Only this member: others first get its entries.
+    /// Only this member: other members first get its entries.
     Alone,
-    /// All members end.
     Together,
 }
 
-/// The receiver of orders: a member, once it has joined, or a process without a cache.
+/// A member, once it has joined, or a process without a cache.
 struct Orders {
     member: Option<Arc<SetOnce<Arc<Member>>>>,
 }
@@ -74,7 +68,6 @@ impl RpcHandler for Orders {
     }
 }
 
-/// Joins the control channel to look on and give orders.
 pub(crate) async fn join_control(join: &Join, config: Option<&str>) -> anyhow::Result<RpcDispatcher> {
     let cluster = control_cluster(&join.cluster);
     let orders = Orders { member: None };
@@ -84,7 +77,7 @@ pub(crate) async fn join_control(join: &Join, config: Option<&str>) -> anyhow::R
 }
 
 impl Member {
-    /// Joins both channels and opens the cache. If there are others, their settings hold.
+    /// Settings of an existing cluster override `settings`.
     pub(crate) async fn join(
         join: &Join,
         config: Option<&str>,
@@ -129,7 +122,6 @@ impl Member {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many copies a key is to have.
     pub(crate) fn wanted_copies(&self) -> usize {
         let members = self.cache.topology().map_or(0, |topology| topology.current.members().len());
         usize::from(self.cache.config().owner_count()).min(members)
@@ -221,7 +213,6 @@ impl Member {
         }
     }
 
-    /// Waits for a rebalance that adds a member, until the topology is stable.
     async fn rebalanced(&self, members: usize) -> anyhow::Result<Rebalanced> {
         let mut topologies = self.manager.watch_topology(CACHE).context("the cache is closed")?;
         let begun = topologies
@@ -235,7 +226,6 @@ impl Member {
         Ok(Rebalanced { seconds: begin.elapsed().as_secs_f64() })
     }
 
-    /// Waits until a member has ended the test for all, or a signal ends this member.
     pub(crate) async fn wait_for_end(&self) -> End {
         tokio::select! {
             () = async { let _ = self.quit.wait().await; } => End::Together,
@@ -250,7 +240,7 @@ impl Member {
         self.signals.lock().await.next().await
     }
 
-    /// Leaves both channels. `at_once` completes with a reason when the handover is to be abandoned, as by a signal.
+    /// `at_once` completes with a reason to abandon the handover, such as a signal.
     ///
     /// # Errors
     ///
@@ -281,7 +271,6 @@ impl Member {
     }
 }
 
-/// The settings of a cluster that we have joined, if there is one.
 async fn other_settings(dispatcher: &RpcDispatcher) -> Option<Settings> {
     let channel = dispatcher.channel();
     let view = channel.view()?;
@@ -295,7 +284,6 @@ async fn other_settings(dispatcher: &RpcDispatcher) -> Option<Settings> {
     None
 }
 
-/// Prints every view of the grid.
 async fn print_views(manager: CacheManager) {
     let mut views = manager.watch_view();
     while views.wait_for(Option::is_some).await.is_ok() {

@@ -1,6 +1,5 @@
-//! The menu of `consort perf`: the keys of IspnPerfTest, from a terminal or a pipe (S000-27).
-//!
-//! A line is a key and its value; without a value, the menu asks for it. All members get a setting at once.
+//! The menu of `consort perf`: the keys of IspnPerfTest, from a terminal or a pipe (S000-27). All members get a
+//! setting at once.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -20,7 +19,6 @@ use super::member::{End, Member};
 use super::settings::{Setting, Settings, bytes};
 use crate::terminal::Escaped;
 
-/// All keys, with the values of now.
 fn text(settings: &Settings) -> String {
     format!(
         "[1] Start test [2] View [3] Cache size [4] Threads ({})\n\
@@ -39,12 +37,10 @@ fn text(settings: &Settings) -> String {
     )
 }
 
-/// The menu of a member.
 pub(crate) struct Menu {
     member: Arc<Member>,
     dispatcher: RpcDispatcher,
     lines: Lines<BufReader<Stdin>>,
-    /// Whether everything has gone well so far.
     is_good: bool,
 }
 
@@ -53,7 +49,7 @@ impl Menu {
         Self { member, dispatcher, lines: BufReader::new(tokio::io::stdin()).lines(), is_good: true }
     }
 
-    /// Executes the input, to its end or to a key that ends it. Returns how to end, and whether all tests succeeded.
+    /// Returns how to end, and whether all tests succeeded.
     pub(crate) async fn serve(mut self) -> anyhow::Result<(End, bool)> {
         let member = self.member.clone();
         loop {
@@ -118,7 +114,6 @@ impl Menu {
         Ok(self.lines.next_line().await.context("the input")?.map(|line| line.trim().to_owned()))
     }
 
-    /// Sets a value everywhere.
     async fn set(&mut self, setting: &Setting, given: &str) -> anyhow::Result<()> {
         let value = if given.is_empty() && !setting.is_switch() {
             print!("{}: ", setting.name);
@@ -135,7 +130,7 @@ impl Menu {
         order_all::<()>(&self.dispatcher, &Order::Set(settings), ORDER_TIME_MAX).await.map(drop)
     }
 
-    /// Runs the test on all members at once (S000-37), and prints the results.
+    /// Runs the test on all members at once (S000-37).
     async fn start(&mut self) -> anyhow::Result<()> {
         let test = Test { settings: self.member.settings(), warmup_ms: 0 };
         let limit = test.takes() + OVERTIME_MAX;
@@ -211,7 +206,6 @@ impl Menu {
         Ok(())
     }
 
-    /// The keys that this member has copies of.
     async fn dump(&mut self) -> anyhow::Result<()> {
         let Member { manager, cache, .. } = &*self.member;
         let copies = super::copies::own(manager, cache, self.member.settings().keys).await?;

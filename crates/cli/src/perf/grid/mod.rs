@@ -1,4 +1,4 @@
-//! `consort perf`: the performance test of the grid, in the manner of IspnPerfTest.
+//! `consort perf`: the performance test of the grid, after IspnPerfTest.
 
 mod channels;
 mod control;
@@ -121,7 +121,6 @@ impl Perf {
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// A member, until it is ended. Returns whether all has gone well.
     async fn take_part(self) -> anyhow::Result<bool> {
         let (member, dispatcher) =
             Member::join(&self.join, self.control_config.as_deref(), self.owners, self.settings).await?;
@@ -149,7 +148,7 @@ impl Perf {
         Test { settings: self.settings.clone(), warmup_ms: (self.warmup.max(0.0) * 1e3) as u64 }
     }
 
-    /// Clients of these servers, measured once. Returns whether all has gone well.
+    /// Returns whether all operations succeeded.
     async fn measure_servers(self, servers: &str) -> anyhow::Result<bool> {
         let (settings, test) = (&self.settings, self.test());
         let watched = ServerProcesses::new(&self.server_pids)?;
@@ -180,7 +179,6 @@ impl Perf {
         Ok(total.requests > 0 && total.errors + total.missing == 0)
     }
 
-    /// Members on this host, measured once. Returns whether all has gone well.
     async fn measure(self, members: usize) -> anyhow::Result<bool> {
         let settings = &self.settings;
         let grid = Grid::start(&self.join, members, self.owners, settings).await?;
@@ -211,13 +209,11 @@ impl Perf {
     }
 }
 
-/// All keys have been put.
 fn print_keys(settings: &Settings, begin: Instant) {
     let (keys, size) = (grouped(settings.keys.into()), bytes(settings.size as f64));
     eprintln!("{keys} keys of {size} put in {} ms", begin.elapsed().as_millis());
 }
 
-/// Returns the line that announces the test.
 fn print_plan(settings: &Settings, warmup: f64) {
     eprintln!(
         "{} invokers each, {:.0} % reads, {} s after {warmup} s of warm-up",
@@ -227,7 +223,6 @@ fn print_plan(settings: &Settings, warmup: f64) {
     );
 }
 
-/// Does the work, with a line on the terminal, if there is one, that says how far the members are.
 async fn with_progress<T>(grid: &Grid, work: impl Future<Output = T>) -> T {
     if !std::io::stderr().is_terminal() {
         return work.await;

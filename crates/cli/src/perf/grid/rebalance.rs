@@ -1,4 +1,4 @@
-//! `consort rebalance`: one more member joins a cache that is read meanwhile.
+//! `consort rebalance`: a member joins a cache that is read meanwhile.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -64,14 +64,11 @@ struct Summary {
     keys: u32,
     size: usize,
     invokers: u32,
-    /// Bytes of keys and values that the one that joined has now.
     moved_mb: f64,
-    /// While segments moved.
     seconds: f64,
     mb_sec: f64,
-    /// From the start of its process.
+    /// Seconds since the start of the new member's process.
     since_start_s: f64,
-    /// CPU time of all members meanwhile.
     cpu_s: f64,
     rss_mb: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,7 +81,7 @@ struct Summary {
     lacking: bool,
 }
 
-/// Longer than any rebalance takes: the member that starts the iteration ends it.
+/// Longer than any rebalance: the member that starts the iteration ends it.
 const READING_MAX: f64 = 600.0;
 
 impl Rebalance {

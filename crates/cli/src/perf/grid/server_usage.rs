@@ -1,4 +1,4 @@
-//! The CPU and memory of server processes on this host while clients measure.
+//! CPU and memory of server processes on this host while clients measure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,23 +9,14 @@ use consort_procstat::process;
 use super::figures::Total;
 use super::load::Test;
 
-/// Servers that were started elsewhere.
 pub(super) struct ServerProcesses(Vec<u32>);
 
-/// Their CPU and memory during the measurement.
 pub(super) struct ServerUsage {
-    /// CPU time of all.
     pub(super) cpu_s: f64,
-    /// The most memory that one has had so far.
     pub(super) rss_mb: f64,
 }
 
 impl ServerProcesses {
-    /// Processes by their ids.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such process.
     pub(super) fn new(pids: &[u32]) -> anyhow::Result<Self> {
         for pid in pids {
             ensure!(Path::new(&format!("/proc/{pid}")).exists(), "--server-pids: there is no process {pid}");
@@ -33,7 +24,7 @@ impl ServerProcesses {
         Ok(Self(pids.to_vec()))
     }
 
-    /// Looks at them when the test begins to count and when it ends. Nothing if there are none.
+    /// `None` without processes.
     pub(super) async fn during(&self, test: &Test) -> Option<ServerUsage> {
         if self.0.is_empty() {
             return None;
@@ -52,7 +43,6 @@ impl ServerProcesses {
 }
 
 impl ServerUsage {
-    /// For people.
     pub(super) fn text(&self, total: &Total) -> String {
         let cpu_us = total.each_us(self.cpu_s);
         format!("Servers: {cpu_us:.2} us of CPU per request; at most {:.0} MB of memory in one", self.rss_mb)

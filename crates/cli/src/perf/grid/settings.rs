@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::perf::range::{THREADS_MAX, fraction, seconds, size, within};
 
-/// Numbers of keys that fit the four bytes of a key.
+/// Keys have four bytes.
 const KEYS_MAX: u32 = u32::MAX - 1;
 
 /// The settings of the next test.
@@ -39,7 +39,6 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// So many keys with values of so many bytes, and reads only.
     pub(crate) fn of(keys: u32, size: usize) -> Self {
         Self {
             threads: 100,
@@ -53,7 +52,7 @@ impl Settings {
     }
 }
 
-/// A number of bytes as the menu shows it: 1000 is 1.00KB.
+/// As the menu shows it: 1000 is 1.00KB.
 pub(crate) fn bytes(number: f64) -> String {
     match number {
         ..1e3 => format!("{number:.0}B"),
@@ -63,7 +62,6 @@ pub(crate) fn bytes(number: f64) -> String {
     }
 }
 
-/// A value that has a key in the menu.
 pub(crate) struct Setting {
     pub(crate) key: &'static str,
     pub(crate) name: &'static str,
@@ -71,21 +69,15 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Sets it.
-    ///
-    /// # Errors
-    ///
-    /// If that makes no sense.
     pub(crate) fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
         (self.set)(settings, text)
     }
 
-    /// Returns whether it is on or off, so that the menu asks for no value.
+    /// The menu asks for no value of a switch.
     pub(crate) fn is_switch(&self) -> bool {
         matches!(self.key, "d" | "i")
     }
 
-    /// The one of a key.
     pub(crate) fn of(key: &str) -> Option<&'static Self> {
         SETTINGS.iter().find(|setting| setting.key == key)
     }
@@ -121,7 +113,7 @@ const SETTINGS: &[Setting] = &[
     Setting { key: "i", name: "Invokers", set: |settings, text| switch(&mut settings.print_invokers, text) },
 ];
 
-/// Sets a switch, or turns it over.
+/// An empty text toggles the switch.
 fn switch(value: &mut bool, text: &str) -> Result<(), String> {
     if text.is_empty() {
         *value = !*value;
@@ -142,7 +134,6 @@ pub(super) mod tests {
         settings: Settings,
     }
 
-    /// Settings as arguments give them.
     pub(in crate::perf::grid) fn parsed(arguments: &[&str]) -> Settings {
         Arguments::parse_from([&["perf"], arguments].concat()).settings
     }

@@ -1,5 +1,4 @@
-//! A cluster of member processes on this host, and one process without a cache: it starts them, sends the orders and collects
-//! the results.
+//! A cluster of member processes on this host, and one process without a cache that controls them.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -25,28 +24,24 @@ use crate::join::Join;
 use crate::perf::cluster::{Others, member_name};
 use crate::perf::member::wait_for_members;
 
-/// The largest number of members on one host: their ports lie between those of the two channels.
+/// The members' ports lie between those of the two channels.
 pub(crate) const MEMBERS_MAX: usize = CONTROL_PORTS as usize - 3;
 
-/// The interval of progress reports of members.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The time limit for such a report: a dead member never sends one.
 const STATE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Where free ports are looked for: below those that the system gives out itself.
+/// Below the ports that the system gives out itself.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// Member processes, and the orders to them.
 pub(crate) struct Grid {
-    /// How members find each other.
     join: Join,
     control: RpcDispatcher,
     others: Others,
-    /// Those that live, in the order of their start.
+    /// Of the running members, in the order of their start.
     names: Vec<String>,
 }
 
-/// Returns the first of a number of free ports, at all addresses of members.
+/// The ports are free at all addresses of members.
 pub(crate) fn free_ports(members: usize) -> anyhow::Result<u16> {
     let block = 4 * CONTROL_PORTS;
     let blocks = (PORTS.end - PORTS.start) / block;
@@ -61,7 +56,7 @@ pub(crate) fn free_ports(members: usize) -> anyhow::Result<u16> {
 }
 
 impl Grid {
-    /// Starts members and waits until all have the cache; one more may be added.
+    /// Reserves ports for one more member.
     pub(crate) async fn start(
         join: &Join,
         members: usize,
@@ -88,12 +83,10 @@ impl Grid {
         Ok(grid)
     }
 
-    /// How many members live.
     pub(crate) fn members(&self) -> usize {
         self.names.len()
     }
 
-    /// How many copies a key is to have.
     pub(crate) fn wanted(&self, owners: u16) -> usize {
         usize::from(owners).min(self.members())
     }
@@ -103,7 +96,6 @@ impl Grid {
         order_all::<State>(&self.control, &Order::Settle(members), limit).await.map(drop)
     }
 
-    /// How far the members are that answer at once.
     pub(crate) async fn look(&self) -> anyhow::Result<Vec<State>> {
         let mut looking = JoinSet::new();
         for member in self.addresses()? {
@@ -128,7 +120,6 @@ impl Grid {
         Ok(view.members().iter().filter(|member| *member != own).cloned().collect())
     }
 
-    /// Puts all keys, each member a share of them.
     pub(crate) async fn populate(&self, settings: &Settings) -> anyhow::Result<()> {
         let members = self.addresses()?;
         let share = u64::from(settings.keys).div_ceil(members.len().max(1) as u64);
@@ -149,38 +140,34 @@ impl Grid {
         Ok(())
     }
 
-    /// Runs a test on all members at once. A member that dies meanwhile is skipped.
+    /// Skips a member that dies meanwhile.
     pub(crate) fn run(&self, test: &Test) -> impl Future<Output = anyhow::Result<Vec<Figures>>> + use<> {
         run(self.control.clone(), test.clone())
     }
 
-    /// Ends the test that runs.
     pub(crate) async fn end_run(&self) -> anyhow::Result<()> {
         order_all::<()>(&self.control, &Order::EndRun, ORDER_TIME_MAX).await.map(drop)
     }
 
-    /// Has the first member iterate over all entries.
     pub(crate) async fn iterate(&self, load: &IterationLoad) -> anyhow::Result<IterationResult> {
         let limit = Duration::from_millis(load.time_ms) + OVERTIME_MAX;
         order_one(&self.control, &self.first()?, &Order::Iterate(*load), limit).await?.context("no answer")
     }
 
-    /// Waits until all members take orders: one that was added may have its part of the cache before that.
+    /// A new member may have segments before it takes orders.
     pub(crate) async fn meet(&self) -> anyhow::Result<()> {
         wait_for_members(self.control.channel(), 1 + self.members()).await
     }
 
-    /// How far all members are that take orders.
     pub(crate) async fn states(&self) -> anyhow::Result<Vec<State>> {
         order_all(&self.control, &Order::Look, ORDER_TIME_MAX).await
     }
 
-    /// Returns the CPU and memory that the members' processes have used so far.
     pub(crate) async fn used(&self) -> anyhow::Result<Used> {
         Ok(Used::of(&self.states().await?))
     }
 
-    /// Has the first member watch a rebalance to so many members, which is to come.
+    /// The rebalance is still to begin.
     pub(crate) fn rebalanced(
         &self,
         members: usize,
@@ -192,7 +179,7 @@ impl Grid {
         }))
     }
 
-    /// Starts one more member, which may take so many bytes of memory first. Returns its name, before it has anything.
+    /// The member may reserve memory first, and has not joined yet.
     pub(crate) fn add(
         &mut self,
         owners: u16,
@@ -205,7 +192,6 @@ impl Grid {
         Ok(name)
     }
 
-    /// Kills the last one as `kill -9` does. Returns its name.
     pub(crate) fn kill_last(&mut self) -> anyhow::Result<String> {
         let mut last = self.others.0.pop().context("a member to kill")?;
         last.kill()?;
@@ -213,18 +199,15 @@ impl Grid {
         self.names.pop().context("its name")
     }
 
-    /// Waits until nothing moves any more.
     pub(crate) async fn settled(&self) -> anyhow::Result<()> {
         self.settle(self.members()).await
     }
 
-    /// Looks at all copies of all keys.
     pub(crate) async fn validate(&self, keys: u32, owners: u16) -> anyhow::Result<Verdict> {
         let all: Vec<Copies> = order_all(&self.control, &Order::Copies(keys), POPULATE_TIME_MAX).await?;
         Ok(Verdict::of(keys, self.wanted(owners), &all))
     }
 
-    /// Ends everything.
     pub(crate) async fn close(self) {
         drop(self.others);
         self.control.channel().clone().abort().await;
@@ -246,7 +229,7 @@ async fn run(control: RpcDispatcher, test: Test) -> anyhow::Result<Vec<Figures>>
     Ok(figures)
 }
 
-/// Starts a member as a process of this program. It ends when its input does, and so with its parent.
+/// The process ends when its input does, and so with its parent.
 fn start_member(
     join: &Join,
     name: &str,

@@ -1,29 +1,24 @@
-//! The cache of invokers: one of which this process is a member, or one on servers.
+//! The cache of invokers: embedded in this process, or on servers.
 
 use bytes::Bytes;
 use consort_cache::{CacheError, OperationError};
 use consort_client::ClientError;
 
-/// The bytes of a key.
 pub(crate) const fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// A cache under load.
 pub(crate) trait Target: Clone + Send + Sync + 'static {
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Reads a key. Returns whether it has a value.
+    /// Returns whether the key has a value.
     fn read(&self, key: [u8; 4]) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
-    /// Puts a value under a key.
     fn write(&self, key: [u8; 4], value: &Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Gives many keys values.
     fn write_all(&self, entries: &[([u8; 4], Bytes)])
     -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Returns whether a failed operation may have been executed.
     fn is_uncertain(error: &Self::Error) -> bool;
 }
 

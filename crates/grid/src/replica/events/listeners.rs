@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-use crate::command::{CacheId, Notify, ToCoordinator};
+use crate::command::{Notify, ToCoordinator};
+use crate::config::CacheId;
 use crate::cx::Cx;
 use crate::cx::NodeEvent;
 use crate::cx::waiting_events::TakenEvents;

@@ -40,8 +40,8 @@ impl Shared {
     /// Returns whether entries have expired that this member may remove by itself.
     pub(crate) fn may_expire(&self, cx: &Cx) -> bool {
         let next = match self.has_listening() {
-            true => self.container.next_expiry_in(|segment| self.expires_here(cx, segment)),
-            false => self.container.next_expiry(),
+            true => self.container.expiry().next_deadline_in(|segment| self.expires_here(cx, segment)),
+            false => self.container.expiry().next_deadline(),
         };
         next.is_some_and(|at| at <= cx.now)
     }
@@ -51,7 +51,7 @@ impl CacheReplica {
     /// Removes expired entries, of `looks_max` candidates at most.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
         if self.shared.is_invalidation() {
-            let expired = self.shared.container.expire(cx.now, looks_max);
+            let expired = self.shared.container.expiry().remove_expired(cx.now, looks_max);
             return expired.taken.into_iter().for_each(|one| {
                 self.listeners.tell_gone(
                     &self.shared,
@@ -64,7 +64,7 @@ impl CacheReplica {
             });
         }
         if !self.listeners.is_listened(&self.shared) {
-            let Expired { taken, idle } = self.shared.container.expire(cx.now, looks_max);
+            let Expired { taken, idle } = self.shared.container.expiry().remove_expired(cx.now, looks_max);
             self.store.note_taken(&mut self.shared, cx, taken);
             return self.ask_for_idle(cx, idle);
         }
@@ -75,8 +75,11 @@ impl CacheReplica {
             self.store.expire_untold(&mut self.shared, cx, |one| others[usize::from(one.0)], late);
         }
         let looks = looks_max.min(cx.calls.room() / 2);
-        let Expired { taken, idle } =
-            self.shared.container.expire_in(|segment| self.shared.expires_here(cx, segment), cx.now, looks);
+        let Expired { taken, idle } = self.shared.container.expiry().remove_expired_in(
+            |segment| self.shared.expires_here(cx, segment),
+            cx.now,
+            looks,
+        );
         self.ask_for_idle(cx, idle);
         self.store.note_taken(&mut self.shared, cx, taken.clone());
         for Taken { segment, key, entry } in taken {
@@ -90,7 +93,7 @@ impl CacheReplica {
     pub(crate) fn expire_first(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) {
         if let Some(entry) = self.shared.container.peek(segment, key).filter(|entry| entry.is_expired(cx.now))
         {
-            self.shared.container.note_expiration();
+            self.shared.container.expiry().note_expiration();
             self.remove_expired(cx, segment, bytes::Bytes::copy_from_slice(key), Some(entry));
         }
     }
@@ -155,7 +158,7 @@ impl Store {
         is_wanted: impl Fn(Segment) -> bool,
         now: Time,
     ) {
-        let Expired { taken, .. } = shared.container.expire_in(is_wanted, now, usize::MAX);
+        let Expired { taken, .. } = shared.container.expiry().remove_expired_in(is_wanted, now, usize::MAX);
         self.note_taken(shared, cx, taken);
     }
 

@@ -150,7 +150,7 @@ impl CacheReplica {
         let is_alone = self.shared.judges(cx, segment) && self.shared.others(cx, segment).next().is_none();
         if is_alone {
             let expired = self.shared.container.peek(segment, key);
-            self.shared.container.note_expiration();
+            self.shared.container.expiry().note_expiration();
             self.remove_expired(cx, segment, Bytes::copy_from_slice(key), expired);
         }
         is_alone
@@ -211,7 +211,7 @@ impl CacheReplica {
             let is_idle = self.shared.doubtful(cx.now, *segment, key).is_some();
             if is_idle && self.shared.judges(cx, *segment) && cx.calls.room() > 0 {
                 let expired = self.shared.container.peek(*segment, key);
-                self.shared.container.note_expiration();
+                self.shared.container.expiry().note_expiration();
                 self.remove_expired(cx, *segment, key.clone(), expired);
             } else if is_idle {
                 // The primary is about to change, has no room for calls, or waits for other owners: the question is sent again.

@@ -190,7 +190,8 @@ mod tests {
     use consort_group::Time;
 
     use super::*;
-    use crate::command::{CacheId, Command, Part, PartEnd};
+    use crate::command::{Command, Part, PartEnd};
+    use crate::config::CacheId;
     use crate::container::{ChunkLimits, Cursor};
     use crate::wire::{FrameReader, FrameWriter};
     use crate::{Container, ContainerSettings, Entry, Segment};

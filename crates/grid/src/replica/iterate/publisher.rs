@@ -60,7 +60,7 @@ impl Iterations {
             return queue_computation(shared, cx, from, fetch, loaded);
         }
         // The request is copied only if there are passive entries.
-        let again = (shared.container.passive_len() > 0).then(|| fetch.clone());
+        let again = (shared.container.statistics().passive_len() > 0).then(|| fetch.clone());
         let begun = fetch.cursor.or(Some(Cursor::START.into()));
         let is_only = fetch.is_only;
         let mut answer = if *from == cx.local {
@@ -124,7 +124,7 @@ impl Iterations {
             projection,
             items_max: items_max as usize,
             function,
-            may_miss: shared.container.passive_len() > 0 && needs_value,
+            may_miss: shared.container.statistics().passive_len() > 0 && needs_value,
             bytes: 0,
             looks: 0,
             looked_bytes: 0,

@@ -381,7 +381,10 @@ impl Iterations {
             is_only: iteration.publication.lanes <= 1,
         };
         lane.state = LaneState::Asked { nth: asked, at: cx.now, patience };
-        if lane.member == cx.local && shared.container.passive_len() == 0 && !self.is_costly(&fetch) {
+        if lane.member == cx.local
+            && shared.container.statistics().passive_len() == 0
+            && !self.is_costly(&fetch)
+        {
             let local = cx.local.clone();
             let mut answer = BatchBuilder::here(items_at_most(shared, &fetch), iteration.publication.whole);
             let (fetched, _) = self.fetch(shared, store, cx, fetch, &Found::new(), &mut answer);

@@ -11,11 +11,12 @@ use bytes::Bytes;
 use consort_group::{Address, Time};
 
 use crate::command::{Backup, Body, Chunk, Effect, OperationId, Pull, ToCoordinator};
+use crate::config::MergePolicy;
 use crate::container::{ChunkLimits, Cursor};
 use crate::cx::Cx;
 use crate::history::{Lineage, SegmentHistory};
 use crate::injected_bugs::InjectedBug;
-use crate::merge::{KeyState, MergePolicy, PartitionSide, Resolution, SideId, decide};
+use crate::merge::{KeyState, PartitionSide, Resolution, SideId, decide};
 use crate::operation::{Change, Condition, Outcome, Stored, Write, Written};
 use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, LOAD_KEYS};

@@ -8,13 +8,13 @@ use crate::command::{Body, Chunk, Pull};
 use crate::container::{ChunkLimits, Cursor};
 use crate::cx::CHUNK_BYTES;
 use crate::cx::Cx;
+use crate::encoded_entries::put_copy;
 use crate::history::SegmentHistory;
 use crate::injected_bugs::InjectedBug;
 use crate::replica::Shared;
 use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::write::handover::give_records;
-use crate::wire::put_copy;
 use crate::{SegmentState as ContainerState, Stored};
 
 /// The limit of entries of a chunk, so that its iteration does not block other threads for longer.
@@ -64,7 +64,7 @@ pub(crate) fn send_chunk(
         return refuse(shared, cx, from, pull);
     }
     let start = cursor.map_or(Cursor::START, Cursor::from);
-    let entries_max = if shared.container.passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
+    let entries_max = if shared.container.statistics().passive_len() > 0 { LOAD_KEYS } else { CHUNK_ENTRIES };
     let mut limits = ChunkLimits { entries_max, bytes_max: bytes_max.min(CHUNK_BYTES) as usize };
     // The primary that removes an expired entry reports it, and the requesting member may become that primary.
     let tells_expired = side.is_none() && is_listened;
@@ -127,7 +127,7 @@ fn send_chunk_in_place(
     pull: &Pull,
     walk: GivenWalk,
 ) -> bool {
-    if *from == cx.local || shared.container.passive_len() > 0 {
+    if *from == cx.local || shared.container.statistics().passive_len() > 0 {
         return false;
     }
     let (segment, GivenWalk { start, limits, alive_at }) = (pull.segment, walk);
@@ -189,8 +189,9 @@ mod tests {
     use consort_group::Rng;
 
     use super::*;
-    use crate::command::CacheId;
-    use crate::wire::{EncodedEntries, FrameWriter};
+    use crate::config::CacheId;
+    use crate::encoded_entries::EncodedEntries;
+    use crate::wire::FrameWriter;
     use crate::{Container, ContainerSettings, Entry, Lifetime, Segment, Version};
 
     const SEGMENT: Segment = Segment(0);

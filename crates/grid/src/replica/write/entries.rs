@@ -7,10 +7,10 @@ use consort_group::Time;
 
 use crate::container::NewEntry;
 use crate::cx::Cx;
+use crate::encoded_entries::{EncodedEntries, EntryRef};
 use crate::operation::Stored;
 use crate::replica::Shared;
 use crate::replica::store::Store;
-use crate::wire::{EncodedEntries, EntryRef};
 use crate::{Entry, Full, Lifetime, Segment, Version};
 
 impl Store {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-use crate::command::{Body, CacheId, HandedRecord, HandedSegment, OperationId};
+use crate::command::{Body, HandedRecord, HandedSegment, OperationId};
+use crate::config::CacheId;
 use crate::cx::Cx;
 use crate::cx::calls::InFlight;
 use crate::cx::calls::RESEND_AFTER;

@@ -5,6 +5,9 @@
 //! (TCPGOSSIP), to the addresses of DNS names (DNS_PING), through files (FILE_PING) or within the process
 //! (LOCAL_PING).
 
+mod files;
+mod hosts;
+mod lookups;
 mod names;
 mod routers;
 mod source;
@@ -13,9 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use files::{FilePingConfig, Files, parse_file};
+pub use hosts::{Hosts, TcpPingConfig};
 pub use names::{DnsPingConfig, Names, RecordType};
 pub use routers::{Routers, TcpGossipConfig};
-pub use source::{FilePingConfig, MpingConfig, Source, parse_file};
+pub use source::{MpingBindConfig, MpingConfig, Source};
 
 use crate::wire;
 use crate::{
@@ -52,6 +57,10 @@ const RUN: TimerKey = TimerKey(2);
 const STAGGER: TimerKey = TimerKey(3);
 /// TCPGOSSIP: the next attempt to connect to unreachable routers.
 const RECONNECT: TimerKey = TimerKey(4);
+/// FILE_PING: the next read of a join that has found no member yet.
+const READ_FILES: TimerKey = TimerKey(5);
+/// FILE_PING: the coordinator writes its file again.
+const WRITE_FILE: TimerKey = TimerKey(6);
 
 const STAGGERED_MAX: usize = 500;
 
@@ -243,26 +252,10 @@ impl Discovery {
         cx.raise(Event::Heard(data));
     }
 
-    /// Announces this member to the members read from files, unless its own file was read. They need its
-    /// address to respond to its join.
-    fn announce_to_members_in_files(&self, cx: &mut Cx<'_>, found: &[source::SourceResult]) {
-        let read = found.iter().filter_map(|found| match found {
-            source::SourceResult::Data(data) => Some(data),
-            _ => None,
-        });
-        let own = Self::own_data(cx, None);
-        if read.clone().any(|data| (&data.sender, data.phys) == (&own.sender, own.phys)) {
-            return;
-        }
-        let others: BTreeSet<PhysAddr> = read.filter_map(|data| data.phys).collect();
-        for phys in others.into_iter().filter(|phys| Some(*phys) != own.phys) {
-            self.answer_to(cx, Some(Address::Ip(phys)), std::slice::from_ref(&own));
-        }
-    }
-
     fn end_search(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(END);
         cx.disarm(RUN);
+        cx.disarm(READ_FILES);
         if let Some(search) = self.search.take() {
             cx.raise(Event::Found(search.responses.into_values().collect()));
         }
@@ -342,7 +335,7 @@ impl Protocol for Discovery {
             }
             Event::FindMembers { is_initial, timeout } => {
                 if *is_initial {
-                    let runs = self.config.num_discovery_runs.max(1);
+                    let runs = self.source.begin_join(self.config.num_discovery_runs.max(1), *timeout);
                     let interval = *timeout / runs;
                     self.search = Some(Search { responses: BTreeMap::new(), runs_left: runs - 1, interval });
                     cx.arm(END, *timeout);
@@ -378,7 +371,7 @@ impl Protocol for Discovery {
                     self.send_request(cx, true, None);
                 }
             }
-            RECONNECT => self.source.reach(cx),
+            RECONNECT | READ_FILES | WRITE_FILE => self.source.timer(cx, key),
             _ => {
                 let now = cx.now();
                 let due: Vec<Address> =
@@ -394,9 +387,6 @@ impl Protocol for Discovery {
 
     fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
         let heard = self.source.done(cx, token, outcome, self.search.is_some());
-        if let Source::FilePing { .. } = self.source {
-            self.announce_to_members_in_files(cx, &heard);
-        }
         for found in heard {
             match found {
                 source::SourceResult::Message(message) => {

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use super::lookups::LookUps;
 use super::*;
-use crate::Effect;
 
 crate::properties! {
     /// DNS_PING's properties.
@@ -45,6 +45,9 @@ impl crate::config::Property for RecordType {
     }
 }
 
+/// The maximum number of addresses learned at run time that get a request, as of TCPPING by default.
+const DYNAMIC_HOSTS_MAX: usize = 2_000;
+
 /// The maximum number of addresses per name. Each address may have several ports.
 const ADDRESSES_MAX: usize = 2_000;
 
@@ -55,64 +58,50 @@ pub struct Names {
     ports: RangeInclusive<u16>,
     /// The last request. It is sent to the addresses of the names.
     question: Option<Message>,
-    /// Lookups in progress.
-    waiting: usize,
-    /// Whether the last lookup failed, so that a failure is logged once.
-    is_failing: bool,
+    lookups: LookUps,
 }
 
 impl Names {
     /// Creates a source for members at these ports.
     pub fn new(config: DnsPingConfig, ports: RangeInclusive<u16>) -> Self {
-        Self { config, ports, question: None, waiting: 0, is_failing: false }
+        Self { config, ports, question: None, lookups: LookUps::new("DNS_PING") }
     }
 
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
-        let known = source::known(cx);
+        let known = source::known(cx, DYNAMIC_HOSTS_MAX);
         source::send_to(cx, &question, known);
         self.question = Some(question);
-        if self.waiting > 0 {
-            // The running lookups serve this request, too.
-            return;
-        }
+        // Look-ups in progress serve this request, too.
         let names = self.config.dns_query.split(',').map(str::trim).filter(|name| !name.is_empty());
-        for name in names {
-            self.waiting += 1;
-            cx.request(Effect::LookUp { name: name.to_owned() });
-        }
+        names.for_each(|name| self.lookups.begin(cx, name));
     }
 
-    pub(super) fn done(&mut self, cx: &mut Cx<'_>, outcome: Outcome) {
-        let found = match outcome {
-            Outcome::Addresses(found) => found,
-            Outcome::Failed(why) => {
-                self.waiting = self.waiting.saturating_sub(1);
-                if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(why, "DNS_PING: cannot resolve a name");
-                }
-                return;
-            }
-            _ => return,
-        };
-        self.waiting = self.waiting.saturating_sub(1);
-        self.is_failing = false;
+    pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
+        let Some((_, found)) = self.lookups.finish(cx.now(), token, outcome) else { return };
         let Some(question) = self.question.clone() else { return };
         let is_meant = |ip: &IpAddr| ip.is_ipv4() == (self.config.dns_record_type == RecordType::A);
         let ips = found.into_iter().filter(is_meant).take(ADDRESSES_MAX);
         let places = ips.flat_map(|ip| self.ports.clone().map(move |port| PhysAddr::new(ip, port)));
-        let known: BTreeSet<PhysAddr> = source::known(cx).collect();
+        let known: BTreeSet<PhysAddr> = source::known(cx, DYNAMIC_HOSTS_MAX).collect();
         let places: Vec<PhysAddr> = places.filter(|place| !known.contains(place)).collect();
         source::send_to(cx, &question, places);
     }
 
+    pub(super) fn disconnect(&mut self) {
+        self.lookups.cancel();
+        self.question = None;
+    }
+
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
+        out.put("unresolved_hosts", self.lookups.unresolved());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Effect;
     use crate::harness::{Harness, member, phys};
 
     fn harness(query: &str) -> Harness {
@@ -154,12 +143,14 @@ mod tests {
         let four = |last| IpAddr::from([10, 0, 0, last]);
         harness.done(*first, Outcome::Addresses(vec![four(7), "::1".parse().unwrap()]));
         assert_eq!(asked(&mut harness), ["10.0.0.7:1", "10.0.0.7:2"], "and no IPv6 address");
-        // A request during a lookup.
+        // A request during a look-up of one of the names.
         find(&mut harness);
-        assert_eq!(looked_up(&mut harness), []);
+        let [(first, grid)] = &looked_up(&mut harness)[..] else { panic!("the other name") };
+        assert_eq!(&**grid, "grid.shop.svc");
         harness.done(*second, Outcome::Failed("no such host".to_owned()));
+        assert_eq!(harness.stack.attribute("DNS_PING", "unresolved_hosts").as_deref(), Some("other"));
         find(&mut harness);
-        assert_eq!(looked_up(&mut harness).len(), 2);
+        assert_eq!(looked_up(&mut harness).len(), 1);
         harness.done(*first, Outcome::Addresses(vec![four(8)]));
         assert_eq!(asked(&mut harness), ["10.0.0.8:1", "10.0.0.8:2"]);
     }

@@ -2,8 +2,11 @@
 //! members from them. A router's list is no discovery response: the listed members get a request themselves.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use super::lookups::{LookUps, reachable};
 use super::*;
+use crate::config::HostPort;
 use crate::wire::{GossipData, GossipKind};
 use crate::{ConnId, Effect};
 
@@ -11,7 +14,7 @@ crate::properties! {
     /// TCPGOSSIP's properties.
     TcpGossipConfig {
         /// The routers, as host:port or host with the port in brackets, separated by commas. 12001 is their
-        /// usual port.
+        /// usual port. A name is resolved again at each attempt to connect.
         initial_hosts: String = "localhost[12001]".to_owned(),
         /// The limit for connecting to a router.
         sock_conn_timeout: Duration = Duration::from_millis(1000),
@@ -24,13 +27,14 @@ crate::properties! {
 pub struct Routers {
     config: TcpGossipConfig,
     all: Vec<Router>,
+    lookups: LookUps,
     /// The last request. It is sent to the members that routers list.
     question: Option<Message>,
     is_registered: bool,
 }
 
 struct Router {
-    place: PhysAddr,
+    host: HostPort,
     link: Link,
     /// Whether a warning about its loss was logged.
     is_loss_logged: bool,
@@ -40,15 +44,22 @@ struct Router {
 enum Link {
     /// Not connected. The timer starts the next attempt.
     None,
+    /// The router's name is being resolved.
+    Resolving,
     Connecting(Token),
     Open(Token, ConnId),
 }
 
 impl Routers {
     /// Creates the source for these routers, without connections.
-    pub fn new(places: Vec<PhysAddr>, config: TcpGossipConfig) -> Self {
-        let router = |place| Router { place, link: Link::None, is_loss_logged: false };
-        Self { all: places.into_iter().map(router).collect(), config, question: None, is_registered: false }
+    pub fn new(hosts: Vec<HostPort>, config: TcpGossipConfig) -> Self {
+        let mut all: Vec<Router> = Vec::new();
+        for host in hosts {
+            if all.iter().all(|router| router.host != host) {
+                all.push(Router { host, link: Link::None, is_loss_logged: false });
+            }
+        }
+        Self { config, all, lookups: LookUps::new("TCPGOSSIP"), question: None, is_registered: false }
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
@@ -59,6 +70,7 @@ impl Routers {
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
         self.is_registered = false;
         self.question = None;
+        self.lookups.cancel();
         cx.disarm(RECONNECT);
         let unregister = frame_for(cx, GossipKind::Unregister).with_member(cx.local().clone());
         for router in &mut self.all {
@@ -70,10 +82,31 @@ impl Routers {
     }
 
     pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
+        let timeout = self.config.sock_conn_timeout;
         for router in self.all.iter_mut().filter(|router| router.link == Link::None) {
-            let timeout = self.config.sock_conn_timeout;
-            router.link =
-                Link::Connecting(cx.request(Effect::Connect { to: router.place, own: None, timeout }));
+            router.link = match router.host.host.parse() {
+                Ok(ip) => router.connect(cx, ip, timeout),
+                Err(_) => {
+                    self.lookups.begin(cx, &router.host.host);
+                    Link::Resolving
+                }
+            };
+        }
+    }
+
+    /// Connects to the routers of a name that has been resolved, each at the first address.
+    fn resolved(&mut self, cx: &mut Cx<'_>, name: &str, found: Vec<IpAddr>) {
+        let timeout = self.config.sock_conn_timeout;
+        let first = reachable(name, found, cx.shared().phys.ip).into_iter().next();
+        for router in self.all.iter_mut().filter(|router| router.host.host == name) {
+            router.link = match (&router.link, first) {
+                (Link::Resolving, Some(ip)) => router.connect(cx, ip, timeout),
+                (Link::Resolving, None) => Link::None,
+                _ => continue,
+            };
+        }
+        if first.is_none() {
+            cx.arm(RECONNECT, self.config.reconnect_interval);
         }
     }
 
@@ -86,6 +119,11 @@ impl Routers {
     /// Handles an outcome. `is_searching`: a discovery waits for the last request.
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome, is_searching: bool) {
         match outcome {
+            Outcome::Addresses(_) | Outcome::Failed(_) if self.lookups.is_running(token) => {
+                if let Some((name, found)) = self.lookups.finish(cx.now(), token, outcome) {
+                    self.resolved(cx, &name, found);
+                }
+            }
             Outcome::Connected(conn) => {
                 let connecting = self.all.iter_mut().find(|router| router.link == Link::Connecting(token));
                 let Some(router) = connecting.filter(|_| self.is_registered) else {
@@ -93,7 +131,7 @@ impl Routers {
                     return;
                 };
                 if std::mem::take(&mut router.is_loss_logged) {
-                    tracing::info!(router = %router.place, "TCPGOSSIP: reconnected to the router");
+                    tracing::info!(router = %router.host, "TCPGOSSIP: reconnected to the router");
                 }
                 router.link = Link::Open(token, conn);
                 let shared = cx.shared();
@@ -137,13 +175,13 @@ impl Routers {
     fn lost(&mut self, cx: &mut Cx<'_>, token: Token, why: &str) {
         let is_this = |router: &&mut Router| match router.link {
             Link::Connecting(own) | Link::Open(own, _) => own == token,
-            Link::None => false,
+            Link::None | Link::Resolving => false,
         };
         let Some(router) = self.all.iter_mut().find(is_this) else { return };
         router.link = Link::None;
         if !std::mem::replace(&mut router.is_loss_logged, true) {
             let again = self.config.reconnect_interval;
-            tracing::warn!(router = %router.place, why, ?again, "TCPGOSSIP: cannot reach the router");
+            tracing::warn!(router = %router.host, why, ?again, "TCPGOSSIP: cannot reach the router");
         }
         cx.arm(RECONNECT, self.config.reconnect_interval);
     }
@@ -153,10 +191,16 @@ impl Routers {
         let reached = self.all.iter().filter(|router| router.conn().is_some());
         out.put("num_routers", self.all.len());
         out.put("num_routers_connected", reached.count());
+        out.put("unresolved_hosts", self.lookups.unresolved());
     }
 }
 
 impl Router {
+    fn connect(&self, cx: &mut Cx<'_>, ip: IpAddr, timeout: Duration) -> Link {
+        let to = PhysAddr::new(ip, self.host.port);
+        Link::Connecting(cx.request(Effect::Connect { to, own: None, timeout }))
+    }
+
     fn conn(&self) -> Option<ConnId> {
         if let Link::Open(_, conn) = self.link { Some(conn) } else { None }
     }
@@ -180,12 +224,18 @@ mod tests {
     const NEAR: ConnId = ConnId(7);
     const FAR: ConnId = ConnId(8);
 
-    fn connected() -> (Harness, Vec<Token>) {
-        let routers = Routers::new(vec![phys(91), phys(92)], TcpGossipConfig::default());
+    fn started(hosts: &[(&str, u16)]) -> Harness {
+        let hosts = hosts.iter().map(|&(host, n)| HostPort { host: host.to_owned(), port: phys(n).port });
+        let routers = Routers::new(hosts.collect(), TcpGossipConfig::default());
         let mut harness =
             Harness::new(Discovery::new(Source::TcpGossip(routers), DiscoveryConfig::default()));
         harness.stack.handle_connect(harness.now, "demo");
         harness.stack.run(harness.now);
+        harness
+    }
+
+    fn connected() -> (Harness, Vec<Token>) {
+        let mut harness = started(&[("127.0.0.1", 91), ("127.0.0.1", 92)]);
         let tokens = reached(&mut harness, &[91, 92]);
         (harness, tokens)
     }
@@ -287,6 +337,25 @@ mod tests {
         harness.done(tokens[1], Outcome::Connected(ConnId(9)));
         let closed = Effect::Close { conn: ConnId(9), is_graceful: true };
         assert!(matches!(&harness.take_effects()[..], [(_, effect)] if *effect == closed));
+    }
+
+    /// One unresolvable name does not end the member, and a name that gets an address later counts.
+    #[test]
+    fn name_of_a_router_is_resolved_at_each_attempt() {
+        let mut harness = started(&[("nowhere", 91), ("127.0.0.1", 92)]);
+        let effects = harness.take_effects();
+        let [(name, Effect::LookUp { .. }), (other, Effect::Connect { .. })] = &effects[..] else {
+            panic!("{effects:?}")
+        };
+        harness.done(*other, Outcome::Connected(FAR));
+        harness.take_effects();
+        harness.done(*name, Outcome::Failed("no such host".to_owned()));
+        assert_eq!(harness.stack.attribute("TCPGOSSIP", "unresolved_hosts").as_deref(), Some("nowhere"));
+        harness.advance(Duration::from_secs(10));
+        let effects = harness.take_effects();
+        let [(name, Effect::LookUp { .. })] = &effects[..] else { panic!("{effects:?}") };
+        harness.done(*name, Outcome::Addresses(vec!["::1".parse().unwrap(), [127, 0, 0, 1].into()]));
+        reached(&mut harness, &[91]);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use crate::harness::{Harness, member, phys, view};
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn tcpping() -> Harness {
-    let source = Source::TcpPing { hosts: vec![phys(1), phys(2), phys(3)] };
+    let hosts = Hosts::parse("127.0.0.1[7801],127.0.0.1[7802],127.0.0.1[7803]", 7800).unwrap();
+    let config = TcpPingConfig { port_range: 0, ..TcpPingConfig::default() };
+    let source = Source::TcpPing(Hosts::new(config, hosts));
     let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
     harness.stack.handle_connect(harness.now, "demo");
     harness.stack.run(harness.now);
@@ -102,28 +104,4 @@ fn the_response_says_whether_this_member_is_coordinator() {
     let sent = harness.take_down();
     let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
     assert!(data[0].is_coordinator);
-}
-
-/// The members in the files could not respond otherwise.
-#[test]
-fn members_in_the_files_get_this_members_address_unless_it_has_a_file() {
-    let searched = |text: String| {
-        let source = Source::FilePing { config: FilePingConfig::default(), is_reading: false };
-        let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
-        harness.stack.handle_connect(harness.now, "demo");
-        harness.stack.run(harness.now);
-        harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
-        harness.take_down();
-        harness.done(Token { layer: 1, number: 0 }, Outcome::Files(vec![("list".into(), text)]));
-        assert_eq!(found(&mut harness).map(|found| found.len()), Some(2));
-        harness.take_down()
-    };
-    let line =
-        |n: u64, name: &str| format!("{name} \t{} \t127.0.0.1:{} \tF\n", member(n), phys(n as u16).port);
-    let sent = searched(line(2, "B") + &line(3, "C"));
-    let dests: Vec<_> = sent.iter().map(|message| message.dest.clone()).collect();
-    assert_eq!(dests, [Some(Address::Ip(phys(2))), Some(Address::Ip(phys(3)))]);
-    let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
-    assert_eq!((&data[0].sender, data[0].phys), (&member(1), Some(phys(1))));
-    assert_eq!(searched(line(1, "A") + &line(2, "B") + &line(3, "C")), []);
 }

@@ -21,7 +21,7 @@ use crate::wire;
 use crate::{
     Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass,
     PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Severity, Time, TpHeader, Transient, Transmit,
-    TransmitDest, ViewId,
+    TransmitDest, View, ViewId,
 };
 
 /// The configured transport. Packets' bytes are the same for all.
@@ -62,6 +62,8 @@ pub struct TransportLayerConfig {
     pub who_has_cache_timeout: Duration,
     /// Whether round-trip probes are answered.
     pub rtt_enabled: bool,
+    /// Whether a member is suspected when its connection breaks.
+    pub enable_suspect_events: bool,
 }
 
 impl TransportLayerConfig {
@@ -73,6 +75,7 @@ impl TransportLayerConfig {
             max_size: 64_000,
             who_has_cache_timeout: Duration::from_secs(2),
             rtt_enabled: false,
+            enable_suspect_events: false,
         }
     }
 }
@@ -91,6 +94,7 @@ struct Counters {
     messages_received: u64,
     bytes_received: u64,
     packets_received: u64,
+    suspect_events: u64,
 }
 
 /// The transport layer.
@@ -103,6 +107,8 @@ pub struct Transport {
     skipped_asked: Option<Time>,
     /// The addresses are valid for this view and change count of the book.
     fan_out: Option<(Option<ViewId>, u64, Arc<[PhysAddr]>)>,
+    /// Whether this member leaves, or has left. Then the loss of a connection is no failure.
+    is_leaving: bool,
     counters: Counters,
 }
 
@@ -121,6 +127,7 @@ impl Transport {
             asked: BTreeMap::new(),
             skipped_asked: None,
             fan_out: None,
+            is_leaving: false,
             counters: Counters::default(),
         }
     }
@@ -348,11 +355,16 @@ impl Protocol for Transport {
     }
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
-        if *event == Event::Connect
-            && let Some(cluster) = cx.shared().cluster.as_deref()
-        {
-            let tp = wire::encode_tp(cluster);
-            self.envelope = Some(Envelope { version: cx.shared().version, cluster: cluster.to_owned(), tp });
+        match event {
+            Event::Connect => {
+                self.is_leaving = false;
+                if let Some(cluster) = cx.shared().cluster.as_deref() {
+                    let (version, tp) = (cx.shared().version, wire::encode_tp(cluster));
+                    self.envelope = Some(Envelope { version, cluster: cluster.to_owned(), tp });
+                }
+            }
+            Event::Disconnect => self.is_leaving = true,
+            _ => {}
         }
         Pass::Stop
     }
@@ -412,6 +424,25 @@ impl Protocol for Transport {
         }
     }
 
+    /// JGroups' `enable_suspect_events`. A layer above verifies the suspicion.
+    fn peer_lost(&mut self, cx: &mut Cx<'_>, peer: PhysAddr) {
+        if !self.config.enable_suspect_events || self.is_leaving {
+            return;
+        }
+        let shared = cx.shared();
+        let members = shared.view.iter().flat_map(View::members);
+        // After a restart the predecessor may still be a member.
+        let lost = members
+            .filter(|member| !cx.is_local(member) && shared.book.phys(member) == Some(peer))
+            .cloned()
+            .collect::<Vec<_>>();
+        if !lost.is_empty() {
+            tracing::debug!(members = ?shared.book.members(&lost), %peer, "suspected: the connection broke");
+            self.counters.suspect_events += 1;
+            cx.raise(Event::Suspect(lost));
+        }
+    }
+
     fn flushes(&self) -> bool {
         true
     }
@@ -427,6 +458,8 @@ impl Protocol for Transport {
         out.put("bundler.type", self.bundler.kind.name());
         out.put("bundler.max_size", self.bundler.max_size);
         out.put("who_has_cache_timeout", format!("{}ms", self.config.who_has_cache_timeout.as_millis()));
+        out.put("enable_suspect_events", self.config.enable_suspect_events);
+        out.put("num_suspect_events", self.counters.suspect_events);
         out.put("num_msgs_sent", self.counters.messages_sent);
         out.put("num_bytes_sent", self.counters.bytes_sent);
         out.put("num_packets_sent", self.counters.packets_sent);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::harness::{member, phys, view};
-use crate::{Stack, StackSetup, Version, View};
+use crate::{Indication, Stack, StackSetup, Version, View};
 
 /// A member number and a port.
 type Place = (u64, u16);
@@ -27,6 +27,10 @@ impl Protocol for Viewer {
 }
 
 fn stack(n: u64, members: View, places: &[Place]) -> Stack {
+    stack_with(TransportLayerConfig::new(TransportKind::Tcp), n, members, places)
+}
+
+fn stack_with(config: TransportLayerConfig, n: u64, members: View, places: &[Place]) -> Stack {
     let setup = StackSetup {
         local: member(n),
         name: char::from(b'@' + n as u8).to_string().as_str().into(),
@@ -35,7 +39,7 @@ fn stack(n: u64, members: View, places: &[Place]) -> Stack {
         seed: n,
         version: Version::V5_5_7,
     };
-    let transport = Transport::new(TransportLayerConfig::new(TransportKind::Tcp));
+    let transport = Transport::new(config);
     let mut stack =
         Stack::new(setup, vec![Box::new(transport), Box::new(Viewer(Some((members, places.to_vec()))))]);
     stack.start(Time::ZERO);
@@ -97,4 +101,38 @@ fn packets_before_a_restarted_member_has_connected_are_no_warning() {
     first.start(Time::ZERO);
     receive_for(&mut first, 8);
     assert_eq!(logged(&first, DropReason::WrongCluster), [Severity::Expected]);
+}
+
+/// Returns the members that the transport suspects after the loss of the connection to this place.
+fn suspected_after_loss(stack: &mut Stack, place: u16) -> Vec<Address> {
+    while stack.poll_indication().is_some() {}
+    stack.handle_peer_lost(Time::ZERO, phys(place));
+    stack.run(Time::ZERO);
+    let mut suspected = Vec::new();
+    while let Some(indication) = stack.poll_indication() {
+        match indication {
+            Indication::Event(Event::Suspect(members)) => suspected.extend(members),
+            other => panic!("{other:?}"),
+        }
+    }
+    suspected
+}
+
+#[test]
+fn member_whose_connection_breaks_is_suspected_if_that_is_enabled() {
+    let places = [(1, 1), (2, 2), (3, 3), (8, 8)];
+    let stack_with = |enable_suspect_events| {
+        let config =
+            TransportLayerConfig { enable_suspect_events, ..TransportLayerConfig::new(TransportKind::Tcp) };
+        stack_with(config, 1, view(1, &[1, 2, 3]), &places)
+    };
+    assert_eq!(suspected_after_loss(&mut stack_with(false), 2), []);
+    let mut stack = stack_with(true);
+    assert_eq!(suspected_after_loss(&mut stack, 2), [member(2)]);
+    assert_eq!(suspected_after_loss(&mut stack, 8), [], "not a member");
+    assert_eq!(suspected_after_loss(&mut stack, 1), [], "this member");
+    assert_eq!(stack.attribute("TCP", "num_suspect_events").as_deref(), Some("1"));
+    stack.handle_disconnect(Time::ZERO);
+    stack.run(Time::ZERO);
+    assert_eq!(suspected_after_loss(&mut stack, 3), [], "the connections of a leaving member are closed");
 }

@@ -14,7 +14,7 @@ use crate::numbered::{Identity, Tally};
 #[derive(Default)]
 struct Seen {
     tallies: HashMap<Address, Tally>,
-    /// The regular messages of all senders in the order of receipt.
+    /// Regular messages of all senders in the order of receipt.
     order: Vec<Identity>,
 }
 
@@ -23,7 +23,6 @@ pub(crate) struct Inbox {
     seen: Mutex<Seen>,
     arrived: Notify,
     state: Mutex<Bytes>,
-    /// Microseconds per message.
     slow: Mutex<u64>,
 }
 
@@ -36,12 +35,11 @@ impl Inbox {
         *self.seen() = Seen::default();
     }
 
-    /// Sleeps this long for every message from now on.
+    /// Delays every message from now on.
     pub(crate) fn slow(&self, micros: u64) {
         *self.slow.lock().expect("unpoisoned") = micros;
     }
 
-    /// Waits until that many messages came from the sender or the time is over.
     pub(crate) async fn expect(&self, sender: &Address, count: u64, until: Instant) -> Value {
         loop {
             let arrived = self.arrived.notified();
@@ -56,7 +54,6 @@ impl Inbox {
         }
     }
 
-    /// The order of all regular messages.
     pub(crate) fn order(&self) -> Value {
         let order: Vec<String> = self.seen().order.iter().map(Identity::to_string).collect();
         json!({ "order": order })

@@ -1,5 +1,5 @@
-//! A Consort member that is driven by lines, like the Java member (`interop/README.md`). Its arguments are properties:
-//! `-Dname=value`.
+//! A Consort member that is driven by lines, like the Java member (`interop/README.md`). Its arguments are
+//! properties: `-Dname=value`.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,7 @@ fn main() {
     // The process that drives this member has ended.
 }
 
-/// Writes a line, unless the reader has closed the pipe.
+/// Does nothing if the reader has closed the pipe.
 fn say(object: &Value) {
     let _ = writeln!(std::io::stdout(), "@@ {object}");
 }

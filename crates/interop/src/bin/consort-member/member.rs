@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::inbox::Inbox;
 use crate::numbered::payload;
 
-/// Numbers the runs of this process, so that no two are equal.
+/// No two runs of this process are equal.
 const RUNS_MAX: u32 = 1 << 10;
 
 pub(crate) struct Member {
@@ -166,7 +166,7 @@ impl Member {
         answers.into()
     }
 
-    /// Configures the stack's DISCARD, which is inserted first if necessary.
+    /// Inserts DISCARD first if necessary.
     async fn discard(
         &self,
         attributes: Vec<(&'static str, String)>,

@@ -1,4 +1,4 @@
-//! Numbered messages: their payload, and the count of received ones. The Java member does the same (`interop/README.md`).
+//! Numbered messages: their payload, and the count of received ones, as in the Java member (`interop/README.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 const NUMBER_LEN: usize = 4;
 const HEAD_LEN: usize = 8;
 
-/// The filling repeats after this many bytes: a prime, so that pieces joined at the wrong place show.
+/// A prime, so that pieces joined at the wrong place show.
 const PERIOD: usize = 251;
 
-/// The payload of the message with this number in this run. A short message has as much of it as fits.
+/// A short message has as much of it as fits.
 pub(crate) fn payload(number: u32, run: u32, size: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size);
     if size >= NUMBER_LEN {
@@ -29,7 +29,7 @@ pub(crate) fn payload(number: u32, run: u32, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// The filling after the head, computed once: computing it for every byte would cost more than the transport of the message.
+/// Computed once: computing it for every byte would cost more than the transport of the message.
 fn filling(number: u32, run: u32) -> [u8; PERIOD] {
     let [.., low] = run.to_be_bytes();
     let first = (HEAD_LEN as u64 + u64::from(number)) % PERIOD as u64;
@@ -45,7 +45,7 @@ fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The identity of a message: its run, which is unique to its sender, and its number in it.
+/// The run is unique to its sender.
 pub(crate) struct Identity {
     run: u32,
     number: u32,
@@ -70,7 +70,6 @@ struct Run {
     next: u32,
 }
 
-/// The messages received from one sender.
 #[derive(Default)]
 pub(crate) struct Tally {
     runs: BTreeMap<u32, Run>,
@@ -85,7 +84,7 @@ impl Tally {
         self.received
     }
 
-    /// Counts a message. If order is not guaranteed, only duplicates and corrupt messages are noted.
+    /// If order is not guaranteed, only duplicates and corrupt messages are noted.
     pub(crate) fn add(&mut self, bytes: &[u8], is_ordered: bool) {
         self.received += 1;
         let Some(number) = number_at(bytes, 0) else { return };

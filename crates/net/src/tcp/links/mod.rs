@@ -64,8 +64,8 @@ pub(crate) enum LinkEvent {
     Connected { link: u64 },
     /// An attempt failed.
     Failed { link: u64, reason: String },
-    /// The owner did not request the end.
-    Closed { link: u64, is_graceful: bool },
+    /// A connection of the table ended, not by the owner's request.
+    Closed { link: u64, peer: PhysAddr, is_graceful: bool },
 }
 
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(LinkEvent);

@@ -169,9 +169,9 @@ impl Links {
         let link = self.slots.link(old);
         match self.slots.take(old) {
             Some(State::Open(mut connection)) => {
-                let queue = connection.framed.end_without_queue();
+                let (peer, queue) = (connection.peer, connection.framed.end_without_queue());
                 self.drain(now, old, connection, DRAIN_TIME);
-                (queue, Some(LinkEvent::Closed { link, is_graceful: true }))
+                (queue, Some(LinkEvent::Closed { link, peer, is_graceful: true }))
             }
             Some(State::Connecting(Attempt { mut queue, .. })) => {
                 queue.begin(Bytes::new());
@@ -232,7 +232,8 @@ impl Links {
         }
         if connection.framed.is_peer_closing {
             // The peer closes, and its frames have been read. The next packet opens another connection.
-            sink(LinkEvent::Closed { link: self.slots.link(index), is_graceful: true });
+            let (link, peer) = (self.slots.link(index), connection.peer);
+            sink(LinkEvent::Closed { link, peer, is_graceful: true });
             return self.drain(now, index, connection, DRAIN_TIME);
         }
         self.write(now, index, connection, sink);
@@ -262,7 +263,7 @@ impl Links {
         self.forget(peer, index);
         let link = self.slots.link(index);
         self.slots.release(index);
-        sink(LinkEvent::Closed { link, is_graceful: framed.is_peer_closing });
+        sink(LinkEvent::Closed { link, peer, is_graceful: framed.is_peer_closing });
     }
 
     fn continue_drain(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
@@ -388,7 +389,7 @@ mod tests {
             let events = next_events(&mut links, old + 1).await;
             assert!(matches!(events[0], LinkEvent::Accepted { peer: of, .. } if of == peer), "{events:?}");
             match events[1] {
-                LinkEvent::Closed { link, is_graceful } => assert!(is_open && is_graceful && link == 0),
+                LinkEvent::Closed { link, is_graceful, .. } => assert!(is_open && is_graceful && link == 0),
                 LinkEvent::Failed { link, .. } => assert!(!is_open && link == 0),
                 _ => panic!("{events:?}"),
             }

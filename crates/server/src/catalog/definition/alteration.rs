@@ -1,5 +1,5 @@
-//! Changes of a cache's definition while clients use the cache: the default lifetime of entries, the amount of an existing
-//! memory limit, and the aliases.
+//! Changes of a cache's definition at runtime: the default lifetime of entries, the amount of an existing memory limit, and
+//! the aliases.
 
 use consort_cache::MemoryBound;
 use serde_json::Value;
@@ -8,15 +8,10 @@ use super::stored_form::to_json;
 use super::tree::{Element, refused};
 use super::{Definition, DefinitionError, Result, read};
 
-/// The most parts of an attribute's path. No attribute has as many.
+/// No attribute has as many parts.
 const PATH_MAX: usize = 8;
 
-/// Returns the definition with one attribute changed. The path leads from the cache's element to the attribute, in
-/// Infinispan's notation: `memory.max-count`, `expiration.lifespan`.
-///
-/// # Errors
-///
-/// The errors of a definition with the changed attribute.
+/// The path is in Infinispan's notation: `memory.max-count`, `expiration.lifespan`.
 pub(crate) fn with_attribute(definition: &Definition, path: &str, value: &str) -> Result<Definition> {
     let unknown = || DefinitionError::Unsupported(format!("attribute {path}"));
     let mut written = to_json(definition);
@@ -36,11 +31,7 @@ pub(crate) fn with_attribute(definition: &Definition, path: &str, value: &str) -
     read(cache, &Element::from_stored(cache, &written)?)
 }
 
-/// Checks that a cache with one definition can change to another while clients use it.
-///
-/// # Errors
-///
-/// The first attribute that cannot change, or cannot change in this way.
+/// Fails for the first attribute that cannot change at runtime.
 pub(crate) fn check(before: &Definition, after: &Definition) -> Result<()> {
     let aliases = before.aliases.clone();
     let as_before = Definition { memory: before.memory, lifetime: before.lifetime, aliases, ..after.clone() };
@@ -64,7 +55,6 @@ fn differs_in_amount_only(before: MemoryBound, after: MemoryBound) -> bool {
         && std::mem::discriminant(&before.limit) == std::mem::discriminant(&after.limit)
 }
 
-/// Returns the path to the first difference, each part after a dot. Attributes that can change are skipped.
 fn difference(before: &Value, after: &Value) -> Option<String> {
     let (Value::Object(before), Value::Object(after)) = (before, after) else {
         return (before != after).then(String::new);

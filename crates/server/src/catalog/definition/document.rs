@@ -1,15 +1,13 @@
-//! Documents with several caches in the form of Infinispan's server configuration. The elements `infinispan`,
-//! `cache-container` and `caches` around the caches are optional.
+//! Documents with several caches in the form of Infinispan's server configuration. The enclosing elements are optional.
 
 use std::collections::BTreeSet;
 
 use super::tree::{Element, refused};
 use super::{Definition, DefinitionError, Result, mode_of, read};
 
-/// Elements that may enclose caches; "" is the root of a JSON or YAML document.
+/// "" is the root of a JSON or YAML document.
 const ENCLOSING: [&str; 4] = ["", "infinispan", "cache-container", "caches"];
 
-/// An error in a document, with the cache that has it, if it is in a cache.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DocumentError {
     pub(super) cache: Option<String>,
@@ -22,7 +20,6 @@ impl From<DefinitionError> for DocumentError {
     }
 }
 
-/// Reads all caches of a document, in the document's order.
 pub(super) fn read_all(text: &str) -> std::result::Result<Vec<Definition>, DocumentError> {
     let root = Element::parse_document(text)?;
     let mut found = Vec::new();
@@ -39,7 +36,7 @@ pub(super) fn read_all(text: &str) -> std::result::Result<Vec<Definition>, Docum
     found.into_iter().map(read_one).collect()
 }
 
-/// Collects the caches within an element with their names: an attribute in XML, an enclosing element in JSON and YAML.
+/// A cache's name is an attribute in XML, an enclosing element in JSON and YAML.
 fn collect<'a>(element: &'a Element, is_xml: bool, found: &mut Vec<(&'a str, &'a Element)>) -> Result<()> {
     if is_xml && mode_of(&element.name).is_some() {
         let name = element.attributes.iter().find(|(attribute, _)| attribute == "name");
@@ -109,7 +106,6 @@ mod tests {
         }
     }
 
-    /// The examples in docs/server.md.
     #[test]
     fn the_documented_files_have_the_same_caches() {
         let page = include_str!("../../../../../docs/server.md");

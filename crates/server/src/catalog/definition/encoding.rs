@@ -1,4 +1,4 @@
-//! The element `encoding`: the media types in which a cache stores its keys and values.
+//! The element `encoding`.
 
 use consort_hotrod::MediaType;
 
@@ -6,7 +6,6 @@ use super::tree::Element;
 use super::{DefinitionError, Result};
 use crate::media::{ConversionError, Encoding};
 
-/// Parses a media type.
 fn media_type(element: &Element, text: &str) -> Result<MediaType> {
     let invalid = || element.invalid("media-type", text);
     let name = text.split(';').next().unwrap_or_default().trim();
@@ -21,7 +20,7 @@ fn media_type(element: &Element, text: &str) -> Result<MediaType> {
     Ok(MediaType::named(text.trim()))
 }
 
-/// Reads the element. A media type for both keys and values takes precedence over one for keys or values alone.
+/// A media type for both keys and values takes precedence over one for either.
 pub(super) fn read(element: &Element) -> Result<Encoding> {
     element.check_children(&["key", "value"])?;
     let mut encoding = Encoding::default();

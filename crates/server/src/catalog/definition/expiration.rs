@@ -1,4 +1,4 @@
-//! The element `expiration`: the lifetime of entries that are written without one.
+//! The element `expiration`.
 
 use consort_cache::Lifetime;
 
@@ -6,7 +6,6 @@ use super::Result;
 use super::tree::Element;
 use super::values::duration;
 
-/// Reads the element.
 pub(super) fn read(element: &Element) -> Result<Lifetime> {
     element.check_children(&[])?;
     let mut lifetime = Lifetime::FOREVER;

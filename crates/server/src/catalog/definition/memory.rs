@@ -1,4 +1,4 @@
-//! The element `memory`: the limit of a cache's entries in each server's memory.
+//! The element `memory`.
 
 use consort_cache::{Limit, MemoryBound, WhenFull};
 
@@ -6,7 +6,6 @@ use super::Result;
 use super::tree::{Element, refused};
 use super::values::{bytes, number};
 
-/// Reads the element.
 pub(super) fn read(element: &Element) -> Result<Option<MemoryBound>> {
     element.check_children(&[])?;
     let (mut entries, mut size, mut when_full) = (None, None, None);

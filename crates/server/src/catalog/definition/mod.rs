@@ -1,8 +1,7 @@
 //! Definitions of caches as clients write them: a template's name, JSON, YAML or XML (facts section 2.8).
 //!
-//! A definition with an unsupported setting is refused, with the element, the attribute and the reason, so that a client does
-//! not rely on a feature that is missing. A setting without an effect that a client can observe is accepted. For example,
-//! optimistic or pessimistic locking of transactions: keys are locked when a transaction is prepared in either case.
+//! An unsupported setting is refused, so that a client does not rely on a missing feature. A setting without an effect that
+//! a client can observe is accepted, such as optimistic or pessimistic locking: keys are locked at prepare in either case.
 //! `docs/server.md` lists all settings.
 
 mod alteration;
@@ -41,10 +40,10 @@ pub enum DefinitionError {
     /// Neither JSON nor YAML nor XML.
     #[error("cache configuration cannot be read: {0}")]
     Unreadable(String),
-    /// The kind of cache or the setting is unknown.
+    /// An unknown kind of cache or setting.
     #[error("cache configuration: '{0}' is not supported")]
     Unsupported(String),
-    /// An attribute has an invalid value.
+    /// An attribute with an invalid value.
     #[error("cache configuration: {attribute} cannot be {value}")]
     Invalid {
         /// The attribute.
@@ -52,42 +51,33 @@ pub enum DefinitionError {
         /// The value.
         value: String,
     },
-    /// The setting is known and not supported.
+    /// A known setting that is not supported.
     #[error("cache configuration: {setting}: {reason}")]
     Refused {
         /// The setting.
         setting: String,
-        /// The reason, and the alternative if there is one.
+        /// The reason, and an alternative if there is one.
         reason: String,
     },
 }
 
 type Result<T> = std::result::Result<T, DefinitionError>;
 
-/// A cache's definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Definition {
-    /// The configuration that is the same on all members.
     pub(crate) config: CacheConfig,
-    /// The limit of each server's memory for the cache.
     pub(crate) memory: Option<MemoryBound>,
-    /// The lifetime of entries that clients write without one.
     pub(crate) lifetime: Lifetime,
     /// Writes are acknowledged before all owners have them.
     pub(crate) is_asynchronous: bool,
-    /// The settings of each server's store.
     pub(crate) store: Option<StoreSettings>,
-    /// Clients can change several keys in one transaction.
     pub(crate) is_transactional: bool,
-    /// The media types in which keys and values are stored.
     pub(crate) encoding: Encoding,
-    /// The cache's aliases, if the definition has the attribute. Servers store aliases separately, because an alias can move
-    /// to another cache.
+    /// Servers store aliases separately, because an alias can move to another cache.
     pub(crate) aliases: Option<BTreeSet<String>>,
 }
 
 impl Definition {
-    /// Returns the settings with which the cache is opened, without its store.
     pub(crate) fn settings(&self) -> CacheSettings {
         let flags = if self.is_asynchronous { Flags::ASYNC } else { Flags::NONE };
         let (memory, lifetime) = (self.memory, self.lifetime);
@@ -95,7 +85,6 @@ impl Definition {
     }
 }
 
-/// The kinds of caches.
 const KINDS: &[(&str, CacheMode)] = &[
     ("local-cache", CacheMode::Local),
     ("replicated-cache", CacheMode::Replicated),
@@ -103,7 +92,6 @@ const KINDS: &[(&str, CacheMode)] = &[
     ("invalidation-cache", CacheMode::Invalidation),
 ];
 
-/// The predefined templates of an Infinispan server, and whether their writes wait for all owners.
 const TEMPLATES: &[(&str, CacheMode, bool)] = &[
     ("org.infinispan.LOCAL", CacheMode::Local, true),
     ("org.infinispan.REPL_SYNC", CacheMode::Replicated, true),
@@ -114,12 +102,10 @@ const TEMPLATES: &[(&str, CacheMode, bool)] = &[
     ("org.infinispan.INVALIDATION_ASYNC", CacheMode::Invalidation, false),
 ];
 
-/// Returns whether a predefined template has this name.
 pub(crate) fn is_template(name: &str) -> bool {
     templates().any(|own| own == name)
 }
 
-/// Returns the names of the predefined templates.
 pub(crate) fn templates() -> impl Iterator<Item = &'static str> {
     TEMPLATES.iter().map(|(name, ..)| *name)
 }
@@ -128,7 +114,6 @@ fn mode_of(kind: &str) -> Option<CacheMode> {
     KINDS.iter().find(|(name, _)| *name == kind).map(|(_, mode)| *mode)
 }
 
-/// Returns a cache's definition by a template's name, or the default definition without one.
 pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Definition> {
     let Some(template) = template else { return Ok(with_mode(cache, CacheMode::default())) };
     let Some((_, mode, is_synchronous)) = TEMPLATES.iter().find(|(name, ..)| *name == template) else {
@@ -138,7 +123,6 @@ pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Defin
     Ok(Definition { is_asynchronous: !is_synchronous, ..with_mode(cache, *mode) })
 }
 
-/// Parses a cache's definition.
 pub(crate) fn from_text(cache: &str, text: &str) -> Result<Definition> {
     if text.len() > DEFINITION_BYTES_MAX {
         let text = format!("it has {} bytes; the limit is {DEFINITION_BYTES_MAX}", text.len());
@@ -162,7 +146,6 @@ fn with_mode(cache: &str, mode: CacheMode) -> Definition {
     }
 }
 
-/// The elements that a cache's element may have.
 const CHILDREN: &[&str] = &[
     "encoding",
     "expiration",
@@ -224,7 +207,6 @@ fn read(cache: &str, element: &Element) -> Result<Definition> {
     Ok(definition)
 }
 
-/// Applies an attribute of the cache's element.
 fn apply_attribute(
     definition: &mut Definition,
     element: &Element,
@@ -285,7 +267,6 @@ fn apply_attribute(
     Ok(())
 }
 
-/// Parses aliases separated by white space.
 fn aliases(element: &Element, value: &str, cache: &str) -> Result<BTreeSet<String>> {
     let all: BTreeSet<String> = value.split_whitespace().map(str::to_owned).collect();
     let wrong = all.iter().find(|alias| *alias == cache || is_internal(alias));
@@ -302,7 +283,7 @@ fn aliases(element: &Element, value: &str, cache: &str) -> Result<BTreeSet<Strin
     }
 }
 
-/// Reads `state-transfer`. No effect: a new owner has all entries before it counts as an owner, and requests do not wait for
+/// `state-transfer` has no effect: a new owner has all entries before it counts as an owner, and requests do not wait for
 /// that.
 fn read_state_transfer(element: &Element) -> Result<()> {
     element.check_children(&[])?;
@@ -322,7 +303,7 @@ fn read_state_transfer(element: &Element) -> Result<()> {
     Ok(())
 }
 
-/// Reads an element of an unsupported feature. It is accepted if it disables the feature.
+/// Accepts the element of an unsupported feature if it disables the feature.
 fn read_disabled(element: &Element) -> Result<()> {
     let why = match &element.name[..] {
         "groups" => "groups need Java classes, which cannot be run",
@@ -345,8 +326,7 @@ fn read_disabled(element: &Element) -> Result<()> {
 pub(in crate::catalog::definition) mod tests {
     use super::*;
 
-    /// Returns the definition of a cache of this kind that has an element with these attributes, each `name=value`. Asserts
-    /// that XML, JSON and YAML give the same definition.
+    /// Each attribute is `name=value`. Asserts that XML, JSON and YAML give the same definition.
     pub(in crate::catalog::definition) fn in_each_form(
         kind: &str,
         name: &str,
@@ -395,7 +375,6 @@ pub(in crate::catalog::definition) mod tests {
         assert!(other.ends_with("it defines cache 'd', not 'c'"), "{other}");
     }
 
-    /// The examples in docs/server.md.
     #[test]
     fn the_documented_example_is_the_same_in_each_form() {
         let page = include_str!("../../../../../docs/server.md");

@@ -1,4 +1,4 @@
-//! The element `partition-handling`: the behaviour of a cache during and after a network partition.
+//! The element `partition-handling`.
 
 use consort_cache::{CacheConfig, CacheMode, MergePolicy, PartitionHandling};
 
@@ -6,7 +6,6 @@ use super::Result;
 use super::tree::{Element, refused};
 use super::values::one_of;
 
-/// The values of `when-split`.
 pub(super) const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("DENY_READ_WRITES", PartitionHandling::DenyReadWrites),
     ("ALLOW_READS", PartitionHandling::AllowReads),
@@ -20,7 +19,6 @@ pub(super) const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("REMOVE_ALL", MergePolicy::RemoveAll),
 ];
 
-/// Reads the element.
 pub(super) fn read(element: &Element, config: &mut CacheConfig) -> Result<()> {
     element.check_children(&[])?;
     if config.mode == CacheMode::Local {

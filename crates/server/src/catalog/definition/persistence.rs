@@ -1,6 +1,4 @@
-//! The element `persistence`: the files in which each server stores a cache, so that it survives a stop of all servers.
-//!
-//! There is one kind of store under all of Infinispan's names. The server chooses the directory.
+//! The element `persistence`. There is one kind of store under all of Infinispan's names. The server chooses the directory.
 
 use consort_cache::{CacheConfig, CacheMode, Durability, Persistence, WriteBehind};
 
@@ -8,24 +6,21 @@ use super::Result;
 use super::tree::{Element, refused};
 use super::values::{duration, flag, number};
 
-/// Infinispan's names of stores in files.
 const FILE_STORES: [&str; 3] = ["file-store", "single-file-store", "soft-index-file-store"];
 
-/// The settings of a store.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct StoreSettings {
-    /// Passivation: the store has only entries that were evicted from memory.
+    /// Only evicted entries are in the store.
     pub(super) is_passivating: bool,
     pub(super) is_preloaded: bool,
     pub(super) is_purged: bool,
     /// Acknowledged writes survive a power failure.
     pub(super) is_synced: bool,
-    /// With write-behind: the most changes that may wait for the store.
+    /// The most changes that may wait for the store (write-behind).
     pub(super) write_behind: Option<usize>,
 }
 
 impl StoreSettings {
-    /// Applies the settings to the options with which the cache is opened.
     pub(crate) fn apply(&self, mut persistence: Persistence) -> Persistence {
         if self.is_synced {
             persistence = persistence.durability(Durability::Disk);
@@ -48,7 +43,6 @@ impl StoreSettings {
     }
 }
 
-/// Reads the element.
 pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<Option<StoreSettings>> {
     let mut is_passivating = false;
     for (attribute, value) in &element.attributes {

@@ -1,4 +1,4 @@
-//! Files that define the caches that a server creates when it starts.
+//! Files of the caches that a server creates when it starts.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub enum CacheDefinitionsError {
         /// The reason.
         reason: String,
     },
-    /// The document is invalid, or has elements besides caches.
+    /// An invalid document, or one with other elements than caches.
     #[error("{file}: {error}")]
     Document {
         /// The file.
@@ -25,7 +25,7 @@ pub enum CacheDefinitionsError {
         /// The error.
         error: DefinitionError,
     },
-    /// The definition of a cache is invalid.
+    /// An invalid definition of a cache.
     #[error("{file}: cache '{cache}': {error}")]
     Cache {
         /// The file.
@@ -37,7 +37,7 @@ pub enum CacheDefinitionsError {
     },
 }
 
-/// Definitions of caches, each with its name, in XML, JSON or YAML (docs/server.md).
+/// Named definitions of caches in XML, JSON or YAML (docs/server.md).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheDefinitions {
     pub(crate) file: String,
@@ -46,10 +46,6 @@ pub struct CacheDefinitions {
 
 impl CacheDefinitions {
     /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// [`CacheDefinitionsError`] with the file, the cache and the error.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, CacheDefinitionsError> {
         let file = path.as_ref().display().to_string();
         match std::fs::read_to_string(path.as_ref()) {
@@ -59,10 +55,6 @@ impl CacheDefinitions {
     }
 
     /// Parses the text of a file of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`CacheDefinitionsError`] with the file, the cache and the error.
     pub fn parse(file: &str, text: &str) -> Result<Self, CacheDefinitionsError> {
         let file = file.to_owned();
         match document::read_all(text) {

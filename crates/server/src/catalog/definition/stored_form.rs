@@ -1,5 +1,4 @@
-//! Definitions in the JSON form in which servers store and share them. It is parsed as clients' definitions are, also if an
-//! earlier build wrote it.
+//! The JSON form in which servers store and share definitions, also of earlier builds.
 
 use consort_cache::{CacheConfig, CacheMode, Limit, MemoryBound, WhenFull};
 use serde_json::{Value, json};
@@ -7,16 +6,13 @@ use serde_json::{Value, json};
 use super::partitions::{MERGE_POLICIES, WHEN_SPLIT};
 use super::{Definition, DefinitionError, Result, from_text, read, tree};
 
-/// The member for the directory of the cache's store. Only stored definitions have it, next to the cache; definitions of
-/// clients do not.
+/// The directory of the store, only in stored definitions.
 const PLACE: &str = "place";
 
-/// Returns a definition without the members that only servers use.
 pub(crate) fn to_text(definition: &Definition) -> String {
     to_json(definition).to_string()
 }
 
-/// Returns the definition in the form that other servers read, and this server when it restarts.
 pub(crate) fn to_stored(definition: &Definition, place: Option<&str>) -> String {
     let mut written = to_json(definition);
     if let Some(place) = place {
@@ -25,7 +21,6 @@ pub(crate) fn to_stored(definition: &Definition, place: Option<&str>) -> String 
     written.to_string()
 }
 
-/// Parses a stored definition.
 pub(crate) fn from_stored(cache: &str, text: &str) -> Result<(Definition, Option<String>)> {
     let Ok(Value::Object(mut members)) = serde_json::from_str(text) else {
         return Ok((from_text(cache, text)?, None));

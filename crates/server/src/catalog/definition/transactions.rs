@@ -1,4 +1,4 @@
-//! The elements `transaction` and `locking`: whether clients can change several keys in one transaction.
+//! The elements `transaction` and `locking`.
 
 use consort_cache::CacheConfig;
 
@@ -9,7 +9,6 @@ use super::tree::Element;
 const WITHOUT_EFFECT: &[&str] =
     &["locking", "auto-commit", "stop-timeout", "complete-timeout", "reaper-interval", "notifications"];
 
-/// Reads the element. Returns whether the cache has transactions.
 pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
     element.check_children(&[])?;
     let mut is_transactional = false;
@@ -29,7 +28,7 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
     Ok(is_transactional)
 }
 
-/// Reads `locking`. Its settings cannot change the server's behaviour.
+/// The settings of `locking` cannot change the server's behaviour.
 pub(super) fn read_locking(element: &Element) -> Result<()> {
     element.check_children(&[])?;
     for (attribute, value) in &element.attributes {

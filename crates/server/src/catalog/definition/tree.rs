@@ -1,7 +1,6 @@
-//! A definition as a tree of elements, parsed from XML, JSON or YAML.
-//!
-//! An attribute in XML is a string, a number or a boolean in JSON and YAML; an XML element is an object. Names may be in
-//! YAML's form, `distributedCache`, or in that of XML and JSON, `distributed-cache`.
+//! A definition as a tree of elements, parsed from XML, JSON or YAML. An attribute in XML is a scalar in JSON and YAML; an
+//! XML element is an object. Names may be in YAML's form, `distributedCache`, or in that of XML and JSON,
+//! `distributed-cache`.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -10,15 +9,12 @@ use serde_json::Value;
 use super::unique_keys::UniqueKeys;
 use super::{DefinitionError, Result, mode_of};
 
-/// The deepest nesting of XML elements. Real documents need seven levels.
+/// Real documents need seven levels.
 const NESTING_MAX: usize = 32;
 
-/// An element.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Element {
-    /// The name in XML's form.
     pub(super) name: String,
-    /// The name as it is written.
     pub(super) written: String,
     pub(super) attributes: Vec<(String, String)>,
     pub(super) children: Vec<Self>,
@@ -30,7 +26,7 @@ impl Element {
         Self { name: hyphenated(written), written: written.to_owned(), attributes, children }
     }
 
-    /// Parses the element of a cache, without its enclosing elements: the container and the cache's name.
+    /// Drops the enclosing elements: the container and the cache's name.
     pub(super) fn read(cache: &str, text: &str) -> Result<Self> {
         let element = match text.trim_start().chars().next() {
             Some('{') => only_element(&parse_json(text)?)?,
@@ -40,7 +36,7 @@ impl Element {
         element.within(cache)
     }
 
-    /// Parses a whole document. The root element of JSON and YAML has no name.
+    /// The root element of JSON and YAML has no name.
     pub(super) fn parse_document(text: &str) -> Result<Self> {
         match text.trim_start().chars().next() {
             Some('{') => from_value("", &parse_json(text)?),
@@ -52,12 +48,11 @@ impl Element {
         }
     }
 
-    /// Returns the element of a cache from JSON that a server stored.
     pub(super) fn from_stored(cache: &str, value: &Value) -> Result<Self> {
         only_element(value)?.within(cache)
     }
 
-    /// Returns the cache's element, without the container and the cache's name.
+    /// Drops the container and the cache's name.
     fn within(mut self, cache: &str) -> Result<Self> {
         loop {
             let is_container = matches!(&self.name[..], "infinispan" | "cache-container" | "caches");
@@ -73,11 +68,7 @@ impl Element {
         }
     }
 
-    /// Returns the child element of this name.
-    ///
-    /// # Errors
-    ///
-    /// If there are several, because it is unclear which one is meant.
+    /// Fails if there are several, because it is unclear which one is meant.
     pub(super) fn child(&self, name: &str) -> Result<Option<&Self>> {
         let mut found = self.children.iter().filter(|child| child.name == name);
         match (found.next(), found.next()) {
@@ -86,7 +77,6 @@ impl Element {
         }
     }
 
-    /// Refuses child elements of other names, and a second one of the same name.
     pub(super) fn check_children(&self, known: &[&str]) -> Result<()> {
         for child in &self.children {
             if !known.contains(&&child.name[..]) {
@@ -97,24 +87,20 @@ impl Element {
         Ok(())
     }
 
-    /// Returns the error of an unknown attribute or child element.
     pub(super) fn unknown(&self, name: &str) -> DefinitionError {
         DefinitionError::Unsupported(format!("{name} of {}", self.name))
     }
 
-    /// Returns the error of an attribute with an invalid value.
     pub(super) fn invalid(&self, attribute: &str, value: &str) -> DefinitionError {
         let attribute = format!("{attribute} of {}", self.name);
         DefinitionError::Invalid { attribute, value: value.to_owned() }
     }
 
-    /// Returns the error of an attribute with an unsupported value, with the reason.
     pub(super) fn refused(&self, attribute: &str, value: &str, why: &str) -> DefinitionError {
         refused(&format!("{attribute} of {} cannot be {value}", self.name), why)
     }
 }
 
-/// Returns the error of an unsupported setting, with the reason.
 pub(super) fn refused(setting: &str, reason: &str) -> DefinitionError {
     DefinitionError::Refused { setting: setting.to_owned(), reason: reason.to_owned() }
 }
@@ -127,7 +113,6 @@ fn syntax_error(error: &dyn std::fmt::Display) -> DefinitionError {
     DefinitionError::Unreadable(error.to_string())
 }
 
-/// Converts a name of YAML, `distributedCache`, to the form of XML and JSON.
 fn hyphenated(name: &str) -> String {
     let mut hyphenated = String::with_capacity(name.len() + 2);
     for character in name.chars() {
@@ -147,7 +132,6 @@ fn parse_yaml(text: &str) -> Result<Value> {
     serde_saphyr::from_str(text).map_err(|error| syntax_error(&error))
 }
 
-/// Returns the only element of a document in JSON or YAML.
 fn only_element(value: &Value) -> Result<Element> {
     let mut members = value.as_object().into_iter().flatten();
     let (Some((name, within)), None) = (members.next(), members.next()) else { return Err(not_one_cache()) };

@@ -1,12 +1,10 @@
-//! JSON objects without duplicate keys. With a duplicate it is unclear which value is meant. XML and YAML do not allow
-//! duplicates anyway.
+//! JSON objects without duplicate keys at any level. XML and YAML do not allow duplicates anyway.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A JSON value without duplicate keys at any level.
 pub(super) struct UniqueKeys(pub(super) Value);
 
 impl<'de> Deserialize<'de> for UniqueKeys {

@@ -1,11 +1,10 @@
-//! Values of attributes in Infinispan's notation: booleans, durations and amounts of memory.
+//! Values of attributes in Infinispan's notation.
 
 use std::time::Duration;
 
 use super::Result;
 use super::tree::Element;
 
-/// Parses `true` or `false`.
 pub(super) fn flag(element: &Element, attribute: &str, value: &str) -> Result<bool> {
     match value {
         "true" => Ok(true),
@@ -14,12 +13,10 @@ pub(super) fn flag(element: &Element, attribute: &str, value: &str) -> Result<bo
     }
 }
 
-/// Parses a number.
 pub(super) fn number<N: std::str::FromStr>(element: &Element, attribute: &str, value: &str) -> Result<N> {
     value.parse().map_err(|_| element.invalid(attribute, value))
 }
 
-/// Returns the value that has this name.
 pub(super) fn one_of<V: Clone>(
     element: &Element,
     attribute: &str,
@@ -30,14 +27,13 @@ pub(super) fn one_of<V: Clone>(
     found.map(|(_, value)| value.clone()).ok_or_else(|| element.invalid(attribute, value))
 }
 
-/// Splits a value into its number and its unit, which may be empty.
 fn split_unit(value: &str) -> (&str, &str) {
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(digits);
     (number, unit.trim_start())
 }
 
-/// Returns a decimal number, also `1.5` or `.5`, scale a factor, rounded down.
+/// A decimal number, also `1.5` or `.5`, times a factor, rounded down.
 fn scale(number: &str, factor: u64) -> Option<u64> {
     let (whole, part) = match number.split_once('.') {
         Some(("", part)) => ("0", part),
@@ -51,7 +47,7 @@ fn scale(number: &str, factor: u64) -> Option<u64> {
     whole.checked_mul(factor)?.checked_add(u64::try_from(part).ok()?)
 }
 
-/// Parses a duration: milliseconds, or `10s`, `5m`, `1.5h`, `7d`. `None`, forever, for 0 and negative numbers.
+/// Milliseconds, or `10s`, `5m`, `1.5h`, `7d`. `None`, forever, for 0 and negative numbers.
 pub(super) fn duration(element: &Element, attribute: &str, value: &str) -> Result<Option<Duration>> {
     let invalid = || element.invalid(attribute, value);
     let value = value.trim();
@@ -71,13 +67,13 @@ pub(super) fn duration(element: &Element, attribute: &str, value: &str) -> Resul
     Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 
-/// Parses an amount of memory greater than 0.
+/// Fails for 0.
 pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u64> {
     amount_of_bytes(value).ok_or_else(|| element.invalid(attribute, value))
 }
 
-/// Returns the bytes of an amount of memory in the notation of cache definitions: a number of bytes, `500MB`, `1.5GiB`. KB is
-/// 1,000 and KiB 1,024 bytes. `None` if the text is no such amount, or the amount is 0.
+/// Returns the bytes of an amount of memory in the notation of cache definitions: a number of bytes, `500MB`, `1.5GiB`. KB
+/// is 1,000 and KiB 1,024 bytes. `None` if the text is no such amount, or 0.
 pub fn amount_of_bytes(value: &str) -> Option<u64> {
     let (number, unit) = split_unit(value.trim());
     let (unit, base) = match unit.to_ascii_lowercase().strip_suffix("ib") {

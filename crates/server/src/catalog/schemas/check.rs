@@ -1,4 +1,4 @@
-//! Errors of protobuf schemas, file by file.
+//! Errors of protobuf schemas.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,10 +11,9 @@ use protox::{Compiler, Error};
 use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MAX, SCHEMAS_PUNCTUATION_MAX};
 use crate::media::Types;
 
-/// Schemas by file name.
 pub(crate) type Sources = BTreeMap<String, Bytes>;
 
-/// The prefix of files that Infinispan servers have built in. Their definitions are not known here.
+/// Infinispan servers have these files built in. Their definitions are not known here.
 const BUILT_IN_PREFIX: &str = "org/infinispan/";
 
 struct Resolver {
@@ -36,7 +35,6 @@ impl FileResolver for Resolver {
     }
 }
 
-/// Parses a file without its imports.
 fn parsed(name: &str, source: &Bytes) -> Result<File, Error> {
     let text = std::str::from_utf8(source).map_err(|error| Error::new(std::io::Error::other(error)))?;
     if nesting(text) > SCHEMA_NESTING_MAX {
@@ -46,13 +44,12 @@ fn parsed(name: &str, source: &Bytes) -> Result<File, Error> {
     File::from_source(name, text)
 }
 
-/// Returns an error with the file, and the position if it is known.
 fn error_text(name: &str, error: &Error) -> String {
     let text = format!("{error:?}");
     if text.starts_with(name) { text } else { format!("{name}: {text}") }
 }
 
-/// Returns the deepest nesting of brackets. Brackets in strings and comments count, too; such files are harmless but refused.
+/// Brackets in strings and comments count, too; such files are harmless but refused.
 fn nesting(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {
@@ -66,7 +63,6 @@ fn nesting(text: &str) -> usize {
     deepest
 }
 
-/// Returns the reason why the schemas together exceed a limit, if they do.
 pub(crate) fn too_large(sources: &Sources) -> Option<String> {
     let is_mark = |byte: &&u8| matches!(byte, b';' | b'{' | b',' | b':');
     let bytes: usize = sources.values().map(Bytes::len).sum();
@@ -84,20 +80,17 @@ pub(crate) fn too_large(sources: &Sources) -> Option<String> {
     })
 }
 
-/// Returns the types of the files without errors whose imports are all known.
+/// The types of files without errors whose imports are all known.
 pub(crate) fn types(sources: Arc<Sources>) -> Types {
     Types::new(compiled(sources).0.descriptor_pool())
 }
 
-/// Returns the first error of each file with errors.
 pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
     compiled(sources).1
 }
 
-/// Compiles the files. Returns the first error of each file with errors.
-///
-/// Files that import Infinispan's built-in files, directly or indirectly, are parsed but not compiled. A missing built-in
-/// file is not an error.
+/// Returns the first error of each file. Files that import Infinispan's built-in files, directly or indirectly, are only
+/// parsed. A missing built-in file is not an error.
 fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
     let mut errors = BTreeMap::new();
     let resolver = Resolver { sources: sources.clone(), google: GoogleFileResolver::new() };

@@ -1,12 +1,11 @@
 //! The cache in which clients register protobuf schemas (facts section 6.2), as in Infinispan. `NAME.proto` has a schema,
-//! `NAME.proto.errors` the error in it, and `.errors` the names of the schemas with errors, one per line. Keys and values are
-//! texts.
+//! `NAME.proto.errors` the error in it, and `.errors` the names of the schemas with errors, one per line. Keys and values
+//! are texts.
 //!
-//! A server that writes a schema updates the errors before it responds. It then checks whether another writer changed a
-//! schema meanwhile, and repeats the update. So the last writer leaves correct errors.
+//! A server that writes a schema updates the errors before it responds, and repeats that if another writer changed a schema
+//! meanwhile. So the last writer leaves correct errors.
 //!
-//! The schemas are compiled when a client reads an entity as JSON or writes it as JSON, if a schema changed since the last
-//! compilation.
+//! The schemas are compiled when a client reads or writes an entity as JSON, if a schema changed since.
 
 mod check;
 
@@ -27,20 +26,17 @@ use crate::reply::Refusal;
 const SCHEMA: &[u8] = b".proto";
 pub(crate) const ERRORS: &[u8] = b".errors";
 
-/// The most updates of the errors while other writers change schemas. Each time one of the writers is the last one.
+/// Each time one of the concurrent writers is the last one.
 const ATTEMPTS: u32 = 1_000;
 
-/// The server's state for the cache of schemas.
 #[derive(Default)]
 pub(crate) struct Schemas {
     /// Serializes writes, so that they do not make each other repeat the update of errors.
     writing: Mutex<()>,
-    /// The number of possible changes.
     changes: AtomicU64,
     compiled: Mutex<CompiledSchemas>,
 }
 
-/// The compiled types, and the state of the cache that they belong to.
 #[derive(Default)]
 struct CompiledSchemas {
     fingerprint: Option<Fingerprint>,
@@ -48,9 +44,8 @@ struct CompiledSchemas {
     types: Arc<Types>,
 }
 
-/// A cheap fingerprint of the schemas: the number of reported changes, and the entries and bytes on this server. A client
-/// that writes a schema at another server gets its response when the schema is on this server, but before the change is
-/// reported.
+/// A client that writes a schema at another server gets its response when the schema is on this server, but before the
+/// change is reported; so the entries and bytes here count, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Fingerprint {
     changes: u64,
@@ -62,7 +57,7 @@ pub(crate) fn is_schema(key: &[u8]) -> bool {
     key.ends_with(SCHEMA)
 }
 
-/// Returns the error if a request would make all schemas together exceed a limit.
+/// Refuses a request that would make all schemas together exceed a limit.
 pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Result<Option<Refusal>, Refusal> {
     let written: Vec<(&Bytes, &Bytes)> = match body {
         RequestBody::Map(
@@ -83,7 +78,7 @@ pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Resu
     Ok(check::too_large(&sources).map(Refusal::new))
 }
 
-/// Returns the error if a request is not allowed in this cache.
+/// Refuses a request that is not allowed in this cache.
 pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
     let refused = |key: &Bytes, value: Option<&Bytes>| {
         if !is_schema(key) && !key.ends_with(ERRORS) {
@@ -113,7 +108,6 @@ pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
 }
 
 impl Schemas {
-    /// Writes a key of the cache, and updates the errors of the schemas.
     pub(crate) async fn write(
         &self,
         cache: &RawCache,
@@ -132,7 +126,6 @@ impl Schemas {
         Ok(written)
     }
 
-    /// Removes all schemas.
     pub(crate) async fn clear(&self, cache: &RawCache) -> Result<(), CacheError> {
         let _writing = self.writing.lock().await;
         cache.clear().await?;
@@ -140,12 +133,11 @@ impl Schemas {
         update_errors(cache).await
     }
 
-    /// Notes that schemas may have changed.
     pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the types of the current schemas, or the previous types if the schemas cannot be read.
+    /// The previous types if the schemas cannot be read.
     pub(crate) async fn types(&self, cache: &RawCache) -> Arc<Types> {
         let mut compiled = self.compiled.lock().await;
         let changes = self.changes.load(Ordering::Acquire);
@@ -177,7 +169,6 @@ impl Schemas {
     }
 }
 
-/// Returns the schemas and the recorded errors.
 async fn read_all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, Bytes>), CacheError> {
     let (mut entries, mut sources, mut errors) = (cache.entries(), check::Sources::new(), BTreeMap::new());
     while let Some((key, value)) = entries.next().await.transpose()? {
@@ -190,18 +181,15 @@ async fn read_all(cache: &RawCache) -> Result<(check::Sources, BTreeMap<Bytes, B
     Ok((sources, errors))
 }
 
-/// Returns the types of a single schema.
 pub(crate) fn types_of(schema: Bytes) -> Types {
     check::types(Arc::new([(String::from_utf8_lossy(SCHEMA).into_owned(), schema)].into()))
 }
 
-/// Returns the error of a single schema.
 pub(crate) fn error_of(schema: Bytes) -> Option<String> {
     let name = String::from_utf8_lossy(SCHEMA).into_owned();
     check::errors(Arc::new([(name, schema)].into())).into_values().next()
 }
 
-/// Updates the recorded errors.
 async fn update_errors(cache: &RawCache) -> Result<(), CacheError> {
     let mut seen = None;
     for _ in 0..ATTEMPTS {

@@ -11,7 +11,6 @@ use crate::catalog::served_cache::ServedCache;
 use crate::http::exposition::{Exposition, Kind};
 use crate::metrics::cache_stats::Stats;
 
-/// A metric of a cache: its type, name and help, and how it is read.
 type CacheMetric = (Kind, &'static str, &'static str, fn(&Caches, &ServedCache) -> Option<u64>);
 
 const CACHE_METRICS: &[CacheMetric] = &[
@@ -115,8 +114,7 @@ fn stat(served: &ServedCache, of: fn(&Stats) -> i64) -> Option<u64> {
     u64::try_from(of(&served.stats)).ok()
 }
 
-/// Appends all metrics of caches. A family has at most [`CACHES_MAX`](crate::limits::CACHES_MAX) values; the family of errors
-/// has as many for each status.
+/// A family has at most [`CACHES_MAX`](crate::limits::CACHES_MAX) values; the family of errors has as many for each status.
 pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let all = caches.all();
     for (kind, name, help, of) in CACHE_METRICS {
@@ -141,7 +139,6 @@ pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     }
 }
 
-/// A duration of a cache's rebalances: its type, name and help, and how it is read.
 type RebalanceMetric = (Kind, &'static str, &'static str, fn(&RebalanceTimes) -> Option<Duration>);
 
 const REBALANCE_METRICS: &[RebalanceMetric] = &[
@@ -198,7 +195,7 @@ fn listeners(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<ServedCa
     }
 }
 
-/// Appends the errors. Requests that name no open cache of clients have the cache "", so that clients cannot add values.
+/// Requests that name no open cache of clients have the cache "", so that clients cannot add values.
 fn errors(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<ServedCache>)]) {
     let help = "Requests of Hot Rod clients that were answered with an error, by cache and status. Without a cache: those \
                 that name no cache of clients which is open here.";
@@ -211,7 +208,6 @@ fn errors(out: &mut Exposition, caches: &Caches, all: &[(String, Arc<ServedCache
     }
 }
 
-/// A metric of a cache's store: its type, name and help, and how it is read.
 type StoreMetric = (Kind, &'static str, &'static str, fn(&StoreStats, &StoreHealth) -> Option<u64>);
 
 const STORE_METRICS: &[StoreMetric] = &[
@@ -248,7 +244,6 @@ const STORE_METRICS: &[StoreMetric] = &[
     }),
 ];
 
-/// Appends the metrics of the stores, internal ones included.
 fn stores(out: &mut Exposition, caches: &Caches) {
     let manager = caches.manager();
     let all: Vec<(String, StoreStats, StoreHealth)> = caches

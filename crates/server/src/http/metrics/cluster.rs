@@ -5,10 +5,8 @@ use consort_cache::StackCount;
 use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};
 
-/// A count of a layer of the stack: the layer, the kind of count, and the value.
 pub(crate) type StackMetric = (&'static str, StackCount, u64);
 
-/// Returns the family of a kind of count: its type, name and help.
 const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
     match count {
         StackCount::Suspicions => {
@@ -63,8 +61,7 @@ const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
     }
 }
 
-/// Appends the counts of the layers, a value for each layer with the count. The layers of a stack are few and do not change.
-/// There are no values if the stack did not respond.
+/// The layers of a stack do not change. There are no values if the stack did not respond.
 pub(super) fn append_stack(out: &mut Exposition, counts: &[StackMetric]) {
     for wanted in StackCount::ALL {
         let (kind, name, help) = family(wanted);
@@ -75,7 +72,6 @@ pub(super) fn append_stack(out: &mut Exposition, counts: &[StackMetric]) {
     }
 }
 
-/// Appends the metrics of the cluster that this server sees.
 pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let manager = caches.manager();
     if let Some(view) = manager.view() {

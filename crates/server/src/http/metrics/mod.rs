@@ -1,5 +1,4 @@
-//! The server's metrics. They are collected for each request. Requests of cache clients only pay for the counts that
-//! [`crate::metrics::telemetry`] and [`crate::metrics::cache_stats`] keep.
+//! The server's metrics, collected for each request.
 
 mod caches;
 mod cluster;
@@ -17,8 +16,8 @@ use crate::limits::COUNTERS_MAX;
 use crate::metrics::latency::{BOUNDS, Class};
 use crate::security::Security;
 
-/// Returns all metrics in the format that a client with this `Accept` field wants, with the format's content type. The caller
-/// passes the number of counters of the cluster, because other servers have to be asked for it.
+/// Returns the metrics and their content type. The caller passes the cluster's number of counters, because other servers
+/// have to be asked for it.
 pub(crate) fn render(
     caches: &Caches,
     security: &Security,
@@ -108,10 +107,8 @@ fn process_memory(out: &mut Exposition, caches: &Caches) {
     append_figures(out, &FIGURES, usage.iter().map(|usage| (None, usage)));
 }
 
-/// A figure: its kind, name and help, and how it is read.
 type Figure<T> = (Kind, &'static str, &'static str, fn(&T) -> u64);
 
-/// Appends a family for each figure, with a value for each source: its label, and the source of the value.
 fn append_figures<'a, T: 'a>(
     out: &mut Exposition,
     figures: &[Figure<T>],
@@ -173,7 +170,6 @@ fn clients(out: &mut Exposition, caches: &Caches) {
         .value(&[], telemetry.http_requests.get());
 }
 
-/// Appends the budgets of bytes ([`crate::memory`]).
 fn memory(out: &mut Exposition, budgets: &[Usage]) {
     const FIGURES: [Figure<Usage>; 4] = [
         (Kind::Gauge, "consort_memory_used_bytes", "Bytes of a budget that are in use.", |it| it.used),

@@ -1,4 +1,4 @@
-//! Queries as filter factories of listeners and iterations, with the query's text and parameters as the factory's.
+//! Queries as filter factories of listeners and iterations.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::catalog::served_cache::ServedCache;
 use crate::media::Types;
 use crate::reply::Refusal;
 
-/// Compiles the factory's query, which is evaluated entity by entity.
 pub(super) async fn compiled(
     caches: &Caches,
     served: &ServedCache,
@@ -22,11 +21,7 @@ pub(super) async fn compiled(
     compile(factory, &*caches.types().await)
 }
 
-/// Compiles the query in a factory's parameters: the text, then names and values in turn.
-///
-/// # Errors
-///
-/// If a parameter is missing or has the wrong type, if the text is no query or deletes entries, or if the query cannot be
+/// The parameters are the text, then names and values in turn. Fails for a query that deletes entries, or that cannot be
 /// evaluated entity by entity.
 pub(crate) fn compile(factory: &Factory, types: &Types) -> Result<Compiled, Refusal> {
     let wrapped = |bytes: &Bytes| Wrapped::read(Bytes::copy_from_slice(bytes));

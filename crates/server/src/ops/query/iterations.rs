@@ -1,5 +1,4 @@
-//! Iterations with a query as their filter: over whole entries, or over the fields that the query selects (facts section
-//! 2.7).
+//! Iterations with a query as their filter: over whole entries, or over selected fields (facts section 2.7).
 
 use bytes::Bytes;
 use consort_cache::{CacheBuilder, EntryStream};
@@ -13,11 +12,10 @@ use crate::catalog::served_cache::ServedCache;
 use crate::ops::filter::{ITERATION_QUERY, take_metadata, with_metadata};
 use crate::reply::Refusal;
 
-/// The transforms from an entity to its row: alone, or after the entry's metadata.
+/// The transforms from an entity to its row: without the entry's metadata, and with it.
 const ROWS: &str = plans::ROWS;
 const ROWS_WITH_METADATA: &str = "query-rows-with-metadata";
 
-/// The query of an iteration.
 #[derive(Debug)]
 pub(crate) struct IterationQuery {
     compiled: Compiled,
@@ -25,7 +23,6 @@ pub(crate) struct IterationQuery {
 }
 
 impl IterationQuery {
-    /// Returns the query of an iteration, if its filter is one.
     pub(crate) async fn from_start(
         caches: &Caches,
         served: &ServedCache,
@@ -39,22 +36,16 @@ impl IterationQuery {
         Ok(Some(Self { compiled, with_metadata: start.with_metadata }))
     }
 
-    /// Adds the query to an iteration over entries.
     pub(crate) fn apply(&self, entries: EntryStream<(Bytes, Bytes)>) -> EntryStream<(Bytes, Bytes)> {
         let transform = if self.with_metadata { ROWS_WITH_METADATA } else { ROWS };
         entries.transform(transform, Bytes::from(self.compiled.plan.to_bytes()))
     }
 
-    /// Returns the number of values of a row.
     pub(crate) fn columns(&self) -> usize {
         self.compiled.names.len().max(1)
     }
 
-    /// Parses the metadata and the values that an owner sent. `None` if another version of this program sent them.
-    ///
-    /// # Errors
-    ///
-    /// [`Exceeded`] if an owner could not examine the entry within its limit.
+    /// `None` if another version of this program sent the bytes.
     pub(crate) fn read(&self, mut made: Bytes) -> Result<Option<(Option<Metadata>, Values)>, Exceeded> {
         let metadata = match self.with_metadata.then(|| take_metadata(&mut made)) {
             Some(None) => return Ok(None),
@@ -65,7 +56,6 @@ impl IterationQuery {
     }
 }
 
-/// Registers the functions of such iterations on this member.
 pub(super) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     cache.costly_transform(ROWS_WITH_METADATA, |_, entry, plan_bytes| {
         let row = plans::plan(plan_bytes)?.row(&entry.value, entry.version.0)?;

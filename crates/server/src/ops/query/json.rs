@@ -9,7 +9,6 @@ use crate::limits::ENTITY_JSON_MAX;
 use crate::media::{Format, Types};
 use crate::reply::Refusal;
 
-/// Returns the result of a query as JSON.
 pub(super) fn answer(
     response: &QueryResponse,
     names: &[String],

@@ -1,5 +1,4 @@
-//! Listeners with a query as their filter: they receive the entries that match, or continuous-query events when entries join
-//! and leave the result (facts section 2.7).
+//! Listeners with a query as their filter, and continuous queries (facts section 2.7).
 
 use std::sync::Arc;
 
@@ -14,16 +13,14 @@ use crate::catalog::served_cache::ServedCache;
 use crate::ops::filter::{CONTINUOUS_QUERY, QUERY_FILTER};
 use crate::reply::Refusal;
 
-/// The query of a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerQuery {
     compiled: Arc<Compiled>,
-    /// A continuous query: it needs the previous values of entries.
+    /// It needs the previous values of entries.
     pub(crate) is_continuous: bool,
 }
 
 impl ListenerQuery {
-    /// Returns the query of a listener, if its filter is one.
     pub(crate) async fn from_listener(
         caches: &Caches,
         served: &ServedCache,
@@ -40,11 +37,7 @@ impl ListenerQuery {
         Ok(Some(Self { compiled: Arc::new(compiled), is_continuous }))
     }
 
-    /// Returns the content of an event for the client. `None` if the event does not change the result.
-    ///
-    /// # Errors
-    ///
-    /// [`Exceeded`] if a value cannot be examined within the limit.
+    /// `None` if the event does not change the result.
     pub(crate) fn event_content(&self, event: &EntryEvent<Bytes, Bytes>) -> Result<Option<Bytes>, Exceeded> {
         let version = event.version.0;
         let found = event.value.as_ref();

@@ -1,7 +1,5 @@
-//! Queries of clients (facts section 2.9): parsed, sent to the owners of the entries, and answered in the client's format.
-//!
-//! The language and the evaluation of entities are in `consort_query`. A query is compiled with the schemas that are
-//! registered on this server now. Owners get a plan with numbers of fields, and need no schemas ([`owner`]).
+//! Queries of clients (facts section 2.9). A query is compiled with the schemas that are registered here now. Owners get a
+//! plan with numbers of fields, and need no schemas ([`owner`]).
 
 mod factory;
 mod iterations;
@@ -33,10 +31,8 @@ pub(crate) use iterations::IterationQuery;
 pub(crate) use listeners::ListenerQuery;
 pub(crate) use owner::register;
 
-/// The rows in a response to a query without a limit.
 const ROWS_DEFAULT: usize = 100;
 
-/// Infinispan's exception for an invalid query.
 const EXCEPTION: &str = "org.infinispan.query.objectfilter.ParsingException";
 
 impl From<QueryError> for Refusal {
@@ -45,7 +41,6 @@ impl From<QueryError> for Refusal {
     }
 }
 
-/// The format of a query and its response.
 enum QueryFormat {
     Protobuf,
     Json(Format),
@@ -82,10 +77,8 @@ impl QueryFormat {
     }
 }
 
-/// The part of a session that queries need: the caches, the permissions of the client, and the capacity for responses.
 pub(crate) type Context<'s> = (&'s Caches, &'s Authorization, &'s Responses);
 
-/// Executes a query of a cache.
 pub(crate) async fn answer(
     context: Context<'_>,
     served: &Arc<ServedCache>,
@@ -111,7 +104,6 @@ pub(crate) async fn answer(
     })
 }
 
-/// Executes a query that has its permit.
 async fn find(
     (caches, access, responses): Context<'_>,
     served: &Arc<ServedCache>,
@@ -148,12 +140,10 @@ async fn find(
     Ok(Answer::success(ResponseBody::Result(result)).holding(gathering.finish()))
 }
 
-/// Returns the bytes of a result.
 fn response_len(response: &QueryResponse) -> usize {
     response.rows.iter().flatten().map(Bytes::len).sum()
 }
 
-/// Checks that a cache can be queried.
 fn check(served: &ServedCache) -> Result<(), Refusal> {
     if served.encoding.is_queried() {
         return Ok(());
@@ -164,7 +154,6 @@ fn check(served: &ServedCache) -> Result<(), Refusal> {
     )))
 }
 
-/// Returns the offset and the limit of a query.
 fn page(request: &QueryRequest) -> Result<(usize, usize), Refusal> {
     let offset =
         usize::try_from(request.offset.unwrap_or(0)).map_err(|_| Refusal::new("startOffset is negative"))?;

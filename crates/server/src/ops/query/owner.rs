@@ -1,14 +1,12 @@
-//! The part of queries that owners of entries run: they turn entities into rows by a plan, which comes with every request.
+//! Owners turn entities into rows by a plan, which comes with every request.
 
 use bytes::Bytes;
 use consort_cache::CacheBuilder;
 
 use super::plans::{ROWS, plan};
 
-/// The reduction of many rows to one.
 pub(super) const PARTS: &str = "query-parts";
 
-/// Registers the functions of queries on this member.
 pub(crate) fn register(cache: CacheBuilder<'_>) -> CacheBuilder<'_> {
     let cache = super::iterations::register(cache).costly_transform(ROWS, |_, entry, plan_bytes| {
         plan(plan_bytes)?.row(&entry.value, entry.version.0).map(Bytes::from)

@@ -1,22 +1,21 @@
-//! The plans that owners of entries get with a request, and the name of the transform that applies one.
+//! The plans that owners of entries get with a request.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use consort_query::Plan;
 
-/// The transform from an entity to its row.
 pub(super) const ROWS: &str = "query-rows";
 
-/// The bytes of a plan, and the plan; `None` if another version of this program has written it.
+/// The bytes of a plan, and the result of [`plan`].
 type CachedPlan = (Box<[u8]>, Option<Rc<Plan>>);
 
 thread_local! {
-    /// The last plan that this thread has read. The same bytes come with each entity.
+    /// The same bytes come with each entity.
     static LAST: RefCell<Option<CachedPlan>> = const { RefCell::new(None) };
 }
 
-/// Parses a plan. `None` if another version of this program has written it.
+/// `None` if another version of this program has written the plan.
 pub(super) fn plan(bytes: &[u8]) -> Option<Rc<Plan>> {
     LAST.with_borrow_mut(|last| match last {
         Some((of, plan)) if **of == *bytes => plan.clone(),

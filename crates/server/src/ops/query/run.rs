@@ -1,4 +1,4 @@
-//! Execution of a query: each entry is evaluated once, by one of its owners, and the rows are collected here.
+//! Execution of a query: each entry is evaluated once, by one of its owners.
 
 use std::sync::Arc;
 
@@ -31,10 +31,8 @@ impl From<Exceeded> for Refusal {
 /// Rows are held as owners sent them, and once more in the response.
 const COPIES: usize = 2;
 
-/// The scope of a query: its plan and its segments.
 struct QueryScope {
     plan: Bytes,
-    /// Only these segments; `None` for all.
     segments: Option<Arc<[Segment]>>,
 }
 
@@ -53,7 +51,6 @@ impl QueryScope {
     }
 }
 
-/// Returns the rows of a query from `offset` on, at most `max`.
 pub(super) async fn select(
     caches: &Caches,
     served: &ServedCache,
@@ -81,14 +78,12 @@ pub(super) async fn select(
     }
 }
 
-/// The end of an iteration over the entries.
 enum Collected {
     All,
-    /// The response needs this many bytes more.
     NeedsMemory(usize),
 }
 
-/// Evaluates all entries, while there is memory for the rows.
+/// Ends early without memory for the rows.
 async fn collect(
     caches: &Caches,
     served: &ServedCache,
@@ -127,13 +122,11 @@ async fn collect(
     Ok(Collected::All)
 }
 
-/// Returns the result in its order.
 async fn finish(merger: ResultMerger) -> Result<QueryResult, Refusal> {
     Ok(offload_if_large(merger.held_bytes(), move || merger.finish()).await?)
 }
 
-/// Removes the entries that a query finds. An entry that changed since its evaluation stays. Returns the number of removed
-/// entries.
+/// An entry that changed since its evaluation stays.
 pub(super) async fn delete(
     caches: &Caches,
     served: &Arc<ServedCache>,

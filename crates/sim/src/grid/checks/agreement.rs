@@ -1,6 +1,5 @@
-//! The checker of agreement. Once the cluster is quiet, all owners of a segment have the same entries with the same versions,
-//! and no other member has any. A store has exactly the entries of its member's memory, or those for which memory had no
-//! room.
+//! The checker of agreement, for a quiet cluster. A store has exactly the entries of its member's memory, or
+//! those for which memory had no room.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,15 +16,12 @@ use crate::checks::Broken;
 
 type Whole = BTreeMap<Bytes, (Version, Bytes)>;
 
-/// The entries of a segment in a store.
 struct Stored {
     entries: Whole,
-    /// Whether the store has only the entries for which memory has no room.
     passivation: bool,
 }
 
 impl Stored {
-    /// Returns the stored entries, if the member has a store.
     fn of(
         member: &Member,
         segment: Segment,
@@ -49,7 +45,7 @@ impl Stored {
         Ok(Some(Self { entries, passivation }))
     }
 
-    /// Returns the entries of memory with the values that only the store has, if both agree.
+    /// Adds values that only the store has.
     fn complete(mut self, memory: Contents) -> Result<Whole, String> {
         let mut whole = Whole::new();
         for (key, (version, value)) in memory {
@@ -135,7 +131,6 @@ pub(crate) fn check(world: &GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Returns the keys that the owners have, with their versions.
 pub(crate) fn there(world: &GridWorld) -> BTreeMap<Bytes, Version> {
     let mut all = BTreeMap::new();
     let Some(topology) = alive(world).find_map(|(_, member)| member.topology()) else { return all };

@@ -1,4 +1,4 @@
-//! The checker of bounds: no operation hangs, and queues and records stay bounded.
+//! The checker of bounds.
 
 use std::time::Duration;
 
@@ -12,21 +12,19 @@ use crate::grid::member::alive;
 use crate::grid::operations::TIMEOUT;
 use crate::node::Node;
 
-/// The tolerance of an operation's timeout: slow clocks, and the interval at which members check.
+/// For slow clocks, and the interval at which members check.
 const LATE: Duration = Duration::from_secs(1);
 
-/// The limit of a member's concurrent operations, with those that no caller waits for and those taken over. Clients have
-/// three; the other operations end when their owners have agreed.
+/// With those that no caller waits for and those taken over. Clients have three; the others end when their
+/// owners have agreed.
 const CALLS_MAX: usize = 1_000;
 
-/// The limit of commands that wait for a topology. Clients have three each, and a topology is one round trip away; a member
-/// that was paused finds more.
+/// Clients have three each, and a topology is one round trip away; a member that was paused finds more.
 const DEFERRED_MAX: usize = 5_000;
 
-/// The limit of unfinished records of a member: those of its callers' operations, and finished ones above an unfinished one.
+/// Those of its callers' operations, and finished ones above an unfinished one.
 const RECORDS_MAX: usize = 5_000;
 
-/// Checks that every operation ends in its time, if its member goes on.
 pub(super) fn deadlines(world: &GridWorld, history: &[Operation]) -> Result<(), Broken> {
     for operation in history {
         let node = &world.nodes[operation.node];
@@ -40,7 +38,6 @@ pub(super) fn deadlines(world: &GridWorld, history: &[Operation]) -> Result<(), 
     Ok(())
 }
 
-/// Returns how long a node was stopped between two times.
 fn paused(node: &Node, from: Time, to: Time) -> Duration {
     let overlap = |(begin, end): &(Time, Option<Time>)| {
         let end = end.unwrap_or(to).min(to);
@@ -49,10 +46,9 @@ fn paused(node: &Node, from: Time, to: Time) -> Duration {
     node.pauses.iter().map(overlap).sum()
 }
 
-/// Checks the bounds that hold at any time.
 pub(crate) fn load(world: &GridWorld) -> Result<(), Broken> {
     for (node, member) in alive(world) {
-        let load = member.node.load(member.cache);
+        let load = member.node.stats().load(member.cache);
         if load.calls > CALLS_MAX || load.deferred + load.parked > DEFERRED_MAX || load.records > RECORDS_MAX
         {
             return Err(("memory is bounded", format!("{}: {load:?}", node.name)));
@@ -61,7 +57,7 @@ pub(crate) fn load(world: &GridWorld) -> Result<(), Broken> {
     responses(world)
 }
 
-/// Checks that one member requested no more bytes of values at a time than another accepts, except for one larger value.
+/// A member requests at most the limit, or one larger value.
 fn responses(world: &GridWorld) -> Result<(), Broken> {
     let Some(backpressure) = &world.app.backpressure else { return Ok(()) };
     // A call whose value's size changes meanwhile requests twice as much.
@@ -73,17 +69,16 @@ fn responses(world: &GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks the records once all members have exchanged messages again: a member may have its last write in every segment
-/// recorded, and a node that is no member has none.
+/// A member may have its last write in every segment recorded, and a node that is no member has no records.
 pub(crate) fn nothing_left(world: &GridWorld) -> Result<(), Broken> {
     let count = alive(world).count();
     for (node, member) in alive(world) {
         let Some(topology) = member.topology() else { continue };
-        let load = member.node.load(member.cache);
+        let load = member.node.stats().load(member.cache);
         if load.calls + load.deferred + load.parked > 0 {
             return Err(("nothing waits after faults", format!("{}: {load:?}", node.name)));
         }
-        let responses = member.node.response_load();
+        let responses = member.node.stats().response_load();
         if responses.waiting > 0 || responses.reserved_bytes > 0 || responses.held_bytes > 0 {
             return Err(("nothing waits after faults", format!("{}: {responses:?}", node.name)));
         }

@@ -1,8 +1,7 @@
-//! The checker of clears: no read returns an entry that was acknowledged before a clear began, once the clear is
-//! acknowledged. Members may join, leave, crash or transfer segments meanwhile. A concurrent write may stay.
+//! The checker of clears. A concurrent write may stay.
 //!
-//! Excused are, as in [`super::iterations`], a clear whose keys may come from a member that was removed from the topology and did
-//! not know it, and reads as in [`super::register`].
+//! Excused are, as in [`super::iterations`], clears with keys from a member that was removed from the topology
+//! and did not know it, and reads as in [`super::register`].
 
 use super::super::GridWorld;
 use super::super::bulk_client::BulkOperation;

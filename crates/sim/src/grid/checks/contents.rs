@@ -9,14 +9,13 @@ use consort_group::Time;
 
 use super::super::history::least;
 
-/// Versions and values; no value where only the store has it.
+/// No value where only the store has it.
 pub(super) type Contents = BTreeMap<Bytes, (Version, Option<Bytes>)>;
 
 pub(super) fn contents(container: &Container, segment: Segment, now: Time) -> Contents {
     judged(container, segment, now, |_| true)
 }
 
-/// Returns the entries whose shortest remaining life is judged.
 pub(super) fn judged(
     container: &Container,
     segment: Segment,

@@ -1,5 +1,4 @@
-//! The checker of counters, which clients increment by compare-and-swap. A counter has at least the acknowledged increments,
-//! and at most those and the uncertain ones.
+//! The checker of counters: at least the acknowledged increments, and at most those and the uncertain ones.
 
 use super::OfKey;
 use crate::checks::Broken;

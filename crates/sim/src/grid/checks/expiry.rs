@@ -1,9 +1,7 @@
-//! The checker of expiration: no operation returns an expired entry, and ages of entries are true, even if members crash,
-//! join, come back or merge. [`super::register`] and the other checkers judge that no entry expires early: for them an entry
-//! is gone no sooner than by the fastest clock.
+//! The checker of expiration. Ages of entries stay true if members crash, join, come back or merge. For the
+//! other checkers an entry is gone no sooner than by the fastest clock.
 //!
-//! Clocks differ in their speed ([`SLOWEST`], [`FASTEST`]). An entry is younger at an owner by the transit time of the frame
-//! that brought it.
+//! Clocks differ in speed ([`SLOWEST`], [`FASTEST`]). An entry is younger at an owner by the transit time of its frame.
 
 use std::time::Duration;
 
@@ -18,11 +16,9 @@ use super::{describe, merges};
 use crate::checks::Broken;
 use crate::faults::{FASTEST, SLOWEST};
 
-/// The limit of hand-overs of an entry that lives a few seconds: each uses a late frame, to a segment's next owner, and from
-/// there to the one after it.
+/// Of an entry that lives a few seconds: each uses a late frame, to a segment's next owner, and on to the one after it.
 const HOPS: u32 = 3;
 
-/// Checks each operation by itself, and the entry that it returned.
 pub(super) fn check(world: &GridWorld, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {
     for operation in operations {
         let (Some(stored), Some(ended)) = (given(operation), operation.ended) else { continue };
@@ -53,13 +49,12 @@ pub(super) fn check(world: &GridWorld, key: &[u8], operations: &[&Operation]) ->
     Ok(())
 }
 
-/// Returns how much later than the writer owners may have received a write.
+/// How much later than the writer owners may have received a write.
 pub(super) fn late(world: &GridWorld, from: Time, to: Time) -> Duration {
     let transit = world.app.transit.as_ref();
     transit.map_or(Duration::ZERO, |transit| transit.longest(from, to) * HOPS)
 }
 
-/// Returns the entry of its key that an operation returned.
 pub(super) fn given(operation: &Operation) -> Option<&Stored> {
     match operation.result.as_ref()?.as_ref().ok()? {
         Outcome::Read(found) => found.as_ref(),
@@ -71,7 +66,6 @@ fn writer<'a>(operations: &[&'a Operation], stored: &Stored) -> Option<&'a Opera
     operations.iter().copied().find(|write| write.value() == Some(&stored.value))
 }
 
-/// Checks that no memory has an entry left whose lifetime ends within the run.
 pub(crate) fn nothing_left(world: &GridWorld) -> Result<(), Broken> {
     for (node, member) in alive(world) {
         for segment in (0..member.container.segment_count()).map(Segment) {

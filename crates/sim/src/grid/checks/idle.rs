@@ -1,12 +1,12 @@
-//! The checker of max-idle. An entry that an owner returned within its `max_idle` is found by all members and by conditions;
-//! an entry that none has returned since is found by no member. [`super::expiry`] judges that expired entries leave memory.
+//! The checker of max-idle. All members and conditions find an entry that an owner returned within its
+//! `max_idle`; no member finds one that none has returned since. [`super::expiry`] judges that expired entries
+//! leave memory.
 //!
-//! A use is a read that returned the entry. Its exact time is unknown, but it lies within the read. Excused is a member that
-//! knew that owners were unreachable: it does not read an entry that was not used there. A use does not count if a member
-//! that may alone know of it has crashed since or was removed from the topology.
+//! A use lies within the read that returned the entry. A member that knew that owners were unreachable is
+//! excused: it does not read an entry that was not used there. A use does not count if a member that may alone
+//! know of it has crashed since or was removed from the topology.
 //!
-//! Clocks differ in their speed. A message about uses contains their ages, so the use appears later by the frame's transit
-//! time.
+//! A message about uses contains their ages, so the use appears later by the frame's transit time.
 
 use std::time::Duration;
 
@@ -27,7 +27,6 @@ pub(super) fn check(of_key: &OfKey<'_>) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Returns when an operation had found nothing.
 fn found_nothing(operation: &Operation) -> Option<Time> {
     let is_nothing = match (operation.read(), operation.written()) {
         (Some((found, _)), _) => found.is_none(),
@@ -74,7 +73,7 @@ fn used_is_found(of_key: &OfKey<'_>, operation: &Operation) -> Result<(), Broken
     Err(("a used entry is found", what))
 }
 
-/// Returns whether the members that may have returned an entry still know that.
+/// Whether the members that may have returned an entry still know that.
 fn is_known(of_key: &OfKey<'_>, read: &Operation, until: Time) -> bool {
     let lost = of_key.world.app.lost.iter();
     let mut since = lost.filter(|(_, at)| (read.began..=until).contains(at));

@@ -1,9 +1,9 @@
-//! The checker of invalidation mode, in which every member keeps the entries that it has put itself. After a write is
-//! acknowledged, no member reads the value of an older one, and once the cluster is quiet one member at most has a key.
+//! The checker of invalidation mode, in which every member keeps the entries that it has put itself. After a
+//! write is acknowledged, no member reads an older value, and once the cluster is quiet one member at most has
+//! a key.
 //!
-//! Excused are reads on members that were removed from the topology and did not know it, as in [`super::register`]. If
-//! partitions have gone on without each other, only reads after the merge are judged, and not against writes of members that
-//! did not know of the merge.
+//! Excused are reads as in [`super::register`]. If partitions have gone on without each other, only reads after
+//! the merge are judged, and not against writes of members that did not know of the merge.
 
 use super::super::GridWorld;
 use super::super::history::Operation;
@@ -45,7 +45,6 @@ pub(super) fn check(world: &GridWorld, key: &[u8], operations: &[&Operation]) ->
     Ok(())
 }
 
-/// Checks, once every member has read every key, that one member at most has each key.
 pub(crate) fn one_holder(world: &GridWorld) -> Result<(), Broken> {
     let mut holders = std::collections::BTreeMap::new();
     for (node, member) in alive(world) {

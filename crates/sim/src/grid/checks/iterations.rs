@@ -1,10 +1,9 @@
-//! The checker of iterations. An entry that exists from an iteration's beginning to its end comes as often as guaranteed,
-//! even if members join, leave, crash or part; or the iteration fails because owners are unreachable. An entry is no older
-//! than the version that had been acknowledged when the iteration began.
+//! The checker of iterations. An entry that exists from an iteration's beginning to its end comes as often as
+//! guaranteed, or the iteration fails because owners are unreachable. An entry is no older than the version
+//! that had been acknowledged when the iteration began.
 //!
-//! Excused, as in [`super::register`], is an iteration that may have entries from a member that was removed from the topology
-//! and did not know it. Not excused are keys that are never removed: such a member has an entry from before the iteration as
-//! well.
+//! Excused is, as in [`super::register`], an iteration that may have entries from a removed member; except for
+//! keys that are never removed, because such a member has an older entry of them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,6 @@ use super::super::keys::Kind;
 use super::OfKey;
 use crate::checks::Broken;
 
-/// Checks each iteration by itself.
 pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     for iteration in iterations(world) {
         if iteration.held > iteration.publication.batch {
@@ -40,7 +38,6 @@ pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks, once all members are back and the cluster is quiet, that every iteration has ended.
 pub(crate) fn none_left(world: &GridWorld) -> Result<(), Broken> {
     let is_left =
         |iteration: &&Iteration| iteration.ended.is_none() && world.nodes[iteration.node].is_alive();
@@ -63,11 +60,10 @@ fn is_right(world: &GridWorld, iteration: &Iteration, error: &IterationError) ->
     }
 }
 
-/// An entry that came in an iteration: the index of the iteration, the entry's version, and its value.
+/// The index of the iteration, the entry's version, and its value.
 pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 
-/// Returns the entries that came in all iterations, by key, in the order in which they came: the check of a key reads its own
-/// entries only.
+/// By key: the check of a key reads its own entries only.
 pub(super) fn found(world: &GridWorld) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
     for (nth, iteration) in iterations(world).iter().enumerate() {
@@ -78,7 +74,6 @@ pub(super) fn found(world: &GridWorld) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     by_key
 }
 
-/// Checks a key in all iterations, which returned these entries of it.
 pub(super) fn check(of_key: &OfKey<'_>, mut found: &[Found<'_>]) -> Result<(), Broken> {
     let world = of_key.world;
     let grid = &world.app;
@@ -127,8 +122,8 @@ fn is_put_before(of_key: &OfKey<'_>, at: Time) -> bool {
     of_key.acknowledged_before(at) != Version::NONE
 }
 
-/// Returns whether the key existed from an iteration's beginning to its end, for certain. A removal that was under way
-/// meanwhile may have been done at its primary, and undone with it, whatever its result is in the end.
+/// Whether the key certainly existed all the time. A removal under way meanwhile may have been done at its
+/// primary, and undone with it, whatever its final result.
 fn is_there(of_key: &OfKey<'_>, iteration: &Iteration, ended: Time) -> bool {
     let last = of_key.acknowledged_before(iteration.began);
     let is_put = of_key.done.get(&last).is_some_and(|done| !done.is_removal && !done.may_be_absent(ended));
@@ -140,8 +135,7 @@ fn is_there(of_key: &OfKey<'_>, iteration: &Iteration, ended: Time) -> bool {
     is_put && of_key.operations.iter().find(may_remove).is_none()
 }
 
-/// Checks, in a quiet cluster, that the last iterations count all entries. Each iteration that began then has returned the
-/// owners' entries.
+/// Each last iteration has returned the owners' entries.
 pub(crate) fn whole(world: &GridWorld, first: usize, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     for iteration in iterations(world).iter().skip(first) {
         let found: BTreeMap<Bytes, Version> =
@@ -171,7 +165,6 @@ fn counts(iteration: &Iteration) -> BTreeMap<&Bytes, usize> {
     counts
 }
 
-/// Formats an iteration for a report.
 fn describe(world: &GridWorld, iteration: &Iteration) -> String {
     format!(
         "an iteration of {} from {:?} to {:?}, {:?}: {:?}, {} entries, {} held at most{}",

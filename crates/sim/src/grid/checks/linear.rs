@@ -1,10 +1,9 @@
-//! The checker of linearizability, for keys that are read at the primary only. The key's operations have one order that
-//! explains every result, and in which no operation comes before another that had ended when it began.
+//! The checker of linearizability, for keys that are read at the primary only. One order of the key's
+//! operations explains every result, and no operation comes before another that had ended when it began.
 //!
-//! Versions give the order of writes, and the entry that a read returns gives the read's place among them. The search has to
-//! place only the operations that found nothing: each at the earliest possible place, so that the search is one pass.
-//!
-//! Excused, as in [`super::register`], are answers of a member that was removed from the topology and did not know it.
+//! Versions order the writes, and the returned entry places a read among them. The search places only
+//! operations that found nothing, each at the earliest possible place, in one pass. Excused are responses as in
+//! [`super::register`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,7 +15,6 @@ use super::super::history::Operation;
 use super::OfKey;
 use crate::checks::Broken;
 
-/// The place of an operation in the order of writes.
 enum Place {
     /// The operation is this write.
     At(Version),
@@ -79,7 +77,7 @@ fn place(of_key: &OfKey<'_>, operation: &Operation) -> Option<Place> {
     Some(seen.map_or(Place::WhereAbsent, Place::Behind))
 }
 
-/// Returns the first place from `passed` on at which the key may have been absent for an operation that ended then.
+/// The first place from `passed` on where the key may have been absent for an operation that ended then.
 fn absent_from(of_key: &OfKey<'_>, passed: Version, end: Time) -> Option<Version> {
     let standing = of_key.done.range(..=passed).next_back();
     let is_absent = standing.is_none_or(|(_, done)| done.is_removal || done.may_be_absent(end));

@@ -1,6 +1,6 @@
-//! The checker of listeners. A listener receives each acknowledged change that began after it was ready once, in the order of
-//! the key's versions, unless it receives a gap after the change. It receives no event outside its options. A replica that is
-//! built from the events of a listener with state has the cache's entries in the end.
+//! The checker of listeners. A listener receives each acknowledged change that began after it was ready once,
+//! in the order of the key's versions, unless it receives a gap after the change. A replica built from the
+//! events of a listener with state has the cache's entries in the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,9 @@ use super::super::listener_client::{FEW, ListenerClient};
 use super::merges;
 use crate::checks::Broken;
 
-/// The longest time from a merge until a listener receives the gap for the events that it missed: the members install
-/// topologies, and all primaries send marks.
+/// For missed events: the members install topologies, and all primaries send marks.
 const GAP_LIMIT: Duration = Duration::from_secs(15);
 
-/// Checks each listener by itself.
 pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     for listener_client in listener_clients(world) {
         is_right_to_end(world, listener_client)?;
@@ -29,7 +27,6 @@ pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Checks a key in all listeners.
 pub(super) fn check(world: &GridWorld, key: &Bytes, operations: &[&Operation]) -> Result<(), Broken> {
     for listener_client in listener_clients(world) {
         let told: Vec<(Time, &EntryEvent)> =
@@ -42,7 +39,6 @@ pub(super) fn check(world: &GridWorld, key: &Bytes, operations: &[&Operation]) -
     Ok(())
 }
 
-/// Checks, once the cluster is quiet, that a replica built from a listener's events equals the cache.
 pub(crate) fn replicas(world: &GridWorld, there: &BTreeMap<Bytes, Version>) -> Result<(), Broken> {
     let keeps = |listener_client: &&ListenerClient| {
         let is_of_all = listener_client.options.with_state && listener_client.options.scope == Scope::Cluster;
@@ -67,7 +63,7 @@ pub(crate) fn replicas(world: &GridWorld, there: &BTreeMap<Bytes, Version>) -> R
     Ok(())
 }
 
-/// Checks that a listener ends with its member, or with the reason why the current entries cannot be read.
+/// With its member, or with the reason why entries cannot be read.
 fn is_right_to_end(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     let is_left = world.app.members[listener_client.node].is_left;
     match &listener_client.failed {
@@ -79,8 +75,7 @@ fn is_right_to_end(world: &GridWorld, listener_client: &ListenerClient) -> Resul
     }
 }
 
-/// Checks the gaps in a cache that is the member's own: no events come over the network that could be lost, so there is a gap
-/// only if the reader was too slow.
+/// In a member's own cache, a gap comes only if the reader was too slow, because no event crosses the network.
 fn no_gap_where_nothing_is_lost(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     let is_local = world.app.config.mode == CacheMode::Local;
     if !is_local || listener_client.options.events_max == FEW || listener_client.last_gap().is_none() {
@@ -89,7 +84,6 @@ fn no_gap_where_nothing_is_lost(world: &GridWorld, listener_client: &ListenerCli
     Err(("listeners of local caches miss nothing", describe(world, listener_client)))
 }
 
-/// Checks that the versions of a key only grow since the last gap, and that each event follows from the one before.
 fn in_order(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     // In that mode, removals by other members carry the version that the entry had.
     let is_taken = |event: &EntryEvent| {
@@ -128,7 +122,7 @@ fn in_order(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), B
     missed.map_or(Ok(()), |what| Err(("an event follows from the previous state", what)))
 }
 
-/// Checks the previous value, for a listener that asks for it: it is the value of the event before. Merges do not report the
+/// The previous value, if the listener asks for it, is the value of the event before. Merges do not report the
 /// previous values of each partition, and an entry that was read may be ahead of its change.
 fn has_previous(
     world: &GridWorld,
@@ -158,7 +152,6 @@ fn has_previous(
     }
 }
 
-/// Checks that an event matches the listener's options and comes in time.
 fn is_asked_for(
     world: &GridWorld,
     listener_client: &ListenerClient,
@@ -182,7 +175,7 @@ fn is_asked_for(
     Err(("an event was requested", format!("{event:?} at {}", describe(world, listener_client))))
 }
 
-/// Checks that every acknowledged change arrived that began after the listener was ready, and after its last gap.
+/// Every acknowledged change arrived that began after the listener was ready and its last gap.
 fn nothing_missing(
     world: &GridWorld,
     listener_client: &ListenerClient,
@@ -231,11 +224,11 @@ fn nothing_missing(
     Ok(())
 }
 
-/// Returns whether a listener has ended while its member was parted from one that may have ordered a write, or shortly after.
-/// The gap that stands for the write comes once the members have merged. The topologies of two partitions merge some time
-/// after their views. A member that is cut off again meanwhile keeps its partition's topology, in which all may be members. A
-/// listener that begins anew while a primary is unreachable receives no event and no gap before that primary is back, because
-/// the primary has to confirm the listener.
+/// Whether a listener ended while its member was parted from one that may have ordered a write, or shortly
+/// after. The gap for the write comes once the members have merged, and topologies merge some time after views.
+/// A member that is cut off again meanwhile keeps its partition's topology. A listener that begins while a
+/// primary is unreachable receives no event and no gap until that primary is back, because the primary has to
+/// confirm the listener.
 fn has_ended_before_its_gap(world: &GridWorld, listener_client: &ListenerClient, write: &Operation) -> bool {
     let Some(ended) = listener_client.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);
@@ -259,7 +252,6 @@ fn has_ended_before_its_gap(world: &GridWorld, listener_client: &ListenerClient,
     others.any(|&other| lacks(own, &nodes[other].address) || lacks(other, &nodes[own].address))
 }
 
-/// Returns whether the listener and its member stay to the end.
 fn is_there(world: &GridWorld, listener_client: &ListenerClient) -> bool {
     let node = &world.nodes[listener_client.node];
     let member = &world.app.members[listener_client.node];
@@ -278,7 +270,6 @@ fn listener_clients(world: &GridWorld) -> &[ListenerClient] {
     world.app.listener_clients.as_ref().map(|listener_clients| &listener_clients.all[..]).unwrap_or_default()
 }
 
-/// Formats a listener for a report.
 fn describe(world: &GridWorld, listener_client: &ListenerClient) -> String {
     format!(
         "a listener of {}, {:?}, ready {:?}, last gap {:?}, ended {:?}, {} events",

@@ -1,23 +1,21 @@
-//! The checker of caches in which every partition goes on (`AllowReadWrites`): the guarantees that hold after the merge.
+//! The checker of caches in which every partition goes on (`AllowReadWrites`).
 //!
-//! Partitions acknowledge writes to one key without knowing of each other, so there is no order of all writes. These rules
-//! hold instead:
+//! Partitions acknowledge writes to one key without knowing of each other, so there is no order of all writes. Instead:
 //!
 //! * A value that is read was written, and after the merge all members have the same value ([`super::agreement`]).
-//! * A value that an acknowledged write has seen and replaced does not come back. Excepted is a write that was under way when
-//!   members parted, or when its caller learned of that: the caller may have sent it again, and then it is a change of both
-//!   partitions.
-//! * A key with one writer, which knows its previous write each time, ends with the writer's last value, whatever the policy,
-//!   because no other client has changed it.
+//! * A value that an acknowledged write has seen and replaced does not come back; except if the write was under
+//!   way when members parted or its caller learned of that: the caller may have sent it again, as a change of
+//!   both partitions.
+//! * A key with one writer, which knows its previous write each time, ends with its last value under any policy.
 //! * A key that is never removed has a value, unless the policy removes.
-//! * `PreferredAlways`: a write that was acknowledged in the preferred partition stands until that partition replaces it.
-//! * `RemoveAll`: a key to which both partitions have acknowledged writes is absent until its next write; unless the last
-//!   writes of both have the same value, or one partition has seen and replaced the other's last value.
+//! * `PreferredAlways`: a write acknowledged in the preferred partition stands until that partition replaces it.
+//! * `RemoveAll`: a key with acknowledged writes in both partitions is absent until its next write; unless the
+//!   last writes of both have the same value, or one partition has seen and replaced the other's.
 //!
-//! Only the first rule is judged if the whole preferred partition was lost while it merged the other partitions' entries,
-//! because those entries are given up then.
+//! Only the first rule is judged if the whole preferred partition was lost while it merged the other
+//! partitions' entries, because those are given up then.
 //!
-//! The history of the topology that a caller had during its whole write tells in which partition the write was acknowledged.
+//! The caller's topology history during a write tells in which partition the write was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,16 +28,14 @@ use super::super::keys::Kind;
 use super::super::{Grid, GridWorld};
 use crate::checks::Broken;
 
-/// Returns whether partitions may have gone on without each other in this run.
 pub(super) fn has_parted(world: &GridWorld) -> bool {
     let grid = &world.app;
     grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
 }
 
-/// An acknowledged write, its version, and the lineage that its caller was on during the whole write.
+/// With its version, and the caller's lineage during the whole write.
 type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
-/// A key's operations, in the order in which they began.
 struct Merged<'a> {
     world: &'a GridWorld,
     key: &'a Bytes,
@@ -96,8 +92,8 @@ impl Merged<'_> {
         }
     }
 
-    /// Returns whether a policy that chooses a value has chosen this one against a newer one. That is a change by the
-    /// partition for which it has chosen, also if a third partition had replaced the value.
+    /// Whether a policy that chooses a value has chosen this one against a newer one: a change by the chosen
+    /// partition, also if a third partition had replaced the value.
     fn is_chosen(&self, last: &Stored) -> bool {
         let policy = &self.world.app.config.merge;
         if !matches!(policy, MergePolicy::PreferredNonNull | MergePolicy::Custom(_)) {
@@ -183,7 +179,7 @@ impl Merged<'_> {
         }
     }
 
-    /// Compares the last write on the final topology's lineage with the last writes of other partitions since they parted.
+    /// The last write on the final topology's lineage, against the last writes of other partitions since they parted.
     fn remove_all(
         &self,
         grid: &Grid,
@@ -254,7 +250,7 @@ impl Merged<'_> {
         }
     }
 
-    /// Returns whether a write was seen and replaced on a lineage: a member that had the write has moved to that partition.
+    /// A member that had the write has moved to that partition.
     fn has_replaced(&self, line: &[SplitPoint], write: &Operation) -> bool {
         self.operations.iter().any(|other| {
             let of = other.split_points.as_ref().and_then(|of| of.last());
@@ -262,7 +258,7 @@ impl Merged<'_> {
         })
     }
 
-    /// Returns whether a value was written while members parted.
+    /// Whether the value was written while members parted.
     fn is_of_both(&self, last: Option<&Stored>) -> bool {
         let mut writes = self.operations.iter();
         last.is_some_and(|last| {
@@ -270,7 +266,6 @@ impl Merged<'_> {
         })
     }
 
-    /// Returns whether a write was under way when members parted, or when its caller came to another partition.
     fn spans_a_parting(&self, operation: &Operation) -> bool {
         let mut parted = self.world.app.parted.values();
         // A write may go on after its caller has stopped waiting.
@@ -279,7 +274,6 @@ impl Merged<'_> {
         operation.write().is_some() && (operation.split_points.is_none() || parted.any(is_within))
     }
 
-    /// Returns whether the outcome of every write is known.
     fn is_certain(&self) -> bool {
         !self.operations.iter().any(|one| one.is_uncertain())
     }
@@ -291,32 +285,28 @@ impl Merged<'_> {
     }
 }
 
-/// Returns the value that an acknowledged write has seen and replaced.
 fn replaced(write: &Operation) -> Option<&Bytes> {
     let (written, _) = write.acknowledged().and(write.written())?;
     written.previous.as_ref().map(|previous| &previous.value)
 }
 
-/// Returns whether a history is that of the topology, or an older part of it.
 fn is_line_of(topology: &Topology, line: &[SplitPoint]) -> bool {
     line.last().is_some_and(|last| topology.split_points.contains(last))
 }
 
-/// A move of members, all or some, from one lineage to another partition by a merge.
+/// A merge moved members from one lineage to another partition.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Taken {
-    /// The topology with which they moved.
     pub(crate) since: u32,
     /// The last parting of the partition that has merged them.
     pub(crate) by: SplitPoint,
-    /// The topology with which they had left the lineage before, if they had.
+    /// The topology with which they had left the lineage before.
     pub(crate) until: u32,
 }
 
-/// The moves of the members of each lineage, by the lineage's last parting.
+/// By the lineage's last parting.
 pub(crate) type Sides = BTreeMap<SplitPoint, Vec<Taken>>;
 
-/// Records the partitions that a topology merges.
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {
     let Some(by) = topology.split_points.last() else { return };
     for side in topology.merging.iter() {

@@ -8,16 +8,16 @@
 //! | compare-and-swap counts exactly | [`counters`] |
 //! | owners agree once the cluster is quiet, so do their stores, and no other member has entries | [`agreement`] |
 //! | working disks refuse nothing, and members come back with their stored entries | [`Stores::check`](super::Stores::check) |
-//! | in invalidation mode, no member reads a value that an acknowledged write has replaced | [`invalidation`] |
-//! | iterations return each lasting entry as often as guaranteed, or fail because owners are unreachable | [`iterations`] |
+//! | in invalidation mode, no member reads a replaced value | [`invalidation`] |
+//! | iterations return each lasting entry as often as guaranteed, or fail | [`iterations`] |
 //! | listeners receive each acknowledged change once, in order, and no other event | [`listeners`] |
 //! | entries from before a clear are gone after it | [`clears`] |
 //! | no operation returns an expired entry, and expired entries leave memory | [`expiry`] |
-//! | entries in use are found by all members, and idle ones by none | [`idle`] |
+//! | all members find entries in use, and none finds idle ones | [`idle`] |
 //! | operations end in time; finished state is forgotten | [`bounds`] |
 //!
-//! The guarantees of the first four do not hold if partitions have gone on without each other, which `AllowReadWrites`
-//! allows; [`merges`] judges the guarantees that hold instead.
+//! The first four do not hold if partitions have gone on without each other, which `AllowReadWrites` allows;
+//! [`merges`] judges then.
 
 pub(super) mod agreement;
 pub(super) mod bounds;
@@ -45,7 +45,6 @@ use super::history::Operation;
 use super::keys::Kind;
 use crate::checks::Broken;
 
-/// Checks the history.
 pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
     let grid = &world.app;
     bounds::deadlines(world, &grid.history)?;
@@ -90,30 +89,25 @@ pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
 }
 
 impl Done<'_> {
-    /// Returns whether the key may have been absent by then because of this write.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.is_removal && self.operation.is_none()
             || self.operation.is_some_and(|write| write.may_be_absent(by))
     }
 }
 
-/// A write that was done for certain.
 #[derive(Clone, Copy)]
 pub(super) struct Done<'a> {
     pub(super) operation: Option<&'a Operation>,
     pub(super) is_removal: bool,
 }
 
-/// The history of a key.
 pub(super) struct OfKey<'a> {
     pub(super) world: &'a GridWorld,
     pub(super) key: &'a Bytes,
-    /// In the order in which they began.
     pub(super) operations: Vec<&'a Operation>,
-    /// Writes that were done, acknowledged or seen, by their versions.
     pub(super) done: BTreeMap<Version, Done<'a>>,
     pub(super) values: BTreeMap<Version, &'a Bytes>,
-    /// The times of acknowledgements, and the highest version until each.
+    /// The highest version until each time.
     acknowledged: Vec<(Time, Version)>,
 }
 
@@ -158,7 +152,7 @@ impl<'a> OfKey<'a> {
         Ok(of_key)
     }
 
-    /// Checks that no write is done twice: each has a value of its own.
+    /// Each has a unique value.
     fn done_once(&self) -> Result<(), Broken> {
         let mut versions: BTreeMap<&Bytes, Version> = BTreeMap::new();
         for (version, _) in self.done.iter().filter(|(_, done)| !done.is_removal) {
@@ -172,7 +166,7 @@ impl<'a> OfKey<'a> {
         Ok(())
     }
 
-    /// Records the version that an operation has seen, and checks that a version means one value to all members.
+    /// A version means one value to all members.
     fn see(&mut self, operation: &'a Operation) -> Result<(), Broken> {
         let read = operation.read().and_then(|(found, _)| found);
         let previous = operation.written().and_then(|(written, _)| written.previous.as_ref());
@@ -196,36 +190,31 @@ impl<'a> OfKey<'a> {
         Ok(())
     }
 
-    /// Returns the highest version that had been acknowledged before this moment.
     pub(super) fn acknowledged_before(&self, at: Time) -> Version {
         let count = self.acknowledged.partition_point(|(ended, _)| *ended < at);
         count.checked_sub(1).map_or(Version::NONE, |last| self.acknowledged[last].1)
     }
 
-    /// Returns whether the key may have been absent by then because of a removal without a known outcome, or of the
-    /// expiration of such a put.
+    /// By a removal without a known outcome, or the expiration of such a put.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && other.may_be_absent(by))
     }
 
-    /// Returns whether a put without a known outcome, whose value no operation has seen, may have been done by then.
+    /// One without a known outcome, whose value no operation has seen.
     pub(super) fn may_be_put(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && !other.is_removal() && other.began <= by)
     }
 
-    /// Formats an operation for a report.
     pub(super) fn describe(&self, operation: &Operation) -> String {
         describe(self.world, self.key, operation)
     }
 
-    /// Formats the write of a version for a report.
     pub(super) fn tell_version(&self, version: Version) -> String {
         let writer = self.done.get(&version).and_then(|done| done.operation);
         writer.map_or_else(|| format!("version {version}"), |writer| self.describe(writer))
     }
 }
 
-/// Formats an operation for a report.
 fn describe(world: &GridWorld, key: &[u8], operation: &Operation) -> String {
     format!(
         "{} at {}: {:?} from {:?} to {:?}: {:?}{}",

@@ -1,8 +1,7 @@
-//! The checker of regular registers: a read returns the last write that was acknowledged before it began, or a newer one; and
-//! never a value that was not written.
+//! The checker of regular registers.
 //!
-//! Excused are reads that may be answered by a member that a newer topology has removed and that did not know it yet: the
-//! member has not detected the partition, or its cache allows reads in a minority. The values of such reads were written all
+//! Excused are reads that a member may answer that a newer topology has removed and that did not know it yet:
+//! it has not detected the partition, or its cache allows reads in a minority. Their values were written all
 //! the same.
 
 use super::super::history::Operation;

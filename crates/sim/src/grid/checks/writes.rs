@@ -1,6 +1,6 @@
-//! The checker of writes. The acknowledged writes of a key have one order, that of their versions: a write that begins after
-//! another was acknowledged is newer, and each has seen the one before it. Nothing is excused: if two partitions both
-//! acknowledged writes of a key, one would not have seen the other's.
+//! The checker of writes, which their versions order. A write that begins after another was acknowledged is
+//! newer. Nothing is excused: if two partitions acknowledged writes of a key, one would not have seen the
+//! other's.
 
 use consort_grid::{Condition, Version};
 

@@ -1,4 +1,4 @@
-//! The entries of a chunk.
+//! The entries of a chunk of a state transfer, encoded.
 //!
 //! They stay in their wire form: the receiver copies keys and values to their final place, and borrows them until
 //! then. Each entry begins with a head of fixed size, so that two numbers at known positions determine where the next
@@ -12,8 +12,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use consort_group::Time;
 
-use super::primitives::need;
-use super::{FrameError, Result, Wire};
+use crate::codec::{FrameError, Result, Wire, need};
 use crate::container::Visited;
 use crate::operation::EntryMetadata;
 use crate::{Lifetime, Stored, Version};

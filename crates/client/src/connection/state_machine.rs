@@ -16,17 +16,17 @@ use consort_hotrod::{
 };
 use consort_sasl::scram::Keys;
 
+use super::credentials::KeyDerivation;
+use super::legacy::{self, Versions};
+use super::login::{Login, LoginStep};
+use super::pending_requests::{Failure, PendingRequest, PendingRequests};
+use super::sinks::{ServerEvent, Sinks};
 use crate::clock::Time;
-use crate::credentials::KeyDerivation;
 use crate::error::ConnectionError;
-use crate::legacy;
 use crate::limits::{
     ANSWER_BYTES_MAX, ASK_AFTER, OTHER_REQUEST_RECENT, PING_AFTER, RESPONSE_TIMEOUT_MAX, SILENCE_MAX,
     SILENT_AFTER, TICK,
 };
-use crate::login::{Login, LoginStep};
-use crate::pending_requests::{Failure, PendingRequest, PendingRequests};
-use crate::sinks::{ServerEvent, Sinks};
 
 /// Effects for the owner to carry out.
 #[derive(Default)]
@@ -92,7 +92,7 @@ pub(crate) struct Connection {
     /// The receivers of events.
     pub(crate) sinks: Sinks,
     phase: Phase,
-    wanted: Option<ProtocolVersion>,
+    versions: Versions,
     /// The version of the connection's own requests.
     greeting: ProtocolVersion,
     /// The server did not understand the initial version.
@@ -128,7 +128,7 @@ impl Connection {
     /// that both sides support. A login must succeed before any other request.
     pub(crate) fn new(
         now: Time,
-        wanted: Option<ProtocolVersion>,
+        versions: Versions,
         greeting: ProtocolVersion,
         login: Option<Login>,
     ) -> Self {
@@ -137,7 +137,7 @@ impl Connection {
             traffic: Traffic::default(),
             sinks: Sinks::default(),
             phase: Phase::Greeting,
-            wanted,
+            versions,
             greeting,
             is_not_understood: false,
             pending: PendingRequests::default(),
@@ -380,18 +380,17 @@ impl Connection {
             ResponseBody::Server(server::Response::Pong(pong)) => pong.newest,
             _ => 0,
         };
-        let needed = self.wanted.unwrap_or(legacy::OLDEST);
+        let needed = self.versions.needed();
         if newest < needed.byte() {
             return Err(ConnectionError::VersionTooOld { newest, needed });
         }
         let spoken = ProtocolVersion::ALL.into_iter().rev().find(|version| version.byte() <= newest);
-        Ok(self.wanted.or(spoken).unwrap_or(needed))
+        Ok(self.versions.forced.or(spoken).unwrap_or(needed))
     }
 
     /// Returns the version to try on another connection, if the server did not understand this one.
     pub(crate) fn next_greeting(&self) -> Option<ProtocolVersion> {
-        let may_be_older = self.is_not_understood && self.wanted.is_none();
-        if may_be_older { legacy::previous_version(self.greeting) } else { None }
+        if self.is_not_understood { self.versions.before(self.greeting) } else { None }
     }
 
     /// When to call [`Connection::handle_timeout`].

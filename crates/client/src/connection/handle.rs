@@ -11,10 +11,10 @@ use consort_hotrod::{ProtocolVersion, Request, Response};
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
+use super::pending_requests::Failure;
+use super::state_machine::{Connection, Effects, Refused};
 use crate::clock::{Clock, Time};
-use crate::connection::{Connection, Effects, Refused};
 use crate::limits::ROOM;
-use crate::pending_requests::Failure;
 
 /// A connection that is open, or was.
 pub(crate) struct ConnectionHandle {

@@ -4,7 +4,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::FrameError;
+use super::error::FrameError;
 
 /// The bits that say that another byte follows, in each byte of a word.
 const MORE: u64 = 0x8080_8080_8080_8080;

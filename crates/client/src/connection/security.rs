@@ -7,11 +7,11 @@ use consort_sasl::scram;
 use consort_tls::TlsError;
 use tokio::net::TcpStream;
 
-use crate::credentials::Credentials;
-use crate::driver::Driver;
+use super::credentials::Credentials;
+use super::driver::Driver;
+use super::login::Login;
+use super::stream::{Connector, Stream, Tls};
 use crate::error::{ConnectionError, LoginError};
-use crate::login::Login;
-use crate::stream::{Connector, Stream, Tls};
 
 /// The security settings of all connections of a client.
 #[derive(Clone, Default)]

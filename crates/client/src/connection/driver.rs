@@ -13,12 +13,12 @@ use consort_hotrod::Output;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Sleep;
 
+use super::handle::ConnectionHandle;
+use super::state_machine::{Connection, Effects};
+use super::stream::Stream;
 use crate::clock::Time;
-use crate::connection::{Connection, Effects};
-use crate::connection_handle::ConnectionHandle;
 use crate::error::ConnectionError;
 use crate::limits::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
-use crate::stream::Stream;
 
 /// The outcome of one step.
 struct StepOutcome {

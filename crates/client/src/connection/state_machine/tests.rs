@@ -42,10 +42,19 @@ fn pong(newest: u8) -> ResponseBody {
 }
 
 impl Pair {
-    fn begun(wanted: Option<ProtocolVersion>) -> Self {
+    fn begun(forced: Option<ProtocolVersion>) -> Self {
+        Self::speaking(Versions { forced, oldest: ProtocolVersion::V3_0 })
+    }
+
+    /// As with the feature `legacy`.
+    fn with_legacy(forced: Option<ProtocolVersion>) -> Self {
+        Self::speaking(Versions { forced, oldest: ProtocolVersion::V2_0 })
+    }
+
+    fn speaking(versions: Versions) -> Self {
         let mut pair = Self {
             now: SECOND,
-            connection: Connection::new(SECOND, wanted, legacy::initial_version(wanted), None),
+            connection: Connection::new(SECOND, versions, versions.initial(), None),
             caller: Arc::default(),
             asked: Vec::new(),
             requests: consort_hotrod::RequestDecoder::default(),
@@ -161,7 +170,6 @@ fn the_newest_version_is_spoken_that_both_sides_know() {
 }
 
 /// S002-21.
-#[cfg(not(feature = "legacy"))]
 #[test]
 fn s002_21_servers_of_2_x_are_refused_with_the_reason() {
     let error = Pair::begun(None).answer(0, pong(29)).unwrap_err();
@@ -180,17 +188,16 @@ fn s002_21_servers_of_2_x_are_refused_with_the_reason() {
 }
 
 /// S002-22: the client uses the version that an old server reports, also if it asked in a newer one.
-#[cfg(feature = "legacy")]
 #[test]
 fn s002_22_the_version_is_one_before_3_0_if_the_server_says_so_or_it_is_wanted() {
-    let mut pair = Pair::begun(None);
+    let mut pair = Pair::with_legacy(None);
     assert_eq!(pair.asked[0].header.version, ProtocolVersion::V3_0);
     pair.answer(0, pong(29)).unwrap();
     pair.get("k", Time::MAX).unwrap();
     pair.write();
     assert_eq!(pair.asked[0].header.version, ProtocolVersion::V2_9);
     for version in ProtocolVersion::ALL.into_iter().filter(|version| *version < ProtocolVersion::V3_0) {
-        let mut pair = Pair::begun(Some(version));
+        let mut pair = Pair::with_legacy(Some(version));
         assert_eq!(pair.asked[0].header.version, version);
         pair.answer(0, pong(0)).unwrap();
         pair.get("k", Time::MAX).unwrap();
@@ -202,16 +209,15 @@ fn s002_22_the_version_is_one_before_3_0_if_the_server_says_so_or_it_is_wanted()
             "{refused:?}"
         );
     }
-    assert!(Pair::begun(None).answer(0, pong(19)).is_err(), "1.x is not spoken");
+    assert!(Pair::with_legacy(None).answer(0, pong(19)).is_err(), "1.x is not spoken");
 }
 
 /// S002-22: after a version that the server does not understand, the next older one is tried, unless a
 /// version is forced.
-#[cfg(feature = "legacy")]
 #[test]
 fn s002_22_a_greeting_that_is_not_understood_leads_to_an_older_one() {
     let refused = |wanted, id, status| {
-        let mut pair = Pair::begun(wanted);
+        let mut pair = Pair::with_legacy(wanted);
         let mut out = Output::new();
         Response::error(id, status, "no").encode(pair.asked[0].context(), &mut out);
         assert!(pair.receive(&out.into_bytes()).is_err());
@@ -554,7 +560,7 @@ struct RecordingSink {
     lost: AtomicUsize,
 }
 
-impl crate::sinks::Sink for RecordingSink {
+impl crate::connection::sinks::Sink for RecordingSink {
     fn on_event(&self, event: ServerEvent) -> Option<Waker> {
         self.keys.lock().unwrap().push(match event {
             ServerEvent::Entry(event::Event { data: event::EventData::Key(key, _), .. }) => key,

@@ -8,49 +8,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use consort_group::{Address, Member, Uuid};
 use smallvec::SmallVec;
 
+use super::error::{FrameError, Result};
 use super::number::{put_number, read_number};
-
-/// The error of decoding invalid bytes. Their command has changed nothing.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FrameError {
-    /// The bytes end in the middle of a value.
-    #[error("{what} needs {wanted} bytes, {left} are left")]
-    Short {
-        /// The kind of value.
-        what: &'static str,
-        /// Its length in bytes.
-        wanted: usize,
-        /// The remaining bytes.
-        left: usize,
-    },
-    /// A value without a meaning.
-    #[error("{what} cannot be {value}")]
-    Invalid {
-        /// The kind of value.
-        what: &'static str,
-        /// The value.
-        value: u64,
-    },
-    /// A frame of another version of this wire protocol: its sender and this member cannot share a cache.
-    #[error("it speaks version {theirs} of the grid's wire, and this member version {ours}")]
-    OtherVersion {
-        /// Its version.
-        theirs: u8,
-        /// The version of this member.
-        ours: u8,
-    },
-    /// Not a frame.
-    #[error("frame begins with {found:02x?} instead of {expected:02x?}")]
-    Foreign {
-        /// The first two bytes.
-        found: [u8; 2],
-        /// The expected bytes.
-        expected: [u8; 2],
-    },
-}
-
-pub(crate) type Result<T> = std::result::Result<T, FrameError>;
 
 /// A type with an encoding.
 pub(crate) trait Wire: Sized {
@@ -59,7 +18,7 @@ pub(crate) trait Wire: Sized {
 }
 
 /// Checks that enough bytes are left for a read.
-pub(super) fn need(from: &[u8], what: &'static str, wanted: usize) -> Result<()> {
+pub(crate) fn need(from: &[u8], what: &'static str, wanted: usize) -> Result<()> {
     let left = from.len();
     if left < wanted { Err(FrameError::Short { what, wanted, left }) } else { Ok(()) }
 }
@@ -120,7 +79,7 @@ impl Wire for bool {
 
 /// Writes bytes in the encoding of [`Bytes`].
 #[inline]
-pub(super) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     bytes.len().put(out);
     out.put_slice(bytes);
 }
@@ -267,21 +226,21 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
 /// Reads fields of a struct, one after the other.
 macro_rules! read_fields {
     ($from:ident, $($field:ident),+ $(,)?) => {
-        Ok(Self { $($field: $crate::wire::Wire::read($from)?),+ })
+        Ok(Self { $($field: $crate::codec::Wire::read($from)?),+ })
     };
 }
 
 /// The encoding of a struct: its fields one after the other.
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),+ $(,)? }) => {
-        impl $crate::wire::Wire for $name {
+        impl $crate::codec::Wire for $name {
             fn put(&self, out: &mut bytes::BytesMut) {
                 let Self { $($field),+ } = self;
-                $($crate::wire::Wire::put($field, out);)+
+                $($crate::codec::Wire::put($field, out);)+
             }
 
-            fn read(from: &mut bytes::Bytes) -> $crate::wire::Result<Self> {
-                $crate::wire::read_fields!(from, $($field),+)
+            fn read(from: &mut bytes::Bytes) -> $crate::codec::Result<Self> {
+                $crate::codec::read_fields!(from, $($field),+)
             }
         }
     };
@@ -290,25 +249,25 @@ macro_rules! wire_struct {
 /// The encoding of an enum: a byte for the variant, then its fields.
 macro_rules! wire_enum {
     ($name:ident { $($tag:literal = $variant:ident $(($inner:ident))? $({ $($field:ident),+ $(,)? })?),+ $(,)? }) => {
-        impl $crate::wire::Wire for $name {
+        impl $crate::codec::Wire for $name {
             fn put(&self, out: &mut bytes::BytesMut) {
                 match self {
                     $(Self::$variant $(($inner))? $({ $($field),+ })? => {
                         bytes::BufMut::put_u8(out, $tag);
-                        $($crate::wire::Wire::put($inner, out);)?
-                        $($($crate::wire::Wire::put($field, out);)+)?
+                        $($crate::codec::Wire::put($inner, out);)?
+                        $($($crate::codec::Wire::put($field, out);)+)?
                     })+
                 }
             }
 
-            fn read(from: &mut bytes::Bytes) -> $crate::wire::Result<Self> {
-                match <u8 as $crate::wire::Wire>::read(from)? {
+            fn read(from: &mut bytes::Bytes) -> $crate::codec::Result<Self> {
+                match <u8 as $crate::codec::Wire>::read(from)? {
                     $($tag => {
-                        $(let $inner = $crate::wire::Wire::read(from)?;)?
-                        $($(let $field = $crate::wire::Wire::read(from)?;)+)?
+                        $(let $inner = $crate::codec::Wire::read(from)?;)?
+                        $($(let $field = $crate::codec::Wire::read(from)?;)+)?
                         Ok(Self::$variant $(($inner))? $({ $($field),+ })?)
                     })+
-                    value => Err($crate::wire::FrameError::Invalid {
+                    value => Err($crate::codec::FrameError::Invalid {
                         what: stringify!($name),
                         value: value.into(),
                     }),

@@ -18,15 +18,35 @@ pub(crate) const OLDEST: ProtocolVersion =
 /// The version in which every server from 3.0 on understands a PING and reports its newest version.
 pub(crate) const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
 
-/// Returns the version in which a connection begins: the forced version if it is older than 3.0.
-pub(crate) fn initial_version(wanted: Option<ProtocolVersion>) -> ProtocolVersion {
-    wanted.map_or(GREETING, |wanted| wanted.min(GREETING))
+/// The versions in which a connection may speak.
+#[derive(Clone, Copy)]
+pub(crate) struct Versions {
+    /// The only version, if the options force one.
+    pub(crate) forced: Option<ProtocolVersion>,
+    /// [`OLDEST`]. Tests take both values of it in one build.
+    pub(crate) oldest: ProtocolVersion,
 }
 
-/// Returns the next older version, if it is supported.
-pub(crate) fn previous_version(version: ProtocolVersion) -> Option<ProtocolVersion> {
-    let older = ProtocolVersion::ALL.into_iter().rev().find(|older| *older < version);
-    older.filter(|older| *older >= OLDEST)
+impl Versions {
+    pub(crate) const fn new(forced: Option<ProtocolVersion>) -> Self {
+        Self { forced, oldest: OLDEST }
+    }
+
+    /// The version in which a connection begins: the forced version if it is older than 3.0.
+    pub(crate) fn initial(self) -> ProtocolVersion {
+        self.forced.map_or(GREETING, |forced| forced.min(GREETING))
+    }
+
+    /// The least version that a server must know.
+    pub(crate) fn needed(self) -> ProtocolVersion {
+        self.forced.unwrap_or(self.oldest)
+    }
+
+    /// The next older version to try; `None` if a version is forced.
+    pub(crate) fn before(self, version: ProtocolVersion) -> Option<ProtocolVersion> {
+        let older = ProtocolVersion::ALL.into_iter().rev().find(|older| *older < version);
+        older.filter(|older| self.forced.is_none() && *older >= self.oldest)
+    }
 }
 
 /// Whether a server responds with this status to an unknown version. Servers differ in which of these they
@@ -78,14 +98,20 @@ mod tests {
 
     #[test]
     fn older_versions_are_tried_one_after_the_other_if_they_are_spoken_at_all() {
-        let tried: Vec<_> =
-            std::iter::successors(Some(GREETING), |version| previous_version(*version)).collect();
-        let expected = ProtocolVersion::ALL.into_iter().rev().filter(|version| *version <= GREETING);
-        assert!(tried.iter().copied().eq(expected.filter(|version| *version >= OLDEST)), "{tried:?}");
-        assert_eq!(tried.len(), if cfg!(feature = "legacy") { 11 } else { 1 });
-        assert_eq!(initial_version(None), GREETING);
-        assert_eq!(initial_version(Some(ProtocolVersion::V4_1)), GREETING);
-        assert_eq!(initial_version(Some(ProtocolVersion::V2_4)), ProtocolVersion::V2_4);
+        for (oldest, count) in [(ProtocolVersion::V2_0, 11), (ProtocolVersion::V3_0, 1)] {
+            let versions = Versions { forced: None, oldest };
+            let tried: Vec<_> =
+                std::iter::successors(Some(versions.initial()), |version| versions.before(*version))
+                    .collect();
+            let expected = ProtocolVersion::ALL.into_iter().rev().filter(|version| *version <= GREETING);
+            assert!(tried.iter().copied().eq(expected.filter(|version| *version >= oldest)), "{tried:?}");
+            assert_eq!(tried.len(), count);
+        }
+        let forced = |version| Versions::new(Some(version));
+        assert_eq!(Versions::new(None).initial(), GREETING);
+        assert_eq!(forced(ProtocolVersion::V4_1).initial(), GREETING);
+        assert_eq!(forced(ProtocolVersion::V2_4).initial(), ProtocolVersion::V2_4);
+        assert_eq!(forced(ProtocolVersion::V2_4).before(ProtocolVersion::V2_4), None);
     }
 
     #[test]

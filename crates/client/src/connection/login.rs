@@ -10,7 +10,7 @@ use consort_sasl::scram::client::{Challenged, First, Last};
 use consort_sasl::scram::{Hash, Keys, ScramError};
 use consort_sasl::{Mechanism, prepare};
 
-use crate::credentials::{Credentials, KeyDerivation};
+use super::credentials::{Credentials, KeyDerivation};
 use crate::error::LoginError;
 
 /// The next step of a login.

@@ -1,0 +1,43 @@
+//! The errors of decoding.
+
+/// The error of decoding invalid bytes. Their command has changed nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The bytes end in the middle of a value.
+    #[error("{what} needs {wanted} bytes, {left} are left")]
+    Short {
+        /// The kind of value.
+        what: &'static str,
+        /// Its length in bytes.
+        wanted: usize,
+        /// The remaining bytes.
+        left: usize,
+    },
+    /// A value without a meaning.
+    #[error("{what} cannot be {value}")]
+    Invalid {
+        /// The kind of value.
+        what: &'static str,
+        /// The value.
+        value: u64,
+    },
+    /// A frame of another version of this wire protocol: its sender and this member cannot share a cache.
+    #[error("it speaks version {theirs} of the grid's wire, and this member version {ours}")]
+    OtherVersion {
+        /// Its version.
+        theirs: u8,
+        /// The version of this member.
+        ours: u8,
+    },
+    /// Not a frame.
+    #[error("frame begins with {found:02x?} instead of {expected:02x?}")]
+    Foreign {
+        /// The first two bytes.
+        found: [u8; 2],
+        /// The expected bytes.
+        expected: [u8; 2],
+    },
+}
+
+pub(crate) type Result<T> = std::result::Result<T, FrameError>;

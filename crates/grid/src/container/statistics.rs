@@ -1,0 +1,80 @@
+//! The counts of a container.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::table::TableSize;
+
+/// The counts of a container's entries and bytes, and of the entries that it has removed by itself. Each costs one load.
+/// They are exact, for one writer.
+#[derive(Default)]
+pub struct ContainerStatistics {
+    len: AtomicU64,
+    entry_bytes: AtomicU64,
+    removal_bytes: AtomicU64,
+    passive: AtomicU64,
+    passive_bytes: AtomicU64,
+    evictions: AtomicU64,
+    expirations: AtomicU64,
+}
+
+impl ContainerStatistics {
+    /// Number of entries, including expired ones that are not removed yet.
+    pub(super) fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Number of entries whose value is only in the store.
+    pub fn passive_len(&self) -> u64 {
+        self.passive.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the passive entries in memory. They count in [`Container::bytes`](super::Container::bytes) and not in the
+    /// bound.
+    pub fn passive_bytes(&self) -> u64 {
+        self.passive_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Number of entries evicted since the container was created; with a store, of values evicted.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+
+    /// Number of expired entries removed here since the container was created.
+    pub fn expirations(&self) -> u64 {
+        self.expirations.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that count in the bound: of entries with values in memory and of remembered removals.
+    pub(super) fn bounded_bytes(&self) -> u64 {
+        self.entry_bytes.load(Ordering::Relaxed) + self.removal_bytes()
+    }
+
+    /// Bytes of remembered removals.
+    pub(super) fn removal_bytes(&self) -> u64 {
+        self.removal_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_eviction(&self) {
+        self.evictions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_expirations(&self, count: usize) {
+        self.expirations.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// Records the change of a segment's size. Only a container whose evicted entries a store has has passive entries.
+    pub(super) fn note_change(&self, before: TableSize, after: TableSize, is_backed: bool) {
+        let add = |sum: &AtomicU64, before: u64, after: u64| {
+            if before != after {
+                sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+            }
+        };
+        add(&self.len, before.len, after.len);
+        add(&self.entry_bytes, before.entry_bytes, after.entry_bytes);
+        add(&self.removal_bytes, before.removal_bytes, after.removal_bytes);
+        if is_backed {
+            add(&self.passive, before.passive, after.passive);
+            add(&self.passive_bytes, before.passive_bytes, after.passive_bytes);
+        }
+    }
+}
