@@ -28,7 +28,7 @@ pub(crate) trait Edge: Send {
     fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
         None
     }
-    /// Sets the physical addresses of the members of a new view; `None` while some are unknown.
+    /// `None` while some members' addresses are unknown.
     fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
     /// Closes connections to other peers.
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]);

@@ -101,8 +101,7 @@ impl Jobs {
         true
     }
 
-    /// Drops jobs without lasting effect, because their results have no receiver any more. Changes of files are still
-    /// made.
+    /// Only jobs that change files still run.
     pub(super) fn begin_close(&mut self) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
         self.running.retain(|running| !running.changes_nothing);
@@ -184,7 +183,6 @@ fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns all addresses of a name, sorted.
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     let found = (name, 0).to_socket_addrs();
     let found = found.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;
