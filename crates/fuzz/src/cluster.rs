@@ -21,7 +21,7 @@ const LATENCY: Duration = Duration::from_micros(200);
 /// Seeds every cluster, so that a recording of one means the same in another.
 const SEED: u64 = 0x5eed;
 
-/// For members that no recorded packet names.
+/// The seed of members that no recorded packet names.
 const FRESH_SEED: u64 = 0xf4e5;
 
 const NODES_MAX: usize = 8;

@@ -137,7 +137,7 @@ impl EffectRunner {
         Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
-    /// As the kernel does when a process ends.
+    /// The kernel does the same when a process ends.
     pub(crate) fn close_all(&mut self, node: usize) -> Vec<NodeOutcome> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);
