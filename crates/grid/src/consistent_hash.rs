@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use consort_group::Address;
 use consort_hotrod::hash;
-use smallvec::SmallVec;
 
 use crate::CacheMember;
-use crate::placement;
+use crate::placement::{self, Owners};
 
 /// Default number of segments of a cache: enough for each of 100 members to have some, few enough to send the list to
 /// every client.
@@ -35,9 +34,6 @@ impl fmt::Display for Segment {
 pub fn segment_of(key: &[u8], segment_count: u16) -> Segment {
     Segment(hash::segment_of(key, segment_count.into()) as u16)
 }
-
-/// The owners of one segment as indexes in [`ConsistentHash::members`], the primary first.
-pub type Owners = SmallVec<[u16; 4]>;
 
 /// The owners of all segments. A value: clones share it.
 #[derive(Clone, PartialEq, Eq, Debug)]

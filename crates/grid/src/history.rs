@@ -8,30 +8,20 @@
 //! partition has seen the writes of both partitions.
 //!
 //! A version's topology id determines its lineage for an owner that has seen part of both lineages. Therefore
-//! lineages that begin in different partitions begin with ids that are far apart ([`Lineage::first_id`]).
+//! lineages that begin in different partitions begin with ids that are far apart: a topology computes the first id of
+//! the lineage that follows it.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use consort_group::Address;
-use consort_hotrod::hash;
 
-use crate::{Topology, Version};
+use crate::Version;
 
 /// Maximum number of remembered lineages. Beyond it the oldest are forgotten, and their versions are no longer
 /// distinguished. A partition and the merge after it begin three. A lineage takes some 30 bytes for every segment, in
 /// memory and in its state transfer.
 pub(crate) const LINEAGES_MAX: usize = 32;
-
-/// Number of topology ids reserved for a lineage: a partition uses a handful before it is merged. Partitions that use
-/// more may overlap with each other's ids. That matters only to a third partition that has split from one of them
-/// meanwhile.
-const LINEAGE_IDS: u32 = 16;
-
-/// Number of places in which a lineage may begin. With more places fewer lineages share one, and ids grow faster: by
-/// half as many times [`LINEAGE_IDS`] where a coordinator is lost. With one coordinator lost every hour the ids last for
-/// two years, and then as many again as are left without a place.
-const LINEAGE_PLACES: u32 = 64;
 
 /// Maximum number of removals remembered per segment while members are partitioned, in case the other partition
 /// changes the same key: 100 kB with usual keys. Later removals lose against any entry of another partition.
@@ -45,25 +35,6 @@ pub struct Lineage {
     pub id: u32,
     /// The coordinator.
     pub by: Address,
-}
-
-impl Lineage {
-    /// Returns the id for the first topology of a lineage that `by` begins: greater than `last`, and different from
-    /// the id that another member would use that goes on from there as well.
-    pub(crate) fn first_id(topology: &Topology, last: u32, by: &Address) -> u32 {
-        let next = last.saturating_add(1);
-        let lineage = topology.lineages.last().filter(|_| next < Version::TOPOLOGY_MAX / 2);
-        let Some(lineage) = lineage else { return next };
-        let bytes = |address: &Address| {
-            let uuid = address.uuid().unwrap_or_default();
-            [uuid.most.to_be_bytes(), uuid.least.to_be_bytes()].concat()
-        };
-        // Members of one topology that go on from it have different places, which change from lineage to lineage.
-        let nth = topology.addresses().position(|member| member == by);
-        let nth = nth.map_or_else(|| hash::hash(&bytes(by)) as u32, |nth| nth as u32);
-        let turn = hash::hash(&[bytes(&lineage.by), lineage.id.to_be_bytes().to_vec()].concat()) as u32;
-        next + LINEAGE_IDS * (1 + nth.wrapping_add(turn) % LINEAGE_PLACES)
-    }
 }
 
 /// A write owner's history of a segment, for the merge of partitions.

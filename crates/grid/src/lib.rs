@@ -46,7 +46,7 @@ mod wire;
 pub use ballot::Ballot;
 pub use codec::FrameError;
 pub use config::{CacheConfig, CacheId, CacheMode, MergePolicy, OpenError, PartitionHandling};
-pub use consistent_hash::{ConsistentHash, Owners, SEGMENT_COUNT, Segment, segment_of};
+pub use consistent_hash::{ConsistentHash, SEGMENT_COUNT, Segment, segment_of};
 pub use container::{
     BOUND_OVERHEAD, Chunk, ChunkLimits, Container, ContainerSettings, Cursor, ENTRY_OVERHEAD, Entry, Expired,
     Full, Idle, LIFETIME_OVERHEAD, Lifetime, Limit, Lookup, MemoryBound, PREFETCH_MAX, Put, REMOVAL_OVERHEAD,
@@ -68,10 +68,13 @@ pub use node::{
     Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, Progress,
     ResponseLimits, ResponseLoad, SubmitOptions, TRANSFER_BUDGET, TakenEvents,
 };
-pub use operation::{Action, Change, Condition, OperationError, Outcome, ReadFrom, Stored, Write, Written};
-pub use persistence::{
-    CorruptPersistedState, Loaded, PersistedState, StoreFailure, StoreOrder, StoreRequest, StoreSettings,
+pub use operation::{
+    Action, Change, Condition, OperationError, Outcome, ReadFrom, StoreFailure, Stored, Write, Written,
 };
+pub use persistence::{
+    CorruptPersistedState, Loaded, PersistedState, StoreOrder, StoreRequest, StoreSettings,
+};
+pub use placement::Owners;
 pub use publication::{
     BATCH, FETCH_BYTES, Guarantee, IterationError, IterationId, LANES_MAX, Next, Projection, Publication,
     ReduceFn, Transform, TransformFn,

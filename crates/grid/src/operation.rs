@@ -1,12 +1,12 @@
 //! Operations on one key of a cache, and their outcomes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::{Address, Member, Time};
 use consort_memory::Shortage;
 
-use crate::persistence::StoreFailure;
 use crate::{CacheMode, Entry, Full, Lifetime, Limit, NamesMembers, Segment, Version};
 
 /// The condition of a write.
@@ -188,6 +188,9 @@ impl Stored {
 pub(crate) fn ago(now: Time, span: Duration) -> Time {
     Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
+
+/// The reason why a store has failed, as text.
+pub type StoreFailure = Arc<str>;
 
 /// The reason why an operation has failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,8 +1,6 @@
 //! The interface between a member's state machine and the store beside it. The state machine does not know the store:
 //! [`Node`](crate::Node) returns store requests, and takes their results.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use consort_group::Address;
 
@@ -116,9 +114,6 @@ pub enum StoreOrder {
     /// Replaces the state beside the entries ([`PersistedState::decode`]); removes it if the bytes are empty.
     Remember(Bytes),
 }
-
-/// The reason why a store has failed, as text.
-pub type StoreFailure = Arc<str>;
 
 /// The entries that a load has found, in the order of the keys, as far as it went.
 pub type Loaded = Vec<Option<Stored>>;

@@ -4,10 +4,21 @@
 use std::sync::Arc;
 
 use consort_group::Address;
+use consort_hotrod::hash;
 
 use crate::history::{LINEAGES_MAX, Lineage};
 use crate::merge::{PartitionSide, SPLIT_POINTS_MAX, SplitPoint};
-use crate::{Ballot, CacheMember, ConsistentHash, Segment};
+use crate::{Ballot, CacheMember, ConsistentHash, Segment, Version};
+
+/// Number of topology ids reserved for a lineage: a partition uses a handful before it is merged. Partitions that use
+/// more may overlap with each other's ids. That matters only to a third partition that has split from one of them
+/// meanwhile.
+const LINEAGE_IDS: u32 = 16;
+
+/// Number of places in which a lineage may begin. With more places fewer lineages share one, and ids grow faster: by
+/// half as many times [`LINEAGE_IDS`] where a coordinator is lost. With one coordinator lost every hour the ids last for
+/// two years, and then as many again as are left without a place.
+const LINEAGE_PLACES: u32 = 64;
 
 /// The phase of a change of owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +186,23 @@ impl Topology {
             return;
         }
         self.lineages = last_of(self.lineages.iter().cloned().chain([lineage]), LINEAGES_MAX);
+    }
+
+    /// Returns the id for the first topology of a lineage that `by` begins with this topology: greater than `last`, and
+    /// different from the id that another member would use that goes on from here as well.
+    pub(crate) fn first_id_of_lineage(&self, last: u32, by: &Address) -> u32 {
+        let next = last.saturating_add(1);
+        let lineage = self.lineages.last().filter(|_| next < Version::TOPOLOGY_MAX / 2);
+        let Some(lineage) = lineage else { return next };
+        let bytes = |address: &Address| {
+            let uuid = address.uuid().unwrap_or_default();
+            [uuid.most.to_be_bytes(), uuid.least.to_be_bytes()].concat()
+        };
+        // Members of one topology that go on from it have different places, which change from lineage to lineage.
+        let nth = self.addresses().position(|member| member == by);
+        let nth = nth.map_or_else(|| hash::hash(&bytes(by)) as u32, |nth| nth as u32);
+        let turn = hash::hash(&[bytes(&lineage.by), lineage.id.to_be_bytes().to_vec()].concat()) as u32;
+        next + LINEAGE_IDS * (1 + nth.wrapping_add(turn) % LINEAGE_PLACES)
     }
 
     /// Adds the members of a partition whose entries are to be merged.

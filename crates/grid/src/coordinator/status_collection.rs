@@ -12,7 +12,6 @@ use super::restore::ColdStart;
 use crate::command::{Body, CacheStatus, Restored, Status};
 use crate::config::CacheId;
 use crate::cx::Cx;
-use crate::history::Lineage;
 use crate::injected_bugs::InjectedBug;
 use crate::topology::{Availability, Topology};
 use crate::{Ballot, CacheMode, PartitionHandling};
@@ -173,7 +172,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     let ids = found.iter().filter_map(|(_, status)| Some(status.topology.as_ref()?.id));
     let last = ids.max().unwrap_or(0);
     let id = match merges && may_be_elsewhere(cx, &best, last, &found) {
-        true => Lineage::first_id(&best, last, &cx.local),
+        true => best.first_id_of_lineage(last, &cx.local),
         false => last + 1,
     };
     let mut others = if merges { partitions::partitions_to_merge(&best, &found, id) } else { Vec::new() };

@@ -8,8 +8,12 @@
 mod exchange;
 mod share;
 
-use crate::consistent_hash::Owners;
+use smallvec::SmallVec;
+
 use crate::{CacheMember, Location};
+
+/// The owners of one segment as indexes in the list of members, the primary first.
+pub type Owners = SmallVec<[u16; 4]>;
 
 /// The closeness of a segment's owners: pairs on one machine, in one rack, at one site, each level within the one
 /// before it. Less is better, and sites count first.

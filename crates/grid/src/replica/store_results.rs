@@ -5,8 +5,8 @@ use consort_group::Address;
 
 use crate::command::{Ack, Reply};
 use crate::cx::Cx;
-use crate::operation::OperationError;
-use crate::persistence::{Loaded, StoreFailure};
+use crate::operation::{OperationError, StoreFailure};
+use crate::persistence::Loaded;
 use crate::replica::CacheReplica;
 use crate::replica::iterate::publisher::fail_fetch;
 use crate::replica::store::loads::{AwaitingLoad, Found};

@@ -6,7 +6,8 @@ use consort_group::Time;
 
 use crate::Segment;
 use crate::cx::Cx;
-use crate::persistence::{StoreFailure, StoreOrder};
+use crate::operation::StoreFailure;
+use crate::persistence::StoreOrder;
 use crate::replica::Shared;
 use crate::replica::store::Store;
 use crate::replica::store::Wait;
