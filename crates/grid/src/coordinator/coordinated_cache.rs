@@ -6,7 +6,6 @@ use std::sync::Arc;
 use consort_group::{Address, Time, View};
 
 use super::AGAIN_AFTER;
-use super::restore::{ColdStart, place_of};
 use crate::command::{Body, Restored, ToCoordinator};
 use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
@@ -479,28 +478,10 @@ impl CoordinatedCache {
         self.topology.addresses().all(is_done)
     }
 
-    /// Restarts a cold start, if members were lost during it and all of them have returned with their stores.
-    pub(super) fn begins_again(&self, cx: &mut Cx) -> Option<ColdStart> {
-        let topology = &self.topology;
-        if topology.phase != Phase::Restoring || topology.away().is_empty() {
-            return None;
-        }
-        let is_here = |member: &&CacheMember| self.present.contains(&member.address);
-        let returning = || self.joining.iter().filter(is_here);
-        let back: Vec<&Address> = returning()
-            .filter_map(|member| place_of(topology, self.returning.get(&member.address)?))
-            .collect();
-        if !topology.away().iter().all(|away| back.contains(&away)) {
-            return None;
-        }
-        let left = topology.members.iter().map(|one| &one.member);
-        let left = left.filter(|member| !topology.away().contains(&member.address));
-        let mut restoring = ColdStart::restart(self.config.clone(), topology, left);
-        for member in returning() {
-            let restored = self.returning.get(&member.address).cloned();
-            restoring.handle_join(cx, &self.config, member.clone(), restored);
-        }
-        Some(restoring)
+    /// Returns the present members that want to join, with the states of their stores.
+    pub(super) fn returning(&self) -> impl Iterator<Item = (&CacheMember, Option<&Restored>)> {
+        let joining = self.joining.iter().filter(|member| self.present.contains(&member.address));
+        joining.map(|member| (member, self.returning.get(&member.address)))
     }
 
     /// Returns the topology in which the first owners have everything and the other owners receive the entries that they lack.

@@ -232,7 +232,7 @@ impl Coordinator {
         }
         let Some(view) = &self.view else { return };
         let again: Vec<(CacheId, ColdStart)> =
-            self.led.iter().filter_map(|(id, led)| Some((*id, led.begins_again(cx)?))).collect();
+            self.led.iter().filter_map(|(id, led)| Some((*id, ColdStart::begin_again(cx, led)?))).collect();
         for (id, restoring) in again {
             self.led.remove(&id);
             self.restoring.insert(id, restoring);

@@ -35,18 +35,31 @@ impl ColdStart {
         Self { config, id: newest.id, newest, here: BTreeMap::new() }
     }
 
-    /// Begins again with the remaining members as they are, if the cache has lost members during a cold start.
-    pub(super) fn restart<'a>(
-        config: CacheConfig,
-        degraded: &Topology,
-        left: impl Iterator<Item = &'a CacheMember>,
-    ) -> Self {
+    /// Begins again, if the cache has lost members during a cold start and all of them have returned with their stores. The
+    /// remaining members stay as they are.
+    pub(super) fn begin_again(cx: &mut Cx, led: &CoordinatedCache) -> Option<Self> {
+        let degraded = led.topology();
+        if degraded.phase != Phase::Restoring || degraded.away().is_empty() {
+            return None;
+        }
+        let back: Vec<&Address> =
+            led.returning().filter_map(|(_, restored)| place_of(degraded, restored?)).collect();
+        if !degraded.away().iter().all(|away| back.contains(&away)) {
+            return None;
+        }
+        let left = degraded.members.iter().map(|one| &one.member);
+        let left = left.filter(|member| !degraded.away().contains(&member.address));
         let as_is = |member: &CacheMember| {
             let formerly = member.address.clone();
             let restored = Restored { formerly: formerly.clone(), topology: degraded.clone() };
             (formerly, (member.clone(), Some(restored)))
         };
-        Self { config, id: degraded.id, newest: degraded.clone(), here: left.map(as_is).collect() }
+        let (config, here) = (led.config().clone(), left.map(as_is).collect());
+        let mut restoring = Self { config, id: degraded.id, newest: degraded.clone(), here };
+        for (member, restored) in led.returning() {
+            restoring.handle_join(cx, led.config(), member.clone(), restored.cloned());
+        }
+        Some(restoring)
     }
 
     pub(super) fn handle_join(
@@ -161,7 +174,7 @@ impl ColdStart {
 }
 
 /// Returns the member of a topology that has returned with this state.
-pub(super) fn place_of<'a>(topology: &'a Topology, restored: &Restored) -> Option<&'a Address> {
+fn place_of<'a>(topology: &'a Topology, restored: &Restored) -> Option<&'a Address> {
     let is_it = |one: &&Membership| {
         one.member.address == restored.formerly || one.formerly.as_ref() == Some(&restored.formerly)
     };
