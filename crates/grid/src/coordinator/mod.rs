@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use consort_group::{Address, View};
 
-use crate::command::{Body, ToCoordinator};
+use crate::command::{Body, Restored, Status, ToCoordinator};
 use crate::config::CacheId;
 use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::{Ballot, CacheMode, OpenError};
+use crate::{Ballot, CacheConfig, CacheMember, CacheMode, OpenError};
 use coordinated_cache::CoordinatedCache;
 use restore::ColdStart;
 use status_collection::StatusCollection;
@@ -137,85 +137,125 @@ impl Coordinator {
         from: &Address,
         told: ToCoordinator,
     ) {
-        let Some(view) = self.view.as_ref().filter(|view| view.contains(from)) else { return };
-        match (&mut self.role, told) {
+        if self.view.as_ref().is_none_or(|view| !view.contains(from)) {
+            return;
+        }
+        match (&self.role, told) {
             (Role::Member, _) => {}
-            // The member has responded to another coordinator before or after this one, so its status here is out of date.
-            (_, ToCoordinator::Outbid(ballot)) if ballot > cx.leads => {
-                self.report_higher_ballot = self.report_higher_ballot.max(ballot.number);
-                self.gather(cx);
-            }
-            (_, ToCoordinator::Outbid(_)) => {}
-            (Role::Collecting(gathering), ToCoordinator::Status(status)) => {
-                let is_complete = gathering.handle(from, *status);
-                if is_complete {
-                    (self.led, self.restoring) = gathering.finish(cx, view);
-                    self.role = Role::Leading;
-                    self.finish_restored(cx);
-                }
-            }
-            (Role::Leading, ToCoordinator::Status(status)) => {
-                let Some(new) = &mut self.new else { return };
-                let is_complete = new.handle(from, *status);
-                if new.has_unknown_members(&self.led) {
-                    self.gather(cx);
-                } else if is_complete {
-                    self.new = None;
-                }
-            }
+            (_, ToCoordinator::Outbid(ballot)) => self.handle_outbid(cx, &ballot),
+            (_, ToCoordinator::Status(status)) => self.handle_status(cx, from, *status),
             (Role::Leading, ToCoordinator::Join { config, member, restored }) => {
                 let is_shared = config.mode != CacheMode::Local && config.check().is_ok();
                 if config.id() != cache || !is_shared || member.address != *from {
                     cx.counters.malformed += 1;
                     return;
                 }
-                if let Some(led) = self.led.get_mut(&cache) {
-                    led.handle_join(cx, &config, member, restored.as_deref());
-                    return self.finish_restored(cx);
-                }
-                let is_new = !self.restoring.contains_key(&cache);
-                if is_new && self.led.len() + self.restoring.len() >= CACHES_MAX {
-                    let error = OpenError::TooMany { cache: config.name, limit: CACHES_MAX as u32 };
-                    return cx.send(from, cache, 0, Body::Refused(error));
-                }
-                match (self.restoring.get_mut(&cache), restored) {
-                    (None, None) => {
-                        self.led.insert(cache, CoordinatedCache::begin(cx, config, member, view));
-                    }
-                    (Some(restoring), restored) => {
-                        restoring.handle_join(cx, &config, member, restored.map(|restored| *restored));
-                    }
-                    (None, Some(restored)) => {
-                        let mut restoring = ColdStart::begin(config.clone(), &restored);
-                        restoring.handle_join(cx, &config, member, Some(*restored));
-                        self.restoring.insert(cache, restoring);
-                    }
-                }
-                self.finish_restored(cx);
+                self.handle_join(cx, config, member, restored);
             }
-            (Role::Leading, told) => match (self.led.get_mut(&cache), told) {
-                (Some(led), told) => {
-                    led.handle(cx, from, topology, told);
-                    if led.is_over() {
-                        self.led.remove(&cache);
-                    }
-                }
-                (None, ToCoordinator::Leave) => {
-                    if let Some(restoring) = self.restoring.get_mut(&cache) {
-                        restoring.remove(from);
-                    }
-                    self.restoring.retain(|_, restoring| !restoring.is_over());
-                    cx.send(from, cache, 0, Body::Left);
-                }
-                (None, ToCoordinator::MakeAvailable) => {
-                    if let Some(restoring) = self.restoring.remove(&cache) {
-                        self.led.insert(cache, restoring.finish(cx, view));
-                    }
-                }
-                (None, _) => {}
-            },
+            (Role::Leading, told) => self.handle_request(cx, cache, topology, from, told),
             // A member repeats its request, or includes it in its status.
-            _ => {}
+            (Role::Collecting(_), _) => {}
+        }
+    }
+
+    /// Handles the report that a member has promised this ballot to another coordinator.
+    fn handle_outbid(&mut self, cx: &mut Cx, ballot: &Ballot) {
+        // The member has responded to another coordinator before or after this one, so its status here is out of date.
+        if *ballot > cx.leads {
+            self.report_higher_ballot = self.report_higher_ballot.max(ballot.number);
+            self.gather(cx);
+        }
+    }
+
+    /// Handles the status of a member.
+    fn handle_status(&mut self, cx: &mut Cx, from: &Address, status: Status) {
+        match &mut self.role {
+            Role::Member => {}
+            Role::Collecting(gathering) => {
+                let is_complete = gathering.handle(from, status);
+                if is_complete && let Some(view) = &self.view {
+                    (self.led, self.restoring) = gathering.finish(cx, view);
+                    self.role = Role::Leading;
+                    self.finish_restored(cx);
+                }
+            }
+            Role::Leading => {
+                let Some(new) = &mut self.new else { return };
+                let is_complete = new.handle(from, status);
+                if new.has_unknown_members(&self.led) {
+                    self.gather(cx);
+                } else if is_complete {
+                    self.new = None;
+                }
+            }
+        }
+    }
+
+    /// Handles the request of a member to join a cache.
+    fn handle_join(
+        &mut self,
+        cx: &mut Cx,
+        config: CacheConfig,
+        member: CacheMember,
+        restored: Option<Box<Restored>>,
+    ) {
+        let Some(view) = &self.view else { return };
+        let cache = config.id();
+        if let Some(led) = self.led.get_mut(&cache) {
+            led.handle_join(cx, &config, member, restored.as_deref());
+            return self.finish_restored(cx);
+        }
+        let is_new = !self.restoring.contains_key(&cache);
+        if is_new && self.led.len() + self.restoring.len() >= CACHES_MAX {
+            let error = OpenError::TooMany { cache: config.name, limit: CACHES_MAX as u32 };
+            return cx.send(&member.address, cache, 0, Body::Refused(error));
+        }
+        match (self.restoring.get_mut(&cache), restored) {
+            (None, None) => {
+                self.led.insert(cache, CoordinatedCache::begin(cx, config, member, view));
+            }
+            (Some(restoring), restored) => {
+                restoring.handle_join(cx, &config, member, restored.map(|restored| *restored));
+            }
+            (None, Some(restored)) => {
+                let mut restoring = ColdStart::begin(config.clone(), &restored);
+                restoring.handle_join(cx, &config, member, Some(*restored));
+                self.restoring.insert(cache, restoring);
+            }
+        }
+        self.finish_restored(cx);
+    }
+
+    /// Handles another message about a cache, as the leading coordinator.
+    fn handle_request(
+        &mut self,
+        cx: &mut Cx,
+        cache: CacheId,
+        topology: u32,
+        from: &Address,
+        told: ToCoordinator,
+    ) {
+        match (self.led.get_mut(&cache), told) {
+            (Some(led), told) => {
+                led.handle(cx, from, topology, told);
+                if led.is_over() {
+                    self.led.remove(&cache);
+                }
+            }
+            (None, ToCoordinator::Leave) => {
+                if let Some(restoring) = self.restoring.get_mut(&cache) {
+                    restoring.remove(from);
+                }
+                self.restoring.retain(|_, restoring| !restoring.is_over());
+                cx.send(from, cache, 0, Body::Left);
+            }
+            (None, ToCoordinator::MakeAvailable) => {
+                let Some(view) = &self.view else { return };
+                if let Some(restoring) = self.restoring.remove(&cache) {
+                    self.led.insert(cache, restoring.finish(cx, view));
+                }
+            }
+            (None, _) => {}
         }
     }
 
