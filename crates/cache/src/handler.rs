@@ -309,7 +309,7 @@ impl GridHandler {
             }
             let topology = match &event {
                 NodeEvent::Installed { cache, .. } => {
-                    node.topology(*cache).map(|topology| (topology.clone(), node.progress(*cache)))
+                    node.topology(*cache).map(|topology| (topology.clone(), node.stats().progress(*cache)))
                 }
                 _ => None,
             };

@@ -261,7 +261,7 @@ impl CacheManager {
     /// Returns the progress of a cache's rebalance on this member.
     pub fn rebalance_progress(&self, cache: &str) -> Progress {
         let id = CacheId::of(cache);
-        self.member.handler.with_node(|node, _| node.progress(id)).unwrap_or_default()
+        self.member.handler.with_node(|node, _| node.stats().progress(id)).unwrap_or_default()
     }
 
     /// Returns the memory of this process, if it is limited.
@@ -272,25 +272,26 @@ impl CacheManager {
     /// Returns the other members that have reported that they are short of memory: writes to the segments that they
     /// own are refused.
     pub fn short_members(&self) -> Vec<Address> {
-        let short = |node: &mut Node, _| node.short_members().map(|(member, _)| member.clone()).collect();
+        let short =
+            |node: &mut Node, _| node.stats().short_members().map(|(member, _)| member.clone()).collect();
         self.member.handler.with_node(short).unwrap_or_default()
     }
 
     /// Returns the counts of unusual events.
     pub fn counters(&self) -> Counters {
-        self.member.handler.with_node(|node, _| node.counters()).unwrap_or_default()
+        self.member.handler.with_node(|node, _| node.stats().counters()).unwrap_or_default()
     }
 
     /// Returns the load of values in transfer from and to other members.
     pub fn response_load(&self) -> ResponseLoad {
-        self.member.handler.with_node(|node, _| node.response_load()).unwrap_or_default()
+        self.member.handler.with_node(|node, _| node.stats().response_load()).unwrap_or_default()
     }
 
     /// Returns the bytes of events that wait here for readers of listeners, of all caches. Events of changes take up
     /// to twice [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener that reads the
     /// present entries adds one batch of its iteration.
     pub fn waiting_event_bytes(&self) -> u64 {
-        self.member.handler.with_node(|node, _| node.waiting_event_bytes()).unwrap_or_default()
+        self.member.handler.with_node(|node, _| node.stats().waiting_event_bytes()).unwrap_or_default()
     }
 
     /// Returns the traffic between this member and the others.

@@ -45,7 +45,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 impl CacheManager {
     /// Returns the number of operations of this member that wait for other members, of all caches.
     pub fn operation_count(&self) -> usize {
-        self.handler().with_node(|node: &mut Node, _| node.operation_count()).unwrap_or_default()
+        self.handler().with_node(|node: &mut Node, _| node.stats().operation_count()).unwrap_or_default()
     }
 
     /// Returns the counters of the stack's layers: layer, counter, and value. None if the member is closed.

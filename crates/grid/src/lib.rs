@@ -65,7 +65,7 @@ pub use items::{IntoItems, Item, ItemRef, ItemRefs, Items};
 pub use member::{CacheMember, CapacityFactor, Location, NamesMembers};
 pub use merge::{MergeFn, PartitionSide, SplitPoint};
 pub use node::{
-    Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, Progress,
+    Computation, Computed, Counters, Frame, LISTENERS_BYTES_MAX, Load, Node, NodeEvent, NodeStats, Progress,
     ResponseLimits, ResponseLoad, SubmitOptions, TRANSFER_BUDGET, TakenEvents,
 };
 pub use operation::{

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use consort_group::{Address, Time};
 
+use super::Caches;
 use crate::PREFETCH_MAX;
 use crate::codec::FrameError;
 use crate::command::Command;
@@ -38,7 +39,7 @@ impl Node {
         let mut commands = std::mem::take(&mut self.commands);
         let end = loop {
             let end = reader.next_into(&mut commands, PREFETCH_MAX);
-            self.prefetch(&commands);
+            prefetch(&self.caches, &commands);
             commands.drain(..).for_each(|command| self.handle(from, command));
             if !matches!(end, Ok(true)) {
                 break end;
@@ -49,13 +50,13 @@ impl Node {
         self.cx.counters.unknown += reader.unknown;
         Ok(())
     }
+}
 
-    /// Prefetches memory for the commands of a frame together: all those of the first command's cache.
-    fn prefetch(&self, commands: &[Command]) {
-        let [first, _, ..] = commands else { return };
-        let Some(cache) = self.caches.get(&first.cache) else { return };
-        let of_cache = commands.iter().filter(|command| command.cache == first.cache);
-        let keys = of_cache.filter_map(|command| command.body.key());
-        cache.shared.container.prefetch(keys.map(|key| (cache.shared.config.segment_of(key), &key[..])));
-    }
+/// Prefetches memory for the commands of a frame together: all those of the first command's cache.
+fn prefetch(caches: &Caches, commands: &[Command]) {
+    let [first, _, ..] = commands else { return };
+    let Some(cache) = caches.get(&first.cache) else { return };
+    let of_cache = commands.iter().filter(|command| command.cache == first.cache);
+    let keys = of_cache.filter_map(|command| command.body.key());
+    cache.shared.container.prefetch(keys.map(|key| (cache.shared.config.segment_of(key), &key[..])));
 }

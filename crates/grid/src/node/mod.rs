@@ -7,12 +7,13 @@
 //!
 //! The guarantees are in `docs/design/2026-11-grid.md`.
 
-pub(crate) mod computations;
-pub(crate) mod frames;
-pub(crate) mod promise;
-pub(crate) mod stats;
-pub(crate) mod streams;
-pub(crate) mod wire_version;
+mod computations;
+mod expiry;
+mod frames;
+mod promise;
+mod stats;
+mod streams;
+mod wire_version;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,27 +33,22 @@ use crate::publication::{ReduceFn, TransformFn};
 use crate::replica::CacheReplica;
 use crate::replica::store::Store;
 use crate::{
-    Ballot, CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError,
-    StoreFailure, StoreRequest, StoreSettings, Topology,
+    CacheConfig, CacheMember, CacheMode, CapacityFactor, Container, Flags, Loaded, OpenError, StoreFailure,
+    StoreRequest, StoreSettings, Topology,
 };
+
+use expiry::ExpirySchedule;
+use promise::{EarlyMessages, is_unknown_to_coordinator, look_for_coordinator};
+use wire_version::incompatible_coordinator;
 
 pub use crate::cx::response_window::ResponseLimits;
 pub use crate::cx::waiting_events::{LISTENERS_BYTES_MAX, TakenEvents};
 pub use crate::cx::{Counters, Frame, NodeEvent, TRANSFER_BUDGET};
 pub use crate::replica::iterate::computations::{Computation, Computed};
-pub use stats::{Load, Progress, ResponseLoad};
+pub use stats::{Load, NodeStats, Progress, ResponseLoad};
 
 /// The interval at which overdue requests are checked.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
-
-/// The interval at which expired entries are removed. Until then they cannot be read, and use memory.
-const EXPIRE_EVERY: Duration = Duration::from_secs(1);
-
-/// Due entries that are checked in one batch: about 1 ms of work.
-const EXPIRE_LOOKS: usize = 4_096;
-
-/// The time until the next batch, if more entries are due.
-const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The options of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,18 +69,17 @@ impl Default for SubmitOptions {
     }
 }
 
+/// The open caches of a member.
+type Caches = BTreeMap<CacheId, CacheReplica>;
+
 /// A member of the grid.
 pub struct Node {
     pub(crate) cx: Cx,
-    pub(crate) caches: BTreeMap<CacheId, CacheReplica>,
+    pub(crate) caches: Caches,
     pub(crate) coordinator: Coordinator,
-    /// The newest topology of each cache from a member whose view, as coordinator, is not here yet.
-    pub(crate) early: BTreeMap<CacheId, (Address, Ballot, Topology)>,
-    /// The member that has requested this member's status before that view, and its ballot.
-    pub(crate) asked: Option<(Address, Ballot)>,
+    pub(crate) early: EarlyMessages,
     pub(crate) look_after: Option<Time>,
-    /// The next time at which entries may have expired.
-    pub(crate) expire_at: Option<Time>,
+    expiry: ExpirySchedule,
     pub(crate) next_iteration: u64,
     pub(crate) next_listener: u64,
     /// An empty buffer for the next frame's commands.
@@ -98,10 +93,9 @@ impl Node {
             cx: Cx::new(local.clone()),
             caches: BTreeMap::new(),
             coordinator: Coordinator::new(local),
-            early: BTreeMap::new(),
-            asked: None,
+            early: EarlyMessages::default(),
             look_after: None,
-            expire_at: None,
+            expiry: ExpirySchedule::default(),
             next_iteration: 0,
             next_listener: 0,
             commands: Vec::new(),
@@ -206,7 +200,7 @@ impl Node {
             let first = cache.store.first_topology(&cache.shared, &self.cx);
             cache.install(&mut self.cx, first);
         }
-        if let Some(error) = self.incompatible_coordinator(&cache) {
+        if let Some(error) = incompatible_coordinator(&self.cx, &cache) {
             return Err(error);
         }
         cache.ask_coordinator(&mut self.cx);
@@ -306,7 +300,7 @@ impl Node {
                 match cache.write_as_sole_owner(&mut self.cx, segment, &key, write, flags) {
                     Ok(result) => {
                         let number = self.cx.calls.end_at_once(result.map(Outcome::Written));
-                        self.note_expiries();
+                        self.expiry.note(&mut self.cx);
                         return Ok(number);
                     }
                     Err(write) => Action::Write(write),
@@ -341,7 +335,7 @@ impl Node {
         let Some(cache) = self.caches.get_mut(&cache) else { return Err(write) };
         let segment = cache.shared.config.segment_of(key);
         let result = cache.write_as_sole_owner(&mut self.cx, segment, key, write, Flags::NONE)?;
-        self.note_expiries();
+        self.expiry.note(&mut self.cx);
         Ok(result)
     }
 
@@ -368,13 +362,8 @@ impl Node {
         for cache in self.caches.values() {
             cache.ask_coordinator(&mut self.cx);
         }
-        self.look_for_coordinator();
-        if let Some((from, ballot)) = self.asked.take() {
-            self.tell_status(&from, ballot);
-        }
-        for (cache, (from, ballot, topology)) in std::mem::take(&mut self.early) {
-            self.install(&from, ballot, cache, topology);
-        }
+        look_for_coordinator(&mut self.cx, &self.caches);
+        self.early.handle_view(&mut self.cx, &mut self.caches);
         self.work();
     }
 
@@ -395,12 +384,16 @@ impl Node {
             Body::ToCoordinator(told) => {
                 self.coordinator.handle(&mut self.cx, id, command.topology, from, told);
             }
-            Body::StatusRequest { ballot } => self.tell_status(from, ballot),
+            Body::StatusRequest { ballot } => {
+                self.early.handle_status_request(&mut self.cx, &self.caches, from, ballot);
+            }
             Body::Memory { shortage } => self.cx.memory.note_member(from, shortage),
             // On other members, the name of a local cache denotes another cache.
             _ if self.caches.get(&id).is_some_and(|cache| cache.shared.is_local())
                 && *from != self.cx.local => {}
-            Body::Install { ballot, topology } => self.install(from, ballot, id, *topology),
+            Body::Install { ballot, topology } => {
+                self.early.handle_install(&mut self.cx, &mut self.caches, from, ballot, id, *topology);
+            }
             Body::Refused(error) if self.cx.coordinator.as_ref() == Some(from) => {
                 if self.caches.get(&id).is_some_and(|cache| cache.shared.installed.is_none()) {
                     self.close(id);
@@ -443,26 +436,6 @@ impl Node {
         }
     }
 
-    /// Removes expired entries periodically.
-    pub(crate) fn expire(&mut self) {
-        let now = self.cx.now;
-        if self.expire_at.is_none_or(|at| at > now) {
-            return;
-        }
-        let mut is_all = true;
-        for cache in self.caches.values_mut() {
-            cache.expire(&mut self.cx, EXPIRE_LOOKS);
-            is_all &= !cache.shared.may_expire(&self.cx);
-        }
-        self.expire_at = if is_all { self.next_expiry() } else { Some(now + EXPIRE_PAUSE) };
-    }
-
-    /// Returns when entries may have expired, including those that other members remove while they are primaries.
-    pub(crate) fn next_expiry(&self) -> Option<Time> {
-        let next = self.caches.values().filter_map(|cache| cache.shared.container.next_expiry()).min()?;
-        Some(next.max(self.cx.now + EXPIRE_EVERY))
-    }
-
     /// Handles commands to this member like commands of other members.
     pub(crate) fn work(&mut self) {
         let local = self.cx.local.clone();
@@ -479,16 +452,7 @@ impl Node {
         if self.look_after.is_none() && self.is_anything_open() {
             self.look_after = Some(self.cx.now + LOOK_AFTER);
         }
-        self.note_expiries();
-    }
-
-    /// Notes that entries with an expiry were written.
-    pub(crate) fn note_expiries(&mut self) {
-        if let Some(next) = self.cx.next_mortal.take() {
-            // The new expiry may precede all known ones.
-            let next = next.max(self.cx.now + EXPIRE_EVERY);
-            self.expire_at = Some(self.expire_at.map_or(next, |at| at.min(next)));
-        }
+        self.expiry.note(&mut self.cx);
     }
 
     pub(crate) fn is_anything_open(&self) -> bool {
@@ -504,7 +468,7 @@ impl Node {
                 || !cache.idle_probes.is_empty()
                 || cache.handovers.unsettled.is_some()
         };
-        self.is_unknown_to_coordinator()
+        is_unknown_to_coordinator(&self.cx, &self.caches)
             || self.cx.memory.is_told_short()
             || !self.cx.calls.is_empty()
             || self.coordinator.is_waiting()
@@ -537,19 +501,19 @@ impl Node {
 
     /// Returns when to call [`Node::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
-        [self.look_after, self.expire_at].into_iter().flatten().min()
+        [self.look_after, self.expiry.next()].into_iter().flatten().min()
     }
 
     /// Executes the work that is due.
     pub fn handle_timeout(&mut self, now: Time) {
         self.cx.now = now;
-        self.expire();
+        self.expiry.expire(&mut self.cx, &mut self.caches);
         if self.look_after.is_none_or(|at| at > now) {
             return self.work();
         }
         self.look_after = None;
         self.coordinator.look_after(&mut self.cx);
-        self.look_for_coordinator();
+        look_for_coordinator(&mut self.cx, &self.caches);
         for cache in self.caches.values_mut() {
             cache.tick(&mut self.cx);
         }

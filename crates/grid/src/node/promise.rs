@@ -1,78 +1,89 @@
 //! The duties of a member to its coordinator: to report its status, to promise a ballot, and to install topologies made under
 //! that ballot.
 
+use std::collections::BTreeMap;
+
 use consort_group::Address;
 
+use super::Caches;
 use crate::command::{Body, CacheStatus, Status, ToCoordinator};
 use crate::config::CacheId;
+use crate::cx::Cx;
 use crate::injected_bugs::InjectedBug;
-use crate::node::Node;
 use crate::replica::CacheReplica;
 use crate::{Ballot, Topology};
 
-impl Node {
-    pub(crate) fn install(&mut self, from: &Address, ballot: Ballot, id: CacheId, topology: Topology) {
-        if self.cx.coordinator.as_ref() != Some(from) {
+/// The messages of a coordinator whose view is not here yet.
+#[derive(Default)]
+pub(crate) struct EarlyMessages {
+    /// The newest topology of each cache, with its sender and the ballot.
+    topologies: BTreeMap<CacheId, (Address, Ballot, Topology)>,
+    /// The member that has requested this member's status, and its ballot.
+    status_request: Option<(Address, Ballot)>,
+}
+
+impl EarlyMessages {
+    /// Handles the messages that arrived before this view.
+    pub(super) fn handle_view(&mut self, cx: &mut Cx, caches: &mut Caches) {
+        if let Some((from, ballot)) = self.status_request.take() {
+            self.handle_status_request(cx, caches, &from, ballot);
+        }
+        for (cache, (from, ballot, topology)) in std::mem::take(&mut self.topologies) {
+            self.handle_install(cx, caches, &from, ballot, cache, topology);
+        }
+    }
+
+    /// Installs a topology that this coordinator has made.
+    pub(super) fn handle_install(
+        &mut self,
+        cx: &mut Cx,
+        caches: &mut Caches,
+        from: &Address,
+        ballot: Ballot,
+        id: CacheId,
+        topology: Topology,
+    ) {
+        if cx.coordinator.as_ref() != Some(from) {
             // Either the view that makes the sender coordinator is not here yet, or the sender does not know that it is no longer
             // coordinator. Only topologies of caches that are open here are kept, because the number of other caches is
             // unlimited.
-            if self.caches.contains_key(&id) {
-                self.early.insert(id, (from.clone(), ballot, topology));
+            if caches.contains_key(&id) {
+                self.topologies.insert(id, (from.clone(), ballot, topology));
             }
             return;
         }
-        if self.cx.promised.as_ref() != Some(&ballot) && !self.cx.has(InjectedBug::PromiseForgotten) {
+        if cx.promised.as_ref() != Some(&ballot) && !cx.has(InjectedBug::PromiseForgotten) {
             // A topology from before this member's promise to another coordinator must not be installed after that promise. Or
             // the sender has not requested the status yet.
-            return self.report_higher_ballot(from, &ballot);
+            return report_higher_ballot(cx, from, &ballot);
         }
-        if let Some(cache) = self.caches.get_mut(&id) {
-            cache.install(&mut self.cx, topology);
-        }
-    }
-
-    /// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
-    pub(crate) fn is_unknown_to_coordinator(&self) -> bool {
-        let by = self.cx.promised.as_ref().map(|promised| &promised.by);
-        !self.cx.has(InjectedBug::PromiseForgotten)
-            && by.is_some_and(|by| self.cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
-            && self.caches.values().any(|cache| cache.shared.installed.is_some() && !cache.shared.is_local())
-    }
-
-    /// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
-    pub(crate) fn look_for_coordinator(&mut self) {
-        if self.is_unknown_to_coordinator()
-            && let Some((coordinator, promised)) = self.cx.coordinator.clone().zip(self.cx.promised.clone())
-        {
-            let told = ToCoordinator::Outbid(promised);
-            self.cx.send(&coordinator, CacheId(0), 0, Body::ToCoordinator(told));
-        }
-    }
-
-    /// Reports the promised ballot to a coordinator with a lower ballot, so that the coordinator exceeds it.
-    fn report_higher_ballot(&mut self, to: &Address, ballot: &Ballot) {
-        if let Some(promised) = self.cx.promised.clone().filter(|promised| promised > ballot) {
-            let told = ToCoordinator::Outbid(promised);
-            self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(told));
+        if let Some(cache) = caches.get_mut(&id) {
+            cache.install(cx, topology);
         }
     }
 
     /// Reports the status to the coordinator. From then on no topology made under another ballot is installed, so that this
     /// member is not ahead of its report.
-    pub(crate) fn tell_status(&mut self, to: &Address, ballot: Ballot) {
-        if self.cx.coordinator.as_ref() != Some(to) {
-            self.asked = Some((to.clone(), ballot));
+    pub(super) fn handle_status_request(
+        &mut self,
+        cx: &mut Cx,
+        caches: &Caches,
+        from: &Address,
+        ballot: Ballot,
+    ) {
+        if cx.coordinator.as_ref() != Some(from) {
+            self.status_request = Some((from.clone(), ballot));
             return;
         }
-        if ballot.by != *to {
-            self.cx.counters.malformed += 1;
+        if ballot.by != *from {
+            cx.counters.malformed += 1;
             return;
         }
-        let is_less = self.cx.promised.as_ref().is_some_and(|promised| *promised > ballot);
-        if is_less && !self.cx.has(InjectedBug::PromiseForgotten) {
-            return self.report_higher_ballot(to, &ballot);
+        let is_less = cx.promised.as_ref().is_some_and(|promised| *promised > ballot);
+        if is_less && !cx.has(InjectedBug::PromiseForgotten) {
+            return report_higher_ballot(cx, from, &ballot);
         }
-        self.cx.promised = Some(ballot.clone());
+        cx.promised = Some(ballot.clone());
         let status = |cache: &CacheReplica| CacheStatus {
             config: cache.shared.config.clone(),
             member: cache.shared.member.clone(),
@@ -80,12 +91,38 @@ impl Node {
             frozen: cache.shared.frozen.as_ref().map(|frozen| frozen.topology.clone()),
             pulled: cache.transfer.pulled,
             is_leaving: cache.is_leaving,
-            is_fresh: !self.cx.memberships.contains(&cache.shared.id) && cache.store.restored().is_none(),
+            is_fresh: !cx.memberships.contains(&cache.shared.id) && cache.store.restored().is_none(),
             restored: cache.store.restored().filter(|_| cache.shared.installed.is_none()),
         };
-        let caches = self.caches.values().filter(|cache| !cache.shared.is_local()).map(status).collect();
+        let caches = caches.values().filter(|cache| !cache.shared.is_local()).map(status).collect();
         let status = ToCoordinator::Status(Box::new(Status { ballot, caches }));
-        self.cx.send(to, CacheId(0), 0, Body::ToCoordinator(status));
+        cx.send(from, CacheId(0), 0, Body::ToCoordinator(status));
+    }
+}
+
+/// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
+pub(super) fn is_unknown_to_coordinator(cx: &Cx, caches: &Caches) -> bool {
+    let by = cx.promised.as_ref().map(|promised| &promised.by);
+    !cx.has(InjectedBug::PromiseForgotten)
+        && by.is_some_and(|by| cx.coordinator.as_ref().is_some_and(|coordinator| coordinator != by))
+        && caches.values().any(|cache| cache.shared.installed.is_some() && !cache.shared.is_local())
+}
+
+/// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
+pub(super) fn look_for_coordinator(cx: &mut Cx, caches: &Caches) {
+    if is_unknown_to_coordinator(cx, caches)
+        && let Some((coordinator, promised)) = cx.coordinator.clone().zip(cx.promised.clone())
+    {
+        let told = ToCoordinator::Outbid(promised);
+        cx.send(&coordinator, CacheId(0), 0, Body::ToCoordinator(told));
+    }
+}
+
+/// Reports the promised ballot to a coordinator with a lower ballot, so that the coordinator exceeds it.
+fn report_higher_ballot(cx: &mut Cx, to: &Address, ballot: &Ballot) {
+    if let Some(promised) = cx.promised.clone().filter(|promised| promised > ballot) {
+        let told = ToCoordinator::Outbid(promised);
+        cx.send(to, CacheId(0), 0, Body::ToCoordinator(told));
     }
 }
 
@@ -96,7 +133,7 @@ mod tests {
     use consort_group::{Rng, Time};
 
     use super::*;
-    use crate::{CacheConfig, Container, ContainerSettings};
+    use crate::{CacheConfig, Container, ContainerSettings, Node};
 
     #[test]
     fn topologies_that_come_before_their_view_are_kept_of_open_caches_only() {
@@ -110,8 +147,9 @@ mod tests {
         let ballot = Ballot { number: 1, by: other.clone() };
         let ids = (0..1_000).map(CacheId).chain([config.id()]);
         for id in ids {
-            node.install(&other, ballot.clone(), id, Topology::first(1, other.clone().into(), 2, 2));
+            let topology = Topology::first(1, other.clone().into(), 2, 2);
+            node.early.handle_install(&mut node.cx, &mut node.caches, &other, ballot.clone(), id, topology);
         }
-        assert_eq!(node.early.keys().collect::<Vec<_>>(), [&config.id()]);
+        assert_eq!(node.early.topologies.keys().collect::<Vec<_>>(), [&config.id()]);
     }
 }

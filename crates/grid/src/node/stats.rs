@@ -59,38 +59,9 @@ impl Node {
         self.cx.memory.set_own(memory);
     }
 
-    /// Returns the other members that have reported a shortage of memory.
-    pub fn short_members(&self) -> impl Iterator<Item = (&Address, &Shortage)> {
-        self.cx.memory.short_members()
-    }
-
     /// Returns this member's address.
     pub fn local(&self) -> &Address {
         &self.cx.local
-    }
-
-    /// Returns the counters of unusual events.
-    pub fn counters(&self) -> Counters {
-        self.cx.counters
-    }
-
-    /// Returns the pending responses from and to other members.
-    pub fn response_load(&self) -> ResponseLoad {
-        let window = &self.cx.calls.window;
-        let (reserved_bytes, reserved_bytes_of_one) = window.reserved();
-        let held_bytes = self.cx.responses.waiting_bytes();
-        ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
-    }
-
-    /// Returns the bytes of events that wait for readers of listeners, of all caches. Changes add to them up to twice
-    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one batch of its iteration.
-    pub fn waiting_event_bytes(&self) -> u64 {
-        self.cx.waiting_events.bytes()
-    }
-
-    /// Returns the bytes of frames to a member that the driver has not polled yet.
-    pub fn unsent_bytes(&self, member: &Address) -> usize {
-        self.cx.unsent_bytes(member)
     }
 
     /// Returns the installed topology.
@@ -98,9 +69,51 @@ impl Node {
         self.caches.get(&cache)?.shared.topology()
     }
 
+    /// Returns the figures that this member reports.
+    pub fn stats(&self) -> NodeStats<'_> {
+        NodeStats { node: self }
+    }
+}
+
+/// The figures that a member reports about its caches and its work. From [`Node::stats`].
+#[derive(Clone, Copy)]
+pub struct NodeStats<'n> {
+    node: &'n Node,
+}
+
+impl<'n> NodeStats<'n> {
+    /// Returns the other members that have reported a shortage of memory.
+    pub fn short_members(self) -> impl Iterator<Item = (&'n Address, &'n Shortage)> {
+        self.node.cx.memory.short_members()
+    }
+
+    /// Returns the counters of unusual events.
+    pub fn counters(self) -> Counters {
+        self.node.cx.counters
+    }
+
+    /// Returns the pending responses from and to other members.
+    pub fn response_load(self) -> ResponseLoad {
+        let window = &self.node.cx.calls.window;
+        let (reserved_bytes, reserved_bytes_of_one) = window.reserved();
+        let held_bytes = self.node.cx.responses.waiting_bytes();
+        ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
+    }
+
+    /// Returns the bytes of events that wait for readers of listeners, of all caches. Changes add to them up to twice
+    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one batch of its iteration.
+    pub fn waiting_event_bytes(self) -> u64 {
+        self.node.cx.waiting_events.bytes()
+    }
+
+    /// Returns the bytes of frames to a member that the driver has not polled yet.
+    pub fn unsent_bytes(self, member: &Address) -> usize {
+        self.node.cx.unsent_bytes(member)
+    }
+
     /// Returns the progress of a rebalance on this member.
-    pub fn progress(&self, cache: CacheId) -> Progress {
-        self.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
+    pub fn progress(self, cache: CacheId) -> Progress {
+        self.node.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
             segments_left: cache.transfer.segments_left(),
             bytes_left: cache.transfer.bytes_left(),
             bytes_pulled: cache.transfer.bytes,
@@ -108,25 +121,26 @@ impl Node {
     }
 
     /// Returns the number of this member's operations that have not ended, of all caches.
-    pub fn operation_count(&self) -> usize {
-        self.cx.calls.count()
+    pub fn operation_count(self) -> usize {
+        self.node.cx.calls.count()
     }
 
     /// Describes the requests that the member waits for, for people.
-    pub fn describe(&self) -> String {
-        let under_way = self.cx.calls.count();
-        format!("{under_way} operations under way; coordinator: {}", self.coordinator.describe())
+    pub fn describe(self) -> String {
+        let under_way = self.node.cx.calls.count();
+        format!("{under_way} operations under way; coordinator: {}", self.node.coordinator.describe())
     }
 
     /// Returns the counts of all state that a peer or a caller can increase.
-    pub fn load(&self, cache: CacheId) -> Load {
-        let calls = self.cx.calls.count();
-        let Some(cache) = self.caches.get(&cache) else { return Load { calls, ..Load::default() } };
-        let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.cx).count();
+    pub fn load(self, cache: CacheId) -> Load {
+        let calls = self.node.cx.calls.count();
+        let Some(cache) = self.node.caches.get(&cache) else { return Load { calls, ..Load::default() } };
+        let unfinished = |segment: &SegmentState| segment.records.unfinished(&self.node.cx).count();
         let is_gone = |record: &&WriteRecord| {
             cache.shared.topology().is_some_and(|topology| is_orphan(topology, &record.operation))
         };
-        let orphans = |segment: &SegmentState| segment.records.unfinished(&self.cx).filter(is_gone).count();
+        let orphans =
+            |segment: &SegmentState| segment.records.unfinished(&self.node.cx).filter(is_gone).count();
         Load {
             calls,
             deferred: cache.deferred.len(),

@@ -7,6 +7,7 @@ use consort_group::Address;
 use crate::OpenError;
 use crate::command::Body;
 use crate::config::CacheId;
+use crate::cx::Cx;
 use crate::node::{Node, NodeEvent};
 use crate::replica::CacheReplica;
 use crate::wire::VERSION;
@@ -24,20 +25,21 @@ impl Node {
             .caches
             .iter()
             .filter(|(_, cache)| cache.shared.installed.is_none() && !cache.shared.is_local());
-        let refused: Vec<(CacheId, OpenError)> =
-            joining.filter_map(|(id, cache)| Some((*id, self.incompatible_coordinator(cache)?))).collect();
+        let refused: Vec<(CacheId, OpenError)> = joining
+            .filter_map(|(id, cache)| Some((*id, incompatible_coordinator(&self.cx, cache)?)))
+            .collect();
         for (cache, error) in refused {
             self.close(cache);
             self.cx.events.push_back(NodeEvent::Refused { cache, error });
         }
         true
     }
+}
 
-    /// Returns the error of opening a cache, if the coordinator's version prevents that.
-    pub(crate) fn incompatible_coordinator(&self, cache: &CacheReplica) -> Option<OpenError> {
-        let member = self.cx.coordinator.clone().filter(|_| !cache.shared.is_local())?;
-        let theirs = *self.cx.foreigners.get(&member)?;
-        let (cache, member) = (cache.shared.config.name.clone(), member.into());
-        Some(OpenError::IncompatibleWire { cache, member, theirs, ours: VERSION })
-    }
+/// Returns the error of opening a cache, if the coordinator's version prevents that.
+pub(super) fn incompatible_coordinator(cx: &Cx, cache: &CacheReplica) -> Option<OpenError> {
+    let member = cx.coordinator.clone().filter(|_| !cache.shared.is_local())?;
+    let theirs = *cx.foreigners.get(&member)?;
+    let (cache, member) = (cache.shared.config.name.clone(), member.into());
+    Some(OpenError::IncompatibleWire { cache, member, theirs, ours: VERSION })
 }

@@ -566,10 +566,10 @@ impl Cluster {
                 member.refused,
                 member.view.as_ref().map(|view| view.id().id),
                 topology.map(|t| (t.id, t.phase, t.members.len(), t.availability.clone(), t.rebalance)),
-                member.node.progress(cache),
-                member.node.counters(),
+                member.node.stats().progress(cache),
+                member.node.stats().counters(),
                 member.wakes_at,
-                member.node.describe(),
+                member.node.stats().describe(),
             );
         }
         text

@@ -140,7 +140,7 @@ pub(crate) fn check(seed: u64, is_told: bool) -> (usize, u64) {
     let run = run(seed, is_told);
     let cluster = &run.cluster;
     assert!(cluster.is_settled(), "no stable topology:\n{}", cluster.state());
-    let load = |member: &crate::cluster::Member| member.node.load(cluster.cache());
+    let load = |member: &crate::cluster::Member| member.node.stats().load(cluster.cache());
     let calls: usize = cluster.members.iter().flatten().map(|member| load(member).calls).sum();
     assert_eq!(calls, 0, "nothing waits:\n{}", cluster.state());
     check_history(cluster);

@@ -120,7 +120,10 @@ fn member_that_comes_hears_which_others_are_short_of_memory() {
     cluster.run(Duration::from_secs(2));
     assert!(cluster.is_settled(), "{}", cluster.state());
     let node = &cluster.members[new].as_ref().expect("alive").node;
-    assert_eq!(node.short_members().map(|(member, _)| member.clone()).collect::<Vec<_>>(), [address(0)]);
+    assert_eq!(
+        node.stats().short_members().map(|(member, _)| member.clone()).collect::<Vec<_>>(),
+        [address(0)]
+    );
     assert!((1..40).all(|key| refusing(&put(&mut cluster, new, key, 1_000)) == 0));
 }
 

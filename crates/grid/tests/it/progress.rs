@@ -25,7 +25,7 @@ fn put_all(cluster: &mut Cluster) {
 
 fn progress(cluster: &Cluster, n: usize) -> Progress {
     let node = &cluster.members[n].as_ref().expect("alive").node;
-    node.progress(cluster.cache())
+    node.stats().progress(cluster.cache())
 }
 
 /// Issue 3: segments and bytes left. With a small budget chunks are small, so the estimate is checked often.

@@ -32,7 +32,7 @@ fn records_of_a_departed_caller_are_dropped_by_owners_that_missed_its_watermark(
     }
     let records = |cluster: &Cluster| {
         let cache = cluster.cache();
-        cluster.members.iter().flatten().map(|member| member.node.load(cache).records).sum::<usize>()
+        cluster.members.iter().flatten().map(|member| member.node.stats().load(cache).records).sum::<usize>()
     };
     assert_eq!(records(&cluster), 1, "of the owner that is not asked");
     cluster.crash(caller);
@@ -203,7 +203,7 @@ pub(crate) fn lose_the_primary_of_a_leaver(seed: u64, is_told: bool) {
     cluster.check_agreement();
     let cache = cluster.cache();
     let orphans =
-        cluster.members.iter().flatten().map(|member| member.node.load(cache).orphans).sum::<usize>();
+        cluster.members.iter().flatten().map(|member| member.node.stats().load(cache).orphans).sum::<usize>();
     assert_eq!(orphans, 0, "{}", cluster.state());
 }
 

@@ -127,14 +127,14 @@ fn owner_prepares_no_more_responses_than_there_is_room_for() {
     let (mut bytes, mut ended) = (0, 0);
     while ended < READS {
         pair.carry(0);
-        let unsent = pair.nodes[1].unsent_bytes(&address(0));
+        let unsent = pair.nodes[1].stats().unsent_bytes(&address(0));
         assert!(unsent <= bound, "{unsent}");
         bytes += pair.carry(1);
         ended += pair.ended();
         pair.room(true);
     }
     assert!(bytes < READS * (VALUE_BYTES + 1_000), "each read is answered once: {bytes}");
-    assert!(pair.nodes[1].counters().held > 0);
+    assert!(pair.nodes[1].stats().counters().held > 0);
 }
 
 #[test]
@@ -145,15 +145,15 @@ fn reader_asks_for_no_more_bytes_than_it_takes_of_an_owner() {
         let (mut bytes, mut ended) = (0, 0);
         while ended < count {
             pair.carry(0);
-            let load = pair.nodes[0].response_load();
+            let load = pair.nodes[0].stats().response_load();
             assert!(load.reserved_bytes_of_one <= owner_bytes_max(), "{load:?}");
-            let unsent = pair.nodes[1].unsent_bytes(&address(0));
+            let unsent = pair.nodes[1].stats().unsent_bytes(&address(0));
             assert!(unsent <= owner_bytes_max() as usize + 100_000, "{unsent}");
             bytes += pair.carry(1);
             ended += pair.ended();
         }
         assert!(bytes < count * (VALUE_BYTES + 1_000), "each value is sent once: {bytes}");
-        let load = pair.nodes[0].response_load();
+        let load = pair.nodes[0].stats().response_load();
         assert_eq!((load.waiting, load.reserved_bytes), (0, 0));
     }
 }
@@ -174,7 +174,7 @@ fn previous_values_of_writes_are_bounded_as_values_that_are_read() {
     let (mut bytes, mut ended) = (0, 0);
     while ended < READS {
         pair.carry(0);
-        let unsent = pair.nodes[1].unsent_bytes(&address(0));
+        let unsent = pair.nodes[1].stats().unsent_bytes(&address(0));
         assert!(unsent <= owner_bytes_max() as usize + 100_000, "{unsent}");
         bytes += pair.carry(1);
         while let Some((_, result)) = pair.nodes[0].poll_finished() {
@@ -222,15 +222,19 @@ fn repeated_read_is_not_answered_again_while_its_response_waits_or_is_on_its_way
     pair.room(false);
     pair.read(READS);
     pair.carry(0);
-    let held = pair.nodes[1].response_load().held_bytes;
+    let held = pair.nodes[1].stats().response_load().held_bytes;
     assert!(held > 0);
     for _ in 0..20 {
         pair.pass(Duration::from_millis(250));
         pair.carry(0);
     }
-    assert!(pair.nodes[0].counters().repeated > READS as u64, "{:?}", pair.nodes[0].counters());
-    assert_eq!(pair.nodes[1].unsent_bytes(&address(0)), 0, "nothing is prepared");
-    assert_eq!(pair.nodes[1].response_load().held_bytes, held, "no read waits twice");
+    assert!(
+        pair.nodes[0].stats().counters().repeated > READS as u64,
+        "{:?}",
+        pair.nodes[0].stats().counters()
+    );
+    assert_eq!(pair.nodes[1].stats().unsent_bytes(&address(0)), 0, "nothing is prepared");
+    assert_eq!(pair.nodes[1].stats().response_load().held_bytes, held, "no read waits twice");
     pair.nodes[0].handle_frame(pair.now, &address(1), response.bytes).unwrap();
     assert_eq!(pair.ended(), 1);
     pair.room(true);
@@ -246,13 +250,13 @@ fn read_is_not_repeated_within_the_time_that_its_response_takes() {
     let mut pair = Pair::new();
     pair.read(12);
     assert!(pair.carry(0) > 0 && pair.carry(1) < 2_000 && pair.carry(0) > 0);
-    let before = pair.nodes[0].counters().repeated;
+    let before = pair.nodes[0].stats().counters().repeated;
     // 12 MiB take 3 s at 4 MiB/s, and the reader waits 1 s in addition.
     for (span, is_repeated) in [(3_750, false), (1_000, true)] {
         for _ in 0..span / 250 {
             pair.pass(Duration::from_millis(250));
         }
-        assert_eq!(pair.nodes[0].counters().repeated > before, is_repeated, "after {span} ms");
+        assert_eq!(pair.nodes[0].stats().counters().repeated > before, is_repeated, "after {span} ms");
     }
 }
 
@@ -262,8 +266,11 @@ fn reads_of_a_member_that_has_gone_wait_no_more() {
     pair.room(false);
     pair.read(READS);
     pair.carry(0);
-    assert!(pair.nodes[1].response_load().held_bytes > 0);
+    assert!(pair.nodes[1].stats().response_load().held_bytes > 0);
     let view = View::new(ViewId { creator: address(1), id: 2 }, vec![address(1)]);
     pair.nodes[1].handle_view(pair.now, &view);
-    assert_eq!((pair.nodes[1].unsent_bytes(&address(0)), pair.nodes[1].response_load().held_bytes), (0, 0));
+    assert_eq!(
+        (pair.nodes[1].stats().unsent_bytes(&address(0)), pair.nodes[1].stats().response_load().held_bytes),
+        (0, 0)
+    );
 }

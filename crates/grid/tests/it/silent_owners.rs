@@ -82,7 +82,7 @@ fn a_read_with_one_owner_is_not_moved() {
     cluster.mute.extend([(2, 0), (0, 2)]);
     let reads: Vec<usize> = (0..KEYS).map(|n| read(&mut cluster, n, ReadFrom::Nearest)).collect();
     cluster.run(Duration::from_millis(900));
-    let repeated = cluster.with(0, |node, _| node.counters().repeated).unwrap();
+    let repeated = cluster.with(0, |node, _| node.stats().counters().repeated).unwrap();
     assert_eq!(repeated, 0);
     cluster.mute.clear();
     cluster.run(Duration::from_secs(5));

@@ -36,13 +36,14 @@ impl Backpressure {
 
     /// Returns whether [`Backpressure::update`] would change the state although the node has sent nothing.
     pub(super) fn has_waiting(&self, index: usize, node: &Node) -> bool {
-        self.closed.get(&index).is_some_and(|closed| !closed.is_empty()) || node.response_load().waiting > 0
+        self.closed.get(&index).is_some_and(|closed| !closed.is_empty())
+            || node.stats().response_load().waiting > 0
     }
 
     /// Records that a node's channel has taken frames for these members, and reports to the node for which members there is
     /// more room.
     pub(super) fn update(&mut self, index: usize, node: &mut Node, now: Time, sent: BTreeSet<Address>) {
-        let load = node.response_load();
+        let load = node.stats().response_load();
         self.most = self.most.max(load.reserved_bytes_of_one);
         self.waited += load.waiting as u64;
         let closed = self.closed.entry(index).or_default();
@@ -55,6 +56,6 @@ impl Backpressure {
                 closed.insert(member);
             }
         }
-        self.held = self.held.max(node.counters().held);
+        self.held = self.held.max(node.stats().counters().held);
     }
 }

@@ -111,9 +111,9 @@ pub(super) fn grid_state(world: &GridWorld) -> String {
             member.is_leaving,
             member.is_left,
             node.view().map(|view| (view.id().id, view.len())),
-            member.node.progress(member.cache),
-            member.node.load(member.cache),
-            member.node.describe(),
+            member.node.stats().progress(member.cache),
+            member.node.stats().load(member.cache),
+            member.node.stats().describe(),
         );
     }
     text

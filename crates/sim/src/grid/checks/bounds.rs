@@ -52,7 +52,7 @@ fn paused(node: &Node, from: Time, to: Time) -> Duration {
 /// Checks the bounds that hold at any time.
 pub(crate) fn load(world: &GridWorld) -> Result<(), Broken> {
     for (node, member) in alive(world) {
-        let load = member.node.load(member.cache);
+        let load = member.node.stats().load(member.cache);
         if load.calls > CALLS_MAX || load.deferred + load.parked > DEFERRED_MAX || load.records > RECORDS_MAX
         {
             return Err(("memory is bounded", format!("{}: {load:?}", node.name)));
@@ -79,11 +79,11 @@ pub(crate) fn nothing_left(world: &GridWorld) -> Result<(), Broken> {
     let count = alive(world).count();
     for (node, member) in alive(world) {
         let Some(topology) = member.topology() else { continue };
-        let load = member.node.load(member.cache);
+        let load = member.node.stats().load(member.cache);
         if load.calls + load.deferred + load.parked > 0 {
             return Err(("nothing waits after faults", format!("{}: {load:?}", node.name)));
         }
-        let responses = member.node.response_load();
+        let responses = member.node.stats().response_load();
         if responses.waiting > 0 || responses.reserved_bytes > 0 || responses.held_bytes > 0 {
             return Err(("nothing waits after faults", format!("{}: {responses:?}", node.name)));
         }
