@@ -23,16 +23,8 @@ type Row = (&'static [&'static str], &'static [&'static str], UnusedAttribute);
 const ALL: &[&str] = &["*"];
 const TRANSPORTS: &[&str] = &["TCP", "TCP_NIO2", "UDP", "SHARED_LOOPBACK"];
 const STREAMS: &[&str] = &["TCP", "TCP_NIO2"];
-const DISCOVERIES: &[&str] = &[
-    "PING",
-    "TCPPING",
-    "TCPGOSSIP",
-    "DNS_PING",
-    "MPING",
-    "FILE_PING",
-    "LOCAL_PING",
-    "SHARED_LOOPBACK_PING",
-];
+const DISCOVERIES: &[&str] =
+    &["PING", "TCPPING", "TCPGOSSIP", "DNS_PING", "MPING", "FILE_PING", "LOCAL_PING", "SHARED_LOOPBACK_PING"];
 const MULTICASTS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4"];
 const RETRANSMISSIONS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4", "UNICAST3", "UNICAST4"];
 
@@ -89,11 +81,7 @@ const ROWS: &[Row] = &[
         NoEffect("flow control bounds the messages that wait for delivery"),
     ),
     (TRANSPORTS, &["diag.bind_interfaces"], Refused { accepted: &[""], alternative: "set diag.bind_addr" }),
-    (
-        TRANSPORTS,
-        &["local_transport_class"],
-        Refused { accepted: &[""], alternative: JAVA_CLASS },
-    ),
+    (TRANSPORTS, &["local_transport_class"], Refused { accepted: &[""], alternative: JAVA_CLASS }),
     (
         TRANSPORTS,
         &[
@@ -106,7 +94,11 @@ const ROWS: &[Row] = &[
     ),
     (
         TRANSPORTS,
-        &["logical_addr_cache_expiration", "logical_addr_cache_max_size", "logical_addr_cache_reaper_interval"],
+        &[
+            "logical_addr_cache_expiration",
+            "logical_addr_cache_max_size",
+            "logical_addr_cache_reaper_interval",
+        ],
         NoEffect(
             "a former member's address is kept for 6 min, and at most 2000 addresses are, as in JGroups; a \
              discovery finds an address that is missing",
@@ -189,7 +181,9 @@ const ROWS: &[Row] = &[
     (
         &["TCP_NIO2"],
         &["copy_on_partial_write", "max_send_buffers", "reader_idle_time", "use_direct_memory"],
-        NoEffect("connections have no buffers and selectors of Java; send_queue_bytes bounds the queue of a peer"),
+        NoEffect(
+            "connections have no buffers and selectors of Java; send_queue_bytes bounds the queue of a peer",
+        ),
     ),
     (
         &["TCP"],
@@ -220,16 +214,6 @@ const ROWS: &[Row] = &[
     ),
     (DISCOVERIES, &["use_disk_cache"], NoEffect("it needs PDC, which is refused")),
     (
-        &["DNS_PING"],
-        &["dns_address"],
-        Refused { accepted: &[""], alternative: "the system's name servers are asked: set them in /etc/resolv.conf" },
-    ),
-    (
-        &["DNS_PING"],
-        &["probe_transport_ports"],
-        NoEffect("with A and AAAA the transport's ports are always asked; SRV is refused"),
-    ),
-    (
         &["FILE_PING"],
         &["register_shutdown_hook"],
         NoEffect("a member removes its file when it leaves, and the commands leave at SIGTERM"),
@@ -238,7 +222,10 @@ const ROWS: &[Row] = &[
     (
         &["FD_SOCK2"],
         &["linger"],
-        Refused { accepted: &["-1"], alternative: "the transport's linger applies to FD_SOCK2's connections, too" },
+        Refused {
+            accepted: &["-1"],
+            alternative: "the transport's linger applies to FD_SOCK2's connections, too",
+        },
     ),
     (&["FD_ALL"], &["use_time_service"], NoEffect("each cycle reads the clock once")),
     (
@@ -251,7 +238,9 @@ const ROWS: &[Row] = &[
     (
         MULTICASTS,
         &["discard_delivered_msgs"],
-        NoEffect("only with xmit_from_random_member=\"true\" are delivered messages requested, and that is refused"),
+        NoEffect(
+            "only with xmit_from_random_member=\"true\" are delivered messages requested, and that is refused",
+        ),
     ),
     (
         &["NAKACK2", "NAKACK3"],
@@ -293,7 +282,11 @@ const ROWS: &[Row] = &[
         &["GMS"],
         &["membership_change_policy"],
         Refused {
-            accepted: &["", "org.jgroups.protocols.pbcast.GMS$DefaultMembershipPolicy", "GMS$DefaultMembershipPolicy"],
+            accepted: &[
+                "",
+                "org.jgroups.protocols.pbcast.GMS$DefaultMembershipPolicy",
+                "GMS$DefaultMembershipPolicy",
+            ],
             alternative: "Java classes are not supported: remove it, and set a policy with \
                           ChannelBuilder::membership_policy",
         },
@@ -307,7 +300,9 @@ const ROWS: &[Row] = &[
     (
         &["SYM_ENCRYPT"],
         &["asym_algorithm", "asym_keylength", "sym_keylength"],
-        NoEffect("they concern generated keys, and SYM_ENCRYPT reads its key from a file; JGroups ignores them, too"),
+        NoEffect(
+            "they concern generated keys, and SYM_ENCRYPT reads its key from a file; JGroups ignores them, too",
+        ),
     ),
     (
         &["SYM_ENCRYPT"],
@@ -403,7 +398,10 @@ mod tests {
         for (nth, (protocols, attributes, _)) in ROWS.iter().enumerate() {
             for (others, further, _) in &ROWS[nth + 1..] {
                 let shared = |all: &[&str], rest: &[&str]| all.iter().any(|one| rest.contains(one));
-                assert!(!(shared(protocols, others) && shared(attributes, further)), "{protocols:?} {attributes:?}");
+                assert!(
+                    !(shared(protocols, others) && shared(attributes, further)),
+                    "{protocols:?} {attributes:?}"
+                );
             }
         }
     }

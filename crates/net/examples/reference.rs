@@ -152,7 +152,8 @@ fn print_unused() {
                 without_effect.push(format!("| {protocols} | {names} | {reason} |"));
             }
             UnusedAttribute::Refused { accepted, alternative } => {
-                let accepted = accepted.iter().filter(|value| !value.is_empty()).map(|value| format!("`{value}`"));
+                let accepted =
+                    accepted.iter().filter(|value| !value.is_empty()).map(|value| format!("`{value}`"));
                 let accepted = accepted.collect::<Vec<_>>().join(", ");
                 refused.push(format!("| {protocols} | {names} | {accepted} | {alternative} |"));
             }

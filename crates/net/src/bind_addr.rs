@@ -455,7 +455,8 @@ mod tests {
             table.lines().any(|line| line.starts_with(&begin))
         };
         assert!(found.iter().all(|found| is_link_local(found.ip) && is_listed(found)), "{found:?}");
-        let is_up = |one: &Interface| table.lines().any(|line| line.starts_with("fe80") && line.ends_with(&one.name));
+        let is_up =
+            |one: &Interface| table.lines().any(|line| line.starts_with("fe80") && line.ends_with(&one.name));
         assert_eq!(found.is_some(), all.iter().any(is_up), "{all:?}");
     }
 

@@ -94,7 +94,9 @@ fn coordinator_found_through_files_that_is_started_again_at_once_joins_the_other
             assert_eq!(world.nodes[3].phys, world.nodes[0].phys);
             advance(&mut world, Duration::from_secs(5));
             let outcome = checks::one_view(&world.nodes);
-            outcome.unwrap_or_else(|(rule, what)| panic!("{seed}: {rule}: {what}\n{}", world.story().join("\n")));
+            outcome.unwrap_or_else(|(rule, what)| {
+                panic!("{seed}: {rule}: {what}\n{}", world.story().join("\n"))
+            });
         }
     }
 }
@@ -110,7 +112,8 @@ fn members_that_start_at_once_through_files_form_one_view_without_a_merge() {
         advance(&mut world, Duration::from_secs(8));
         let outcome = checks::one_view(&world.nodes);
         outcome.unwrap_or_else(|(rule, what)| panic!("{seed}: {rule}: {what}\n{}", world.story().join("\n")));
-        let is_first = |node: &&crate::node::Node| node.log.views.first().is_some_and(|(_, view)| view.len() == 1);
+        let is_first =
+            |node: &&crate::node::Node| node.log.views.first().is_some_and(|(_, view)| view.len() == 1);
         assert_eq!(world.nodes.iter().filter(is_first).count(), 1);
     }
 }

@@ -97,10 +97,14 @@ impl EffectRunner {
                 vec![here(Outcome::Local(all.map(|(_, data)| data.clone()).collect()))]
             }
             Effect::JoinGroup { .. } => vec![here(Outcome::Joined)],
+            Effect::QueryDns { .. } => vec![here(Outcome::Failed("there is no name server".to_owned()))],
             // As the resolver of a simulated host: each name is the first member's.
             Effect::LookUp { .. } => vec![here(Outcome::Addresses(phys(0).ip.into_iter().collect()))],
             Effect::ReadFiles { directory, ending } => {
-                let all = self.files.iter().filter(|((path, name), _)| *path == directory && name.ends_with(ending));
+                let all = self
+                    .files
+                    .iter()
+                    .filter(|((path, name), _)| *path == directory && name.ends_with(ending));
                 let all = all.map(|((_, name), content)| (name.clone(), content.clone()));
                 vec![here(Outcome::Files(all.collect()))]
             }

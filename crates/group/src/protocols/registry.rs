@@ -291,8 +291,14 @@ pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
 
 /// Returns [`TRANSPORT_ATTRIBUTES`] with their defaults and descriptions.
 pub fn transport_properties() -> Vec<PropertyInfo> {
-    let TransportLayerConfig { bundler, max_size, who_has_cache_timeout, rtt_enabled, enable_suspect_events, .. } =
-        TransportLayerConfig::new(TransportKind::Tcp);
+    let TransportLayerConfig {
+        bundler,
+        max_size,
+        who_has_cache_timeout,
+        rtt_enabled,
+        enable_suspect_events,
+        ..
+    } = TransportLayerConfig::new(TransportKind::Tcp);
     let documented = [
         (bundler.name().to_owned(), "How messages are packed into packets."),
         (max_size.to_string(), "The maximum size of a packet in bytes."),
@@ -626,7 +632,8 @@ mod tests {
     #[test]
     fn hosts_of_tcpping_are_read_from_a_file_and_an_unreadable_file_is_refused() {
         let config = config("TCPPING", &[("initial_hosts", "a"), ("initial_hosts_file", "hosts.txt")]);
-        let error = |file| layer(&config, &mut HostWithFiles(file)).unwrap().err().map(|error| error.to_string());
+        let error =
+            |file| layer(&config, &mut HostWithFiles(file)).unwrap().err().map(|error| error.to_string());
         assert_eq!(error(Some("10.0.0.1[7800]\n# all")), None);
         let text = error(None).unwrap();
         assert_eq!(text, "TCPPING: attribute initial_hosts_file: `hosts.txt`: No such file");

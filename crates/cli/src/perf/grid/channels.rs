@@ -43,7 +43,9 @@ fn move_ports(stack: &mut StackConfig) -> anyhow::Result<()> {
         change(protocol, "initial_hosts", moved_hosts)?;
         // The file has the grid's ports.
         change(protocol, "initial_hosts_file", |_| {
-            anyhow::bail!("initial_hosts_file: set initial_hosts instead, or a stack of its own (--control-config)")
+            anyhow::bail!(
+                "initial_hosts_file: set initial_hosts instead, or a stack of its own (--control-config)"
+            )
         })?;
     }
     Ok(())

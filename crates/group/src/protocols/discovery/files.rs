@@ -186,7 +186,8 @@ impl Files {
         let (local, own) = (cx.local().clone(), Some(cx.shared().phys));
         for (name, text) in files {
             let is_writer = |data: &PingData| name.starts_with(&data.sender.to_string());
-            let is_predecessor = |data: PingData| data.sender != local && data.phys == own && is_writer(&data);
+            let is_predecessor =
+                |data: PingData| data.sender != local && data.phys == own && is_writer(&data);
             if parse_file(text).into_iter().any(is_predecessor) {
                 let (directory, name) = (self.directory(cx), name.clone());
                 cx.request(Effect::RemoveFile { directory, name });

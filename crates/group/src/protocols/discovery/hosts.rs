@@ -84,7 +84,7 @@ impl Hosts {
                 Err(_) => {
                     let known = self.resolved.get(&host.host).map(Vec::as_slice).unwrap_or_default();
                     addresses.extend(self.ports(host, known));
-                    self.lookups.begin(cx, &host.host);
+                    self.lookups.begin_host(cx, &host.host);
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Hosts {
         if found.is_empty() {
             return;
         }
-        let found = reachable(&name, found, cx.shared().phys.ip);
+        let found = reachable(&name, &found, cx.shared().phys.ip);
         let named = self.hosts.iter().filter(|host| host.host == name);
         let addresses = named.flat_map(|host| self.ports(host, &found)).collect();
         self.resolved.insert(name, found);
@@ -210,7 +210,10 @@ mod tests {
         let found = find(&mut harness);
         asked(&mut harness);
         harness.done(found[0].0, four(8));
-        assert_eq!((asked(&mut harness), unresolved(&harness)), (vec!["10.0.0.8:7800".to_owned()], String::new()));
+        assert_eq!(
+            (asked(&mut harness), unresolved(&harness)),
+            (vec!["10.0.0.8:7800".to_owned()], String::new())
+        );
     }
 
     #[test]
@@ -237,11 +240,11 @@ mod tests {
 
     #[test]
     fn hosts_are_separated_by_commas_and_white_space_and_a_file_has_comments() {
-        let text = "# all members\na[7801], b:7802\tc\n\n10.0.0.1[7803] # the first\n::1,[::1]:7804,::1[7805]#end";
+        let text =
+            "# all members\na[7801], b:7802\tc\n\n10.0.0.1[7803] # the first\n::1,[::1]:7804,::1[7805]#end";
         let hosts = Hosts::parse(text, 7800).unwrap();
-        let expected = [
-            "a:7801", "b:7802", "c:7800", "10.0.0.1:7803", "[::1]:7800", "[::1]:7804", "[::1]:7805",
-        ];
+        let expected =
+            ["a:7801", "b:7802", "c:7800", "10.0.0.1:7803", "[::1]:7800", "[::1]:7804", "[::1]:7805"];
         assert_eq!(hosts.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
         assert_eq!(Hosts::parse("", 7800), Ok(Vec::new()));
         assert!(Hosts::parse("a[http]", 7800).unwrap_err().contains("`http`"));

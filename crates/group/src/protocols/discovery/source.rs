@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::{Files, Hosts, Names, Routers};
 use crate::wire;
 use crate::{
-    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token, View,
+    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token,
+    View,
 };
 
 crate::properties! {
@@ -239,9 +240,10 @@ impl Source {
     }
 }
 
-/// Returns the physical addresses of known members, at most `count_max`.
+/// Returns the physical addresses of other known members, at most `count_max`.
 pub(super) fn known(cx: &Cx<'_>, count_max: usize) -> impl Iterator<Item = PhysAddr> + use<> {
-    let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
+    let own = cx.shared().phys;
+    let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys).filter(|phys| *phys != own);
     book.take(count_max).collect::<Vec<_>>().into_iter()
 }
 

@@ -124,10 +124,8 @@ fn suspected_after_loss(stack: &mut Stack, place: u16) -> Vec<Address> {
 fn member_whose_connection_breaks_is_suspected_if_that_is_enabled() {
     let places = [(1, 1), (2, 2), (3, 3), (8, 8)];
     let stack_with = |enable_suspect_events| {
-        let config = TransportLayerConfig {
-            enable_suspect_events,
-            ..TransportLayerConfig::new(TransportKind::Tcp)
-        };
+        let config =
+            TransportLayerConfig { enable_suspect_events, ..TransportLayerConfig::new(TransportKind::Tcp) };
         stack_with(config, 1, view(1, &[1, 2, 3]), &places)
     };
     assert_eq!(suspected_after_loss(&mut stack_with(false), 2), []);
