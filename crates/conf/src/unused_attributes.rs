@@ -214,20 +214,8 @@ const ROWS: &[Row] = &[
     ),
     (DISCOVERIES, &["use_disk_cache"], NoEffect("it needs PDC, which is refused")),
     (
-        &["DNS_PING"],
-        &["dns_address"],
-        Refused {
-            accepted: &[""],
-            alternative: "the system's name servers are asked: set them in /etc/resolv.conf",
-        },
-    ),
-    (
-        &["DNS_PING"],
-        &["probe_transport_ports"],
-        NoEffect("with A and AAAA the transport's ports are always asked; SRV is refused"),
-    ),
-    (
-        &["FILE_PING"],
+        &["
+FILE_PING"],
         &["register_shutdown_hook"],
         NoEffect("a member removes its file when it leaves, and the commands leave at SIGTERM"),
     ),

@@ -84,7 +84,7 @@ impl Hosts {
                 Err(_) => {
                     let known = self.resolved.get(&host.host).map(Vec::as_slice).unwrap_or_default();
                     addresses.extend(self.ports(host, known));
-                    self.lookups.begin(cx, &host.host);
+                    self.lookups.begin_host(cx, &host.host);
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Hosts {
         if found.is_empty() {
             return;
         }
-        let found = reachable(&name, found, cx.shared().phys.ip);
+        let found = reachable(&name, &found, cx.shared().phys.ip);
         let named = self.hosts.iter().filter(|host| host.host == name);
         let addresses = named.flat_map(|host| self.ports(host, &found)).collect();
         self.resolved.insert(name, found);
