@@ -442,7 +442,7 @@ mod tests {
              require certificates of peers: tls.client_auth=\"need\""
         );
         assert!(lines[1].contains("ChannelBuilder::membership_policy"), "{error}");
-        assert!(lines[2].starts_with("my.xml:2:61: attribute after_creation_hook of GMS: `H`"), "{error}");
+        assert!(lines[2].starts_with("my.xml:2:57: attribute after_creation_hook of GMS: `H`"), "{error}");
     }
 
     /// No attribute is accepted without effect and without a reason.

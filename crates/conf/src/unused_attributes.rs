@@ -253,11 +253,16 @@ const ROWS: &[Row] = &[
     (RETRANSMISSIONS, &["log_not_found_msgs"], NoEffect(LOG)),
     (
         RETRANSMISSIONS,
-        &["max_batch_size", "reuse_message_batches", "send_atomically"],
+        &["max_batch_size", "reuse_message_batches"],
         NoEffect("they tune threads that share a window; a member has one task"),
     ),
     (
-        RETRANSMISSIONS,
+        &["NAKACK3", "NAKACK4", "UNICAST4"],
+        &["send_atomically"],
+        NoEffect("no thread sends while another one does; a member has one task"),
+    ),
+    (
+        &["NAKACK2", "NAKACK3", "NAKACK4", "UNICAST3"],
         &[
             "xmit_table_max_compaction_time",
             "xmit_table_msgs_per_row",
@@ -325,7 +330,7 @@ const ROWS: &[Row] = &[
         ],
         NoEffect("they are attributes of tokens that auth_class refuses"),
     ),
-    (&["STATE"], &["buffer_size", "max_pool", "pool_thread_keep_alive"], NoEffect(THREADS)),
+    (&["STATE"], &["max_pool", "pool_thread_keep_alive"], NoEffect(THREADS)),
     (&["COMPRESS"], &["pool_size"], NoEffect("there is no pool of compressors")),
     (&["STATS"], &["mstats.enabled"], NoEffect(COUNTED)),
     (&["DISCARD"], &["gui"], NoEffect("there is no window; probe changes the attributes")),
