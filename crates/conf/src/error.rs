@@ -78,11 +78,11 @@ pub enum Fault {
     )]
     RefusedAttribute {
         /// The protocol.
-        protocol: String,
+        protocol: Box<str>,
         /// The attribute.
-        attribute: String,
+        attribute: Box<str>,
         /// The value as written.
-        value: String,
+        value: Box<str>,
         /// The alternative.
         alternative: &'static str,
     },

@@ -151,7 +151,7 @@ fn check_protocol(
             }
             unused => {
                 if let Some(alternative) = unused.and_then(|unused| unused.refusal(value)) {
-                    let value = value.clone();
+                    let [protocol, attribute, value] = [protocol, attribute, value.clone()].map(Box::from);
                     let fault = Fault::RefusedAttribute { protocol, attribute, value, alternative };
                     problems.push(ConfigError::at(stack, position, fault));
                 }
