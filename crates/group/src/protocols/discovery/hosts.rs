@@ -9,9 +9,9 @@ use crate::config::{HostPort, Property};
 crate::properties! {
     /// TCPPING's properties.
     TcpPingConfig {
-        /// The hosts to ask, as host[port], host:port or host, separated by commas or white space. Without a
-        /// port it is the transport's bind_port. Each discovery resolves names again; a name that cannot be
-        /// resolved is a warning.
+        /// The hosts to ask, as `host[port]`, `host:port` or `host`, separated by commas or white space. The
+        /// port is the transport's bind_port if there is none. Each discovery resolves names again; a name that
+        /// cannot be resolved is a warning.
         initial_hosts: String = "localhost[7800]".to_owned(),
         /// A file with the hosts, in the form of initial_hosts; `#` begins a comment, which ends with the
         /// line. It is read when the member starts, and replaces initial_hosts.
