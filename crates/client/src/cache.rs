@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use consort_encoding::{Decode, Encode, Encoding, Postcard, Raw};
+use consort_encoding::{Decode, Encode, Encoding, Lifetime, Postcard, Raw};
 use consort_hotrod::ops::map::{Assignment, Request, Response};
 use consort_hotrod::{
     Expiration, Flags, MediaType, Metadata, Previous, RequestBody, ResponseBody, Status, Timed,
@@ -18,7 +18,7 @@ use crate::error::ClientError;
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::near::NearCache;
 use crate::operation::{Answer, RequestSpec};
-use crate::options::{CacheOptions, Lifetime};
+use crate::options::{self, CacheOptions};
 use crate::server::Server;
 
 /// A cache of plain bytes.
@@ -182,7 +182,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     pub(crate) fn expiration(&self) -> Expiration {
-        self.options.lifetime.map_or_else(Expiration::default, Lifetime::expiration)
+        self.options.lifetime.map_or_else(Expiration::default, options::expiration)
     }
 
     pub(crate) async fn ask(
@@ -352,7 +352,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Encode<Q>,
         VE: Encode<W>,
     {
-        let to = Assignment { expiration: lifetime.expiration(), ..self.assignment(key, value)? };
+        let to = Assignment { expiration: options::expiration(lifetime), ..self.assignment(key, value)? };
         self.write(Request::Put(to)).await.map(drop)
     }
 

@@ -136,7 +136,9 @@ pub use admin::{Administration, CacheLoss};
 pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::Traffic;
-pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
+pub use consort_encoding::{
+    Decode, Encode, Encoded, Encoding, EncodingError, EventKind, Lifetime, Postcard, Raw,
+};
 pub use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
 pub use consort_hotrod::ops::event::CounterState;
 pub use consort_hotrod::{Flags, Intelligence, ProtocolVersion, ServerAddress, Status};
@@ -150,10 +152,10 @@ pub use failover_clusters::DEFAULT_CLUSTER;
 pub use filter::Filter;
 pub use iteration::EntryStream;
 pub use limits::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
-pub use listeners::{EntryEvent, Event, EventKind, Events, ListenBuilder};
+pub use listeners::{EntryEvent, Event, Events, ListenBuilder};
 pub use multimap::Multimap;
 pub use near::{NearCacheConfig, NearStats};
-pub use options::{CacheOptions, Lifetime};
+pub use options::CacheOptions;
 pub use query::{Query, QueryResult};
 pub use stream::Tls;
 pub use uri::DEFAULT_PORT;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use consort_encoding::{Encode, Raw};
+use consort_encoding::{Encode, Lifetime, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
@@ -13,7 +13,6 @@ use crate::cache::{Cache, Entry, Version, entry};
 use crate::chunked_values::{Answered, InFlightChunks, PinnedConnection};
 use crate::error::ClientError;
 use crate::limits::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
-use crate::options::Lifetime;
 
 enum State {
     /// More chunks follow.
