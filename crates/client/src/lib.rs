@@ -17,6 +17,27 @@
 //! operation that the negotiated version lacks fails with [`ClientError::Unsupported`], which names the
 //! version that has it.
 //!
+//! # Embedded or remote
+//!
+//! A handle of `consort-cache` has the same operations. A function over [`BasicCache`] works with either:
+//!
+//! ```no_run
+//! use consort_client::{BasicCache, Client};
+//!
+//! async fn deliver<C: BasicCache<str, u32>>(stock: &C) -> Result<Option<u32>, C::Error> {
+//!     stock.put_if_absent("apples", &3).await?;
+//!     stock.merge("apples", &10, |old, new| Some(old + new)).await
+//! }
+//!
+//! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect("hotrod://127.0.0.1:11222").await?;
+//! deliver(&client.cache::<String, u32>("stock")).await?;
+//! // An embedded cache: `manager` is a `consort_cache::CacheManager`.
+//! deliver(&manager.cache::<String, u32>("stock").await?).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Connections
 //!
 //! A client has one connection to each server, shared by all tasks. Requests are written together; responses
@@ -137,7 +158,8 @@ pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::Traffic;
 pub use consort_encoding::{
-    Decode, Encode, Encoded, Encoding, EncodingError, EventKind, Lifetime, Postcard, Raw,
+    BasicCache, Contention, Decode, Encode, EncodeBorrowed, Encoded, Encoding, EncodingError, EventKind,
+    Exchange, Lifetime, Postcard, Raw, VersionedValue,
 };
 pub use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
 pub use consort_hotrod::ops::event::CounterState;

@@ -269,7 +269,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         KE: Decode<K>,
     {
-        let keys = self.keys.clone();
+        let keys = self.codec.keys().clone();
         ListenBuilder {
             listened: self.listened(),
             wanted: Wanted { with_state: false, filter: None, converter: None, interests: Interests::ALL },

@@ -1,11 +1,10 @@
 //! Values read in chunks.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use consort_encoding::{Encode, Lifetime, Raw};
+use consort_encoding::{EncodeBorrowed, Lifetime, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
@@ -56,11 +55,9 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
     /// # Errors
     ///
     /// [`ClientError::Unsupported`] from servers before 4.1.
-    pub async fn reader<Q>(&self, key: &Q) -> Result<Option<ValueReader>, ClientError>
+    pub async fn reader<Q: ?Sized>(&self, key: &Q) -> Result<Option<ValueReader>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         let request = Request::StartGet(self.key(key)?, PIECE_BYTES as u32);
         let answer = self.ask(RequestBody::Stream(request), Flags::NONE, None).await?;

@@ -1,6 +1,6 @@
 //! Encodings of keys and values as bytes.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -78,6 +78,22 @@ pub trait Decode<T>: Encoding {
     ///
     /// If the bytes are invalid.
     fn decode(&self, bytes: Bytes) -> Result<T, EncodingError>;
+}
+
+/// An encoding of values of type `T` that a caller passes in the borrowed form `Q`, as std's maps take keys: bytes as
+/// slices, strings as `&str`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot encode `{Q}` as a borrowed form of `{T}`",
+    note = "`{T}` must implement `Borrow<{Q}>`, and `{Self}` must implement `Encode<{Q}>`"
+)]
+pub trait EncodeBorrowed<T, Q: ?Sized>: Encode<Q> {}
+
+impl<E, T, Q> EncodeBorrowed<T, Q> for E
+where
+    E: Encode<Q>,
+    T: Borrow<Q>,
+    Q: ?Sized,
+{
 }
 
 /// Plain bytes: `application/octet-stream`.

@@ -1,5 +1,5 @@
-//! The part of a cache's API that embedded caches and the client share: encodings of keys and values, lifetimes, and
-//! kinds of events.
+//! The part of a cache's API that embedded caches and the client share: the basic operations ([`BasicCache`]), encodings
+//! of keys and values, lifetimes, and kinds of events.
 //!
 //! All members must use the same encodings of a cache: the media types are part of its configuration, and a member with
 //! others is refused.
@@ -16,10 +16,16 @@
 
 #![forbid(unsafe_code)]
 
+mod basic_cache;
+mod codec;
 mod encoding;
 mod event;
 mod lifetime;
+pub mod optimistic_update;
 
-pub use encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
+pub use basic_cache::{BasicCache, Exchange, VersionedValue};
+pub use codec::Codec;
+pub use encoding::{Decode, Encode, EncodeBorrowed, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use event::EventKind;
 pub use lifetime::Lifetime;
+pub use optimistic_update::Contention;

@@ -9,7 +9,6 @@ pub(super) const KNOWN: &[&str] = &[
     "circle in grid::coordinator: coordinated_cache restore",
     "circle in grid::wire: commands frame",
     "circle in grid::wire: number primitives",
-    "more than 60 methods: cache Cache",
     "more than 60 methods: grid Container",
     "more than 60 methods: grid Node",
     "more than 80 lines: grid mod.rs handle",
