@@ -9,9 +9,11 @@ use consort_encoding::{
     Codec, Decode, Encode, EncodeBorrowed, Encoded, Exchange, Postcard, Raw, VersionedValue,
     delegate_basic_cache,
 };
+#[cfg(doc)]
+use consort_grid::OperationError;
 use consort_grid::{
-    CacheConfig, CacheMode, Change, Condition, Flags, Lifetime, Limit, Lookup, MemoryBound, OperationError,
-    ReadFrom, Stored, Topology, Version, Write, Written,
+    CacheConfig, CacheMode, Change, Condition, Flags, Lifetime, Limit, Lookup, MemoryBound, ReadFrom, Stored,
+    Topology, Version, Write, Written,
 };
 
 use crate::encoded::EncodedCache;

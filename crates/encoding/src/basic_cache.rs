@@ -39,8 +39,9 @@ pub type Exchange<V, N> = Result<(), Option<VersionedValue<V, N>>>;
 /// }
 /// ```
 ///
-/// A handle has methods of its own with the names of the required methods. They do the same, and take keys in any
-/// borrowed form. The documentation of the handle says more about its errors and guarantees.
+/// A handle has methods of its own with the same names. They do the same, and take keys in any borrowed form and several
+/// keys as any iterator. The documentation of the handle says more about its errors and guarantees. Futures of this trait
+/// can be sent to other threads; therefore its operations on several keys take slices.
 ///
 /// # Errors
 ///
@@ -271,13 +272,7 @@ pub trait BasicCache<K: Sync + ?Sized, V: Send + Sync>: Clone + Send + Sync {
     }
 
     /// Returns the values of these keys, in their order.
-    fn get_all<'q>(
-        &self,
-        keys: impl IntoIterator<Item = &'q K, IntoIter: Send> + Send,
-    ) -> impl Future<Output = Result<Vec<Option<V>>, Self::Error>> + Send
-    where
-        K: 'q,
-    {
+    fn get_all(&self, keys: &[&K]) -> impl Future<Output = Result<Vec<Option<V>>, Self::Error>> + Send {
         async move {
             let mut values = Vec::new();
             for key in keys {
@@ -289,13 +284,9 @@ pub trait BasicCache<K: Sync + ?Sized, V: Send + Sync>: Clone + Send + Sync {
 
     /// Sets these keys to these values. Each key is written separately: readers may see some of the values before the
     /// others.
-    fn put_all<'q, W>(
-        &self,
-        entries: impl IntoIterator<Item = (&'q K, &'q W), IntoIter: Send> + Send,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send
+    fn put_all<W>(&self, entries: &[(&K, &W)]) -> impl Future<Output = Result<(), Self::Error>> + Send
     where
-        K: 'q,
-        W: Sync + ?Sized + 'q,
+        W: Sync + ?Sized,
         Self::Values: EncodeBorrowed<V, W>,
     {
         async move {
@@ -307,13 +298,7 @@ pub trait BasicCache<K: Sync + ?Sized, V: Send + Sync>: Clone + Send + Sync {
     }
 
     /// Removes these keys. Returns which of them had a value, in their order.
-    fn remove_all<'q>(
-        &self,
-        keys: impl IntoIterator<Item = &'q K, IntoIter: Send> + Send,
-    ) -> impl Future<Output = Result<Vec<bool>, Self::Error>> + Send
-    where
-        K: 'q,
-    {
+    fn remove_all(&self, keys: &[&K]) -> impl Future<Output = Result<Vec<bool>, Self::Error>> + Send {
         async move {
             let mut were_present = Vec::new();
             for key in keys {
@@ -474,36 +459,20 @@ macro_rules! delegate_basic_cache {
                 $handle::is_empty(self).await
             }
 
-            async fn get_all<'q>(
-                &self,
-                keys: impl IntoIterator<Item = &'q Q, IntoIter: Send> + Send,
-            ) -> Result<Vec<Option<V>>, Self::Error>
-            where
-                Q: 'q,
-            {
-                Ok($handle::get_all(self, keys).await?)
+            async fn get_all(&self, keys: &[&Q]) -> Result<Vec<Option<V>>, Self::Error> {
+                Ok($handle::get_all(self, keys.iter().copied()).await?)
             }
 
-            async fn put_all<'q, W>(
-                &self,
-                entries: impl IntoIterator<Item = (&'q Q, &'q W), IntoIter: Send> + Send,
-            ) -> Result<(), Self::Error>
+            async fn put_all<W>(&self, entries: &[(&Q, &W)]) -> Result<(), Self::Error>
             where
-                Q: 'q,
-                W: Sync + ?Sized + 'q,
+                W: Sync + ?Sized,
                 VE: $crate::EncodeBorrowed<V, W>,
             {
-                Ok($handle::put_all(self, entries).await?)
+                Ok($handle::put_all(self, entries.iter().copied()).await?)
             }
 
-            async fn remove_all<'q>(
-                &self,
-                keys: impl IntoIterator<Item = &'q Q, IntoIter: Send> + Send,
-            ) -> Result<Vec<bool>, Self::Error>
-            where
-                Q: 'q,
-            {
-                Ok($handle::remove_all(self, keys).await?)
+            async fn remove_all(&self, keys: &[&Q]) -> Result<Vec<bool>, Self::Error> {
+                Ok($handle::remove_all(self, keys.iter().copied()).await?)
             }
 
             $($further)*

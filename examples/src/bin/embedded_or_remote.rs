@@ -9,7 +9,7 @@ use consort_examples::{Failure, Served, in_process};
 
 /// Sells fruit from any cache with such keys and values.
 async fn sell<C: BasicCache<str, u32>>(stock: &C) -> Result<(), C::Error> {
-    stock.put_all([("apples", &3), ("pears", &5)]).await?;
+    stock.put_all(&[("apples", &3), ("pears", &5)]).await?;
     stock.merge("apples", &2, |old, new| Some(old + new)).await?;
     let plums = stock.compute_if_absent("plums", || 7).await?;
     let left = stock.compute("pears", |pears| pears.and_then(|count| count.checked_sub(1))).await?;
