@@ -29,6 +29,12 @@ fn embedded_cache_keeps_the_entries_of_a_member_that_leaves() {
 }
 
 #[test]
+fn one_function_does_the_same_with_an_embedded_and_a_remote_cache() {
+    let once = ["apples: Some(5), pears: Some(4), plums: 7, sold: Some(7)", "entries: 2"];
+    assert_eq!(output(env!("CARGO_BIN_EXE_embedded_or_remote")), [once, once].concat());
+}
+
+#[test]
 fn listener_prints_the_present_entry_and_every_change() {
     let expected = [
         "Existing apples: None -> Some(3)",

@@ -38,7 +38,6 @@ struct Versions {
 }
 
 impl Advisory {
-    /// In TOML, at the beginning of a file.
     fn read(text: &str) -> Result<Self, String> {
         let block = text.split_once("```toml").and_then(|(_, rest)| rest.split_once("```"));
         let (block, _) = block.ok_or("it has no block of TOML")?;

@@ -16,7 +16,7 @@ const BUILD: &str = "target/libfuzzer";
 /// The only platform of CI and the sanitizers here.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// As cargo-fuzz: counters of edges and comparisons for libFuzzer, and AddressSanitizer.
+/// The flags of cargo-fuzz: counters of edges and comparisons for libFuzzer, and AddressSanitizer.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address -Cdebug-assertions --cfg=fuzzing";
@@ -93,7 +93,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// From the last line of status: `#1234 DONE cov: 5 ft: 6 corp: 7/8b …`.
+    /// Reads the last line of status: `#1234 DONE cov: 5 ft: 6 corp: 7/8b …`.
     fn read(log: &str) -> Option<Self> {
         let line = log.lines().rfind(|line| line.starts_with('#') && line.contains(" cov: "))?;
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -97,7 +97,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// From the root, without `.` and `..`; `None` if the path leads out.
+/// Returns a path from the root, without `.` and `..`; `None` if it leads out.
 fn joined(folder: &Path, relative: &str) -> Option<PathBuf> {
     let mut path = PathBuf::new();
     for part in folder.join(relative).components() {

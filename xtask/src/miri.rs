@@ -5,7 +5,7 @@
 
 use std::process::{Command, ExitCode};
 
-/// By package. Miri cannot run loom (`spsc_orders`), which switches stacks by itself.
+/// Miri cannot run loom (`spsc_orders`), which switches stacks by itself.
 const TESTS: [(&str, &str); 1] = [("consort-cache", "spsc_threads")];
 
 pub(crate) fn run() -> ExitCode {

@@ -112,7 +112,7 @@ fn fields(package: &Value) -> Vec<String> {
     faults
 }
 
-/// Those that only tests need may be internal: a package omits them if they have no version.
+/// Dependencies of tests may be internal: a package omits them if they have no version.
 fn dependencies(package: &Value, internal: &BTreeSet<&str>) -> Vec<String> {
     let dependencies = package["dependencies"].as_array().into_iter().flatten();
     let own = dependencies.filter(|dependency| !dependency["path"].is_null());
@@ -198,8 +198,8 @@ fn pack(internal: &BTreeSet<&str>) -> Outcome {
     status(command)
 }
 
-/// As one workspace, so that files that a package lacks and dependencies that resolve only in the repository
-/// are errors.
+/// Compiles one workspace, so that files that a package lacks and dependencies that resolve only in the
+/// repository are errors.
 fn compile(public: &[&Value]) -> Result<Outcome, String> {
     let folder = root().join("target/package/unpacked");
     let failed = |error: std::io::Error| format!("target/package/unpacked: {error}");

@@ -18,7 +18,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// As the formats of bills and of advisories name it.
+    /// Bills and advisories name a package so.
     fn url(&self) -> String {
         format!("pkg:cargo/{}@{}", self.name, self.version)
     }

@@ -110,7 +110,7 @@ const INJECTED: [&str; 5] =
 const INJECTED_INTO_NODES: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-grid", "--features=injected-bugs", "--test=it"];
 
-/// From the step `injected-bugs` on, in the order of their use.
+/// The builds of the step `injected-bugs` and later ones, in the order of their use.
 fn later_builds() -> Vec<Vec<&'static str>> {
     let tests =
         [&INJECTED[..], &INJECTED_INTO_NODES, &interop::TESTS].map(|test| [test, &["--no-run"]].concat());

@@ -26,7 +26,7 @@ pub(crate) struct Jdk {
 /// The first release with virtual threads.
 pub(crate) const VIRTUAL_THREADS: u32 = 21;
 
-/// In JAVA_HOME, or the newest JDK beside that of the `java` on the PATH.
+/// Finds the JDK in JAVA_HOME, or the newest one beside that of the `java` on the PATH.
 pub(crate) fn find() -> anyhow::Result<Jdk> {
     if let Some(home) = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
         let home = PathBuf::from(home);
@@ -79,7 +79,7 @@ pub(crate) struct JavaCluster {
 /// Longer than JGroups' own limits for joining and for a call.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// From a line to the load: a cold JVM needs it to start a hundred threads on two CPUs.
+/// A cold JVM needs this time from a line to the load, to start a hundred threads on two CPUs.
 const START_AFTER: Duration = Duration::from_millis(300);
 
 impl JavaCluster {

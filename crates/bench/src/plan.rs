@@ -19,7 +19,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// For Consort alone, and parts that measure one number of callers.
+    /// The calls of Consort alone, and of parts that measure one number of callers.
     pub(crate) fn calls(options: &Options) -> Self {
         Self::Uperf { callers: options.first_callers(), java_threads: None }
     }

@@ -99,7 +99,7 @@ pub(crate) struct Row {
     pub(crate) figure: &'static str,
     pub(crate) rival: Rival,
     pub(crate) consort: Option<f64>,
-    /// In percent of the median.
+    /// The spread in percent of the median.
     pub(crate) consort_spread: Option<f64>,
     pub(crate) other: Option<f64>,
     pub(crate) other_spread: Option<f64>,

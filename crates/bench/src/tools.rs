@@ -30,7 +30,7 @@ impl Report {
         number.with_context(|| format!("no {path} in {}", self.figures))
     }
 
-    /// Under all these names. A program that fails and reports none counts as one.
+    /// Sums the errors of all these names. A program that fails and reports none counts as one.
     fn errors(&self, paths: &[&str]) -> anyhow::Result<u64> {
         let counts = paths.iter().map(|path| Ok(self.number(path)? as u64));
         let errors = counts.sum::<anyhow::Result<u64>>()?;
@@ -231,7 +231,7 @@ pub(crate) struct Steady<'a> {
     pub(crate) reads: f64,
 }
 
-/// Also returns the milliseconds to connect.
+/// Returns the milliseconds to connect, too.
 pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Both, f64)> {
     let own = [
         format!("--server={}", load.uri),

@@ -1,6 +1,5 @@
 //! Operations on many keys: local entries are read directly, the other operations run concurrently.
 
-use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,9 +9,10 @@ use bytes::Bytes;
 use consort_grid::{Action, Change, Condition, Lookup, OperationError, Outcome, PREFETCH_MAX, Write};
 
 use crate::cache::Cache;
+use crate::encoded::EncodedCache;
 use crate::error::{CacheError, KeyError};
 use crate::operation::Operation;
-use consort_encoding::{Decode, Encode, Encoded};
+use consort_encoding::{Decode, Encode, EncodeBorrowed, Encoded};
 
 /// Maximum number of concurrent operations of one call: enough to keep every member of a large cluster busy, and few
 /// enough to leave room for other callers.
@@ -87,16 +87,26 @@ where
     }
 }
 
-impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+impl EncodedCache {
     async fn submit_in_order(&self, actions: Vec<(Bytes, Action)>) -> Result<Vec<Outcome>, KeyError> {
         let operations = actions.into_iter().map(|(key, action)| self.operation(key, action));
         Ok(OrderedJoin::new(operations).await?)
     }
 
+    /// Removes these keys.
+    pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
+        let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
+        Ok(self.submit_in_order(removals).await.map(drop)?)
+    }
+}
+
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Reads these keys here, and returns the indexes of those that have to be read elsewhere.
-    fn get_all_here<'q, Q>(&self, keys: impl IntoIterator<Item = &'q Q>) -> Result<Here<V>, KeyError>
+    fn get_all_here<'q, Q: ?Sized + 'q>(
+        &self,
+        keys: impl IntoIterator<Item = &'q Q>,
+    ) -> Result<Here<V>, KeyError>
     where
-        Q: ?Sized + 'q,
         KE: Encode<Q>,
         VE: Decode<V>,
     {
@@ -109,14 +119,13 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             if together.is_empty() {
                 return Ok((values, elsewhere));
             }
-            self.opened.prefetch(together.iter().map(Encoded::as_slice));
+            self.encoded.opened.prefetch(together.iter().map(Encoded::as_slice));
             for key in together {
-                let value = match self.value_here(key.as_slice()) {
+                let value = match self.encoded.value_here(key.as_slice()) {
                     Lookup::Hit(value) => Some(self.decoded(value).map_err(at(values.len()))?),
                     Lookup::Miss => None,
                     Lookup::NotLocal => {
-                        let read = Action::Read(self.options().read_from);
-                        elsewhere.push((values.len(), (key.into_bytes(), read)));
+                        elsewhere.push((values.len(), (key.into_bytes(), self.encoded.reading())));
                         None
                     }
                 };
@@ -131,19 +140,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// The error of the first key that failed, in their order, with its index; but local entries are read first. The
     /// error describes only that key: operations on earlier keys are complete, and those on later keys go on.
-    pub async fn get_all<'q, Q>(
+    pub async fn get_all<'q, Q: ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
     ) -> Result<Vec<Option<V>>, KeyError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + 'q,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Decode<V>,
     {
         let (mut values, elsewhere) = self.get_all_here(keys)?;
         let (places, actions): (Vec<usize>, Vec<_>) = elsewhere.into_iter().unzip();
         let read = self
+            .encoded
             .submit_in_order(actions)
             .await
             .map_err(|failed| KeyError { nth: places[failed.nth], ..failed });
@@ -161,24 +169,20 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// # Errors
     ///
     /// As for [`Cache::get_all`]. If a key or value cannot be encoded, nothing was begun.
-    pub async fn put_all<'q, Q, W>(
+    pub async fn put_all<'q, Q: ?Sized + 'q, W: ?Sized + 'q>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
     ) -> Result<(), KeyError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized + 'q,
-        W: ?Sized + 'q,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         let mut actions = Vec::new();
         for (nth, (key, value)) in entries.into_iter().enumerate() {
             let key = self.key(key).map_err(at(nth))?.into_bytes();
             actions.push((key, always(self.putting(value).map_err(at(nth))?)));
         }
-        self.submit_in_order(actions).await.map(drop)
+        self.encoded.submit_in_order(actions).await.map(drop)
     }
 
     /// Removes these keys. Returns which of them had a value, in their order.
@@ -186,20 +190,18 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// # Errors
     ///
     /// As for [`Cache::put_all`].
-    pub async fn remove_all<'q, Q>(
+    pub async fn remove_all<'q, Q: ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
     ) -> Result<Vec<bool>, KeyError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + 'q,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         let mut actions = Vec::new();
         for (nth, key) in keys.into_iter().enumerate() {
             actions.push((self.key(key).map_err(at(nth))?.into_bytes(), always(Change::Remove)));
         }
-        let outcomes = self.submit_in_order(actions).await?;
+        let outcomes = self.encoded.submit_in_order(actions).await?;
         let was_present = |outcome| matches!(outcome, Outcome::Written(written) if written.was_present);
         Ok(outcomes.into_iter().map(was_present).collect())
     }
@@ -212,12 +214,4 @@ fn at(nth: usize) -> impl FnOnce(CacheError) -> KeyError {
 
 fn always(change: Change) -> Action {
     Action::Write(Write { condition: Condition::Always, change, wants_previous: false })
-}
-
-impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Removes keys in their encoded form.
-    pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
-        let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
-        Ok(self.submit_in_order(removals).await.map(drop)?)
-    }
 }

@@ -1,18 +1,15 @@
 //! Read-modify-write of a value.
 
-use std::borrow::Borrow;
+use std::ops::ControlFlow;
 
+use bytes::Bytes;
 #[cfg(doc)]
 use consort_grid::OperationError;
-use consort_grid::{Change, Condition};
+use consort_grid::{Change, Condition, Version};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Entry};
 use crate::error::CacheError;
-use consort_encoding::{Decode, Encode};
-
-/// Maximum number of attempts when other writers were faster. One writer succeeds in each round, so this many writers
-/// of one key may compete without a failure.
-const ATTEMPTS: u32 = 10_000;
+use consort_encoding::{Contention, Decode, Encode, EncodeBorrowed, optimistic_update};
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Sets a key to the result of `change` for its value; `None` removes the key, or leaves it absent. Returns the
@@ -23,36 +20,54 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// [`CacheError::Contended`] after too many attempts. After [`OperationError::TimedOut`] and
     /// [`OperationError::Uncertain`] the last change may have been applied.
-    pub async fn compute<Q>(
+    pub async fn compute<Q: ?Sized>(
         &self,
         key: &Q,
-        mut change: impl FnMut(Option<&V>) -> Option<V>,
+        change: impl FnMut(Option<&V>) -> Option<V>,
     ) -> Result<Option<V>, CacheError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Encode<V> + Decode<V>,
     {
-        let mut seen = self.get_with_metadata(key).await?;
-        let key = self.key(key)?.into_bytes();
-        for _ in 0..ATTEMPTS {
-            let made = change(seen.as_ref().map(|entry| &entry.value));
-            let condition = match (&seen, &made) {
-                (None, None) => return Ok(None),
-                (None, Some(_)) => Condition::Absent,
-                (Some(entry), _) => Condition::Version(entry.version),
-            };
-            let done = match &made {
-                Some(value) => self.putting(value)?,
-                None => Change::Remove,
-            };
-            let written = self.exchange(key.clone(), condition, done).await?;
-            if written.is_done {
-                return Ok(made);
-            }
-            seen = written.previous.map(|stored| self.entry_of(stored)).transpose()?;
+        let entry = self.get_with_metadata(key).await?;
+        let key = &self.key(key)?.into_bytes();
+        let write = move |entry: Option<Entry<V>>, new: Option<V>| async move {
+            let expected = entry.map(|entry| entry.version);
+            Ok(match self.compare_exchange_encoded(key.clone(), expected, new.as_ref()).await? {
+                Ok(()) => ControlFlow::Break(new),
+                Err(current) => ControlFlow::Continue(current),
+            })
+        };
+        optimistic_update::compute(entry, |entry| &entry.value, change, write).await
+    }
+
+    /// Sets a key to a value, or removes it for `None`, if its entry has the expected version, or is absent as
+    /// expected. Returns the current entry if it is another one.
+    pub(crate) async fn compare_exchange_encoded(
+        &self,
+        key: Bytes,
+        expected: Option<Version>,
+        new: Option<&V>,
+    ) -> Result<Result<(), Option<Entry<V>>>, CacheError>
+    where
+        VE: Encode<V> + Decode<V>,
+    {
+        let condition = expected.map_or(Condition::Absent, Condition::Version);
+        let change = match new {
+            Some(value) => self.putting(value)?,
+            None => Change::Remove,
+        };
+        let written = self.encoded.exchange(key, condition, change).await?;
+        if written.is_done {
+            return Ok(Ok(()));
         }
-        Err(CacheError::Contended { attempts: ATTEMPTS })
+        let current = written.previous.map(|stored| self.entry(stored)).transpose()?;
+        Ok(Err(current))
+    }
+}
+
+impl From<Contention> for CacheError {
+    fn from(Contention { attempts }: Contention) -> Self {
+        Self::Contended { attempts }
     }
 }

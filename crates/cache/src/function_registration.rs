@@ -69,7 +69,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         transform: impl Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync + 'static,
     ) {
         let transform: Arc<TransformFn> = Arc::new(transform);
-        self.handler.with_node(|node, _| node.register_transform(self.opened.id, name, transform));
+        self.encoded
+            .handler
+            .with_node(|node, _| node.register_transform(self.encoded.opened.id, name, transform));
     }
 
     /// Registers a function that owners apply to their entries for [`Cache::reduce`]: it adds a key, an entry and
@@ -81,6 +83,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         reduction: impl Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync + 'static,
     ) {
         let reduction: Arc<ReduceFn> = Arc::new(reduction);
-        self.handler.with_node(|node, _| node.register_reduction(self.opened.id, name, reduction));
+        self.encoded
+            .handler
+            .with_node(|node, _| node.register_reduction(self.encoded.opened.id, name, reduction));
     }
 }

@@ -228,8 +228,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         decode: impl Fn(Item) -> Result<T, CacheError> + Send + 'static,
     ) -> EntryStream<T> {
         EntryStream {
-            handler: self.handler.clone(),
-            opened: self.opened.clone(),
+            handler: self.encoded.handler.clone(),
+            opened: self.encoded.opened.clone(),
             publication: Publication { projection, from: self.options().read_from, ..Publication::default() },
             reader: None,
             is_over: false,
@@ -251,7 +251,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Decode<K>,
         VE: Decode<V>,
     {
-        let (keys, values) = (self.key_encoding(), self.value_encoding());
+        let (keys, values) = (self.codec.keys().clone(), self.codec.values().clone());
         self.stream(Projection::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
     }
 
@@ -260,7 +260,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         KE: Decode<K>,
     {
-        let keys = self.key_encoding();
+        let keys = self.codec.keys().clone();
         self.stream(Projection::Keys, move |item| Ok(keys.decode(item.key)?))
     }
 
@@ -270,7 +270,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         VE: Decode<V>,
     {
-        let values = self.value_encoding();
+        let values = self.codec.values().clone();
         self.stream(Projection::Entries, move |item| Ok(values.decode(item.value)?))
     }
 
@@ -338,10 +338,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         while let Some(key) = stream.next().await.transpose()? {
             keys.push(key);
             if keys.len() == CLEAR_AT_ONCE {
-                self.remove_keys(std::mem::take(&mut keys)).await?;
+                self.encoded.remove_keys(std::mem::take(&mut keys)).await?;
             }
         }
-        self.remove_keys(keys).await
+        self.encoded.remove_keys(keys).await
     }
 }
 

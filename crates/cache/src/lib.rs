@@ -46,6 +46,32 @@
 //! # }
 //! ```
 //!
+//! # Embedded or remote
+//!
+//! A handle of `consort-client` has the same operations. A function over [`BasicCache`] works with either, so that a
+//! program moves its data to servers by the line that makes the handle:
+//!
+//! ```
+//! use consort_cache::{BasicCache, CacheManager};
+//!
+//! async fn deliver<C: BasicCache<str, u32>>(stock: &C) -> Result<Option<u32>, C::Error> {
+//!     stock.put_if_absent("apples", &3).await?;
+//!     stock.merge("apples", &10, |old, new| Some(old + new)).await
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let text = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>
+//! #     <GMS join_timeout='100'/><UFC/><MFC/><FRAG4/></config>";
+//! # let stack = consort_conf::parse_stack("in-process.xml", text, &consort_conf::Variables::new())?;
+//! # let channel = consort_cache::Channel::from_config(stack.config);
+//! let manager = CacheManager::from_channel(channel).name("A").connect("shop").await?;
+//! let stock = manager.cache::<String, u32>("stock").await?;
+//! assert_eq!(deliver(&stock).await?, Some(13));
+//! # Ok(manager.close().await?)
+//! # }
+//! ```
+//!
 //! # Guarantees
 //!
 //! A write has succeeded when every owner of its key has it. Reads that begin afterwards return it or a newer write,
@@ -65,6 +91,7 @@ mod backpressure;
 mod bulk;
 mod cache;
 mod compute;
+mod encoded;
 mod error;
 mod file;
 mod file_attributes;
@@ -91,7 +118,10 @@ mod workers;
 
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, Member, PhysAddr, View};
-pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
+pub use consort_encoding::{
+    BasicCache, Contention, Decode, Encode, EncodeBorrowed, Encoded, Encoding, EncodingError, Exchange,
+    Postcard, Raw, VersionedValue,
+};
 /// An entry at an owner, for transforms and reductions ([`Cache::register_transform`]).
 pub use consort_grid::Entry as HeldEntry;
 pub use consort_grid::{

@@ -164,7 +164,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Decode<K>,
         VE: Decode<V>,
     {
-        let (keys, values) = (self.key_encoding(), self.value_encoding());
+        let (keys, values) = (self.codec.keys().clone(), self.codec.values().clone());
         let decode = move |event| {
             Ok(match event {
                 Event::Complete => Event::Complete,
@@ -184,8 +184,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             })
         };
         ListenBuilder {
-            handler: self.handler.clone(),
-            opened: self.opened.clone(),
+            handler: self.encoded.handler.clone(),
+            opened: self.encoded.opened.clone(),
             options: ListenOptions::default(),
             decode: Box::new(decode),
         }

@@ -13,24 +13,24 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Returns the number of entries evicted on this member since the cache was opened; with a store, of values
     /// evicted.
     pub fn evictions(&self) -> u64 {
-        self.opened.container.statistics().evictions()
+        self.encoded.opened.container.statistics().evictions()
     }
 
     /// Returns the number of expired entries that this member has removed since the cache was opened. While members
     /// have listeners, the primary removes them for all owners, and only the primary counts them.
     pub fn expirations(&self) -> u64 {
-        self.opened.container.statistics().expirations()
+        self.encoded.opened.container.statistics().expirations()
     }
 
     /// Returns the number of entries on this member whose primary it is, including those with values only in the
     /// store. In a local or an invalidation cache these are all entries. This reads each segment.
     pub fn primary_len(&self) -> u64 {
-        let container = &self.opened.container;
-        if matches!(self.opened.config.mode, CacheMode::Local | CacheMode::Invalidation) {
+        let container = &self.encoded.opened.container;
+        if matches!(self.encoded.opened.config.mode, CacheMode::Local | CacheMode::Invalidation) {
             return container.len();
         }
-        let owners = self.opened.topology.borrow().as_ref().map(|topology| topology.write_owners());
-        let local = self.handler.address();
+        let owners = self.encoded.opened.topology.borrow().as_ref().map(|topology| topology.write_owners());
+        let local = self.encoded.handler.address();
         owners.zip(local).map_or(0, |(owners, local)| {
             owners.primary_segments_of(&local).map(|segment| container.segment_len(segment)).sum()
         })
@@ -38,7 +38,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 
     /// Returns the times of the cache's rebalances on this member.
     pub fn rebalance_times(&self) -> RebalanceTimes {
-        self.opened.rebalances.times(Instant::now())
+        self.encoded.opened.rebalances.times(Instant::now())
     }
 }
 

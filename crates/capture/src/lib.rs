@@ -34,7 +34,7 @@ pub enum CaptureError {
     NotHex,
 }
 
-/// Of one direction of a connection, for an incomplete frame.
+/// The most bytes of one direction of a connection that wait for the rest of a frame.
 const PENDING_MAX: usize = 64 * 1024 * 1024;
 
 const MAGICS: [u32; 2] = [0xa1b2_c3d4, 0xa1b2_3c4d];

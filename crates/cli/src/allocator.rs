@@ -42,7 +42,7 @@ fn return_free_memory() {
     unsafe { libmimalloc_sys::mi_collect(true) };
 }
 
-/// For an idle process: the allocator itself checks only when memory is taken.
+/// An idle process needs this: the allocator itself checks only when memory is taken.
 fn return_expired_memory() {
     // SAFETY: it may be called at any time, from any thread.
     unsafe { libmimalloc_sys::mi_collect(false) };

@@ -1,6 +1,5 @@
 //! Operations on many keys and on whole caches. Requests go to all owners of the keys in parallel.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use consort_encoding::{Decode, Encode};
+use consort_encoding::{Decode, EncodeBorrowed};
 use consort_hotrod::ops::{bulk, map, server};
 use consort_hotrod::{Flags, RequestBody, ResponseBody, Status};
 
@@ -135,17 +134,8 @@ where
     KE: Send + Sync,
     VE: Send + Sync,
 {
-    fn owners(&self) -> Owners {
-        Owners { routing: self.state.routing() }
-    }
-
     fn perform_body(&self, request: RequestBody, at: Option<Arc<Server>>) -> AnswerFuture<'_> {
         Box::pin(self.ask(request, Flags::NONE, at))
-    }
-
-    /// A request for one key, routed to its owner.
-    fn single(&self, request: map::Request) -> AnswerFuture<'_> {
-        self.perform_body(RequestBody::Map(request), None)
     }
 
     /// Returns the values of these keys, in their order.
@@ -155,17 +145,15 @@ where
     /// # Errors
     ///
     /// The first failed request's error, with its keys.
-    pub async fn get_all<'q, Q>(
+    pub async fn get_all<'q, Q: ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
     ) -> Result<Vec<Option<V>>, KeysError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + 'q,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Decode<V>,
     {
-        let (owners, mut batches) = (self.owners(), RequestBatches::new());
+        let (owners, mut batches) = (Owners { routing: self.state.routing() }, RequestBatches::new());
         // A repeated key is requested once.
         let (mut values, mut places) = (Vec::new(), BTreeMap::<Bytes, Vec<usize>>::new());
         for key in keys {
@@ -184,7 +172,9 @@ where
         });
         let answers = match join_in_order(requests).await {
             Err((_, ClientError::Unsupported { .. })) => {
-                let gets = places.keys().map(|key| self.single(map::Request::Get(key.clone())));
+                let gets = places
+                    .keys()
+                    .map(|key| self.perform_body(RequestBody::Map(map::Request::Get(key.clone())), None));
                 let places: Vec<Vec<usize>> = places.values().cloned().collect();
                 let answers = join_in_order(gets).await.map_err(error_of_request(&places))?;
                 for (answer, places) in answers.iter().zip(&places) {
@@ -223,19 +213,15 @@ where
     /// # Errors
     ///
     /// The first failed request's error, with its keys. The other requests continue.
-    pub async fn put_all<'q, Q, W>(
+    pub async fn put_all<'q, Q: ?Sized + 'q, W: ?Sized + 'q>(
         &self,
         entries: impl IntoIterator<Item = (&'q Q, &'q W)>,
     ) -> Result<(), KeysError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized + 'q,
-        W: ?Sized + 'q,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
-        let (owners, mut batches) = (self.owners(), RequestBatches::new());
+        let (owners, mut batches) = (Owners { routing: self.state.routing() }, RequestBatches::new());
         // The last value of a repeated key wins, because requests may overtake each other.
         let mut last = BTreeMap::new();
         for (index, (key, value)) in entries.into_iter().enumerate() {
@@ -261,7 +247,8 @@ where
                 places = last.values().map(|(index, _)| vec![*index]).collect();
                 let puts = last.into_iter().map(|(key, (_, value))| {
                     let expiration = self.expiration();
-                    self.single(map::Request::Put(map::Assignment { key, expiration, value }))
+                    let put = map::Request::Put(map::Assignment { key, expiration, value });
+                    self.perform_body(RequestBody::Map(put), None)
                 });
                 join_in_order(puts).await
             }
@@ -278,19 +265,18 @@ where
     /// # Errors
     ///
     /// As [`Cache::put_all`].
-    pub async fn remove_all<'q, Q>(
+    pub async fn remove_all<'q, Q: ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
     ) -> Result<Vec<bool>, KeysError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized + 'q,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         let keys = keys.into_iter().enumerate().map(|(index, key)| self.key(key).map_err(at(index)));
         let keys: Vec<Bytes> = keys.collect::<Result<_, _>>()?;
         let _forgotten = self.forgotten(|| keys.iter().cloned());
-        let requests = keys.into_iter().map(|key| self.single(map::Request::Remove(key)));
+        let requests =
+            keys.into_iter().map(|key| self.perform_body(RequestBody::Map(map::Request::Remove(key)), None));
         let answers = join_in_order(requests).await.map_err(|(index, error)| at(index)(error))?;
         Ok(answers.iter().map(|answer| answer.status.is_success()).collect())
     }

@@ -1,13 +1,14 @@
 //! A handle of a cache, with the operations on one key.
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use consort_encoding::{Decode, Encode, Encoding, Postcard, Raw};
+use consort_encoding::{
+    Codec, Decode, Encode, EncodeBorrowed, Encoding, Lifetime, Postcard, Raw, VersionedValue,
+    delegate_basic_cache,
+};
 use consort_hotrod::ops::map::{Assignment, Request, Response};
 use consort_hotrod::{
     Expiration, Flags, MediaType, Metadata, Previous, RequestBody, ResponseBody, Status, Timed,
@@ -19,7 +20,7 @@ use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::near::{Invalidations, NearCache};
 use crate::near_reads::Found;
 use crate::operation::{Answer, RequestSpec};
-use crate::options::{CacheOptions, Lifetime};
+use crate::options::{self, CacheOptions};
 use crate::server::Server;
 
 /// A cache of plain bytes.
@@ -45,6 +46,13 @@ pub struct Entry<V> {
     pub last_used: Option<SystemTime>,
 }
 
+impl<V> From<Entry<V>> for VersionedValue<V, Version> {
+    fn from(entry: Entry<V>) -> Self {
+        let Entry { value, version, lifetime, .. } = entry;
+        Self { value, version, lifetime }
+    }
+}
+
 /// A handle of a cache on the servers. Cheap to clone; many tasks can use it at once. Each handle has its own
 /// [`CacheOptions`].
 ///
@@ -53,13 +61,11 @@ pub struct Entry<V> {
 pub struct Cache<K, V, KE = Postcard, VE = Postcard> {
     pub(crate) client: Arc<ClientState>,
     pub(crate) state: Arc<CacheState>,
-    pub(crate) keys: KE,
-    pub(crate) values: VE,
+    pub(crate) codec: Codec<K, V, KE, VE>,
     pub(crate) key_type: MediaType,
     pub(crate) value_type: MediaType,
     pub(crate) near: Option<Arc<NearCache>>,
     options: CacheOptions,
-    types: PhantomData<fn(K) -> V>,
 }
 
 impl<K, V, KE: Clone, VE: Clone> Clone for Cache<K, V, KE, VE> {
@@ -91,8 +97,8 @@ impl<K, V, KE: Encoding, VE: Encoding> Cache<K, V, KE, VE> {
         options: CacheOptions,
     ) -> Self {
         let (key_type, value_type) = (wire_media_type(&keys), wire_media_type(&values));
-        let near = None;
-        Self { client, state, keys, values, key_type, value_type, near, options, types: PhantomData }
+        let codec = Codec::new(keys, values);
+        Self { client, state, codec, key_type, value_type, near: None, options }
     }
 }
 
@@ -108,36 +114,35 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 }
 
-impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// Returns a handle with other options.
-    #[must_use]
-    pub fn with_options(&self, options: CacheOptions) -> Self {
-        Self {
+impl<K, V, KE, VE> Cache<K, V, KE, VE> {
+    /// Returns a handle of the same cache with this codec and these options.
+    fn with<K2, V2, KE2, VE2>(
+        &self,
+        codec: Codec<K2, V2, KE2, VE2>,
+        options: CacheOptions,
+    ) -> Cache<K2, V2, KE2, VE2> {
+        Cache {
             client: self.client.clone(),
             state: self.state.clone(),
-            keys: self.keys.clone(),
-            values: self.values.clone(),
+            codec,
             key_type: self.key_type.clone(),
             value_type: self.value_type.clone(),
             near: self.near.clone(),
             options,
-            types: PhantomData,
         }
     }
 
     /// Returns the same handle for plain bytes.
     pub(crate) fn bytes(&self) -> RawCache {
-        Cache {
-            client: self.client.clone(),
-            state: self.state.clone(),
-            keys: Raw,
-            values: Raw,
-            key_type: self.key_type.clone(),
-            value_type: self.value_type.clone(),
-            near: self.near.clone(),
-            options: self.options,
-            types: PhantomData,
-        }
+        self.with(Codec::RAW, self.options)
+    }
+}
+
+impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
+    /// Returns a handle with other options.
+    #[must_use]
+    pub fn with_options(&self, options: CacheOptions) -> Self {
+        self.with(self.codec.clone(), options)
     }
 
     /// Returns a handle with another operation timeout.
@@ -165,25 +170,25 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         KE: Encode<Q>,
     {
-        bounded("key", self.keys.encode(key)?.into_bytes(), KEY_BYTES_MAX)
+        bounded("key", self.codec.key(key)?.into_bytes(), KEY_BYTES_MAX)
     }
 
     pub(crate) fn value<W: ?Sized>(&self, value: &W) -> Result<Bytes, ClientError>
     where
         VE: Encode<W>,
     {
-        bounded("value", self.values.encode(value)?.into_bytes(), VALUE_BYTES_MAX)
+        bounded("value", self.codec.value(value)?.into_bytes(), VALUE_BYTES_MAX)
     }
 
     pub(crate) fn decoded(&self, value: Bytes) -> Result<V, ClientError>
     where
         VE: Decode<V>,
     {
-        Ok(self.values.decode(value)?)
+        Ok(self.codec.decode_value(value)?)
     }
 
     pub(crate) fn expiration(&self) -> Expiration {
-        self.options.lifetime.map_or_else(Expiration::default, Lifetime::expiration)
+        self.options.lifetime.map_or_else(Expiration::default, options::expiration)
     }
 
     pub(crate) async fn ask(
@@ -230,10 +235,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.client.perform(&self.state, ask, None).await
     }
 
-    fn assignment<Q, W>(&self, key: &Q, value: &W) -> Result<Assignment, ClientError>
+    fn assignment<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<Assignment, ClientError>
     where
-        Q: ?Sized,
-        W: ?Sized,
         KE: Encode<Q>,
         VE: Encode<W>,
     {
@@ -293,11 +296,9 @@ fn since(timed: Timed) -> Option<SystemTime> {
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Returns the value of a key.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, ClientError>
+    pub async fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Decode<V>,
     {
         let key = self.key(key)?;
@@ -314,11 +315,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Returns the value of a key with its version and lifetime.
-    pub async fn get_with_metadata<Q>(&self, key: &Q) -> Result<Option<Entry<V>>, ClientError>
+    pub async fn get_with_metadata<Q: ?Sized>(&self, key: &Q) -> Result<Option<Entry<V>>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Decode<V>,
     {
         let key = self.key(key)?;
@@ -338,11 +337,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Returns whether a key has a value.
-    pub async fn contains<Q>(&self, key: &Q) -> Result<bool, ClientError>
+    pub async fn contains<Q: ?Sized>(&self, key: &Q) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         let request = RequestBody::Map(Request::ContainsKey(self.key(key)?));
         let answer = self.ask(request, Flags::NONE, None).await?;
@@ -354,117 +351,94 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Puts a value, whatever the key's current value.
-    pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<(), ClientError>
+    pub async fn put<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<(), ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         self.write(Request::Put(self.assignment(key, value)?)).await.map(drop)
     }
 
     /// Puts a value with this lifetime.
-    pub async fn put_with<Q, W>(&self, key: &Q, value: &W, lifetime: Lifetime) -> Result<(), ClientError>
+    pub async fn put_with<Q: ?Sized, W: ?Sized>(
+        &self,
+        key: &Q,
+        value: &W,
+        lifetime: Lifetime,
+    ) -> Result<(), ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
-        let to = Assignment { expiration: lifetime.expiration(), ..self.assignment(key, value)? };
+        let to = Assignment { expiration: options::expiration(lifetime), ..self.assignment(key, value)? };
         self.write(Request::Put(to)).await.map(drop)
     }
 
     /// Puts a value and returns the previous one. An empty previous value is returned as `None`.
-    pub async fn swap<Q, W>(&self, key: &Q, value: &W) -> Result<Option<V>, ClientError>
+    pub async fn swap<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<Option<V>, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W> + Decode<V>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W> + Decode<V>,
     {
         self.exchange(Request::Put(self.assignment(key, value)?)).await
     }
 
     /// Puts a value if the key has none. Returns whether it did.
-    pub async fn put_if_absent<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
+    pub async fn put_if_absent<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         self.write(Request::PutIfAbsent(self.assignment(key, value)?)).await
     }
 
     /// Replaces the value of a key if it has one. Returns whether it did.
-    pub async fn replace<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
+    pub async fn replace<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         self.write(Request::Replace(self.assignment(key, value)?)).await
     }
 
     /// Replaces the value of a key if its entry has this version. Returns whether it did.
-    pub async fn replace_if_version<Q, W>(
+    pub async fn replace_if_version<Q: ?Sized, W: ?Sized>(
         &self,
         key: &Q,
         version: Version,
         value: &W,
     ) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         self.write(Request::ReplaceIfUnmodified(self.assignment(key, value)?, version.0)).await
     }
 
     /// Removes a key. Returns whether it had a value.
-    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, ClientError>
+    pub async fn remove<Q: ?Sized>(&self, key: &Q) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         self.write(Request::Remove(self.key(key)?)).await
     }
 
     /// Removes a key and returns its value. An empty value is returned as `None`.
-    pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, ClientError>
+    pub async fn take<Q: ?Sized>(&self, key: &Q) -> Result<Option<V>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Decode<V>,
     {
         self.exchange(Request::Remove(self.key(key)?)).await
     }
 
     /// Removes a key if its entry has this version. Returns whether it did.
-    pub async fn remove_if_version<Q>(&self, key: &Q, version: Version) -> Result<bool, ClientError>
+    pub async fn remove_if_version<Q: ?Sized>(&self, key: &Q, version: Version) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         self.write(Request::RemoveIfUnmodified(self.key(key)?, version.0)).await
     }
 }
+
+delegate_basic_cache!(Cache, Version, ClientError {});

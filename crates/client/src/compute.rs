@@ -1,17 +1,14 @@
 //! Changes of a value based on its current value: optimistic loops of read and replace-if-version, because
 //! servers compare versions, not values.
 
-use std::borrow::Borrow;
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
-use consort_encoding::{Decode, Encode, Encoding};
+use consort_encoding::optimistic_update::{self, retry};
+use consort_encoding::{Contention, Decode, Encode, EncodeBorrowed};
 
-use crate::cache::{Cache, RawCache};
+use crate::cache::{Cache, Entry, RawCache};
 use crate::error::ClientError;
-
-/// Maximum attempts. Each failed attempt means that another writer succeeded, so this many writers of one key
-/// can run without a failure.
-const ATTEMPTS: u32 = 10_000;
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// Replaces a key's value by the result of `change`; `None` removes the key or leaves it absent. Returns
@@ -21,31 +18,30 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// [`ClientError::Contended`] after too many attempts. After [`ClientError::TimedOut`] and
     /// [`ClientError::Uncertain`] the last change may have been applied.
-    pub async fn compute<Q>(
+    pub async fn compute<Q: ?Sized>(
         &self,
         key: &Q,
-        mut change: impl FnMut(Option<&V>) -> Option<V>,
+        change: impl FnMut(Option<&V>) -> Option<V>,
     ) -> Result<Option<V>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Encode<V> + Decode<V>,
     {
-        for _ in 0..ATTEMPTS {
-            let seen = self.get_with_metadata(key).await?;
-            let made = change(seen.as_ref().map(|entry| &entry.value));
-            let is_done = match (&seen, &made) {
+        let entry = self.get_with_metadata(key).await?;
+        let write = move |entry: Option<Entry<V>>, new: Option<V>| async move {
+            let is_done = match (&entry, &new) {
                 (None, None) => true,
                 (None, Some(value)) => self.put_if_absent(key, value).await?,
                 (Some(entry), Some(value)) => self.replace_if_version(key, entry.version, value).await?,
                 (Some(entry), None) => self.remove_if_version(key, entry.version).await?,
             };
-            if is_done {
-                return Ok(made);
-            }
-        }
-        Err(ClientError::Contended { attempts: ATTEMPTS })
+            Ok(if is_done {
+                ControlFlow::Break(new)
+            } else {
+                ControlFlow::Continue(self.get_with_metadata(key).await?)
+            })
+        };
+        optimistic_update::compute(entry, |entry| &entry.value, change, write).await
     }
 
     /// Replaces a key's value if it equals `expected` byte for byte. Returns whether it did.
@@ -53,14 +49,15 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// # Errors
     ///
     /// As [`Cache::compute`].
-    pub async fn replace_if_value<Q, W>(&self, key: &Q, expected: &W, value: &W) -> Result<bool, ClientError>
+    pub async fn replace_if_value<Q: ?Sized, W: ?Sized>(
+        &self,
+        key: &Q,
+        expected: &W,
+        value: &W,
+    ) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q> + Encoding,
-        VE: Encode<W> + Encoding,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         let (key, expected, value) = (self.key(key)?, self.value(expected)?, self.value(value)?);
         self.bytes().change_if(&key, &expected, Some(&value)).await
@@ -71,14 +68,14 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     /// # Errors
     ///
     /// As [`Cache::compute`].
-    pub async fn remove_if_value<Q, W>(&self, key: &Q, expected: &W) -> Result<bool, ClientError>
+    pub async fn remove_if_value<Q: ?Sized, W: ?Sized>(
+        &self,
+        key: &Q,
+        expected: &W,
+    ) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q> + Encoding,
-        VE: Encode<W> + Encoding,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         let (key, expected) = (self.key(key)?, self.value(expected)?);
         self.bytes().change_if(&key, &expected, None).await
@@ -92,17 +89,26 @@ impl RawCache {
         expected: &Bytes,
         value: Option<&Bytes>,
     ) -> Result<bool, ClientError> {
-        for _ in 0..ATTEMPTS {
-            let seen = self.get_with_metadata(key).await?.filter(|entry| entry.value == *expected);
-            let Some(entry) = seen else { return Ok(false) };
+        let entry = self.get_with_metadata(key).await?;
+        retry(entry, move |entry| async move {
+            let expected = entry.filter(|entry| entry.value == *expected);
+            let Some(entry) = expected else { return Ok(ControlFlow::Break(false)) };
             let is_done = match value {
                 Some(value) => self.replace_if_version(key, entry.version, value).await?,
                 None => self.remove_if_version(key, entry.version).await?,
             };
-            if is_done {
-                return Ok(true);
-            }
-        }
-        Err(ClientError::Contended { attempts: ATTEMPTS })
+            Ok(if is_done {
+                ControlFlow::Break(true)
+            } else {
+                ControlFlow::Continue(self.get_with_metadata(key).await?)
+            })
+        })
+        .await
+    }
+}
+
+impl From<Contention> for ClientError {
+    fn from(Contention { attempts }: Contention) -> Self {
+        Self::Contended { attempts }
     }
 }

@@ -363,7 +363,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Decode<K>,
         VE: Decode<V>,
     {
-        let (keys, values) = (self.keys.clone(), self.values.clone());
+        let (keys, values) = (self.codec.keys().clone(), self.codec.values().clone());
         self.stream(move |item| {
             let value = item.values.into_iter().next().unwrap_or_default();
             Ok((keys.decode(item.key)?, values.decode(value)?))
@@ -376,7 +376,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         KE: Decode<K>,
         VE: Decode<V>,
     {
-        let (keys, values) = (self.keys.clone(), self.values.clone());
+        let (keys, values) = (self.codec.keys().clone(), self.codec.values().clone());
         let mut stream = self.stream(move |item| {
             let value = item.values.into_iter().next().unwrap_or_default();
             let metadata = item.metadata.unwrap_or(consort_hotrod::Metadata::immortal(0));
@@ -392,7 +392,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         VE: Decode<V>,
     {
-        let values = self.values.clone();
+        let values = self.codec.values().clone();
         self.stream(move |item| Ok(values.decode(item.values.into_iter().next().unwrap_or_default())?))
     }
 
@@ -420,7 +420,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         KE: Decode<K>,
     {
-        let keys = self.keys.clone();
+        let keys = self.codec.keys().clone();
         let mut stream = self.stream(move |item| Ok(keys.decode(item.key)?));
         stream.settings().filter = Some(Factory { name: TO_EMPTY_BYTES.into(), params: Vec::new() });
         stream

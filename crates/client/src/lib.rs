@@ -17,6 +17,27 @@
 //! operation that the negotiated version lacks fails with [`ClientError::Unsupported`], which names the
 //! version that has it.
 //!
+//! # Embedded or remote
+//!
+//! A handle of `consort-cache` has the same operations. A function over [`BasicCache`] works with either:
+//!
+//! ```no_run
+//! use consort_client::{BasicCache, Client};
+//!
+//! async fn deliver<C: BasicCache<str, u32>>(stock: &C) -> Result<Option<u32>, C::Error> {
+//!     stock.put_if_absent("apples", &3).await?;
+//!     stock.merge("apples", &10, |old, new| Some(old + new)).await
+//! }
+//!
+//! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect("hotrod://127.0.0.1:11222").await?;
+//! deliver(&client.cache::<String, u32>("stock")).await?;
+//! // An embedded cache: `manager` is a `consort_cache::CacheManager`.
+//! deliver(&manager.cache::<String, u32>("stock").await?).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Connections
 //!
 //! A client has one connection to each server, shared by all tasks. Requests are written together; responses
@@ -133,7 +154,10 @@ pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::state_machine::Traffic;
 pub use connection::stream::Tls;
-pub use consort_encoding::{Decode, Encode, Encoded, Encoding, EncodingError, Postcard, Raw};
+pub use consort_encoding::{
+    BasicCache, Contention, Decode, Encode, EncodeBorrowed, Encoded, Encoding, EncodingError, EventKind,
+    Exchange, Lifetime, Postcard, Raw, VersionedValue,
+};
 pub use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
 pub use consort_hotrod::ops::event::CounterState;
 pub use consort_hotrod::{Flags, Intelligence, ProtocolVersion, ServerAddress, Status};
@@ -148,10 +172,10 @@ pub use failover_clusters::DEFAULT_CLUSTER;
 pub use filter::Filter;
 pub use iteration::EntryStream;
 pub use limits::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
-pub use listeners::{EntryEvent, Event, EventKind, Events, ListenBuilder};
+pub use listeners::{EntryEvent, Event, Events, ListenBuilder};
 pub use multimap::Multimap;
 pub use near::{NearCacheConfig, NearStats};
-pub use options::{CacheOptions, Lifetime};
+pub use options::CacheOptions;
 pub use query::{Query, QueryResult};
 pub use uri::DEFAULT_PORT;
 pub use value_reader::ValueReader;

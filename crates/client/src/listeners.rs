@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_encoding::Decode;
+use consort_encoding::{Decode, EventKind};
 use consort_hotrod::RequestBody;
 use consort_hotrod::ops::event::{self, EventData};
 use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
@@ -19,21 +19,6 @@ use crate::filter::{Filter, PARAMS_MAX};
 use crate::limits::EVENTS_MAX;
 use crate::registration::{ListenTarget, ListenedCache};
 use crate::subscription::{ByteSize, Delivery, Subscription, SubscriptionSpec};
-
-/// The kind of a change.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum EventKind {
-    /// The key was absent and has a value.
-    Created,
-    /// The key has a new value.
-    Modified,
-    /// The key was removed.
-    Removed,
-    /// The entry expired.
-    Expired,
-    /// The entry exists; part of the initial state.
-    Existing,
-}
 
 /// An event of one key. It does not have the value; [`Cache::get`] returns the current one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -284,7 +269,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     where
         KE: Decode<K>,
     {
-        let keys = self.keys.clone();
+        let keys = self.codec.keys().clone();
         ListenBuilder {
             listened: self.listened(),
             wanted: Wanted { with_state: false, filter: None, converter: None, interests: Interests::ALL },

@@ -1,10 +1,9 @@
 //! Multimaps: caches with several values per key (facts section 2.15).
 
-use std::borrow::Borrow;
 use std::fmt;
 
 use bytes::Bytes;
-use consort_encoding::{Decode, Encode, Postcard};
+use consort_encoding::{Decode, Encode, EncodeBorrowed, Postcard};
 use consort_hotrod::ops::map::Assignment;
 use consort_hotrod::ops::multimap::{Action, Request, Response};
 use consort_hotrod::{Expiration, Flags, RequestBody, ResponseBody, Status};
@@ -85,10 +84,8 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         }
     }
 
-    fn assignment<Q, W>(&self, key: &Q, value: &W) -> Result<Assignment, ClientError>
+    fn assignment<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<Assignment, ClientError>
     where
-        Q: ?Sized,
-        W: ?Sized,
         KE: Encode<Q>,
         VE: Encode<W>,
     {
@@ -104,11 +101,9 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
     }
 
     /// Returns the values of a key; empty if it has none.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Vec<V>, ClientError>
+    pub async fn get<Q: ?Sized>(&self, key: &Q) -> Result<Vec<V>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Decode<V>,
     {
         let answer = self.ask(Action::Get(self.cache.key(key)?)).await?;
@@ -120,11 +115,9 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
     }
 
     /// Returns the values of a key with their version, which changes with every change of one of them.
-    pub async fn get_with_metadata<Q>(&self, key: &Q) -> Result<Option<Entry<Vec<V>>>, ClientError>
+    pub async fn get_with_metadata<Q: ?Sized>(&self, key: &Q) -> Result<Option<Entry<Vec<V>>>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
         VE: Decode<V>,
     {
         let answer = self.ask(Action::GetWithMetadata(self.cache.key(key)?)).await?;
@@ -138,71 +131,53 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
     }
 
     /// Adds a value to a key.
-    pub async fn put<Q, W>(&self, key: &Q, value: &W) -> Result<(), ClientError>
+    pub async fn put<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<(), ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         let answer = self.ask(Action::Put(self.assignment(key, value)?)).await?;
         if answer.status == Status::Success { Ok(()) } else { Err(answer.unexpected()) }
     }
 
     /// Removes all values of a key. Returns whether it had any.
-    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, ClientError>
+    pub async fn remove<Q: ?Sized>(&self, key: &Q) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         self.is(Action::RemoveKey(self.cache.key(key)?)).await
     }
 
     /// Removes a value of a key, with its duplicates. Returns whether the key had it.
-    pub async fn remove_entry<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
+    pub async fn remove_entry<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         self.is(Action::RemoveEntry(self.assignment(key, value)?)).await
     }
 
     /// Returns whether a key has values.
-    pub async fn contains_key<Q>(&self, key: &Q) -> Result<bool, ClientError>
+    pub async fn contains_key<Q: ?Sized>(&self, key: &Q) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         self.is(Action::ContainsKey(self.cache.key(key)?)).await
     }
 
     /// Returns whether any key has this value. The servers scan all values.
-    pub async fn contains_value<W>(&self, value: &W) -> Result<bool, ClientError>
+    pub async fn contains_value<W: ?Sized>(&self, value: &W) -> Result<bool, ClientError>
     where
-        V: Borrow<W>,
-        W: ?Sized,
-        VE: Encode<W>,
+        VE: EncodeBorrowed<V, W>,
     {
         self.is(Action::ContainsValue(Expiration::INFINITE, self.cache.value(value)?)).await
     }
 
     /// Returns whether a key has this value.
-    pub async fn contains_entry<Q, W>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
+    pub async fn contains_entry<Q: ?Sized, W: ?Sized>(&self, key: &Q, value: &W) -> Result<bool, ClientError>
     where
-        K: Borrow<Q>,
-        V: Borrow<W>,
-        Q: ?Sized,
-        W: ?Sized,
-        KE: Encode<Q>,
-        VE: Encode<W>,
+        KE: EncodeBorrowed<K, Q>,
+        VE: EncodeBorrowed<V, W>,
     {
         self.is(Action::ContainsEntry(self.assignment(key, value)?)).await
     }

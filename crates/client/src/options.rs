@@ -2,31 +2,14 @@
 
 use std::time::Duration;
 
+use consort_encoding::Lifetime;
 use consort_hotrod::{Expiration, Flags, Span, TimeUnit};
 
 use crate::limits::TIMEOUT;
 
-/// The lifetime of an entry. `None` means unlimited.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Lifetime {
-    /// Time since the write.
-    pub lifespan: Option<Duration>,
-    /// Time since the last use.
-    pub max_idle: Option<Duration>,
-}
-
-impl Lifetime {
-    /// No limits.
-    pub const FOREVER: Self = Self { lifespan: None, max_idle: None };
-
-    /// Returns a lifetime with this lifespan.
-    pub const fn lifespan(lifespan: Duration) -> Self {
-        Self { lifespan: Some(lifespan), max_idle: None }
-    }
-
-    pub(crate) fn expiration(self) -> Expiration {
-        Expiration { lifespan: span(self.lifespan), max_idle: span(self.max_idle) }
-    }
+/// Returns the form in which servers get a lifetime.
+pub(crate) fn expiration(lifetime: Lifetime) -> Expiration {
+    Expiration { lifespan: span(lifetime.lifespan), max_idle: span(lifetime.max_idle) }
 }
 
 /// Converts to milliseconds, which servers store. Rounds up, so that a short span does not become unlimited.
@@ -59,11 +42,11 @@ mod tests {
 
     #[test]
     fn spans_are_milliseconds_and_never_shorter_than_asked_for() {
-        let of = |span: Duration| Lifetime::lifespan(span).expiration().lifespan;
+        let of = |span: Duration| expiration(Lifetime::lifespan(span)).lifespan;
         let milliseconds = |n| Span::Of(n, TimeUnit::Milliseconds);
         assert_eq!(of(Duration::from_secs(2)), milliseconds(2_000));
         assert_eq!(of(Duration::from_micros(1_500)), milliseconds(2));
         assert_eq!(of(Duration::ZERO), milliseconds(1));
-        assert_eq!(Lifetime::FOREVER.expiration(), Expiration::INFINITE);
+        assert_eq!(expiration(Lifetime::FOREVER), Expiration::INFINITE);
     }
 }

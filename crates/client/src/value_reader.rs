@@ -1,11 +1,10 @@
 //! Values read in chunks.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use consort_encoding::{Encode, Raw};
+use consort_encoding::{EncodeBorrowed, Lifetime, Raw};
 use consort_hotrod::ops::stream::{Piece, Request, Response};
 use consort_hotrod::{Flags, Opcode, RequestBody, ResponseBody, Status};
 
@@ -13,7 +12,6 @@ use crate::cache::{Cache, Entry, Version, entry};
 use crate::chunked_values::{Answered, InFlightChunks, PinnedConnection};
 use crate::error::ClientError;
 use crate::limits::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
-use crate::options::Lifetime;
 
 enum State {
     /// More chunks follow.
@@ -57,11 +55,9 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
     /// # Errors
     ///
     /// [`ClientError::Unsupported`] from servers before 4.1.
-    pub async fn reader<Q>(&self, key: &Q) -> Result<Option<ValueReader>, ClientError>
+    pub async fn reader<Q: ?Sized>(&self, key: &Q) -> Result<Option<ValueReader>, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         let request = Request::StartGet(self.key(key)?, PIECE_BYTES as u32);
         let answer = self.ask(RequestBody::Stream(request), Flags::NONE, None).await?;

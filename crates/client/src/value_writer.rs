@@ -1,10 +1,9 @@
 //! Values written in chunks.
 
-use std::borrow::Borrow;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use consort_encoding::{Encode, Raw};
+use consort_encoding::{EncodeBorrowed, Raw};
 use consort_hotrod::ops::map::{self, Assignment};
 use consort_hotrod::ops::stream::{Request, Response, Target};
 use consort_hotrod::{Expiration, Flags, Opcode, RequestBody, ResponseBody, Status};
@@ -61,11 +60,9 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
     ///
     /// If the key cannot be encoded or is too large. Values above [`PIECE_BYTES`] need servers of 4.1; older
     /// ones fail at the first write beyond it.
-    pub fn writer<Q>(&self, key: &Q) -> Result<ValueWriter, ClientError>
+    pub fn writer<Q: ?Sized>(&self, key: &Q) -> Result<ValueWriter, ClientError>
     where
-        K: Borrow<Q>,
-        Q: ?Sized,
-        KE: Encode<Q>,
+        KE: EncodeBorrowed<K, Q>,
     {
         Ok(ValueWriter {
             cache: self.bytes(),

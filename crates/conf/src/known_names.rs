@@ -149,9 +149,7 @@ fn check_protocol(
             }
             unused => {
                 if let Some(alternative) = unused.and_then(|unused| unused.refusal(value)) {
-                    let value = value.clone();
-                    let [protocol, attribute, value] =
-                        [protocol, attribute, value].map(String::into_boxed_str);
+                    let [protocol, attribute, value] = [protocol, attribute, value.clone()].map(Box::from);
                     let fault = Fault::RefusedAttribute { protocol, attribute, value, alternative };
                     problems.push(ConfigError::at(stack, position, fault));
                 }
@@ -441,7 +439,7 @@ mod tests {
              require certificates of peers: tls.client_auth=\"need\""
         );
         assert!(lines[1].contains("ChannelBuilder::membership_policy"), "{error}");
-        assert!(lines[2].starts_with("my.xml:2:61: attribute after_creation_hook of GMS: `H`"), "{error}");
+        assert!(lines[2].starts_with("my.xml:2:57: attribute after_creation_hook of GMS: `H`"), "{error}");
     }
 
     /// No attribute is accepted without effect and without a reason.

@@ -214,20 +214,8 @@ const ROWS: &[Row] = &[
     ),
     (DISCOVERIES, &["use_disk_cache"], NoEffect("it needs PDC, which is refused")),
     (
-        &["DNS_PING"],
-        &["dns_address"],
-        Refused {
-            accepted: &[""],
-            alternative: "the system's name servers are asked: set them in /etc/resolv.conf",
-        },
-    ),
-    (
-        &["DNS_PING"],
-        &["probe_transport_ports"],
-        NoEffect("with A and AAAA the transport's ports are always asked; SRV is refused"),
-    ),
-    (
-        &["FILE_PING"],
+        &["
+FILE_PING"],
         &["register_shutdown_hook"],
         NoEffect("a member removes its file when it leaves, and the commands leave at SIGTERM"),
     ),
@@ -266,11 +254,16 @@ const ROWS: &[Row] = &[
     (RETRANSMISSIONS, &["log_not_found_msgs"], NoEffect(LOG)),
     (
         RETRANSMISSIONS,
-        &["max_batch_size", "reuse_message_batches", "send_atomically"],
+        &["max_batch_size", "reuse_message_batches"],
         NoEffect("they tune threads that share a window; a member has one task"),
     ),
     (
-        RETRANSMISSIONS,
+        &["NAKACK3", "NAKACK4", "UNICAST4"],
+        &["send_atomically"],
+        NoEffect("no thread sends while another one does; a member has one task"),
+    ),
+    (
+        &["NAKACK2", "NAKACK3", "NAKACK4", "UNICAST3"],
         &[
             "xmit_table_max_compaction_time",
             "xmit_table_msgs_per_row",
@@ -338,7 +331,7 @@ const ROWS: &[Row] = &[
         ],
         NoEffect("they are attributes of tokens that auth_class refuses"),
     ),
-    (&["STATE"], &["buffer_size", "max_pool", "pool_thread_keep_alive"], NoEffect(THREADS)),
+    (&["STATE"], &["max_pool", "pool_thread_keep_alive"], NoEffect(THREADS)),
     (&["COMPRESS"], &["pool_size"], NoEffect("there is no pool of compressors")),
     (&["STATS"], &["mstats.enabled"], NoEffect(COUNTED)),
     (&["DISCARD"], &["gui"], NoEffect("there is no window; probe changes the attributes")),

@@ -21,7 +21,7 @@ const LATENCY: Duration = Duration::from_micros(200);
 /// Seeds every cluster, so that a recording of one means the same in another.
 const SEED: u64 = 0x5eed;
 
-/// For members that no recorded packet names.
+/// The seed of members that no recorded packet names.
 const FRESH_SEED: u64 = 0xf4e5;
 
 const NODES_MAX: usize = 8;
@@ -426,6 +426,7 @@ impl Cluster {
             }
             Effect::LeaveGroup => drop(self.groups.remove(&node)),
             Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
+            Effect::QueryDns { .. } => self.at(now, here(Outcome::Services(Vec::new()))),
             Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(all_addresses()))),
             Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
             Effect::WriteFile { .. }
@@ -456,6 +457,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::JoinGroup { .. } => Outcome::Joined,
                     Effect::ReadFiles { .. } => Outcome::Files(Vec::new()),
                     Effect::LookUp { .. } => Outcome::Addresses(Vec::new()),
+                    Effect::QueryDns { .. } => Outcome::Services(Vec::new()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
                     Effect::Connect { .. } => Outcome::Failed("no member listens".to_owned()),
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {

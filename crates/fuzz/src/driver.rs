@@ -13,7 +13,7 @@ use crate::rounds;
 use crate::seen::Seen;
 use crate::target::Target;
 
-/// Then an input counts as one that never ends.
+/// An input that takes longer counts as one that never ends.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The result of a target's run.

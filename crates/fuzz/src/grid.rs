@@ -13,7 +13,7 @@ use consort_group::{Address, Time, Uuid, View, ViewId};
 use crate::bounds::{PER_BYTE, bounded_by};
 use crate::seen::Seen;
 
-/// For one frame of any content: responses, tables, a segment's first pages.
+/// The memory for one frame of any content: responses, tables, a segment's first pages.
 const AT_LEAST: u64 = 1024 * 1024;
 
 fn address(n: u64) -> Address {

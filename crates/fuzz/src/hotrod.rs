@@ -21,7 +21,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// With bounded memory, and again in two pieces; the messages are then written and read.
+/// Reads with bounded memory, and again in two pieces; the messages are then written and read.
 fn read<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&mut dyn FnMut(&mut BytesMut) -> bool, &mut BytesMut) -> Vec<T>,

@@ -26,7 +26,7 @@ pub(crate) fn user_files() -> Vec<Vec<u8>> {
     USERS.map(|users| users.as_bytes().to_vec()).into()
 }
 
-/// In total and for each byte: a user of a few bytes, and a file's secret.
+/// The memory in total and for each byte: a user of a few bytes, and a file's secret.
 const USERS_MEMORY: (u64, u64) = (64 * 1024, 512);
 
 /// A file has users, or the error names the file.
@@ -137,7 +137,7 @@ pub(crate) fn pems() -> Vec<Vec<u8>> {
     texts.map(String::into_bytes).into()
 }
 
-/// For keys and cipher suites, in total and for each byte.
+/// The memory for keys and cipher suites, in total and for each byte.
 const PEM_MEMORY: (u64, u64) = (512 * 1024, 256);
 
 /// An identity, roots, keys of tokens, or an error with the reason.

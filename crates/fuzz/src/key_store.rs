@@ -5,7 +5,7 @@ use consort_keystore::{KeyStoreError, Limits, StoreType, secret_key};
 use crate::bounds::bounded;
 use crate::seen::Seen;
 
-/// By Java and OpenSSL, and raw keys. Java makes no JCEKS store with fewer than 10,000 iterations.
+/// Stores by Java and OpenSSL, and raw keys. Java makes no JCEKS store with fewer than 10,000 iterations.
 pub(crate) fn stores() -> Vec<Vec<u8>> {
     vec![
         include_bytes!("../../keystore/tests/data/few-iterations.p12").to_vec(),

@@ -33,7 +33,7 @@ pub(crate) fn queries() -> Vec<Vec<u8>> {
     QUERIES.map(|query| query.as_bytes().to_vec()).into()
 }
 
-/// For a schema's types, and for each byte of a query: an `IN` of short numbers is the largest.
+/// The memory for a schema's types, and for each byte of a query: an `IN` of short numbers is the largest.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
 /// No query, a refused one, or a plan that owners read.

@@ -88,7 +88,7 @@ pub(crate) fn filters() -> Vec<Vec<u8>> {
     ]
 }
 
-/// For a query's types, and for each byte.
+/// The memory for a query's types, and for each byte.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
 /// Parameters make a filter or an error. Owners read the plan that a server sends them, and write the same bytes.
@@ -138,7 +138,7 @@ pub(crate) fn json_queries() -> Vec<Vec<u8>> {
     REQUESTS.map(|request| request.as_bytes().to_vec()).into()
 }
 
-/// For each byte: an array of short values.
+/// The largest is an array of short values.
 const JSON_PER_BYTE: u64 = 256;
 
 /// A query in JSON is the same in protobuf.

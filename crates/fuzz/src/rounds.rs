@@ -23,10 +23,11 @@ pub(crate) const PACKETS: u64 = 256;
 /// These members receive forged packets.
 const MEMBERS: usize = 3;
 
-/// In response to one packet. A request for retransmission may name a whole window.
+/// The response to one packet. A request for retransmission may name a whole window.
 const SENT_AT_ONCE: Sent = Sent { packets: 64, bytes: 256 * 1024 };
 
-/// Of all members together: bounded tables of unknown members, windows with incomplete messages, and own messages.
+/// The growth of all members together: bounded tables of unknown members, windows with incomplete messages, and
+/// own messages.
 const GROWTH_MAX: u64 = 4 * 1024 * 1024;
 
 /// A view with members that do not exist takes several timeouts of failure detection.

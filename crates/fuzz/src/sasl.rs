@@ -26,7 +26,7 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
     MESSAGES.map(|message| message.as_bytes().to_vec()).into()
 }
 
-/// As any kind of message, on either side and at any step.
+/// Reads a message of any kind, on either side and at any step.
 pub(crate) fn message(bytes: &[u8]) -> Seen {
     let pencil: Verifier = PENCIL.parse().expect("a verifier");
     // Any keys will do, and deriving the right ones takes milliseconds.

@@ -6,7 +6,7 @@ use consort_server::fuzzing;
 use crate::bounds::{bounded, bounded_by};
 use crate::seen::Seen;
 
-/// With no value, one, and several of different lengths.
+/// Buckets with no value, one, and several of different lengths.
 pub(crate) fn buckets() -> Vec<Vec<u8>> {
     let bucket = |values: &[&[u8]]| {
         let mut bytes = b"\xf5MM\x01".to_vec();
@@ -38,7 +38,7 @@ pub(crate) fn bucket(bytes: &[u8]) -> Seen {
     Seen::one(read.is_some(), peak)
 }
 
-/// Of monitoring clients, and some that no client sends.
+/// Requests of monitoring clients, and some that no client sends.
 pub(crate) fn requests() -> Vec<Vec<u8>> {
     let texts = [
         "GET /health HTTP/1.1\r\nHost: localhost:11222\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n",
@@ -139,7 +139,7 @@ pub(crate) fn definitions() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// For any input, and for each byte: events with their places, and a tree of values.
+/// The memory for any input, and for each byte: events with their places, and a tree of values.
 const YAML: (u64, u64) = (256 * 1024, 4 * 1024);
 
 /// A definition that is written again is the same, and so is each of a document's.
@@ -168,7 +168,7 @@ pub(crate) fn schemas() -> Vec<Vec<u8>> {
     texts.map(|text| text.as_bytes().to_vec()).into()
 }
 
-/// For any input, above all the well-known files, and for each byte.
+/// The memory for any input, above all the well-known files, and for each byte.
 const COMPILER: (u64, u64) = (8 * 1024 * 1024, 8 * 1024);
 
 /// A schema compiles, or an error gives the reason.

@@ -20,7 +20,7 @@ const STACK: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/>
 /// The budget for memory that clients make a server hold.
 const MEMORY: u64 = 256 * 1024 * 1024;
 
-/// After the client has closed its half.
+/// The server closes a connection this soon after its client has closed its half.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Response bytes for a connection, and for each byte of its requests. A request of a few bytes asks for all

@@ -13,7 +13,7 @@ use crate::bounds::{bounded, bounded_by};
 use crate::cluster;
 use crate::seen::Seen;
 
-/// Besides the proportional part: a stack may include all stock files, each in memory as text and as description.
+/// A stack may include all stock files, each in memory as text and as description.
 const STACK_MEMORY: u64 = 4 * 1024 * 1024;
 
 /// A stack from a mutated description runs this long, with a bound of timer wakes.
@@ -180,8 +180,7 @@ impl HostNames for NoNames {
     }
 }
 
-/// Besides the proportional part: a selector may be three patterns, and a pattern of a few bytes that repeats
-/// itself becomes as large as patterns may.
+/// A selector may be three patterns, and a pattern of a few bytes that repeats itself becomes as large as patterns may.
 const PATTERNS_MEMORY: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn bind_addr(bytes: &[u8]) -> Seen {

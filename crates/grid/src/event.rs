@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+pub use consort_encoding::EventKind;
 use consort_group::Member;
 
 use crate::publication::{IterationError, Transform};
@@ -55,21 +56,6 @@ impl Default for ListenOptions {
             events_max: EVENTS_MAX,
         }
     }
-}
-
-/// The kind of a change of a key.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum EventKind {
-    /// The key was absent and now has a value.
-    Created,
-    /// The key has a new value.
-    Modified,
-    /// The key was removed.
-    Removed,
-    /// The entry has expired.
-    Expired,
-    /// No change: the key is present.
-    Existing,
 }
 
 /// The entry of a key before a change.

@@ -201,6 +201,17 @@ impl Token {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
+/// A kind of DNS records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DnsRecord {
+    /// IPv4 addresses.
+    A,
+    /// IPv6 addresses.
+    Aaaa,
+    /// Services: hosts with ports.
+    Srv,
+}
+
 /// A request of a layer to the driver; outcomes have its token.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
@@ -292,6 +303,15 @@ pub enum Effect {
         /// The name.
         name: String,
     },
+    /// Request DNS records. Outcome: `Services` or `Failed`.
+    QueryDns {
+        /// The name.
+        name: String,
+        /// The kind of records.
+        record: DnsRecord,
+        /// The name server, as host, host:port or address; those of the system if absent.
+        server: Option<String>,
+    },
     /// Announce this member in the process or simulation (LOCAL_PING). Outcome: `Done`.
     AnnounceLocally(PingData),
     /// Withdraw the announcement. Outcome: `Done`.
@@ -345,6 +365,8 @@ pub enum Outcome {
     Files(Vec<(String, String)>),
     /// The addresses of a name.
     Addresses(Vec<IpAddr>),
+    /// The addresses of a name with their ports. A port that DNS does not tell is 0.
+    Services(Vec<(IpAddr, u16)>),
     /// The members in this process.
     Local(Vec<PingData>),
 }

@@ -12,9 +12,8 @@ const MARGIN_PART: u64 = 4;
 /// The largest margin: 2 GiB hold all buffers of a member.
 const MARGIN_MAX: u64 = 2 << 30;
 
-/// In sixteenths of the entries' bytes at the begin of a shortage: below, new entries reuse the memory of
-/// removed ones, also later, because a measurement does not reveal how much of that memory the allocator still
-/// has.
+/// Sixteenths of the entries' bytes at the begin of a shortage: below, new entries reuse the memory of removed
+/// ones, also later, because a measurement does not reveal how much of that memory the allocator still has.
 const REUSE_BEGINS: u64 = 14;
 
 /// The end of reuse, in sixteenths.

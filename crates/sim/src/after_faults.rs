@@ -16,7 +16,7 @@ const JOIN_LIMIT: Duration = Duration::from_secs(4);
 const LEAVE_LIMIT: Duration = Duration::from_millis(900);
 /// Longer than `view_ack_collection_timeout`.
 const CONFIRMED: Duration = Duration::from_secs(3);
-/// For messages, acknowledgements and two rounds of stability.
+/// The time for messages, acknowledgements and two rounds of stability.
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn advance<A: Application>(world: &mut World<A>, time: Duration) {

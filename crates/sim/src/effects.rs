@@ -82,33 +82,41 @@ impl EffectRunner {
                 vec![here(Outcome::Local(all.map(|(_, data)| data.clone()).collect()))]
             }
             Effect::JoinGroup { .. } => vec![here(Outcome::Joined)],
+            Effect::QueryDns { .. } => vec![here(Outcome::Failed("there is no name server".to_owned()))],
             // As the resolver of a simulated host: each name is the first member's.
             Effect::LookUp { .. } => vec![here(Outcome::Addresses(phys(0).ip.into_iter().collect()))],
+            Effect::ReadFiles { .. }
+            | Effect::WriteFile { .. }
+            | Effect::RemoveFile { .. }
+            | Effect::RemoveFiles { .. } => vec![here(self.perform_on_files(effect))],
+            Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),
+        }
+    }
+
+    fn perform_on_files(&mut self, effect: Effect) -> Outcome {
+        match effect {
             Effect::ReadFiles { directory, ending } => {
-                let all = self
-                    .files
-                    .iter()
-                    .filter(|((path, name), _)| *path == directory && name.ends_with(ending));
-                let all = all.map(|((_, name), content)| (name.clone(), content.clone()));
-                vec![here(Outcome::Files(all.collect()))]
+                let is_read = |(path, name): &(String, String)| *path == directory && name.ends_with(ending);
+                let all = self.files.iter().filter(|(file, _)| is_read(file));
+                return Outcome::Files(
+                    all.map(|((_, name), content)| (name.clone(), content.clone())).collect(),
+                );
             }
             Effect::WriteFile { directory, name, content } => {
                 self.files.insert((directory, name), content);
-                vec![here(Outcome::Done)]
             }
             Effect::RemoveFile { directory, name } => {
                 self.files.remove(&(directory, name));
-                vec![here(Outcome::Done)]
             }
             Effect::RemoveFiles { directory, ending, except } => {
                 let is_kept = |(path, name): &(String, String)| {
                     *path != directory || !name.ends_with(ending) || *name == except
                 };
                 self.files.retain(|file, _| is_kept(file));
-                vec![here(Outcome::Done)]
             }
-            Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),
+            _ => {}
         }
+        Outcome::Done
     }
 
     /// Listens on the first of these ports that is free.
@@ -137,7 +145,7 @@ impl EffectRunner {
         Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
-    /// As the kernel does when a process ends.
+    /// The kernel does the same when a process ends.
     pub(crate) fn close_all(&mut self, node: usize) -> Vec<NodeOutcome> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);

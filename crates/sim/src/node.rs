@@ -30,7 +30,7 @@ pub(crate) struct Got {
 pub(crate) struct Log {
     pub(crate) got: Vec<Got>,
     pub(crate) views: Vec<(Time, View)>,
-    /// By destination (`None` is all), with the time of each number from 1.
+    /// The times of each number from 1, by destination (`None` is all).
     pub(crate) sent: BTreeMap<Option<Address>, Vec<Time>>,
 }
 

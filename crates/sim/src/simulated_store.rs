@@ -58,7 +58,7 @@ struct FaultySpell {
 }
 
 impl FaultySpell {
-    /// Also returns whether the request is refused.
+    /// The flag says whether the request is refused.
     fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
         let StoreFaults { begins, spell_max, refused, slowness } = self.faults;
         if now >= self.until {

@@ -25,7 +25,7 @@ impl Wakes {
         *count == 1
     }
 
-    /// For wakes that found nothing to do.
+    /// Those wakes found nothing to do.
     pub(crate) fn plan_same(&mut self, times: u64) {
         if let Some(count) = self.next.and_then(|at| self.planned.get_mut(&at)) {
             *count += times;

@@ -481,7 +481,7 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// After the application's delay; returns the message's credits.
+    /// Waits for the application's delay, and returns the message's credits.
     pub(crate) fn consume(
         &mut self,
         node: usize,

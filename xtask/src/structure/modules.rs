@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, UseTree};
 
-/// From the root of the crate, which has an empty path.
+/// The path begins at the root of the crate, which has an empty one.
 pub(super) type ModulePath = Vec<String>;
 
 /// A module with a file of its own.
@@ -99,7 +99,7 @@ impl Modules {
         }
     }
 
-    /// From the root of the crate; empty for a path of another crate.
+    /// The path begins at the root; empty for a path of another crate.
     fn absolute(&self, from: &ModulePath, path: &[String]) -> ModulePath {
         let mut base = from.clone();
         let mut rest = path;

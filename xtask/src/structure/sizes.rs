@@ -11,7 +11,7 @@ use super::modules::{Modules, is_test};
 
 #[derive(Default)]
 pub(super) struct Sizes {
-    /// In all `impl` blocks without traits, by the type's name.
+    /// All `impl` blocks without traits count, by the type's name.
     pub(super) methods: BTreeMap<String, usize>,
     pub(super) functions: Vec<(String, usize)>,
 }

@@ -14,7 +14,7 @@ use crate::tools;
 /// The rebalance reaches this part of one TCP stream's rate.
 const TARGET: f64 = 0.5;
 
-/// For a million values of 1 KB, per byte of value.
+/// The memory per byte of value, for a million values of 1 KB.
 const MEMORY_PER_VALUE: f64 = 1.6;
 
 #[derive(Clone, Copy)]

@@ -32,7 +32,7 @@ const PASSWORD: &str = "wonderland";
 /// 3.6 million an hour.
 const GUESSES_SEC: u32 = 1_000;
 
-/// Of p99 beside p99 without attackers (issue's bound: at most doubled).
+/// The limit of p99 beside p99 without attackers (issue's bound: at most doubled).
 const TARGET: f64 = 2.0;
 
 const KILOBYTES_MAX: f64 = 65.536;
@@ -94,7 +94,7 @@ struct Record {
     alone: Pairs,
     connected_ms: Vec<f64>,
     victim: Vec<VictimClient>,
-    /// Of an unauthenticated connection with an unfinished request.
+    /// The memory of an unauthenticated connection with an unfinished request.
     kilobytes_each: Vec<f64>,
 }
 
@@ -157,7 +157,7 @@ fn once(options: &Options, run: usize, record: &mut Record) -> anyhow::Result<()
     Ok(())
 }
 
-/// For connections that have sent all but the end of a log-in.
+/// These connections have sent all but the end of a log-in.
 fn held(users: &Users, count: usize) -> anyhow::Result<f64> {
     let server = ServerProcess::with_users(&users.0)?;
     let before = settled(&server);

@@ -12,10 +12,10 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// Of small gets' times, relative to their times alone (S002-15).
+/// The limit of small gets' times, relative to their times alone (S002-15).
 const TARGET: f64 = 2.0;
 
-/// Of whole values' rate: the difference between two runs of the same (S002-17).
+/// The part of whole values' rate: the difference between two runs of the same (S002-17).
 const RATE_TARGET: f64 = 0.9;
 
 pub(crate) fn streams(options: &Options, results: &mut Results<'_>) {

@@ -39,7 +39,7 @@ const LAYERS: [Layer; 3] = [
     Layer { name: "a layer that wants batches", target: None, make: || Box::new(Nothing { wants: true }) },
 ];
 
-/// With and without the layer in turn, within one run.
+/// Runs with and without the layer alternate.
 const TURNS: u32 = 10;
 
 pub(super) fn measure(options: &Options) -> Vec<Row> {

@@ -16,10 +16,9 @@ use crate::targets::{NANOS_ADDED, Row, Target};
 /// The limit of a layer's trace check.
 const NANOS_MAX: f64 = 1.0;
 
-/// With and without the point in turn, within one run.
+/// Runs with and without the point alternate.
 const TURNS: u32 = 10;
 
-/// Between two checks of the loop's counter.
 const POINTS: usize = 1_000;
 
 /// The filter is that of the `consort` command. Does nothing if the process has a subscriber.

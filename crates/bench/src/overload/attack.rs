@@ -39,7 +39,7 @@ pub(super) enum Situation {
     NeverReads,
     /// Many connections, each with a request without its end.
     Unfinished,
-    /// As `Unfinished`, on the ports between servers.
+    /// `Unfinished`, on the ports between servers.
     UnfinishedOfMembers,
 }
 

@@ -6,7 +6,7 @@ use consort_hotrod::ops::{
 };
 use consort_hotrod::{BitSet, Expiration, Family, Opcode, RequestBody};
 
-/// For operations that continue another one.
+/// The id of operations that continue another one.
 const UNKNOWN: i32 = 7;
 
 const TRANSACTION_MS: i64 = 60_000;

@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const STATE_TIMEOUT: Duration = Duration::from_millis(500);
 const JOIN_TIME_MAX: Duration = Duration::from_secs(120);
 pub(crate) const ORDER_TIME_MAX: Duration = Duration::from_secs(300);
-/// As long as a member's channel, caches and calls may take.
+/// The limits of a member's channel, caches and calls add up to this.
 const END_TIME_MAX: Duration = Duration::from_secs(150);
 const UNSOLICITED_MAX: usize = 2;
 

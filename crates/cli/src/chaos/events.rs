@@ -39,7 +39,7 @@ pub(crate) struct Row {
     pub(crate) others: Tally,
     pub(crate) faulty: Tally,
     pub(crate) found: Found,
-    /// From the event, or from its end if it lasts.
+    /// The time since the event, or since its end if it lasts.
     pub(crate) whole: Duration,
     pub(crate) note: String,
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use consort_conf::IgnoredAttribute;
-use consort_group::Version;
 use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
 use consort_group::protocols::Hosts;
-use consort_net::{EdgeKind, Interface, TransportConfig};
+use consort_group::{DnsRecord, Version};
+use consort_net::{EdgeKind, Interface, TransportConfig, query_dns};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -152,7 +152,8 @@ async fn discover(
                 }
             },
             "DNS_PING" => {
-                hosts(&asked_by_dns(protocol, transport), interface, time_limit, &mut found, findings).await;
+                let asked = asked_by_dns(protocol, transport, findings).await;
+                hosts(&asked, interface, time_limit, &mut found, findings).await;
             }
             "TCPGOSSIP" => routers::check(protocol, cluster, time_limit, &mut found, findings).await,
             "PING" if transport.ip_mcast => {
@@ -209,13 +210,44 @@ fn asked_by_tcpping(protocol: &ProtocolConfig, transport: &TransportConfig) -> R
 }
 
 /// The hosts that the names of DNS_PING resolve to.
-fn asked_by_dns(protocol: &ProtocolConfig, transport: &TransportConfig) -> Asked {
+async fn asked_by_dns(
+    protocol: &ProtocolConfig,
+    transport: &TransportConfig,
+    findings: &mut Findings,
+) -> Asked {
     let text = protocol.get("dns_query").unwrap_or_default().to_owned();
-    let named = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
+    let record = protocol.get("dns_record_type").and_then(|kind| DnsRecord::parse(kind).ok());
+    let record = record.unwrap_or(DnsRecord::A);
+    let server = protocol.get("dns_address").map(str::trim).filter(|server| !server.is_empty());
+    let (mut named, mut range) = (Vec::new(), transport.port_range);
+    for host in names {
+        if record != DnsRecord::Srv && server.is_none() {
+            named.push(HostPort { host, port: transport.bind_port });
+            continue;
+        }
+        let (name, server) = (host.clone(), server.map(str::to_owned));
+        let asked = tokio::task::spawn_blocking(move || query_dns(&name, record, server.as_deref())).await;
+        match asked {
+            Ok(Ok(found)) => {
+                for (ip, port) in found {
+                    range = if port > 0 { 0 } else { range };
+                    let port = if port > 0 { port } else { transport.bind_port };
+                    named.push(HostPort { host: ip.to_string(), port });
+                }
+            }
+            Ok(Err(error)) => findings.bad(
+                format!("name {host}"),
+                error.to_string(),
+                "correct dns_query, dns_record_type or dns_address",
+            ),
+            Err(error) => findings.bad(format!("name {host}"), error.to_string(), "report it"),
+        }
+    }
     Asked {
         checked: "names to ask (DNS_PING)",
-        named: named.map(|name| HostPort { host: name.to_owned(), port: transport.bind_port }).collect(),
-        range: transport.port_range,
+        named,
+        range,
         is_list: false,
         remedy: "the first member finds no other; later ones need a name that stands for all members: -D jgroups.dns.dns_query=NAME",
         text,

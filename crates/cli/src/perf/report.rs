@@ -28,7 +28,7 @@ impl Counts {
     }
 }
 
-/// In microseconds.
+/// Percentiles in microseconds.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) mean: f64,

@@ -91,7 +91,7 @@ struct Summary {
     latency_us: Percentiles,
     rss_mb: f64,
     errors: u64,
-    /// Of a test by number: until the slowest member is done.
+    /// The calls of a test by number: the slowest member is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     requests: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,42 +3,35 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use consort_encoding::Lifetime;
 use consort_group::Time;
 
 use crate::Version;
 
-/// The lifetime of an entry. By default unlimited. An entry with a time of zero expires at once: its key is absent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Lifetime {
-    /// The lifespan, from its creation.
-    pub lifespan: Option<Duration>,
-    /// The max-idle time, from its last use by any owner. The first of both times to end counts.
-    pub max_idle: Option<Duration>,
-}
-
-impl Lifetime {
-    /// An unlimited lifetime.
-    pub const FOREVER: Self = Self { lifespan: None, max_idle: None };
-
-    /// Whether it is unlimited.
-    pub fn is_forever(&self) -> bool {
-        *self == Self::FOREVER
-    }
-
+/// The times at which an entry with a lifetime ends.
+pub(super) trait Deadlines {
     /// Whether the lifespan has ended.
-    pub(super) fn is_over(&self, created: Time, now: Time) -> bool {
-        self.lifespan.is_some_and(|lifespan| created + lifespan <= now)
-    }
+    fn is_over(&self, created: Time, now: Time) -> bool;
 
     /// Returns the time at which to check again an entry that exceeded its max-idle time here: after half a
     /// `max_idle`, at least 1 s, or at the end of its lifespan.
-    pub(super) fn ask_again(&self, created: Time, now: Time) -> Time {
+    fn ask_again(&self, created: Time, now: Time) -> Time;
+
+    /// Returns the time at which an entry with these times expires.
+    fn end(&self, created: Time, last_used: Time) -> Option<Time>;
+}
+
+impl Deadlines for Lifetime {
+    fn is_over(&self, created: Time, now: Time) -> bool {
+        self.lifespan.is_some_and(|lifespan| created + lifespan <= now)
+    }
+
+    fn ask_again(&self, created: Time, now: Time) -> Time {
         let later = now + (self.max_idle.unwrap_or_default() / 2).max(Duration::from_secs(1));
         self.lifespan.map_or(later, |lifespan| later.min(created + lifespan))
     }
 
-    /// Returns the time at which an entry with these times expires.
-    pub(super) fn end(&self, created: Time, last_used: Time) -> Option<Time> {
+    fn end(&self, created: Time, last_used: Time) -> Option<Time> {
         let lifespan = self.lifespan.map(|lifespan| created + lifespan);
         let idle = self.max_idle.map(|max_idle| last_used + max_idle);
         match (lifespan, idle) {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use super::Taken;
-use super::entry::{Entry, Lifetime};
+use super::entry::{Deadlines, Entry, Lifetime};
 use super::item::Item;
 use crate::{Segment, Version};
 

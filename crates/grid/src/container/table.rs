@@ -7,7 +7,7 @@ use bytes::Bytes;
 use consort_group::Time;
 
 use super::cursor::{Budget, Cursor};
-use super::entry::Entry;
+use super::entry::{Deadlines, Entry};
 use super::eviction::Queues;
 use super::index::Index;
 use super::item::{self, Item, Number};

@@ -16,7 +16,7 @@ pub mod discovery;
 
 pub use discovery::{
     Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Files, Hosts, MpingBindConfig, MpingConfig,
-    Names, RecordType, Routers, Source, TcpGossipConfig, TcpPingConfig,
+    Names, Routers, Source, TcpGossipConfig, TcpPingConfig,
 };
 pub mod gms;
 

@@ -11,10 +11,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use consort_group::{Outcome, Token};
+use consort_group::{DnsRecord, Outcome, Token};
 use tokio::task::JoinHandle;
 
 use super::Outcomes;
+use crate::dns;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 
 /// A layer has one or two.
@@ -35,6 +36,7 @@ pub(super) enum Job {
     Remove { directory: String, name: String },
     RemoveAll { directory: String, ending: &'static str, except: String },
     LookUp { name: String },
+    QueryDns { name: String, record: DnsRecord, server: Option<String> },
 }
 
 pub(super) struct Jobs {
@@ -110,11 +112,11 @@ impl Jobs {
 
 impl Job {
     fn is_look_up(&self) -> bool {
-        matches!(self, Self::LookUp { .. })
+        matches!(self, Self::LookUp { .. } | Self::QueryDns { .. })
     }
 
     fn changes_nothing(&self) -> bool {
-        matches!(self, Self::Read { .. } | Self::LookUp { .. })
+        self.is_look_up() || matches!(self, Self::Read { .. })
     }
 
     fn run(self) -> Outcome {
@@ -128,6 +130,9 @@ impl Job {
                 remove_all(Path::new(&directory), ending, &except).map(|()| Outcome::Done)
             }
             Self::LookUp { name } => look_up(&name).map(Outcome::Addresses),
+            Self::QueryDns { name, record, server } => {
+                dns::query(&name, record, server.as_deref()).map(Outcome::Services)
+            }
         };
         result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
     }

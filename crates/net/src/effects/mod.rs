@@ -110,6 +110,9 @@ impl EffectRunner {
             Effect::RemoveFiles { directory, ending, except } => {
                 self.block(token, Job::RemoveAll { directory, ending, except });
             }
+            Effect::QueryDns { name, record, server } => {
+                self.block(token, Job::QueryDns { name, record, server });
+            }
             Effect::LookUp { name } => self.block(token, Job::LookUp { name }),
             Effect::AnnounceLocally(data) => {
                 let cluster = shared.cluster.clone().unwrap_or_default();

@@ -15,7 +15,7 @@ use super::keys::Kind;
 use super::turns::{Turn, think};
 use super::{GridWorld, operations, outdated_members};
 
-/// For a client's next turn, and the limit of its keys.
+/// The probability for a client's next turn, and the limit of its keys.
 const MANY: f64 = 0.03;
 const MANY_MAX: u64 = 20;
 
@@ -36,7 +36,7 @@ pub(crate) struct BulkOperation {
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,
-    /// As [`super::history::Operation::is_excused`].
+    /// The meaning is that of [`super::history::Operation::is_excused`].
     pub(crate) is_excused: bool,
 }
 

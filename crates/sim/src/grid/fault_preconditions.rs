@@ -38,7 +38,7 @@ pub(super) fn may_part(world: &GridWorld) -> bool {
     members(world).all(|member| member.knows() && !member.is_leaving)
 }
 
-/// Not the last member, nor one that takes itself for the last.
+/// The last member may not leave, nor one that takes itself for the last.
 pub(super) fn may_leave(world: &GridWorld, node: usize) -> bool {
     // Partitions may not have merged again: a member that leaves takes its partition's writes along.
     let merges = world.app.config.partitions == PartitionHandling::AllowReadWrites;

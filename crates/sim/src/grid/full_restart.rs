@@ -16,7 +16,7 @@ use crate::faults::Faults;
 /// Segments move, and the last member keeps them.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// For a leaving member alone with a degraded cache, as in `cache`.
+/// A leaving member alone with a degraded cache waits this long, as in `cache`.
 const ALONE_LIMIT: Duration = Duration::from_secs(8);
 
 /// Members have to find each other first.
@@ -48,7 +48,7 @@ fn may_end(world: &GridWorld) -> bool {
         && (grid.config.partitions != PartitionHandling::AllowReadWrites || is_settled(world))
 }
 
-/// As far as the members that stay know.
+/// The answer is that of the members that stay.
 fn is_together(world: &GridWorld) -> bool {
     let staying = || alive(world).filter(|(node, _)| !node.is_leaving);
     let topologies = || staying().filter_map(|(_, member)| member.topology());
@@ -194,7 +194,7 @@ fn start_all(world: &mut GridWorld) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Also reads the entries before a client writes, if none does.
+/// Reads the entries before a client writes, if none does.
 fn wait_until_all_open(world: &mut GridWorld) -> Result<(), Broken> {
     let limit = world.now + BEGIN_LIMIT;
     let has_all = |world: &GridWorld| live_nodes(world).into_iter().all(|node| has_topology(world, node));

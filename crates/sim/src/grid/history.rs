@@ -28,8 +28,8 @@ pub(crate) struct Operation {
     pub(crate) result: Option<Result<Outcome, OperationError>>,
     /// The members that may have answered a read.
     pub(crate) readers: BTreeSet<usize>,
-    /// Of its member's topology. `None` if that changed meanwhile, because the partition of the operation is
-    /// unknown then.
+    /// The history of its member's topology. `None` if that changed meanwhile, because the partition of the
+    /// operation is unknown then.
     pub(crate) split_points: Option<Arc<[SplitPoint]>>,
     /// A reader knew that owners were unreachable: it cannot tell whether an entry that it did not use lives.
     pub(crate) is_degraded: bool,
@@ -70,7 +70,7 @@ impl Operation {
         self.client.is_none() && !self.is_of_bulk
     }
 
-    /// Of a write that has changed the entry.
+    /// Returns a write that has changed the entry.
     pub(crate) fn acknowledged(&self) -> Option<(Version, Time)> {
         let (written, ended) = self.written().filter(|(written, _)| written.is_done)?;
         let is_change = written.was_present || !self.is_removal();
@@ -104,7 +104,7 @@ impl Operation {
         self.lifetime().and_then(least)
     }
 
-    /// For a removal from its beginning, for a put when its entry has expired by the fastest clock.
+    /// The begin of a removal; for a put, the time when its entry has expired by the fastest clock.
     pub(crate) fn absent_from(&self) -> Option<Time> {
         if self.is_removal() {
             return Some(self.began);

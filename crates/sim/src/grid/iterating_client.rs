@@ -242,7 +242,7 @@ fn end(world: &mut GridWorld, client: usize, at: usize, result: Result<u64, Iter
     rest(world, client, REST);
 }
 
-/// Those that may get entries from a removed member.
+/// Marks those that may get entries from a removed member.
 pub(super) fn judge_running(world: &mut GridWorld) {
     let clients = world.app.iterating_clients.iter();
     let running: Vec<usize> = clients.flat_map(IteratingClients::running).collect();

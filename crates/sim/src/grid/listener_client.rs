@@ -11,7 +11,7 @@ use super::turns::Turn;
 
 const LISTENERS_MAX: u64 = 2;
 
-/// For some listeners, faults have begun by then.
+/// Faults have begun before some listeners do.
 const BEGIN: Duration = Duration::from_secs(8);
 
 /// The longest time until a woken reader takes its events.
@@ -50,7 +50,7 @@ impl ListenerClient {
 
 pub(crate) struct ListenerClients {
     rng: Rng,
-    /// For later additions, so that the rest is drawn as before.
+    /// Later additions use it, so that the rest is drawn as before.
     previous: Rng,
     ends: Rng,
     pub(crate) all: Vec<ListenerClient>,

@@ -72,7 +72,8 @@ pub(crate) struct Grid {
     pub(crate) backpressure: Option<Backpressure>,
     pub(crate) transit: Option<Transit>,
     running: BTreeSet<usize>,
-    /// Of an available cache: several of the same id, if coordinators that do not know of each other have made them.
+    /// The newest topologies of an available cache: several of the same id, if coordinators that do not know of
+    /// each other have made them.
     newest: Vec<Topology>,
     /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may count
     /// further meanwhile.

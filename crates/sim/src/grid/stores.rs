@@ -87,7 +87,7 @@ pub(crate) struct Stores {
     pub(crate) beginnings: u64,
     /// Members open the cache at once then, with their stored entries.
     pub(crate) is_beginning: bool,
-    /// By a store, or by a member because of its store.
+    /// The refusal of a store, or of a member because of its store.
     refused: Option<String>,
 }
 
@@ -166,8 +166,8 @@ impl Stores {
     }
 }
 
-/// Of write-through stores whose cluster does not end: an entry that a store has not taken is lost with the
-/// last owner that has it in memory.
+/// Only write-through stores whose cluster does not end have faults: an entry that a store has not taken is
+/// lost with the last owner that has it in memory.
 fn draw_faults(seed: u64, kind: &Kind) -> Option<StoreFaults> {
     let mut rng = Rng::new(seed ^ TROUBLE);
     let is_drawn = rng.chance(0.6) && !kind.is_write_behind && kind.ends == 0;
@@ -185,7 +185,7 @@ pub(crate) struct Opened {
     pub(crate) backing: StoreSettings,
 }
 
-/// As its predecessor at this place has left it, or, sometimes, emptied.
+/// The store is as its predecessor at this place has left it, or, sometimes, emptied.
 pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option<Opened> {
     let clocks = clocks(world, node);
     let place = world.nodes[node].place;
@@ -238,7 +238,7 @@ pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option
     Some(Opened { container, store, backing })
 }
 
-/// Before it sees a member with the cache: all other members may wait for its store.
+/// All other members may wait for this member's store, so it does not wait until it sees a member with the cache.
 pub(super) fn opens_alone(world: &mut GridWorld, node: usize) -> bool {
     let grid = &mut world.app;
     let remembers = grid.members[node].remembers();

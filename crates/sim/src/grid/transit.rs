@@ -13,7 +13,7 @@ pub(crate) const SOON: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(crate) struct Transit {
-    /// By sender and receiver, in order: a hash of the content, and the time.
+    /// A hash of the content, and the time, by sender and receiver, in order.
     sent: BTreeMap<(Address, Address), VecDeque<(u64, Time)>>,
     late: Vec<(Time, Duration)>,
 }

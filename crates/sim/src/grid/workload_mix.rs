@@ -19,10 +19,10 @@ const MORTALS_MAX: u64 = 200;
 /// High enough that some are left alone for longer than their max-idle.
 const IDLERS_MAX: u64 = 500;
 
-/// Of entries that are to expire within the run.
+/// Entries that are to expire within the run live no longer.
 pub(super) const SHORT_MAX: Duration = Duration::from_secs(4);
 
-/// Of the other entries: longer than a run.
+/// Other entries live longer than a run.
 const LONG: Duration = Duration::from_secs(60 * 60);
 
 /// The optional behaviours of clients.
@@ -89,7 +89,7 @@ impl WorkloadMix {
     }
 }
 
-/// In whole milliseconds, as stores keep it.
+/// Stores keep whole milliseconds, too.
 pub(super) fn lifetime(rng: &mut Rng) -> Lifetime {
     let lifespan = match rng.below(10) {
         0..7 => Some(Duration::from_millis(rng.between(200, SHORT_MAX.as_millis() as u64))),

@@ -20,7 +20,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Of other users. A group may have access on purpose, as in Kubernetes.
+/// The mode bits of other users. A group may have access on purpose, as in Kubernetes.
 const EVERYONE: u32 = 0o007;
 
 /// A directory of the file system.
@@ -176,7 +176,7 @@ impl Disk for RealDisk {
 
 const OPEN_LISTED: usize = 4;
 
-/// As far as one line holds them. Files in a closed directory are inaccessible.
+/// Lists as many as one line holds. Files in a closed directory are inaccessible.
 fn open_to_others(directory: &Path) -> io::Result<Vec<String>> {
     let mode = |path: &Path| fs::metadata(path).map(|metadata| metadata.permissions().mode() & 0o777);
     let own = mode(directory)?;

@@ -112,7 +112,7 @@ impl FileStore {
             .map(|(number, _)| *number)
     }
 
-    /// If the disk is full: only sealed files are compacted, and this one would never grow to its end. Returns
+    /// Acts on a full disk: only sealed files are compacted, and this one would never grow to its end. Returns
     /// whether there is a file to compact.
     pub(crate) fn seal_if_dead(&self, append: &mut Append) -> Result<bool, StoreError> {
         let is_wanted = append.reserve.is_short || append.reserve.is_full;

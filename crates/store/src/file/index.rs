@@ -30,13 +30,13 @@ pub(crate) struct Slot {
     file: u32,
     offset: u32,
     len: u32,
-    /// In seconds of the epoch, or [`NEVER`].
+    /// The second of the epoch, or [`NEVER`].
     expires: u32,
     /// Dead records of the key on the disk. The highest bit marks a tombstone.
     older: u32,
 }
 
-/// Also for an expiry in or after 2106.
+/// An expiry in or after 2106 counts as none.
 const NEVER: u32 = u32::MAX;
 
 const TOMBSTONE: u32 = 1 << 31;

@@ -29,7 +29,7 @@ const EXTENSION: u64 = 4 << 20;
 const PIECE: usize = 64 * 1024;
 
 impl FileStore {
-    /// If the disk is full, gives the reserve up and retries once.
+    /// Gives the reserve up and retries once if the disk is full.
     pub(crate) fn freeing<T>(
         &self,
         append: &mut Append,

@@ -4,7 +4,7 @@ use crate::disk::Disk;
 
 pub(crate) const RESERVE: &str = "RESERVE";
 
-/// For compaction while the disk is full, if below the configured share: three bytes are copied per freed byte.
+/// The share while the disk is full, if below the configured one: three bytes are copied per freed byte.
 const FULL_SHARE: f64 = 0.25;
 
 const URGENT_SHARE: f64 = 1.0 / 16.0;

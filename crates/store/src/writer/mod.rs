@@ -36,7 +36,7 @@ pub type Task = Box<dyn FnOnce(&dyn Store) + Send>;
 /// Receives errors without a waiting caller.
 type Report = Box<dyn Fn(&StoreError) + Send>;
 
-/// Between two batches: enough to keep up with small batches, and only some milliseconds.
+/// Enough to keep up with small batches, and only some milliseconds.
 const MAINTAIN_BYTES: u64 = 1 << 20;
 
 /// When a write is acknowledged.

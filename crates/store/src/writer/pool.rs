@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Threads mostly wait for disks; most disks reach their best throughput with 16 concurrent requests.
 const THREADS_MAX: usize = 16;
 
-/// Then a thread ends and frees its memory. The last one stays.
+/// A thread that is idle for longer ends and frees its memory. The last one stays.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10);
 
 static THREADS: LazyLock<Pool> = LazyLock::new(|| Pool::new(THREADS_MAX));
@@ -26,9 +26,9 @@ pub(super) trait Job: Send + Sync {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// After one step of each other job.
+    /// The next step comes after one step of each other job.
     Again,
-    /// After this time, or on [`Pool::run_now`].
+    /// The next step comes after this time, or on [`Pool::run_now`].
     After(Duration),
     Rest,
 }
@@ -66,7 +66,7 @@ impl Pool {
         &THREADS
     }
 
-    /// From then on there is at least one.
+    /// There is at least one thread from then on.
     pub(super) fn start(&'static self) -> io::Result<()> {
         let mut state = self.state();
         if state.threads == 0 { self.start_thread(&mut state) } else { Ok(()) }

@@ -69,7 +69,7 @@ struct Moved {
     lost: u64,
 }
 
-/// With the names of `consort mperf --json`.
+/// The names are those of `consort mperf --json`.
 #[derive(Serialize)]
 struct Summary {
     test: &'static str,

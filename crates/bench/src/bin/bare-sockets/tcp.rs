@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::{Moved, Test};
 
-/// Of a write or read: few calls beside their copying.
+/// A write or read of this size makes calls few beside their copying.
 const CALL_SIZE: usize = 128 * 1_024;
 
 struct Peer {

@@ -22,7 +22,7 @@ const WINDOW: u64 = 1_000_000;
 
 const ACKNOWLEDGED_BYTES: u64 = WINDOW / 4;
 
-/// As in udp.xml; the system may give less.
+/// udp.xml has this value, too; the system may give less.
 const BUFFER_SIZE: usize = 25_000_000;
 
 /// Sender and number, at the head of datagrams and acknowledgements.
@@ -40,9 +40,9 @@ struct Member {
     datagram: Vec<u8>,
     incoming: Memory,
     sent: u64,
-    /// By member: the number of our datagrams there.
+    /// The number of this member's datagrams at each member.
     acknowledged: Vec<u64>,
-    /// By member: the next number, and the last acknowledged one.
+    /// The next number of each member, and the last acknowledged one.
     expected: Vec<u64>,
     answered: Vec<u64>,
     progress: Instant,

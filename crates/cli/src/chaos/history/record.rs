@@ -49,7 +49,7 @@ pub(crate) struct Invocation {
     pub(crate) argument: Option<String>,
     pub(crate) expected: Option<String>,
     pub(crate) consistency: Consistency,
-    /// Of the host's monotonic clock, which all processes share.
+    /// The time of the host's monotonic clock, which all processes share.
     pub(crate) invoked_ns: u64,
 }
 
@@ -102,7 +102,7 @@ impl Recorder {
         self.append(&Line::Completed(number, completion))
     }
 
-    /// In one write: a killed process can leave only its last line incomplete.
+    /// Makes one write: a killed process can leave only its last line incomplete.
     fn append(&self, line: &Line) -> io::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');

@@ -63,7 +63,7 @@ pub(crate) struct State {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Rebalanced {
-    /// From the topology with the new member to the stable one.
+    /// The time from the topology with the new member to the stable one.
     pub(crate) seconds: f64,
 }
 

@@ -113,9 +113,9 @@ pub(crate) struct Total {
     pub(crate) members: usize,
     pub(crate) requests: u64,
     longest_s: f64,
-    /// Of one member: all operations by the sum of all times.
+    /// The rate of one member: all operations by the sum of all times.
     pub(crate) reqs_sec_node: f64,
-    /// Of all: all operations by the longest time.
+    /// The rate of all members: all operations by the longest time.
     pub(crate) reqs_sec_cluster: f64,
     pub(crate) cpu_s: f64,
     pub(crate) rss_mb: f64,
@@ -274,7 +274,7 @@ pub(crate) struct Summary {
     rss_mb: f64,
     errors: u64,
     missing: u64,
-    /// Of the watched servers, per operation, in microseconds.
+    /// CPU time of the watched servers per operation, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_cpu_s_per_mreq: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::perf::grid::settings::tests::parsed;
 
-    /// With times of reads and writes in nanoseconds.
+    /// The times of reads and writes are in nanoseconds.
     fn member(name: &str, seconds: f64, gets: &[u64], puts: &[u64]) -> Figures {
         let part = |times: &[u64]| {
             let (mut extremes, mut all) = (Extremes::default(), histogram());

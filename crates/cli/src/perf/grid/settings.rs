@@ -52,7 +52,7 @@ impl Settings {
     }
 }
 
-/// As the menu shows it: 1000 is 1.00KB.
+/// 1000 is 1.00KB, as in the menu.
 pub(crate) fn bytes(number: f64) -> String {
     match number {
         ..1e3 => format!("{number:.0}B"),

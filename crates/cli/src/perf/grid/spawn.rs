@@ -37,7 +37,7 @@ pub(crate) struct Grid {
     join: Join,
     control: RpcDispatcher,
     others: Others,
-    /// Of the running members, in the order of their start.
+    /// The running members, in the order of their start.
     names: Vec<String>,
 }
 

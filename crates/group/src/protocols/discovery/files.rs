@@ -100,7 +100,7 @@ impl Files {
         }
     }
 
-    /// Handles a timer. Returns whether it is one of this source.
+    /// Handles a timer of this source.
     pub(super) fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         if key == READ_FILES {
             self.read(cx);

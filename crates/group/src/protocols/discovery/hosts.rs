@@ -9,9 +9,9 @@ use crate::config::{HostPort, Property};
 crate::properties! {
     /// TCPPING's properties.
     TcpPingConfig {
-        /// The hosts to ask, as host[port], host:port or host, separated by commas or white space. Without a
-        /// port it is the transport's bind_port. Each discovery resolves names again; a name that cannot be
-        /// resolved is a warning.
+        /// The hosts to ask, as `host[port]`, `host:port` or `host`, separated by commas or white space. The
+        /// port is the transport's bind_port if there is none. Each discovery resolves names again; a name that
+        /// cannot be resolved is a warning.
         initial_hosts: String = "localhost[7800]".to_owned(),
         /// A file with the hosts, in the form of initial_hosts; `#` begins a comment, which ends with the
         /// line. It is read when the member starts, and replaces initial_hosts.
@@ -84,7 +84,7 @@ impl Hosts {
                 Err(_) => {
                     let known = self.resolved.get(&host.host).map(Vec::as_slice).unwrap_or_default();
                     addresses.extend(self.ports(host, known));
-                    self.lookups.begin(cx, &host.host);
+                    self.lookups.begin_host(cx, &host.host);
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Hosts {
         if found.is_empty() {
             return;
         }
-        let found = reachable(&name, found, cx.shared().phys.ip);
+        let found = reachable(&name, &found, cx.shared().phys.ip);
         let named = self.hosts.iter().filter(|host| host.host == name);
         let addresses = named.flat_map(|host| self.ports(host, &found)).collect();
         self.resolved.insert(name, found);

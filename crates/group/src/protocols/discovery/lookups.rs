@@ -23,11 +23,17 @@ impl LookUps {
         Self { protocol, running: BTreeMap::new(), failures: BTreeMap::new() }
     }
 
-    /// Begins to resolve a name. Does nothing while the name is being resolved.
-    pub(super) fn begin(&mut self, cx: &mut Cx<'_>, name: &str) {
+    /// Begins to resolve a host name, as [`Self::begin`].
+    pub(super) fn begin_host(&mut self, cx: &mut Cx<'_>, name: &str) {
+        self.begin(cx, Effect::LookUp { name: name.to_owned() });
+    }
+
+    /// Begins a look-up. Does nothing while its name is being resolved.
+    pub(super) fn begin(&mut self, cx: &mut Cx<'_>, look_up: Effect) {
+        let (Effect::LookUp { name } | Effect::QueryDns { name, .. }) = &look_up else { return };
         if !self.running.values().any(|running| running == name) {
-            let token = cx.request(Effect::LookUp { name: name.to_owned() });
-            self.running.insert(token, name.to_owned());
+            let name = name.clone();
+            self.running.insert(cx.request(look_up), name);
         }
     }
 
@@ -36,24 +42,30 @@ impl LookUps {
         self.running.contains_key(&token)
     }
 
-    /// Handles the outcome of a look-up. Returns the name with its addresses, none after a failure. Returns `None`
-    /// if the outcome is that of another effect, or of a look-up that was cancelled.
+    /// Handles the outcome of a look-up. Returns the name with its addresses and ports, none after a failure. A
+    /// port that is not known is 0. Returns `None` if the outcome is that of another effect, or of a look-up that was cancelled.
     pub(super) fn finish(
         &mut self,
         now: Time,
         token: Token,
         outcome: Outcome,
-    ) -> Option<(String, Vec<IpAddr>)> {
+    ) -> Option<(String, Vec<(IpAddr, u16)>)> {
         let name = self.running.remove(&token)?;
-        let why = match outcome {
-            Outcome::Addresses(found) if !found.is_empty() => {
+        let found: Result<Vec<(IpAddr, u16)>, String> = match outcome {
+            Outcome::Addresses(found) => Ok(found.into_iter().map(|ip| (ip, 0)).collect()),
+            Outcome::Services(found) => Ok(found),
+            Outcome::Failed(why) => Err(why),
+            _ => Ok(Vec::new()),
+        };
+        let why = match found {
+            Ok(found) if !found.is_empty() => {
                 if let Some(failure) = self.failures.get_mut(&name) {
                     failure.is_resolved = true;
                 }
                 return Some((name, found));
             }
-            Outcome::Failed(why) => why,
-            _ => "the name has no address".to_owned(),
+            Ok(_) => "the name has no address".to_owned(),
+            Err(why) => why,
         };
         if self.is_warning_due(now, &name) {
             tracing::warn!(
@@ -100,7 +112,8 @@ impl LookUps {
 /// Returns the addresses at which a host's members can be: those of the address family of this member, if there
 /// are any. `localhost` includes this member's own address, whatever the host's tables say. Thus a stock stack
 /// finds other members on a host that has IPv6 only, or an interface that the stack prefers to the loopback.
-pub(super) fn reachable(name: &str, mut found: Vec<IpAddr>, own: Option<IpAddr>) -> Vec<IpAddr> {
+pub(super) fn reachable(name: &str, found: &[(IpAddr, u16)], own: Option<IpAddr>) -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = found.iter().map(|(ip, _)| *ip).collect();
     found.extend(own.filter(|_| name.eq_ignore_ascii_case("localhost")));
     found.sort();
     found.dedup();
@@ -133,9 +146,12 @@ mod tests {
     #[test]
     fn addresses_of_the_members_family_are_preferred_and_localhost_includes_its_own() {
         let [four, six, own] = ["10.0.0.7", "::1", "10.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        assert_eq!(reachable("host", vec![six, four], Some(own)), [four]);
-        assert_eq!(reachable("host", vec![six], Some(own)), [six]);
-        assert_eq!(reachable("LocalHost", vec![six], Some(own)), [own]);
-        assert_eq!(reachable("host", vec![six, four, six], None), [four, six]);
+        let reachable = |name, found: &[IpAddr], own| {
+            reachable(name, &found.iter().map(|ip| (*ip, 0)).collect::<Vec<_>>(), own)
+        };
+        assert_eq!(reachable("host", &[six, four], Some(own)), [four]);
+        assert_eq!(reachable("host", &[six], Some(own)), [six]);
+        assert_eq!(reachable("LocalHost", &[six], Some(own)), [own]);
+        assert_eq!(reachable("host", &[six, four, six], None), [four, six]);
     }
 }

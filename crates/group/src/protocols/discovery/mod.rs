@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub use files::{FilePingConfig, Files, parse_file};
 pub use hosts::{Hosts, TcpPingConfig};
-pub use names::{DnsPingConfig, Names, RecordType};
+pub use names::{DnsPingConfig, Names};
 pub use routers::{Routers, TcpGossipConfig};
 pub use source::{MpingBindConfig, MpingConfig, Source};
 

@@ -6,41 +6,36 @@ use std::ops::RangeInclusive;
 
 use super::lookups::LookUps;
 use super::*;
+use crate::{DnsRecord, Effect};
 
 crate::properties! {
     /// DNS_PING's properties.
     DnsPingConfig {
         /// The DNS names, separated by commas.
         dns_query: String = String::new(),
-        /// The record type to look up: A (IPv4) or AAAA (IPv6).
-        dns_record_type: RecordType = RecordType::A,
+        /// The record type to look up: A (IPv4), AAAA (IPv6) or SRV (addresses with ports).
+        dns_record_type: DnsRecord = DnsRecord::A,
+        /// The name server, as host, host:port or address. The system's name servers if not set.
+        dns_address: String = String::new(),
+        /// Whether the transport's ports are asked, too, where an SRV record has a port.
+        probe_transport_ports: bool = false,
     }
 }
 
-/// A DNS record type.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RecordType {
-    /// IPv4.
-    A,
-    /// IPv6.
-    Aaaa,
-}
-
-impl crate::config::Property for RecordType {
+impl crate::config::Property for DnsRecord {
     fn parse(text: &str) -> Result<Self, String> {
         match text.trim().to_ascii_uppercase().as_str() {
             "A" => Ok(Self::A),
             "AAAA" => Ok(Self::Aaaa),
-            "SRV" => {
-                Err("SRV is not supported: use A or AAAA, which a headless service has as well".to_owned())
-            }
-            other => Err(format!("`{other}` is neither A nor AAAA")),
+            "SRV" => Ok(Self::Srv),
+            other => Err(format!("`{other}` is none of A, AAAA, SRV")),
         }
     }
     fn show(&self) -> String {
         match self {
             Self::A => "A".to_owned(),
             Self::Aaaa => "AAAA".to_owned(),
+            Self::Srv => "SRV".to_owned(),
         }
     }
 }
@@ -73,17 +68,42 @@ impl Names {
         self.question = Some(question);
         // Look-ups in progress serve this request, too.
         let names = self.config.dns_query.split(',').map(str::trim).filter(|name| !name.is_empty());
-        names.for_each(|name| self.lookups.begin(cx, name));
+        let record = self.config.dns_record_type;
+        let server = Some(self.config.dns_address.trim()).filter(|server| !server.is_empty());
+        for name in names {
+            let name = name.to_owned();
+            // The system's resolver also reads /etc/hosts, and caches.
+            self.lookups.begin(
+                cx,
+                match (record, server) {
+                    (DnsRecord::A | DnsRecord::Aaaa, None) => Effect::LookUp { name },
+                    _ => Effect::QueryDns { name, record, server: server.map(str::to_owned) },
+                },
+            );
+        }
     }
 
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
         let Some((_, found)) = self.lookups.finish(cx.now(), token, outcome) else { return };
         let Some(question) = self.question.clone() else { return };
-        let is_meant = |ip: &IpAddr| ip.is_ipv4() == (self.config.dns_record_type == RecordType::A);
-        let ips = found.into_iter().filter(is_meant).take(ADDRESSES_MAX);
-        let places = ips.flat_map(|ip| self.ports.clone().map(move |port| PhysAddr::new(ip, port)));
+        let (record, own) = (self.config.dns_record_type, cx.shared().phys.ip);
+        let is_ours = |ip: &IpAddr| own.is_none_or(|own| own.is_ipv4() == ip.is_ipv4());
+        let has_ours = found.iter().any(|(ip, _)| is_ours(ip));
+        let is_meant = |ip: &IpAddr| match record {
+            DnsRecord::Srv => is_ours(ip) || !has_ours,
+            _ => ip.is_ipv4() == (record == DnsRecord::A),
+        };
+        let mut places = Vec::new();
+        for (ip, port) in found.into_iter().filter(|(ip, _)| is_meant(ip)).take(ADDRESSES_MAX) {
+            if port > 0 {
+                places.push(PhysAddr::new(ip, port));
+            }
+            if port == 0 || self.config.probe_transport_ports {
+                places.extend(self.ports.clone().map(|port| PhysAddr::new(ip, port)));
+            }
+        }
         let known: BTreeSet<PhysAddr> = source::known(cx, DYNAMIC_HOSTS_MAX).collect();
-        let places: Vec<PhysAddr> = places.filter(|place| !known.contains(place)).collect();
+        places.retain(|place| !known.contains(place));
         source::send_to(cx, &question, places);
     }
 
@@ -101,7 +121,6 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Effect;
     use crate::harness::{Harness, member, phys};
 
     fn harness(query: &str) -> Harness {
@@ -169,10 +188,59 @@ mod tests {
     }
 
     #[test]
+    fn services_are_asked_at_their_ports() {
+        for (probe_transport_ports, expected) in [
+            (false, &["10.0.0.7:7900", "10.0.0.8:1", "10.0.0.8:2"][..]),
+            (true, &["10.0.0.7:7900", "10.0.0.7:1", "10.0.0.7:2", "10.0.0.8:1", "10.0.0.8:2"]),
+        ] {
+            let config = DnsPingConfig {
+                dns_query: "_p._tcp.grid".to_owned(),
+                dns_record_type: DnsRecord::Srv,
+                dns_address: " 10.96.0.10:53 ".to_owned(),
+                probe_transport_ports,
+            };
+            let source = Source::Dns(Names::new(config, 1..=2));
+            let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
+            harness.stack.handle_connect(harness.now, "demo");
+            harness.stack.run(harness.now);
+            find(&mut harness);
+            let effects = harness.take_effects();
+            let [(token, Effect::QueryDns { name, record: DnsRecord::Srv, server })] = &effects[..] else {
+                panic!("{effects:?}")
+            };
+            assert_eq!((&**name, server.as_deref()), ("_p._tcp.grid", Some("10.96.0.10:53")));
+            let [seven, eight] = [7, 8].map(|last| IpAddr::from([10, 0, 0, last]));
+            let six = "fd00::7".parse().unwrap();
+            harness.done(*token, Outcome::Services(vec![(seven, 7900), (eight, 0), (six, 7900)]));
+            assert_eq!(asked(&mut harness), expected);
+        }
+    }
+
+    #[test]
+    fn addresses_of_a_given_server_are_asked_at_the_transports_ports() {
+        let config = DnsPingConfig {
+            dns_query: "grid".to_owned(),
+            dns_address: "10.96.0.10".to_owned(),
+            ..DnsPingConfig::default()
+        };
+        let mut harness =
+            Harness::new(Discovery::new(Source::Dns(Names::new(config, 1..=2)), DiscoveryConfig::default()));
+        harness.stack.handle_connect(harness.now, "demo");
+        harness.stack.run(harness.now);
+        find(&mut harness);
+        let effects = harness.take_effects();
+        let [(token, Effect::QueryDns { record: DnsRecord::A, .. })] = &effects[..] else {
+            panic!("{effects:?}")
+        };
+        harness.done(*token, Outcome::Services(vec![([10, 0, 0, 7].into(), 0)]));
+        assert_eq!(asked(&mut harness), ["10.0.0.7:1", "10.0.0.7:2"]);
+    }
+
+    #[test]
     fn other_record_types_are_refused() {
         use crate::config::Property;
-        assert_eq!(RecordType::parse("aaaa"), Ok(RecordType::Aaaa));
-        assert!(RecordType::parse("SRV").unwrap_err().starts_with("SRV is not supported"));
-        assert!(RecordType::parse("MX").is_err());
+        assert_eq!(DnsRecord::parse("aaaa"), Ok(DnsRecord::Aaaa));
+        assert_eq!(DnsRecord::parse("SRV").unwrap().show(), "SRV");
+        assert!(DnsRecord::parse("MX").is_err());
     }
 }

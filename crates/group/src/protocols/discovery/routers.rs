@@ -87,7 +87,7 @@ impl Routers {
             router.link = match router.host.host.parse() {
                 Ok(ip) => router.connect(cx, ip, timeout),
                 Err(_) => {
-                    self.lookups.begin(cx, &router.host.host);
+                    self.lookups.begin_host(cx, &router.host.host);
                     Link::Resolving
                 }
             };
@@ -95,7 +95,7 @@ impl Routers {
     }
 
     /// Connects to the routers of a name that has been resolved, each at the first address.
-    fn resolved(&mut self, cx: &mut Cx<'_>, name: &str, found: Vec<IpAddr>) {
+    fn resolved(&mut self, cx: &mut Cx<'_>, name: &str, found: &[(IpAddr, u16)]) {
         let timeout = self.config.sock_conn_timeout;
         let first = reachable(name, found, cx.shared().phys.ip).into_iter().next();
         for router in self.all.iter_mut().filter(|router| router.host.host == name) {
@@ -121,7 +121,7 @@ impl Routers {
         match outcome {
             Outcome::Addresses(_) | Outcome::Failed(_) if self.lookups.is_running(token) => {
                 if let Some((name, found)) = self.lookups.finish(cx.now(), token, outcome) {
-                    self.resolved(cx, &name, found);
+                    self.resolved(cx, &name, &found);
                 }
             }
             Outcome::Connected(conn) => {

@@ -240,9 +240,10 @@ impl Source {
     }
 }
 
-/// Returns the physical addresses of known members, at most `count_max`.
+/// Returns the physical addresses of other known members, at most `count_max`.
 pub(super) fn known(cx: &Cx<'_>, count_max: usize) -> impl Iterator<Item = PhysAddr> + use<> {
-    let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys);
+    let own = cx.shared().phys;
+    let book = cx.shared().book.iter().filter_map(|(_, _, phys)| phys).filter(|phys| *phys != own);
     book.take(count_max).collect::<Vec<_>>().into_iter()
 }
 

@@ -12,17 +12,17 @@ use crate::grid::member::alive;
 use crate::grid::operations::TIMEOUT;
 use crate::node::Node;
 
-/// For slow clocks, and the interval at which members check.
+/// Slow clocks, and the interval at which members check, need this tolerance.
 const LATE: Duration = Duration::from_secs(1);
 
-/// With those that no caller waits for and those taken over. Clients have three; the others end when their
-/// owners have agreed.
+/// Calls include those that no caller waits for and those taken over. Clients have three; the others end when
+/// their owners have agreed.
 const CALLS_MAX: usize = 1_000;
 
 /// Clients have three each, and a topology is one round trip away; a member that was paused finds more.
 const DEFERRED_MAX: usize = 5_000;
 
-/// Those of its callers' operations, and finished ones above an unfinished one.
+/// Records of its callers' operations, and finished ones above an unfinished one.
 const RECORDS_MAX: usize = 5_000;
 
 pub(super) fn deadlines(world: &GridWorld, history: &[Operation]) -> Result<(), Broken> {

@@ -16,7 +16,8 @@ use super::{describe, merges};
 use crate::checks::Broken;
 use crate::faults::{FASTEST, SLOWEST};
 
-/// Of an entry that lives a few seconds: each uses a late frame, to a segment's next owner, and on to the one after it.
+/// An entry that lives a few seconds moves this often: each hop uses a late frame, to a segment's next owner,
+/// and on to the one after it.
 const HOPS: u32 = 3;
 
 pub(super) fn check(world: &GridWorld, key: &[u8], operations: &[&Operation]) -> Result<(), Broken> {

@@ -63,7 +63,7 @@ fn is_right(world: &GridWorld, iteration: &Iteration, error: &IterationError) ->
 /// The index of the iteration, the entry's version, and its value.
 pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 
-/// By key: the check of a key reads its own entries only.
+/// The check of a key reads its own entries only.
 pub(super) fn found(world: &GridWorld) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
     for (nth, iteration) in iterations(world).iter().enumerate() {

@@ -15,7 +15,7 @@ use super::super::listener_client::{FEW, ListenerClient};
 use super::merges;
 use crate::checks::Broken;
 
-/// For missed events: the members install topologies, and all primaries send marks.
+/// The gap for missed events comes once members have installed topologies and all primaries have sent marks.
 const GAP_LIMIT: Duration = Duration::from_secs(15);
 
 pub(super) fn all(world: &GridWorld) -> Result<(), Broken> {
@@ -63,7 +63,7 @@ pub(crate) fn replicas(world: &GridWorld, there: &BTreeMap<Bytes, Version>) -> R
     Ok(())
 }
 
-/// With its member, or with the reason why entries cannot be read.
+/// A listener ends with its member, or with the reason why entries cannot be read.
 fn is_right_to_end(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     let is_left = world.app.members[listener_client.node].is_left;
     match &listener_client.failed {

@@ -33,7 +33,7 @@ pub(super) fn has_parted(world: &GridWorld) -> bool {
     grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
 }
 
-/// With its version, and the caller's lineage during the whole write.
+/// A write, its version, and its caller's lineage during the whole write.
 type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
 struct Merged<'a> {
@@ -304,7 +304,7 @@ pub(crate) struct Taken {
     pub(crate) until: u32,
 }
 
-/// By the lineage's last parting.
+/// The key is the lineage's last parting.
 pub(crate) type Sides = BTreeMap<SplitPoint, Vec<Taken>>;
 
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {
