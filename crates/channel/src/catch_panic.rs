@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use consort_testkit::Log;
 
-    /// One test: a concurrent one without a log could suppress this one's lines.
+    /// A concurrent test without a log could suppress this one's lines.
     #[test]
     fn panic_text_is_returned_and_logged_with_the_sender() {
         let (log, _guard) = Log::begin("error");

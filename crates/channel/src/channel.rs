@@ -23,7 +23,7 @@ use crate::up_handler::{SendCapacity, UpHandlers};
 /// The timeout of leaving. GMS gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The clones share it; the member ends on drop.
+/// The clones share the guard; the member ends on its drop.
 struct MemberGuard {
     shared: Arc<Shared>,
     driver: DriverHandle,

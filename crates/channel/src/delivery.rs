@@ -64,7 +64,7 @@ const MERGED_BATCH_MAX: usize = 16;
 enum Lane {
     /// Concurrent calls for two senders would break it.
     TotalOrder,
-    /// Regular messages; multicasts and unicasts are separate, as in JGroups.
+    /// Multicasts and unicasts are separate, as in JGroups.
     Sender { src: Address, is_multicast: bool },
 }
 
@@ -105,7 +105,7 @@ struct PendingBatches {
     lanes: BTreeMap<Lane, Vec<(Ordinal, MessageBatch)>>,
     /// Present while a task serves the notices.
     notices: Option<VecDeque<(Ordinal, Notice)>>,
-    /// While a state is set: later messages must not come before it.
+    /// Present while a state is set, because later messages must not come before it.
     behind_state: Option<VecDeque<MessageBatch>>,
 }
 
@@ -208,7 +208,7 @@ impl Deliverer {
         }
     }
 
-    /// In order with notices. A state is exactly between the messages before and after the notice.
+    /// Notices stay in order. A state is exactly between the messages before and after its notice.
     pub(crate) fn notify(&self, notice: Notice) {
         let mut waiting = self.lock();
         if matches!(notice, Notice::SetState { .. }) {

@@ -11,7 +11,7 @@ use consort_group::protocols::flow::HOLD_LIMIT;
 use consort_group::{Address, Stack};
 use tokio::sync::Notify;
 
-/// Counted at least, so that a flood of empty messages waits, too.
+/// Each message counts at least this, so that a flood of empty messages waits, too.
 const MESSAGE_BYTES_MIN: u64 = 64;
 
 /// `None` is multicasts.
@@ -124,7 +124,7 @@ impl Gate {
         self.lock().burst
     }
 
-    /// The index of the first with capacity, reserved; `None` if the channel closes.
+    /// Reserves capacity of the first destination that has it, and returns its index; `None` if the channel closes.
     pub(crate) async fn pass(&self, dests: &[Dest], bytes: u64) -> Option<usize> {
         loop {
             let changed = self.changed.notified();
@@ -139,8 +139,8 @@ impl Gate {
         }
     }
 
-    /// After a cycle that passed `handed` bytes on. The stack reports the bytes it holds; a less than half full queue
-    /// takes `burst` bytes.
+    /// The cycle passed `handed` bytes on. The stack reports the bytes it holds; a less than half full queue takes
+    /// `burst` bytes.
     pub(crate) fn settle(
         &self,
         handed: &mut BTreeMap<Dest, u64>,

@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     pub(crate) pending: Mutex<PendingCallers>,
 }
 
-/// Woken outside the lock, because a woken caller may take it at once.
+/// Callers are woken outside the lock, because they may take it at once.
 #[derive(Default)]
 pub(crate) struct PendingCallers {
     pub(crate) connected: Option<oneshot::Sender<Result<(), String>>>,

@@ -186,7 +186,7 @@ impl UpHandlers {
         }
     }
 
-    /// Returns their credits. Messages that no handler takes stay.
+    /// Returns the messages' credits. Messages that no handler takes stay.
     pub(crate) fn handle_batch(&self, batch: &mut MessageBatch, stack: &mut Stack, now: Time) {
         for handler in &self.0 {
             log_panic_and_resume("handle_batch", || {

@@ -85,7 +85,7 @@ pub enum Fault {
         /// The alternative.
         alternative: &'static str,
     },
-    /// The element is not allowed at this place.
+    /// The element is misplaced.
     #[error("unknown element `{element}` in {parent}{}", suggestion(*.nearest))]
     UnknownElement {
         /// The outer element.

@@ -256,7 +256,7 @@ pub enum Effect {
         group: PhysAddr,
         /// The address of the interface; the transport's if absent.
         bind: Option<IpAddr>,
-        /// The time to live of sent datagrams.
+        /// The time to live.
         ttl: u32,
     },
     /// Send to the joined group.

@@ -92,7 +92,7 @@ pub trait Protocol: Send {
     /// Handles the loss of the connection to a peer. Only the transport gets it.
     fn peer_lost(&mut self, _cx: &mut Cx<'_>, _peer: PhysAddr) {}
 
-    /// Returns whether `flush` ever does anything. Layers without it are not called after every sweep.
+    /// Returns whether `flush` is called.
     fn flushes(&self) -> bool {
         false
     }

@@ -142,8 +142,7 @@ impl Stack {
         self.with(0, |protocol, cx| protocol.peer_lost(cx, peer));
     }
 
-    /// Handles a message from the application. Its ticket comes back with [`Event::RsvpDone`]: at once if no
-    /// layer waits for acknowledgements.
+    /// Handles the application's message. Its ticket comes back with [`Event::RsvpDone`], at once if no layer waits.
     pub fn handle_send(&mut self, now: Time, message: Message) {
         self.now = now;
         let is_awaited = || self.slots.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);

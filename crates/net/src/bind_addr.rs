@@ -266,7 +266,7 @@ fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) ->
     fitting.min_by_key(|one| (is_link_local(one.ip), one.ip.is_ipv6())).cloned()
 }
 
-/// A wildcard, a loopback address, or one of this host.
+/// The literal may be a wildcard, a loopback address, or an address of this host.
 fn literal(all: &[Interface], ip: IpAddr) -> Option<Interface> {
     if let Some(found) = all.iter().find(|one| one.ip == ip) {
         return Some(found.clone());
@@ -275,7 +275,7 @@ fn literal(all: &[Interface], ip: IpAddr) -> Option<Interface> {
     is_usable.then(|| Interface { name: String::new(), ip, index: 0 })
 }
 
-/// 10/8, 172.16/12, 192.168/16, and the retired fec0::/10, as Java.
+/// The networks are 10/8, 172.16/12, 192.168/16, and the retired fec0::/10, as in Java.
 fn is_site_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_private(),

@@ -460,7 +460,7 @@ impl DriverTask {
         is_any
     }
 
-    /// Passes a new view to the edge, which then closes connections to peers that are not members.
+    /// The edge then closes connections to other peers.
     fn pass_view_to_edge(&mut self, now: Time) {
         let shared = self.stack.shared();
         let Some(view) = &shared.view else { return };

@@ -17,7 +17,7 @@ pub(crate) type Inbound<'a> = &'a mut dyn FnMut(PhysAddr, Bytes);
 /// Nothing blocks: a socket is polled when its waker has named it.
 pub(crate) trait Edge: Send {
     fn service(&mut self, now: Time, index: u32, inbound: Inbound<'_>);
-    /// Those that stopped with input left. Returns whether there are more.
+    /// Polls the sources that stopped with input left. Returns whether there are more.
     fn service_again(&mut self, now: Time, inbound: Inbound<'_>) -> bool;
     fn send(&mut self, now: Time, transmit: Transmit);
     /// Writes as much as the sockets take.
@@ -28,7 +28,7 @@ pub(crate) trait Edge: Send {
     fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
         None
     }
-    /// Sets the physical addresses of the members of a new view; `None` while some are unknown.
+    /// `None` while some members' addresses are unknown.
     fn set_members(&mut self, _members: Option<&[PhysAddr]>) {}
     /// Closes connections to other peers.
     fn retain_peers(&mut self, now: Time, peers: &[PhysAddr]);
@@ -44,7 +44,7 @@ pub(crate) trait Edge: Send {
     fn queue_bytes(&self) -> usize;
 }
 
-/// The external one if configured; for a wildcard, one of the host's.
+/// Returns the external address if configured; for a wildcard, one of the host's.
 pub(crate) fn advertised(config: &TransportConfig, local: SocketAddr) -> Result<PhysAddr, BindError> {
     let mut own = PhysAddr::from(local);
     if let Some(external) = ExternalAddress::configured(config.external_addr, config.external_port) {

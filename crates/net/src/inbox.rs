@@ -18,7 +18,7 @@ struct Waiting {
     packets: VecDeque<(PhysAddr, Bytes)>,
     length: usize,
     waker: Option<Waker>,
-    /// They wait until the queue is less than half full; each once.
+    /// Each sender waits once, until the queue is less than half full.
     senders: Vec<Waker>,
 }
 
@@ -102,7 +102,7 @@ impl Inbox {
         drop(packets);
     }
 
-    /// Wakes waiting senders if less than half is full.
+    /// Wakes waiting senders if less than half of the queue is full.
     fn release(mut waiting: MutexGuard<'_, Waiting>) {
         let senders = if waiting.is_half_full() { Vec::new() } else { std::mem::take(&mut waiting.senders) };
         drop(waiting);

@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 
 use consort_group::{Address, Event, Message, Stack, Time};
 
-/// [`Signals::try_push`] refuses more: enough for ten thousand callers, a few megabytes at most.
+/// [`Signals::try_push`] refuses more. It is enough for ten thousand callers, a few megabytes at most.
 pub(crate) const COMMANDS_MAX: usize = 16 * 1024;
 
 /// Runs on a stack.
@@ -147,7 +147,7 @@ impl Signals {
         true
     }
 
-    /// A cycle after this call, which sees the caller's writes.
+    /// The cycle begins after this call and sees the caller's writes.
     pub(crate) fn wake(&self) {
         // A swap, not a load: the driver, when it clears the flag, sees the writes of all callers that found it set.
         if self.is_wake_requested.swap(true, Ordering::AcqRel) {
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Some fall between a command's wake-up and the driver's cycle.
+    /// Some wake-ups fall between a command's and the driver's cycle.
     #[test]
     fn no_wake_up_is_lost() {
         const ROUNDS: usize = 20_000;

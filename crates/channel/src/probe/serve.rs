@@ -91,8 +91,8 @@ fn warn_if_closed<S>(what: &str, socket: io::Result<S>) -> Option<S> {
     socket.inspect_err(|error| tracing::warn!(%error, "probe cannot listen on {what}")).ok()
 }
 
-/// `diag.bind_addr`'s of the own family; `None`: all. A member on the loopback listens there only, a guarded one on
-/// its own address.
+/// The address is of the own family; `None` is all. A member on the loopback listens there only, a guarded one on its
+/// own address.
 fn listen_address(config: &DiagConfig, own: PhysAddr, is_guarded: bool) -> Result<Option<IpAddr>, String> {
     let Some(selectors) = &config.bind_addr else {
         return Ok(own.ip.filter(|ip| ip.is_loopback() || (is_guarded && !ip.is_unspecified())));

@@ -41,7 +41,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Whether it was awaited, and whether it completes the call.
+    /// Returns whether the response was awaited, and whether it completes the call.
     fn answer(&mut self, member: &Address, result: &mut Answer, decision: FilterDecision) -> (bool, bool) {
         let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
         self.missing.swap_remove(at);
@@ -160,8 +160,8 @@ impl Correlator {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: closed. Members outside the last view fail at once, because their end was reported before. `known`: a
-    /// view with all members.
+    /// Returns `None` after the close. Members outside the last view fail at once, because their end was reported
+    /// before. `known` is a view with all members.
     pub(super) fn open<T>(
         &self,
         timeout: Duration,

@@ -405,7 +405,7 @@ impl Receiver for Inner {
     }
 }
 
-/// Responses on the driver's task; the receiver gets requests.
+/// The driver's task handles responses; the receiver gets requests.
 impl UpHandler for Inner {
     fn opened(&self, channel: WeakChannel) {
         let _ = self.channel.set(channel);

@@ -24,7 +24,7 @@ const JOBS_MAX: usize = 256;
 /// Look-ups at a time. A name server that does not respond delays its names for seconds, and must not delay others.
 const LOOK_UPS_MAX: usize = 8;
 
-/// Files that are read of a directory: one per member of the largest cluster, and stale ones.
+/// There is one per member of the largest cluster, and there are stale ones.
 const FILES_MAX: usize = 4096;
 
 /// A file has a line per member.
@@ -103,8 +103,7 @@ impl Jobs {
         true
     }
 
-    /// Drops jobs without lasting effect, because their results have no receiver any more. Changes of files are still
-    /// made.
+    /// Only jobs that change files still run.
     pub(super) fn begin_close(&mut self) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
         self.running.retain(|running| !running.changes_nothing);
@@ -189,7 +188,6 @@ fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns all addresses of a name, sorted.
 fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
     let found = (name, 0).to_socket_addrs();
     let found = found.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))?;

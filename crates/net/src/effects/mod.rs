@@ -150,7 +150,7 @@ impl EffectRunner {
         }
     }
 
-    /// Those that stopped with input left. Returns whether there are more.
+    /// Polls the sources that stopped with input left. Returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time) -> bool {
         let mut has_more = false;
         for Table { links, listener, tokens } in self.tables.values_mut() {
@@ -265,7 +265,7 @@ fn links_of(layer: u16, signals: Arc<Signals>, settings: LinkSettings) -> Links 
     links
 }
 
-/// With its address for peers: the transport's host for a wildcard.
+/// The address for peers is the transport's host if the listener's is a wildcard.
 fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Result<(TcpListener, PhysAddr)> {
     let ports = || ports.iter().copied();
     let listener = match bind {

@@ -24,7 +24,7 @@ const DATAGRAMS_PER_CYCLE: usize = 16;
 pub(super) struct Group {
     token: Token,
     receiver: UdpSocket,
-    /// Not tokio's, which would refuse the first request, perhaps the only one, until it has seen the socket ready.
+    /// A socket of tokio's would refuse the first request, perhaps the only one, until it is seen ready.
     sender: std::net::UdpSocket,
     group: SocketAddr,
     waker: Waker,
@@ -63,7 +63,7 @@ impl Group {
         })
     }
 
-    /// Lost if the system does not take it now.
+    /// The datagram is lost if the system does not take it now.
     pub(super) fn send(&mut self, now: Time, datagram: Bytes) {
         if let Err(error) = self.sender.send_to(&datagram, self.group) {
             self.warnings.count(now, "group_send_failed", || format!("{}: {error}", self.group));

@@ -20,8 +20,8 @@ const READ_LEN_MIN: usize = 64 * 1024;
 /// stack reads it; with less, frames are split more often, and their first parts are copied.
 pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
-/// A frame of this size keeps the buffer, and following bytes are copied into a new one. Otherwise a buffer that grew
-/// for a long frame would stay as large, without a reservation.
+/// A frame of at least this size keeps the buffer, and following bytes are copied into a new one. Otherwise a buffer
+/// that grew for a long frame would stay as large, without a reservation.
 const FRAME_ALONE_MIN: usize = READ_LEN_MAX;
 
 /// Announces a graceful close.
@@ -122,7 +122,7 @@ fn frame_length(input: &[u8]) -> Option<i32> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {
     Open,
-    /// Written bytes of the close word, which follows the queue.
+    /// The written bytes of the close word, which follows the queue.
     Word(usize),
     Shutdown,
     Done,
@@ -177,8 +177,8 @@ impl Framed {
         capacity_wanted(&self.input, self.read_len)
     }
 
-    /// Zero: the stream's end. The buffer comes from `spare`, and [`Framed::return_buffer`] returns it, so that an
-    /// idle connection holds none.
+    /// Ready with zero at the stream's end. The buffer comes from `spare`, and [`Framed::return_buffer`] returns it,
+    /// so that an idle connection holds none.
     pub(crate) fn poll_fill(&mut self, waker: &Waker, spare: &mut BytesMut) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
             self.input = std::mem::take(spare);

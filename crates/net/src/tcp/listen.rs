@@ -54,7 +54,7 @@ pub(crate) fn with_scope(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
     addr
 }
 
-/// `first` and `range` ports after it; any port if `first` is 0.
+/// Returns `first` and `range` ports after it; any port if `first` is 0.
 pub(crate) fn port_range(first: u16, range: u16) -> impl Iterator<Item = u16> {
     let last = if first == 0 { 0 } else { first.saturating_add(range) };
     first..=last

@@ -10,10 +10,10 @@ use consort_group::PacketPriority;
 /// more bytes than a socket takes at once.
 pub(crate) const FRAMES_PER_WRITE: usize = 64;
 
-/// The set-up bytes; and length, bytes and tail of each frame.
+/// There are the set-up bytes; and length, bytes and tail of each frame.
 pub(crate) const SLICES_PER_WRITE: usize = 1 + 3 * FRAMES_PER_WRITE;
 
-/// Counted beside a frame's bytes, so that tiny frames are bounded too.
+/// A frame counts these bytes beside its own, so that tiny frames are bounded too.
 const FRAME_OVERHEAD: usize = 64;
 
 /// The limits are in bytes.

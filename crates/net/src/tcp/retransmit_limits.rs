@@ -11,8 +11,8 @@ use socket2::SockRef;
 /// The kernel's minimum for this limit.
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// As long as TCP's fifteen attempts took: its own limit counts attempts, which are more now. Failure detection is
-/// much faster.
+/// The time of TCP's fifteen attempts: its own limit counts attempts, which are more now. Failure detection is much
+/// faster.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(924);
 
 /// A kernel before Linux 6.15 lacks the first limit; then neither is set.

@@ -10,7 +10,7 @@ const COOKIE: &[u8; 4] = b"bela";
 /// The first byte of a TLS handshake's record.
 const TLS_HANDSHAKE: u8 = 22;
 
-/// With length byte and port; IPv6 adds a scope id.
+/// The length has a length byte and the port; IPv6 adds a scope id.
 const V4_LEN: u16 = 7;
 const V6_LEN: u16 = 23;
 

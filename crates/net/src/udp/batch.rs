@@ -9,7 +9,8 @@ use tokio::net::UdpSocket;
 
 const DATAGRAM_LEN_MAX: usize = 65_536;
 
-/// Copied into a buffer of its size; a longer datagram keeps its receive buffer, which must not be much larger.
+/// A datagram up to this is copied into a buffer of its size; a longer one keeps its receive buffer, which must not
+/// be much larger.
 const COPY_LEN_MAX: usize = 16 * 1024;
 
 pub(super) const BATCH_MAX: usize = system::BATCH_MAX;

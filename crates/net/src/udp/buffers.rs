@@ -4,7 +4,7 @@ use std::io;
 
 use socket2::Socket;
 
-/// In bytes; 0 leaves the default. With `CAP_NET_ADMIN` (on Linux) a member exceeds the system's limit
+/// The sizes are in bytes; 0 leaves the default. With `CAP_NET_ADMIN` (on Linux) a member exceeds the system's limit
 /// (`net.core.rmem_max`); others get the limit and a warning, because a larger burst is lost and retransmitted. Linux
 /// counts losses in `RcvbufErrors` (of `Udp:` in `/proc/net/snmp`); other counters of dropped datagrams include own
 /// multicasts ([`drop_own`](super::own_filter::drop_own)).

@@ -26,14 +26,13 @@ use crate::stats::EdgeStats;
 use crate::tcp::tls::Tls;
 use crate::warnings::RateLimitedWarnings;
 
-/// Sockets of a table: for a thousand members that all reconnect at once, and a bound for a peer that claims ever new
-/// addresses.
+/// The bound allows a thousand members to reconnect at once, and stops a peer that claims ever new addresses.
 const LINKS_MAX: usize = 4096;
 
 /// Bytes under way arrive meanwhile, in both directions.
 const DRAIN_TIME: Duration = Duration::from_millis(1000);
 
-/// When the table closes: a peer that hangs must not delay leaving.
+/// A peer that hangs must not delay leaving.
 const CLOSE_TIME: Duration = Duration::from_millis(300);
 
 /// The pause before the next attempt needs them.
@@ -157,7 +156,7 @@ impl Links {
         self.slots.link(index)
     }
 
-    /// After a pause if an attempt just failed; `None`: too many. Set-up bytes need `own`.
+    /// An attempt that just failed is followed by a pause. `None` is too many sockets. Set-up bytes need `own`.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -291,7 +290,7 @@ impl Links {
         self.links_max = links_max;
     }
 
-    /// Those that stopped with input left; returns whether there are more.
+    /// Polls the sources that stopped with input left. Returns whether there are more.
     pub(crate) fn service_again(&mut self, now: Time, sink: Sink<'_>) -> bool {
         for index in self.slots.take_again() {
             self.service(now, index, sink);
@@ -299,7 +298,7 @@ impl Links {
         self.slots.has_again()
     }
 
-    /// One system call per peer, if the socket takes all.
+    /// A peer costs one system call if its socket takes all.
     pub(crate) fn flush(&mut self, now: Time, sink: Sink<'_>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {

@@ -137,7 +137,7 @@ impl Slots {
         self.slots[index as usize].state = state;
     }
 
-    /// Its content is taken out; dropping that closes the socket.
+    /// Dropping the content, which is taken out, closes the socket.
     pub(super) fn release(&mut self, index: u32) {
         self.set_deadline(index, None);
         let slot = &mut self.slots[index as usize];

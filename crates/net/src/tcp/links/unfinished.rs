@@ -13,7 +13,7 @@ use super::slots::State;
 use super::{Links, Sink};
 use crate::tcp::framed::{Framed, READ_LEN_MAX};
 
-/// A table's buffers beyond an ordinary read per connection. One frame of the greatest length may exceed it.
+/// The bound of buffers beyond an ordinary read per connection. One frame of the greatest length may exceed it.
 const UNFINISHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 const NON_MEMBER_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -21,7 +21,7 @@ const NON_MEMBER_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Joining and merging members send less.
 const NON_MEMBER_FRAME_LEN_MAX: usize = 1024 * 1024;
 
-/// And in addition its length divided by the rate below.
+/// A frame has this time, and its length divided by the rate below.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 const FRAME_BYTES_PER_SECOND: usize = 64 * 1024;
 
@@ -35,7 +35,7 @@ pub(super) struct Unfinished {
     all: Budget,
     /// A part of `all`.
     non_members: Budget,
-    /// Read despite the bound, until its frame is complete.
+    /// The connection is read despite the bound, until its frame is complete.
     favoured: Option<u64>,
     pub(super) next_poll: Option<Time>,
 }
