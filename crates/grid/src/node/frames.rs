@@ -15,7 +15,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Returns an error if the frame cannot be read; earlier commands were handled. Another version of the wire protocol is reported with its member's first frame.
+    /// Returns an error if the frame cannot be read; earlier commands were handled. Another version of the
+    /// wire protocol is reported with its member's first frame.
     pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
         self.cx.now = now;
         self.cx.silence.heard(from, now);

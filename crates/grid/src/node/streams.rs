@@ -111,7 +111,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`] if it has ended. [`OperationError::Degraded`]  while a primary is unreachable: it will receive the changes once all are reachable, or the caller ends it.
+    /// [`OperationError::Closed`] if it has ended. [`OperationError::Degraded`] while a primary is
+    /// unreachable: it will receive the changes once all are reachable, or the caller ends it.
     pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Result<bool, ListenError> {
         let cache = self.caches.get(&cache).ok_or(OperationError::Closed)?;
         Ok(cache.listeners.is_listening(&cache.shared, listener)?)
