@@ -40,32 +40,34 @@ pub(crate) enum Body {
     Backup(Backup),
     /// Write owner to caller: the write is applied.
     Ack(Ack),
-    /// The called member to the caller.
+    /// The called member to the caller: the complete response.
     Reply { number: u64, reply: Reply },
     /// Write owner to a segment's new primary, or read owner to the segment's receiver.
     Handover(Vec<HandedSegment>),
-    /// Primary to write owners: it has sent all for these segments and for gone callers. One write owner
-    /// forwards it to listening members.
+    /// Primary to write owners: it has sent all records of these segments and of gone callers. One write
+    /// owner forwards it to listening members.
     Settled(Vec<Segment>),
-    /// Pending owner to a read owner, or primary to an owner in a merged partition.
+    /// Pending owner to a read owner, or primary to an owner in a partition to be merged.
     Pull(Pull),
+    /// The response to [`Body::Pull`].
     Chunk(Chunk),
     /// Reader to a read owner.
     Fetch(Fetch),
+    /// The response to [`Body::Fetch`].
     Fetched(Fetched),
     /// Write owner to a listening member, which acknowledges the event like a backup command.
     Notify(Notify),
-    /// Between owner and primary: at the sender, this entry has exceeded its max-idle time.
+    /// Owner to primary or back: here this entry has exceeded its max-idle time.
     Idle { segment: Segment, key: Bytes, version: Version, number: u64 },
     /// The response to [`Body::Idle`]; also to all other write owners if it changes their state.
     LastUse(LastUse),
     /// A former read owner to the primary: it has sent all its last uses of these segments.
     LastUsesSent(Vec<Segment>),
-    /// Primary to write owners: this partition's history of a segment. It is sent after a merge of the
-    /// segment, and when lineages begin or merges end.
+    /// Primary to write owners, after a merge of the segment, and when lineages begin or merges end.
     HistoryUpdate { segment: Segment, history: SegmentHistory },
     /// A member to all others of the view.
     Memory { shortage: Option<Shortage> },
+    /// A member to the coordinator.
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members that have promised it this ballot.
     Install { ballot: Ballot, topology: Box<Topology> },
@@ -78,7 +80,6 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// The key is known for frequent kinds of commands.
     pub(crate) const fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Call(Call { key, .. }) | Self::Backup(Backup { key, .. }) => Some(key),
@@ -86,7 +87,6 @@ impl Body {
         }
     }
 
-    /// The segment is known if the command concerns exactly one.
     pub(crate) const fn segment(&self) -> Option<Segment> {
         match self {
             Self::Backup(Backup { segment, .. })
@@ -104,7 +104,6 @@ impl Body {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
-    /// Whether the operation may have been carried out already.
     pub(crate) is_repeated: bool,
     pub(crate) flags: Flags,
     pub(crate) key: Bytes,
@@ -156,7 +155,6 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// Whether the version is another partition's.
     pub(crate) fn is_copied(&self) -> bool {
         matches!(self, Self::Copy(_) | Self::CopyRemoval)
     }
@@ -181,12 +179,9 @@ pub(crate) struct Notify {
     pub(crate) key: Bytes,
     pub(crate) version: Version,
     pub(crate) kind: EventKind,
-    /// The value, if wanted and still current.
     pub(crate) value: Option<Bytes>,
     pub(crate) previous: Option<Previous>,
-    /// As in [`Backup`].
     pub(crate) expected_acks: u16,
-    /// The outcome, if this member sends it to the caller.
     pub(crate) outcome: Option<Outcome>,
     /// Such an event counts as delivered without listeners.
     pub(crate) skips_listeners: bool,
@@ -195,7 +190,6 @@ pub(crate) struct Notify {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Ack {
     pub(crate) number: u64,
-    /// The write owners' epoch.
     pub(crate) epoch: u32,
     pub(crate) expected_acks: u16,
     pub(crate) outcome: Option<Outcome>,
@@ -206,7 +200,6 @@ pub(crate) enum Reply {
     Done(Outcome),
     /// The receiver is not the primary in its topology, which the response has.
     Misdirected,
-    /// The operation was not carried out.
     Failed(OperationError),
     /// The primary has applied the write, and its caller does not wait for the write owners.
     Ordered(Outcome),
@@ -214,7 +207,6 @@ pub(crate) enum Reply {
     Larger(u32),
 }
 
-/// The unfinished writes of a segment at one write owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HandedSegment {
     pub(crate) segment: Segment,
@@ -235,7 +227,6 @@ pub(crate) struct HandedRecord {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pull {
     pub(crate) rebalance: u32,
-    /// The partition to merge from.
     pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
     /// `None` is the beginning of the segment.
@@ -248,7 +239,6 @@ pub(crate) struct Chunk {
     pub(crate) rebalance: u32,
     pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
-    /// The position in the request.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) entries: EncodedEntries,
     /// `None`: this chunk is the last.
@@ -264,7 +254,6 @@ pub(crate) struct Chunk {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Fetch {
     pub(crate) iteration: u64,
-    /// The request's number within the iteration.
     pub(crate) nth: u32,
     pub(crate) segments: Vec<Segment>,
     /// The position in the first segment.
@@ -280,14 +269,11 @@ pub(crate) struct Fetch {
 pub(crate) struct Fetched {
     pub(crate) iteration: u64,
     pub(crate) nth: u32,
-    /// The requested segments in order, as far as the response covers them.
     pub(crate) parts: Vec<Part>,
-    /// The items in the order of the parts.
     pub(crate) items: Items,
     /// The position after the last part.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) applied: Applied,
-    /// The error of the sender's store.
     pub(crate) failed: Option<OperationError>,
 }
 
@@ -295,13 +281,11 @@ pub(crate) struct Fetched {
 pub(crate) enum Applied {
     /// The transform was applied, or there is none.
     Done,
-    /// No transform of this name is registered.
     Unknown,
     Panicked,
 }
 
 impl Body {
-    /// The bytes are known for kinds that may have many.
     pub(crate) fn bulk_len(&self) -> usize {
         match self {
             Self::Chunk(chunk) => chunk.entries.content_bytes(),
@@ -345,7 +329,6 @@ pub(crate) struct Part {
 pub(crate) enum PartEnd {
     Complete,
     More,
-    /// The sender does not have the segment.
     Refused,
 }
 
@@ -354,30 +337,26 @@ pub(crate) enum ToCoordinator {
     Join {
         config: CacheConfig,
         member: CacheMember,
-        /// The state from the member's store.
         restored: Option<Box<Restored>>,
     },
     Leave,
-    /// A topology is installed, and no record of an owner that the next topology replaces is outstanding.
+    /// No record of an owner that the next topology replaces is outstanding.
     Confirm,
-    /// All segments of a rebalance are here.
     Pulled {
         rebalance: u32,
     },
-    /// A degraded cache becomes available with the remaining data.
+    /// The remaining data suffices.
     MakeAvailable,
     Status(Box<Status>),
-    /// All partitions are merged for the segments of this primary.
     Merged,
     /// The events that the member's listeners want.
     Listen(Interest),
-    /// A listening member that does not acknowledge events.
+    /// A listening member acknowledges no events.
     Deaf(Address),
     /// The higher ballot that the member has promised.
     Outbid(Ballot),
 }
 
-/// The state of a member's caches for a coordinator.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Status {
     /// The request's ballot, now promised.
@@ -390,19 +369,15 @@ pub(crate) struct CacheStatus {
     pub(crate) config: CacheConfig,
     pub(crate) member: CacheMember,
     pub(crate) topology: Option<Topology>,
-    /// The topology whose entries are kept for a merge.
     pub(crate) frozen: Option<Topology>,
-    /// The last complete rebalance.
     pub(crate) pulled: u32,
     pub(crate) is_leaving: bool,
     /// No member relies on this one's data: neither this process nor one in the store's record was a member
     /// of the cache.
     pub(crate) is_fresh: bool,
-    /// The state from the store, without a topology.
     pub(crate) restored: Option<Restored>,
 }
 
-/// The state of an earlier process in a member's store.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Restored {
     pub(crate) formerly: Address,

@@ -1,5 +1,4 @@
-//! The configuration of a cache, on which all its members agree. This module is below those that carry it
-//! out.
+//! The configuration of a cache, below the modules that carry it out.
 
 use std::sync::Arc;
 
@@ -31,9 +30,9 @@ pub enum CacheMode {
         /// The owners of each segment. Two by default: the loss of one member loses no data.
         owners: u16,
     },
-    /// Every member has the entries that it has put, and a write invalidates the key on all others. The data
-    /// has another source, such as a database. There is no state transfer and no store, and capacities have
-    /// no effect.
+    /// Every member has the entries that it has put, and a write invalidates the key on others. The data has
+    /// another source, such as a database; there is no state transfer and no store, and capacities have no
+    /// effect.
     Invalidation,
 }
 
@@ -55,7 +54,7 @@ impl Default for CacheMode {
 pub enum PartitionHandling {
     /// A minority serves only keys whose owners are all reachable.
     DenyReadWrites,
-    /// A minority writes only keys whose owners are all reachable. With `ReadFrom::Primary` it reads only
+    /// A minority writes only keys whose owners are all reachable; with `ReadFrom::Primary` it reads only
     /// keys with a reachable primary.
     #[default]
     AllowReads,
@@ -63,8 +62,8 @@ pub enum PartitionHandling {
     AllowReadWrites,
 }
 
-/// The policy for keys that several partitions have changed. The *preferred* partition has the most members
-/// from before the split, then the oldest member.
+/// The policy for keys that several partitions have changed. The *preferred* one has the most members from
+/// before the split, then the oldest member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum MergePolicy {
     /// The preferred partition's state.
@@ -85,7 +84,7 @@ pub struct CacheConfig {
     pub name: Arc<str>,
     /// The distribution of entries.
     pub mode: CacheMode,
-    /// The number of segments: 256 by default, so that each of 100 members has some; at most 65,535.
+    /// The number of segments: by default 256, some for each of 100 members; at most 65,535.
     pub segments: u16,
     /// The behaviour after the loss of too many members; a minority only reads by default.
     pub partitions: PartitionHandling,
@@ -172,7 +171,7 @@ impl CacheConfig {
         Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
     }
 
-    /// Returns the first different setting with both values.
+    /// Returns the first difference with both values.
     pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let pairs = [
             ("name", self.name.to_string(), other.name.to_string()),
@@ -187,7 +186,7 @@ impl CacheConfig {
     }
 }
 
-/// The reason why a cache cannot be opened. Nothing was changed; the cache works on without this member.
+/// The reason why a cache cannot be opened here. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -250,8 +249,7 @@ pub enum OpenError {
         /// Its value in the store.
         theirs: Arc<str>,
     },
-    /// The unchanged store has entries of another cache of this name. To discard them, purge the store on
-    /// opening.
+    /// The unchanged store has another cache of this name; purge it on opening to discard that.
     #[error(
         "cache {cache}: the local store belongs to another cache of this name (created by {ours}; the cluster's was created by {theirs})"
     )]

@@ -117,7 +117,6 @@ impl ConsistentHash {
         Self { members: both.members, owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Members outside the map stay as they are.
     pub(crate) fn renamed(&self, names: &std::collections::BTreeMap<Address, CacheMember>) -> Self {
         let renamed = |member: &CacheMember| names.get(&member.address).unwrap_or(member).clone();
         Self { members: self.members.iter().map(renamed).collect(), ..self.clone() }
@@ -147,7 +146,6 @@ impl ConsistentHash {
         Self { members: members.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Owners outside the other list are left out.
     fn owners_among(&self, members: &[CacheMember]) -> Vec<Owners> {
         let place = |old: &u16| {
             let address = &self.members[usize::from(*old)].address;

@@ -8,8 +8,7 @@ use consort_group::Member;
 use crate::publication::{IterationError, Transform};
 use crate::{NamesMembers, OperationError, Version};
 
-/// The default limit of waiting events, a tenth of a second of a busy member. Beyond it they are dropped and
-/// the reader gets a gap.
+/// The default limit of waiting events, a tenth of a second of a busy member. Beyond it a gap replaces them.
 pub const EVENTS_MAX: usize = 4_096;
 
 /// The limit of waiting bytes of keys and values; one event may have more.
@@ -34,7 +33,7 @@ pub struct ListenOptions {
     pub with_state: bool,
     /// Whether events have values.
     pub with_values: bool,
-    /// Whether events have the previous value, which primaries then send; with a transform they do not.
+    /// Whether events have the previous value, sent by primaries; not with a transform.
     pub with_previous: bool,
     /// Filters and maps events. A removal is an entry without value; the result is the event's value.
     pub transform: Option<Transform>,
@@ -86,14 +85,14 @@ pub struct EntryEvent<K = Bytes, V = Bytes> {
     pub kind: EventKind,
     /// The key.
     pub key: K,
-    /// The value, or the transform's result. `None` if not wanted, if the key is absent, or if an overwrite
-    /// came before the delivery: then the next event of the key has one.
+    /// The value, or the transform's result. `None` if not wanted, if absent, or if overwritten before the
+    /// delivery: then the key's next event has one.
     pub value: Option<V>,
-    /// The previous entry. `None` if not wanted, if the key was absent, or if only a store has the value and
-    /// a write does not wait for it.
+    /// The previous entry. `None` if not wanted, if absent, or if only a store has it and a write does not
+    /// wait.
     pub previous: Option<Previous<V>>,
     /// The version of the write, greater for later events of a key. With
-    /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), an invalidation by another member has the
+    /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), another member's invalidation has the
     /// invalidated entry's version.
     pub version: Version,
 }
@@ -105,8 +104,8 @@ pub enum Event<K = Bytes, V = Bytes> {
     Entry(EntryEvent<K, V>),
     /// All present entries were delivered ([`ListenOptions::with_state`]).
     Complete,
-    /// Changes may be missing: this member was cut off, all owners of a segment were lost, or the reader was
-    /// too slow. With [`ListenOptions::with_state`] the present entries follow again.
+    /// Changes may be missing: this member was cut off, a segment lost all owners, or the reader was too
+    /// slow. With [`ListenOptions::with_state`] the present entries follow again.
     Gap,
 }
 

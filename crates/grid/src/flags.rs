@@ -2,8 +2,7 @@
 
 use std::ops::BitOr;
 
-/// Flags that override a cache's behaviour; combine them with `
-/// `.
+/// Flags that override a cache's behaviour. Combine several with `|`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Flags(pub(crate) u8);
 
@@ -11,8 +10,9 @@ impl Flags {
     /// The cache's behaviour.
     pub const NONE: Self = Self(0);
 
-    /// No message to other members: a read returns this owner's entry, and a write applies here only. It
-    /// needs [`CacheMode::Local`] or [`CacheMode::Invalidation`], because otherwise owners would disagree.
+    /// No message to other members: a read returns this owner's entry, and a write applies here only. Other
+    /// modes than [`CacheMode::Local`] and [`CacheMode::Invalidation`] refuse it, because owners would
+    /// disagree.
     ///
     /// [`CacheMode::Local`]: crate::CacheMode::Local
     /// [`CacheMode::Invalidation`]: crate::CacheMode::Invalidation

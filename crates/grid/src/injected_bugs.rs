@@ -21,7 +21,7 @@ pub enum InjectedBug {
     LateCallTaken,
     /// Phases begin before all confirmations of the last.
     PhaseTooEarly,
-    /// The coordinator does not wait for a member that joins after a change of coordinators.
+    /// A change of coordinators does not wait for a joining member.
     JoinerNotAwaited,
     /// State transfers omit records of unfinished writes.
     RecordsNotGiven,
@@ -39,15 +39,15 @@ pub enum InjectedBug {
     LongestWins,
     /// The preferred partition always wins.
     PolicyIgnored,
-    /// A merged partition's history is forgotten. This and the next need two splits, as in
-    /// `crates/grid/tests/it/merging.rs`.
+    /// A merged partition's history is forgotten; found with two splits (`crates/grid/tests/it/merging.rs`),
+    /// as the next.
     SeenForgotten,
     /// Copied entries count as writes of the copying partition.
     CopiedAnew,
     /// No member completes the writes of gone callers.
     CallersNotAdopted,
-    /// Operations given up on closing a cache count as finished. The caller has to go on with another cache,
-    /// as in `crates/grid/tests/it/records.rs`.
+    /// Operations given up on closing a cache count as finished; found with a caller that continues in
+    /// another cache (`crates/grid/tests/it/records.rs`).
     GivenUpIsFinished,
     /// No member requests the remaining records of gone callers.
     SettledNotAsked,
@@ -69,7 +69,7 @@ pub enum InjectedBug {
     QuorumAtOnce,
     /// Members acknowledge invalidations and keep their entries.
     InvalidationIgnored,
-    /// A restarted segment of an iteration forgets the returned items.
+    /// A restarted segment forgets an iteration's returned items.
     GivenForgotten,
     /// A member without the segment answers as for an empty one.
     RefusalIsEmpty,
@@ -79,11 +79,11 @@ pub enum InjectedBug {
     ToldAgain,
     /// A removed member delivers no gap.
     GapForgotten,
-    /// Listeners get no gap after the loss of owners during a change of owners. Several losses within moments
-    /// are needed, as in `crates/grid/tests/it/listeners.rs`.
+    /// Listeners get no gap after the loss of owners during a change of owners; found with several losses
+    /// within moments (`crates/grid/tests/it/listeners.rs`).
     UndoneUntold,
-    /// The record of delivered events outlives the last listener, without later versions. Only a local cache
-    /// keeps its topology meanwhile.
+    /// The record of delivered events outlives the last listener, without later versions; found in local
+    /// caches, which keep their topology.
     ToldKept,
     /// Entries of a chunk arrive with age zero.
     AgeForgotten,
@@ -103,12 +103,12 @@ pub enum InjectedBug {
     StoreNotAwaited,
     /// An evicted value is dropped before the store confirms it.
     WritingForgotten,
-    /// A refused write of the store counts as finished, although owners have it.
+    /// A store's refused write counts as finished, although owners have it.
     RefusedIsFinished,
     /// With passivation, a needed value is dropped once it is stored.
     HeldForgotten,
-    /// Topologies are confirmed before they are stored. A member with a slow store has to return first, as in
-    /// `crates/grid/tests/it/restart.rs`.
+    /// Topologies are confirmed before they are stored; found if a member with a slow store returns first
+    /// (`crates/grid/tests/it/restart.rs`).
     NoteNotAwaited,
     /// A restarted cluster begins its ballot numbers anew.
     BallotsForgotten,

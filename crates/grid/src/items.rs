@@ -108,6 +108,7 @@ pub struct Items(Form);
 enum Form {
     /// Items of this member to be borrowed.
     Here(Vec<ItemStorage>),
+    /// Owned items.
     Made(Vec<Item>),
     /// Validated items in their wire form.
     Came { bytes: Bytes, count: usize },

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Keys belong to segments with owners ([`ConsistentHash`]), which change from one [`Topology`] to the
-//! next.|[`Node`] is a member as a state machine, [`Container`] holds its entries.
+//! next. [`Node`] is a member as a state machine, [`Container`] holds its entries.
 
 mod ballot;
 mod catch_panic;

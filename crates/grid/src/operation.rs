@@ -50,8 +50,8 @@ pub enum Change {
     },
     /// The key becomes absent.
     Remove,
-    /// All keys become absent, only with [`CacheMode::Invalidation`], where a member does not know other
-    /// members' keys.
+    /// All keys become absent; only for [`CacheMode::Invalidation`], where members do not know each other's
+    /// keys.
     Clear,
 }
 
@@ -69,7 +69,7 @@ pub struct Write {
 /// The owner that serves a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadFrom {
-    /// The nearest owner. Regular: the last acknowledged write or a newer one.
+    /// This member if it is an owner, else another. Regular: the last acknowledged write or a newer one.
     #[default]
     Nearest,
     /// The primary. Linearizable.
@@ -132,12 +132,10 @@ pub(crate) struct EntryMetadata {
 }
 
 impl EntryMetadata {
-    /// The time is by this receiver's clock.
     pub(crate) fn created(self, now: Time) -> Time {
         ago(now, self.age)
     }
 
-    /// The time is by this receiver's clock.
     pub(crate) fn last_used(self, now: Time) -> Time {
         ago(now, self.idle)
     }
@@ -181,7 +179,6 @@ impl Stored {
     }
 }
 
-/// An earlier time than the clock's zero is that zero.
 pub(crate) fn ago(now: Time, span: Duration) -> Time {
     Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
@@ -218,8 +215,8 @@ pub enum OperationError {
         /// The size with the write after all evictions, in the limit's unit.
         needed: u64,
     },
-    /// An owner's process has no memory for the write. Nothing was changed. Reads, removals, and replacements
-    /// by values that are not larger work.
+    /// An owner's process has no memory for the write, unless it removes or replaces without growth. Nothing
+    /// was changed.
     #[error("{member} has no memory for the write: {shortage}")]
     NoMemory {
         /// The member.
@@ -227,7 +224,7 @@ pub enum OperationError {
         /// The limit and the memory in use.
         shortage: Shortage,
     },
-    /// A store has refused the write and tries it again. Until then the write is lost if all owners stop.
+    /// A store has refused the write and tries it again. Until then only its owners' memory has it.
     #[error("the write is in memory, but the store of {member} failed to write it: {why}")]
     StoreWriteFailed {
         /// The store's member.

@@ -52,7 +52,7 @@ impl PersistedState {
     ///
     /// # Errors
     ///
-    /// [`CorruptPersistedState`]  if the version differs or the bytes are damaged.
+    /// [`CorruptPersistedState`] for another version or damaged bytes.
     pub fn decode(mut bytes: Bytes) -> Result<Self, CorruptPersistedState> {
         let read = |bytes: &mut Bytes| match u8::read(bytes)? {
             FORM => Self::read(bytes),
@@ -74,7 +74,7 @@ impl PersistedState {
 /// A request to the store. A load sees every earlier write.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StoreRequest {
-    /// Sets or removes the entry of a key. Ends with [`Node::handle_stored`](crate::Node::handle_stored).
+    /// Sets or removes an entry; [`Node::handle_stored`](crate::Node::handle_stored) takes the result.
     Write {
         /// Its number.
         number: u64,
@@ -85,14 +85,14 @@ pub enum StoreRequest {
         /// The entry; none removes it.
         entry: Option<Stored>,
     },
-    /// An order for many keys. Ends with [`Node::handle_stored`](crate::Node::handle_stored).
+    /// Changes many keys; [`Node::handle_stored`](crate::Node::handle_stored) takes the result.
     Order {
         /// Its number.
         number: u64,
         /// The order.
         order: StoreOrder,
     },
-    /// Loads the entries of keys. Ends with [`Node::handle_loaded`](crate::Node::handle_loaded).
+    /// Loads entries; [`Node::handle_loaded`](crate::Node::handle_loaded) takes the result.
     Load {
         /// Its number.
         number: u64,

@@ -7,8 +7,8 @@ use consort_group::Member;
 
 use crate::{Entry, Items, NamesMembers, OperationError, ReadFrom, Segment};
 
-/// The default limit of fetched and unconsumed entries of all members: a transfer chunk's size in the field's
-/// other grids (S004-2).
+/// The default limit of unconsumed entries of all members: a transfer chunk's size in the field's other grids
+/// (S004-2).
 pub const BATCH: usize = 512;
 
 /// The bytes after which a response takes no more items; one item may be larger.
@@ -17,7 +17,7 @@ pub const FETCH_BYTES: usize = 1024 * 1024;
 /// The maximum number of members with an outstanding request; they share the batch (S004-8).
 pub const LANES_MAX: usize = 4;
 
-/// The number of times that an entry present throughout is returned, while members join or leave.
+/// The number of times that an entry present throughout is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Guarantee {
     /// Never twice. A lost owner's segment ends.
@@ -58,12 +58,12 @@ pub struct Transform {
 }
 
 /// A transform of a key, an entry and arguments into the value to be sent; `None` skips the entry. It runs
-/// under a segment's lock: it must be quick and must not use the cache. A panic fails the request, and a
-/// listener gets a gap.
+/// under a segment's lock: it is quick and does not use the cache. A panic fails the request; a listener gets
+/// a gap.
 pub type TransformFn = dyn Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync;
 
-/// A reduction adds a key, an entry and arguments to its result, empty at first. An empty result is not sent.
-/// The conditions are those of a [`TransformFn`].
+/// A reduction adds a key, an entry and arguments to its result, empty at first and sent unless empty. A
+/// [`TransformFn`]'s conditions apply.
 pub type ReduceFn = dyn Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync;
 
 /// A request to all owners.
@@ -77,15 +77,14 @@ pub struct Publication {
     pub transform: Option<Transform>,
     /// The requested segments; `None` = all.
     pub segments: Option<Arc<[Segment]>>,
-    /// The limit of fetched and unconsumed entries of all members.
+    /// The limit of unconsumed entries.
     pub batch: usize,
     /// The members with an outstanding request, up to [`LANES_MAX`].
     pub lanes: usize,
     /// The owner to read from. [`ReadFrom::Nearest`]: the reader's own member, else the owner with the fewest
     /// segments to send. [`ReadFrom::Primary`]: the primary, or another owner while it is unreachable.
     pub from: ReadFrom,
-    /// Whether the reader borrows items ([`Items::iter`], [`crate::IntoItems::rest`]): then no owned items
-    /// are built.
+    /// Whether the reader borrows items ([`Items::iter`], [`crate::IntoItems::rest`]).
     pub whole: bool,
 }
 
@@ -134,7 +133,7 @@ pub enum IterationError {
         /// The name.
         name: Arc<str>,
     },
-    /// The function has panicked at a member, which has written the reason to its standard error.
+    /// The function has panicked at a member, whose standard error has the reason.
     #[error("{name} has panicked at {member}")]
     Panicked {
         /// The member.

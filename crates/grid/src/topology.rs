@@ -9,8 +9,8 @@ use crate::history::{LINEAGES_MAX, Lineage};
 use crate::merge::{PartitionSide, SPLIT_POINTS_MAX, SplitPoint};
 use crate::{Ballot, CacheMember, ConsistentHash, Segment, Version};
 
-/// The ids reserved for a lineage: a partition uses a handful before it is merged. With more, partitions' ids
-/// may overlap, which matters only to a third partition that has split from one of them meanwhile.
+/// The ids reserved for a lineage: a partition uses a handful before its merge. Beyond them partitions' ids
+/// may overlap, which matters only to a third partition that has split from one meanwhile.
 const LINEAGE_IDS: u32 = 16;
 
 /// The places in which a lineage may begin. With more of them fewer lineages share one, and ids grow faster:
@@ -23,12 +23,12 @@ const LINEAGE_PLACES: u32 = 64;
 pub enum Phase {
     /// The current owners are read and written.
     Stable,
-    /// Entries move: the current owners are read, current and pending ones written.
+    /// Current owners are read, current and pending ones written, while entries move.
     ReadOldWriteAll,
-    /// Entries have moved: the pending owners are read, current and pending ones written.
+    /// Pending owners are read, current and pending ones written, after entries have moved.
     ReadNewWriteAll,
-    /// The members have restarted with stores. Nothing is read or written before each segment's first owner
-    /// has the newest data of all owners.
+    /// The members have restarted with stores. Nothing is served before each segment's first owner has the
+    /// newest data of all owners.
     Restoring,
 }
 
@@ -49,8 +49,8 @@ pub enum Availability {
 pub struct Membership {
     /// The member.
     pub member: CacheMember,
-    /// The topology id since which it is a member. An id after a member's own last topology means that it was
-    /// removed and begins anew.
+    /// The topology since which it is a member. A member whose last topology is older was removed and begins
+    /// anew.
     pub since: u32,
     /// The events that it gets.
     pub listening: Option<Listening>,
@@ -104,10 +104,10 @@ pub struct Topology {
     pub primary_terms: Arc<[u32]>,
     /// The last stable topology's members: more than half must be present.
     pub quorum: Arc<[Address]>,
-    /// The next quorum, once all members have this topology: more than half must be present, too.
+    /// The next quorum, once all members have this topology; more than half must be present, too.
     pub quorum_to_be: Option<Arc<[Address]>>,
-    /// The members that the next topology removes. They count as lost for a coordinator that goes on from
-    /// this one.
+    /// The members that the next topology removes; a coordinator that goes on from this one counts them as
+    /// lost.
     pub forgone: Arc<[Address]>,
     /// The ballot under which this history last had enough members. Of two partitions' topologies, the one
     /// with the higher ballot has all acknowledged writes.
@@ -116,13 +116,12 @@ pub struct Topology {
     pub availability: Availability,
     /// The history's last available topology.
     pub available: u32,
-    /// The cache's creator, which stays for as long as its data, through all restarts: other data belongs to
-    /// another cache.
+    /// The cache's creator, which stays through all restarts: other data belongs to another cache.
     pub origin: Address,
-    /// The lineages' beginnings in order, limited to the last.
+    /// The beginnings of the last lineages, in order.
     pub lineages: Arc<[Lineage]>,
-    /// The split points: the first topology, and each that continued without members that may have continued;
-    /// limited to the last.
+    /// The last split points: the first topology, and each that continued without members that may have
+    /// continued.
     pub split_points: Arc<[SplitPoint]>,
     /// The last split points of merged partitions.
     pub merged: Arc<[SplitPoint]>,
@@ -272,7 +271,6 @@ impl Topology {
         self.phase == Phase::ReadOldWriteAll && self.current.owners(segment).len() == 0
     }
 
-    /// Returns the owners that provide a segment's state.
     pub(crate) fn givers(&self, segment: Segment) -> impl Iterator<Item = &Address> {
         let heirs = self.pending.as_ref().filter(|_| self.is_orphaned(segment));
         heirs.unwrap_or(&self.current).owners(segment)
@@ -317,7 +315,6 @@ impl Topology {
         });
     }
 
-    /// The cache's restart is complete.
     pub(crate) fn forget_former(&mut self) {
         self.change_members(|one| one.formerly = None);
     }
@@ -348,7 +345,6 @@ impl Topology {
         self.primary_terms[usize::from(segment.0)]
     }
 
-    /// This works in any phase.
     pub(crate) fn leave_out(&mut self) {
         let forgone = std::mem::take(&mut self.forgone);
         let is_gone = |member: &Address| forgone.contains(member);

@@ -13,12 +13,10 @@ use crate::cx::response_window::{ResponseWindow, Slot};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};
 
-/// The first wait for a response before a repetition: many times a round trip, and short beside every
-/// timeout.
+/// The first wait for a response: many times a round trip, and short beside every timeout.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
 
-/// The limit of that wait. A member without a response is stopped or overloaded, and more copies would only
-/// fill memory.
+/// The limit of that wait: more copies would only fill a stopped or overloaded member's memory.
 pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
 /// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each
@@ -46,7 +44,6 @@ pub(crate) struct InFlight {
     pub(crate) response_bytes_max: u32,
     /// The size of the response's value, once the owner has reported it.
     pub(crate) response_bytes: Option<u32>,
-    /// Whether the next send goes to the last target or the one waited for.
     pub(crate) keeps_target: bool,
     share: Share,
     acks: Acks,
@@ -151,8 +148,8 @@ impl InFlight {
         self.began + self.timeout
     }
 
-    /// Responses of earlier primaries do not count any more: this primary may do writes that they have not
-    /// done, and so not handed over.
+    /// Responses of earlier primaries do not count: this one may do writes that they have not done, and so
+    /// not handed over.
     pub(crate) fn expect(&mut self, epoch: u32) {
         if epoch > self.acks.epoch {
             self.acks = Acks { epoch, ..Acks::default() };
@@ -192,7 +189,6 @@ impl InFlight {
     }
 }
 
-/// A failure has no size.
 fn value_len(result: &Result<Outcome, OperationError>) -> Option<usize> {
     let value = match result.as_ref().ok()? {
         Outcome::Read(read) => read.as_ref(),
@@ -390,7 +386,6 @@ impl Calls {
         self.tell(number, Err(error));
     }
 
-    /// The operation continues.
     pub(crate) fn tell(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         if let Some(call) = self.get_mut(number)
             && call.is_awaited

@@ -14,7 +14,6 @@ use consort_memory::{ProcessMemory, Shortage};
 #[derive(Default)]
 pub(crate) struct Memory {
     own: Option<ProcessMemory>,
-    /// Whether the others have a report of a shortage here.
     is_told_short: bool,
     others: Vec<Address>,
     short: BTreeMap<Address, Shortage>,
@@ -77,7 +76,6 @@ impl Memory {
         self.own.as_ref().is_some_and(|own| !own.has_room(0))
     }
 
-    /// Returns whether work that can wait has to.
     pub(crate) fn is_critical(&self) -> bool {
         self.own.as_ref().is_some_and(ProcessMemory::is_critical)
     }

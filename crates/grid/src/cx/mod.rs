@@ -33,12 +33,11 @@ use crate::publication::IterationId;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
-/// The time for which a member of another partition receives no watermark. By then it has noticed the
-/// partition and taken over the unfinished operations. Until then it keeps records of this member's writes in
-/// other caches, even if this one is closed.
+/// The time for which a member of another partition receives no watermark. By then it has taken over the
+/// unfinished operations; until then it keeps records of this member's writes in all caches, even closed
+/// ones.
 const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
-/// The id in a report of memory, which concerns the member.
 const NO_CACHE: CacheId = CacheId(0);
 
 /// The segments requested at a time, enough to keep all senders busy. With [`CHUNK_BYTES`] 1 MB is in flight,
@@ -110,8 +109,7 @@ pub(crate) struct Cx {
     pub(crate) promised: Option<Ballot>,
     /// The wire protocol's version of incompatible members, bounded by the view.
     pub(crate) foreigners: BTreeMap<Address, u8>,
-    /// Caches that this member ever had. A closed one stays, because other members may not have learnt of the
-    /// close.
+    /// A closed cache stays, because other members may not have learnt of the close.
     pub(crate) memberships: BTreeSet<CacheId>,
     /// The ballot under which this member is coordinator, or asks to be.
     pub(crate) leads: Ballot,
@@ -137,7 +135,6 @@ pub(crate) struct Cx {
     pub(crate) counters: Counters,
     pub(crate) memory: Memory,
     pub(crate) chunk_bytes: u32,
-    /// The limit of requested chunks of a cache.
     pub(crate) pulls_max: usize,
     #[cfg(feature = "injected-bugs")]
     pub(crate) injected_bug: Option<InjectedBug>,
@@ -148,7 +145,6 @@ pub(crate) struct Cx {
 #[derive(Default)]
 struct Outbox {
     frames: FrameWriter,
-    /// The bytes since the last check of the room.
     written: u64,
 }
 
@@ -163,7 +159,7 @@ pub struct Counters {
     pub repeated: u64,
     /// Other members' reads that waited for room.
     pub held: u64,
-    /// Repeated reads that are not answered again, because the response waited or was on its way.
+    /// Repeated reads whose response waited or was on its way.
     pub answered_once: u64,
     /// Outdated backup commands and calls that were not carried out.
     pub outdated: u64,
@@ -171,7 +167,7 @@ pub struct Counters {
     pub malformed: u64,
     /// Skipped commands of a later version.
     pub unknown: u64,
-    /// Writes of gone callers that this member took over.
+    /// Gone callers' writes taken over.
     pub adopted: u64,
     /// Refused writes that are not tried again, because too many were waiting; their callers received an
     /// error.
@@ -372,7 +368,6 @@ impl Cx {
         }
     }
 
-    /// Watermarks of other members arrive with frames.
     pub(crate) fn record_own_watermark(&mut self) {
         let (local, finished) = (self.local.clone(), self.calls.finished_below());
         self.watermarks.heard(&local, finished);

@@ -54,9 +54,9 @@ pub struct SubmitOptions {
     pub flags: Flags,
     /// The time until the operation fails.
     pub timeout: Duration,
-    /// The caller's limit in bytes for a value from another member. A larger one fails with
-    /// [`OperationError::LargeResponse`] and changes nothing. The caller receives any size if the operation
-    /// was sent twice, because one copy may have been executed.
+    /// The limit in bytes for another member's value. A larger one fails with
+    /// [`OperationError::LargeResponse`] and changes nothing, unless the operation was sent twice, because
+    /// one copy may have been executed.
     pub response_bytes_max: u32,
 }
 
@@ -121,7 +121,7 @@ impl Node {
         self.cx.injected_bug = Some(bug);
     }
 
-    /// Registers a transform. All members of the cache must register it before its use.
+    /// Registers a transform, as all members of the cache must before its use.
     pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.iterations.transforms.insert(name.into(), transform);
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Registers a merge policy. All members must do so before they open a cache with it.
+    /// Registers a merge policy, as all members must before they open a cache with it.
     pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
         self.cx.merges.insert(name.into(), merge);
     }
@@ -222,11 +222,10 @@ impl Node {
         self.work();
     }
 
-    /// Completes a leave from a degraded cache for a member that stops now. It succeeds if no other reachable
-    /// member has the cache open and the unreachable ones hold all of this member's data: surviving ones
-    /// continue with the cache, and no other member could receive the data. Returns whether it succeeds;
-    /// [`NodeEvent::Left`] follows then. A member that stays may still hand over its vote once the
-    /// unreachable members have rejoined.
+    /// Completes a leave from a degraded cache for a member that stops now, if no other reachable member has
+    /// the cache open and the unreachable ones hold all of this member's data. Surviving ones continue with
+    /// the cache; no other member could receive the data. Returns whether it succeeds, followed by
+    /// [`NodeEvent::Left`]. A member that stays may still hand over its vote after a rejoin.
     pub fn leave_behind(&mut self, now: Time, cache: CacheId) -> bool {
         self.cx.now = now;
         let is_left = self.caches.get(&cache).is_some_and(|one| {
@@ -252,7 +251,7 @@ impl Node {
         self.work();
     }
 
-    /// Begins an operation, whose number [`Node::poll_finished`] returns.
+    /// Begins an operation, whose number [`Node::poll_finished`] returns, perhaps at once.
     ///
     /// # Errors
     ///
@@ -362,7 +361,7 @@ impl Node {
         self.work();
     }
 
-    /// Handles the members with missed heartbeats. Reads go to other owners until a frame arrives.
+    /// Handles missed heartbeats: reads go to other owners until a frame arrives.
     pub fn handle_silence(&mut self, now: Time, members: &[Address]) {
         self.cx.now = now;
         self.cx.silence.set_unheard(members);
@@ -468,11 +467,11 @@ impl Node {
             || self.caches.values().any(waits)
     }
 
-    /// Sets whether the channel has room for frames to a member, which it has before the first call, and the
-    /// limit of bytes until the next call.
+    /// Sets whether the channel has room for frames to a member, as before the first call, and the limit of
+    /// bytes until the next call.
     ///
-    /// Without room, responses to the member's reads wait without their values; other frames are sent.
-    /// Returns true if waiting reads were executed; then there may be frames to send.
+    /// Without room, only responses to the member's reads wait, without their values. Returns true if waiting
+    /// reads were executed; then there may be frames to send.
     pub fn handle_room(
         &mut self,
         now: impl FnOnce() -> Time,
@@ -492,7 +491,7 @@ impl Node {
         true
     }
 
-    /// Returns when to call [`Node::handle_timeout`].
+    /// Returns the next time for [`Node::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         [self.look_after, self.expiry.next()].into_iter().flatten().min()
     }
@@ -518,7 +517,7 @@ impl Node {
         self.cx.next_frame()
     }
 
-    /// Returns whether there is a frame to send.
+    /// Returns whether a frame waits.
     pub fn has_frames(&self) -> bool {
         self.cx.has_frames()
     }
@@ -553,7 +552,7 @@ impl Node {
         self.work();
     }
 
-    /// Handles the values of the store's load of this number, or its failure.
+    /// Handles the result of the store's load of this number.
     pub fn handle_loaded(
         &mut self,
         now: Time,

@@ -14,7 +14,7 @@ use crate::replica::write::records::is_orphan;
 /// The progress of a rebalance on one member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Progress {
-    /// Segments without their entries.
+    /// Segments still to be received.
     pub segments_left: usize,
     /// The estimated bytes to be received: 0 before the first segment has begun. Segments in transfer count
     /// with their reported sizes, other ones with the average. Values only in a sender's store do not count.
@@ -52,9 +52,8 @@ pub struct ResponseLoad {
 }
 
 impl Node {
-    /// Sets the limited memory of this member's process: writes are refused during a shortage, and other
-    /// members receive a report. This precedes the opening of caches, whose containers count in the same
-    /// memory.
+    /// Sets the limited memory of this member's process, before caches are opened, whose containers count in
+    /// it. A shortage refuses writes, and is reported to other members.
     pub fn set_memory(&mut self, memory: ProcessMemory) {
         self.cx.memory.set_own(memory);
     }
@@ -100,8 +99,8 @@ impl<'n> NodeStats<'n> {
         ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
     }
 
-    /// Returns the bytes of waiting events of all caches. Changes add up to twice
-    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one
+    /// Returns the bytes of waiting events of all caches: from changes, at most twice
+    /// [`crate::LISTENERS_BYTES_MAX`] and one event. A listener that reads the present entries adds one
     /// batch.
     pub fn waiting_event_bytes(self) -> u64 {
         self.node.cx.waiting_events.bytes()

@@ -48,9 +48,9 @@ impl Node {
     }
 
     /// Takes an iteration's received items for a reader that still processes earlier ones. The first
-    /// `consumed` of those count as consumed, and more are requested of other members. Only [`Node::take`]
-    /// visits this member's own entries, or a wait of the reader after an empty result there. Also returns
-    /// whether more items are here; if not, [`NodeEvent::Fetched`] follows.
+    /// `consumed` of those count as consumed, and more are requested of other members. This member's own
+    /// entries are visited only by [`Node::take`] and while a reader waits after an empty result. Also
+    /// returns whether more items are here; if not, [`NodeEvent::Fetched`] follows.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Returns an iteration's requested or received items that are not consumed, at most its batch.
+    /// Returns an iteration's unconsumed items, requested or received: at most its batch.
     pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
         self.caches.get(&cache).map_or(0, |cache| cache.iterations.unconsumed(iteration))
     }

@@ -23,9 +23,7 @@ type Closeness = [usize; 3];
 struct Draft<'a> {
     members: &'a [CacheMember],
     owners: Vec<Owners>,
-    /// Current number of copies of each member.
     held: Vec<usize>,
-    /// Wanted number of copies of each member.
     due: Vec<usize>,
 }
 
@@ -67,7 +65,6 @@ impl Draft<'_> {
         pairs
     }
 
-    /// A negative surplus is a lack.
     fn surplus(&self, place: u16) -> isize {
         self.held[usize::from(place)] as isize - self.due[usize::from(place)] as isize
     }
@@ -108,7 +105,6 @@ impl Draft<'_> {
         }
     }
 
-    /// Moves owners apart after the addition of a site or a rack.
     fn spread(&mut self) {
         for segment in 0..self.owners.len() {
             while let Some((from, to)) = self.better_apart(segment) {
