@@ -6,7 +6,6 @@ use bytes::{BufMut, BytesMut};
 
 use super::error::FrameError;
 
-/// The top bits of the bytes in a word.
 const MORE: u64 = 0x8080_8080_8080_8080;
 
 const WORD_MAX: u64 = (1 << (7 * size_of::<u64>())) - 1;
@@ -53,7 +52,7 @@ pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize), FrameError> {
     read_long(from)
 }
 
-/// This also reads numbers at the end of the bytes.
+/// Reads numbers longer than a word, or at the end of the bytes.
 #[cold]
 fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     let mut number = 0;

@@ -34,7 +34,6 @@ pub(crate) struct Coordinator {
     view: Option<View>,
     role: Role,
     led: BTreeMap<CacheId, CoordinatedCache>,
-    /// Caches in a cold start.
     restoring: BTreeMap<CacheId, ColdStart>,
     /// The collection of statuses of the view's new members.
     new: Option<StatusCollection>,

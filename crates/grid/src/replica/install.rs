@@ -189,7 +189,8 @@ impl Store {
 }
 
 impl Shared {
-    /// If another primary followed before these arrive, no member would send them to that one.
+    /// Returns whether records of relieved owners are missing here: no member would send them to the next
+    /// primary.
     fn waits_for_records(&self, cx: &Cx) -> bool {
         let Some(topology) = self.topology().filter(|one| one.phase == Phase::ReadNewWriteAll) else {
             return false;
@@ -202,7 +203,6 @@ impl Shared {
         })
     }
 
-    /// Gives up the sent writes, whose results cannot be known.
     pub(crate) fn abandon_writes(&self, cx: &mut Cx) {
         for number in cx.calls.of(self.id) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_have_been_applied()) {
@@ -221,7 +221,7 @@ impl Shared {
             && self.refusal(topology, segment, false).is_none()
     }
 
-    /// This happens before other members write without this one.
+    /// Stops reads here before other members write without this one.
     fn stop_reads(&self, cx: &Cx) {
         let Some(Installed { topology, writes, .. }) = &self.installed else { return };
         for segment in writes.segments() {

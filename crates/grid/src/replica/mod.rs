@@ -45,7 +45,6 @@ pub(crate) struct CacheReplica {
     pub(crate) shared: Shared,
     pub(crate) transfer: Transfer,
     pub(crate) merge: Merge,
-    /// Commands of a later topology.
     pub(crate) deferred: VecDeque<(Address, Command)>,
     pub(crate) is_leaving: bool,
     pub(crate) iterations: Iterations,
@@ -57,7 +56,6 @@ pub(crate) struct CacheReplica {
 
 /// The part of a replica that its components use: their methods take it as an argument.
 pub(crate) struct Shared {
-    /// The hash of the name.
     pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
     pub(crate) member: CacheMember,
@@ -82,7 +80,6 @@ pub(crate) struct Installed {
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
     pub(crate) history: SegmentHistory,
-    /// The writes that this member has ordered.
     pub(crate) count: u64,
     /// The last primary term whose primary has this member's records.
     pub(crate) handed: u32,
@@ -90,7 +87,6 @@ pub(crate) struct SegmentState {
     pub(crate) resent: u32,
     /// The owners whose records a new primary lacks.
     pub(crate) missing: Vec<Address>,
-    /// Calls that wait for these records.
     pub(crate) parked: Vec<(Address, Call)>,
     /// The version between both incarnations after a full restart: older than every write since, newer than
     /// the entries from before. It is set until all entries of the segment's first owner are here.
@@ -218,7 +214,6 @@ impl CacheReplica {
         }
     }
 
-    /// `loaded` has the values that were loaded for the chunk.
     pub(crate) fn send_chunk(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
         let is_listened = self.listeners.is_listened(&self.shared);
         send_chunk(&mut self.shared, &mut self.store, cx, from, pull, loaded, is_listened);

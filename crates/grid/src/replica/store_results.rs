@@ -51,7 +51,7 @@ impl CacheReplica {
         }
     }
 
-    /// All earlier requests have ended.
+    /// All requests before this number have ended.
     pub(crate) fn handle_stored(&mut self, cx: &mut Cx, number: u64, result: Result<(), StoreFailure>) {
         if self.store.note_stored(&mut self.shared, cx, number, result) {
             self.confirm(cx);

@@ -471,10 +471,8 @@ wire_enum!(ToCoordinator {
     9 = Outbid(ballot),
 });
 
-/// The tag of [`Body::Chunk`].
 const CHUNK: u8 = 7;
 
-/// The tag of [`Body::Fetched`].
 pub(super) const FETCHED: u8 = 14;
 
 /// The number of tags; the reader skips unknown ones.

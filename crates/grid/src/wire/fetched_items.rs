@@ -15,7 +15,6 @@ pub(crate) struct FetchedItems {
 }
 
 impl FetchedItems {
-    /// `room` is the bytes of the items.
     pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
         let mut command = LongCommand::begin(cache, topology, room + 1024);
         command.out().put_u8(FETCHED);

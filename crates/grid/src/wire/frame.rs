@@ -124,7 +124,7 @@ fn put_head(frame: &mut BytesMut) {
     frame.put_u64(0);
 }
 
-/// The position is for `end`.
+/// The returned position is for `end`.
 fn begin(frame: &mut BytesMut, cache: CacheId, topology: u32) -> usize {
     let start = frame.len();
     frame.put_u32(0);
@@ -138,7 +138,6 @@ fn end(frame: &mut BytesMut, start: usize) {
     frame[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A command that is written directly into its frame.
 pub(crate) struct LongCommand {
     frame: BytesMut,
 }
@@ -161,7 +160,6 @@ pub(crate) struct FrameReader {
     bytes: Bytes,
     /// The number below which all operations of the sender are finished.
     pub(crate) finished: u64,
-    /// The skipped commands of unknown kinds.
     pub(crate) unknown: u64,
 }
 

@@ -154,8 +154,8 @@ impl Listeners {
         }
     }
 
-    /// The primary's topology of the same number may be without these members. This member has received all
-    /// earlier changes, so it knows the previous value.
+    /// The primary's topology of the same number may lack members that want the previous value. This member
+    /// has received all earlier changes, so it knows the value.
     fn add_previous(&self, shared: &Shared, store: &Store, cx: &Cx, backup: &mut Backup) {
         if !self.tells_previous(shared) {
             return;
@@ -268,7 +268,7 @@ impl Listeners {
         }
     }
 
-    /// The last of these members sends the outcome to the caller.
+    /// The last listening member sends the outcome to the caller.
     pub(crate) fn notify_remote(
         &self,
         shared: &Shared,
@@ -329,7 +329,7 @@ impl Listeners {
         self.interrupt_listeners(shared, iterations, cx, false);
     }
 
-    /// Notifies this member's listeners of an entry that it has lost without removing it.
+    /// Notifies this member's listeners of a lost entry that it has not removed.
     pub(crate) fn tell_gone(
         &mut self,
         shared: &Shared,

@@ -36,7 +36,6 @@ pub(crate) struct Listener {
     noted_bytes: usize,
     pub(crate) is_ready: bool,
     pub(crate) is_interrupted: bool,
-    /// Whether the reader found no events and waits.
     pub(crate) is_awaited: bool,
 }
 

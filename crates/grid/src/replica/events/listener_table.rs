@@ -22,7 +22,6 @@ pub(crate) struct ListenerTable {
 
 const INTERESTS: [Interest; 4] = [Interest::Nothing, Interest::Keys, Interest::Entries, Interest::Previous];
 
-/// The condition for which a listener's reader waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
     Topology,
@@ -76,7 +75,6 @@ impl ListenerTable {
         self.iterations.get(&iteration).copied()
     }
 
-    /// Returns the highest interest of the listeners of the whole cluster's changes.
     pub(crate) fn cluster_interest(&self) -> Option<Interest> {
         let counted = INTERESTS.into_iter().zip(self.clustered);
         counted.filter(|(_, count)| *count > 0).map(|(interest, _)| interest).max()

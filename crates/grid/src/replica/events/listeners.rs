@@ -48,7 +48,6 @@ const STATE_BATCH: usize = 256;
 #[derive(Default)]
 pub(crate) struct Listeners {
     all: ListenerTable,
-    /// The listening that the installed topology has of this member.
     known: Option<Listening>,
     /// For each segment, the last topology whose primary has reported all earlier events as sent.
     marked: Vec<u32>,
@@ -73,7 +72,6 @@ enum EventSource {
     /// Earlier versions of the same primary have not arrived.
     Ahead,
     Known,
-    /// Later versions were delivered before.
     Late,
 }
 
@@ -110,7 +108,7 @@ impl DeliveredVersions {
 }
 
 impl Listeners {
-    /// This is the only check that a write makes.
+    /// A write makes only this check for listeners.
     pub(crate) fn is_idle(&self) -> bool {
         self.all.is_empty() && self.known.is_none()
     }
@@ -143,7 +141,7 @@ impl Listeners {
         !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
     }
 
-    /// Returns whether delivered writes may be undone because these owners are lost.
+    /// Returns whether delivered writes may be undone because their owners are lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
         let forgets = cx.has(InjectedBug::UndoneUntold);
         let segments = before.writes.segments();
@@ -519,7 +517,6 @@ fn state_of(shared: &Shared, cx: &Cx, options: &ListenOptions) -> Publication {
     }
 }
 
-/// Returns whether a segment has lost all owners with entries.
 fn has_lost(before: &Installed, now: &Installed) -> bool {
     let owners = |topology: &Topology, segment| topology.read_owners().owners(segment).len();
     now.writes.segments().any(|segment| {

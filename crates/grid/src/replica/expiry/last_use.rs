@@ -55,7 +55,7 @@ impl Shared {
     }
 }
 
-/// The dropped segments are still here when this runs.
+/// Sends last uses while the dropped segments are still here.
 pub(crate) fn send_last_uses(shared: &mut Shared, store: &Store, cx: &mut Cx, before: Option<&Installed>) {
     // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
     // did not arrive as writes.

@@ -138,7 +138,8 @@ impl Store {
         }
     }
 
-    /// Until now primaries have sent their removals to no other owner, so they may lack these entries.
+    /// Removes expired entries that the first listener has no event of. Without listeners primaries send
+    /// their removals to no other owner, so they may lack these entries.
     pub(crate) fn expire_unheard(&mut self, shared: &mut Shared, cx: &mut Cx, before: Option<&Installed>) {
         if shared.has_listening() && before.is_some_and(|before| before.listening.is_empty()) {
             let others: Vec<bool> = shared.config.all_segments().map(|one| !shared.orders(cx, one)).collect();

@@ -43,7 +43,6 @@ struct IdleProbe {
     version: Version,
     number: u64,
     asked: Time,
-    /// The owners without an answer.
     silent: Vec<Address>,
     asking: Vec<Address>,
     waiting: Vec<PendingProbe>,

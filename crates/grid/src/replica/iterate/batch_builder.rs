@@ -72,7 +72,6 @@ pub(crate) struct Checkpoint {
 }
 
 impl BatchBuilder {
-    /// `room` is the bytes of the items.
     pub(crate) fn elsewhere(shared: &Shared, room: usize) -> Self {
         Self::Elsewhere(FetchedItems::begin(shared.id, shared.topology_id(), room))
     }
@@ -118,7 +117,6 @@ impl BatchBuilder {
         }
     }
 
-    /// `fetched` has all fields but the items.
     pub(crate) fn send(self, shared: &Shared, cx: &mut Cx, reader: &Address, fetched: Fetched) {
         match self {
             Self::Here(gathered) => shared.send(cx, reader, Body::Fetched(gathered.with(fetched))),

@@ -171,7 +171,6 @@ struct PublishedWalk<'a> {
     function: Function,
     may_miss: bool,
     bytes: usize,
-    /// The visited entries, and the bytes that the function has processed.
     looks: usize,
     looked_bytes: usize,
     missing: Vec<(Place, Version)>,

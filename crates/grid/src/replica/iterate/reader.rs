@@ -55,7 +55,6 @@ pub(crate) struct Iteration {
     next_nth: u32,
     count: u64,
     failed: Option<IterationError>,
-    /// Whether the reader found no items and is to be notified.
     is_awaited: bool,
     is_idle: bool,
     is_brought: bool,
@@ -166,7 +165,6 @@ impl Iteration {
         self.todo.is_empty() && self.lanes.is_empty()
     }
 
-    /// Notes the first `count` taken answers as consumed.
     fn note_consumed(&mut self, count: usize) {
         for done in self.taken.drain(..count.min(self.taken.len())) {
             let of = |lane: &&mut Lane| matches!(lane.state, LaneState::Taken { nth, .. } if nth == done);
@@ -236,7 +234,7 @@ impl Iterations {
         self.open.values().any(|iteration| iteration.is_awaited)
     }
 
-    /// Their next call returns that.
+    /// The readers' next call returns that the cache is closed.
     pub(crate) fn wake_readers(&self, shared: &Shared, cx: &mut Cx) {
         let waiting = self.open.iter().filter(|(_, iteration)| iteration.is_awaited);
         for (&iteration, _) in waiting {

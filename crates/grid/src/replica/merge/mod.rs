@@ -27,7 +27,6 @@ use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
 pub(crate) struct PreMergeState {
-    /// The id of the topology that it has rejoined with.
     since: u32,
     pub(crate) topology: Topology,
     /// Segments whose state transfer was incomplete. The member knows of writes there that it lacks, so its
@@ -39,7 +38,6 @@ pub(crate) struct PreMergeState {
 pub(crate) struct Merge {
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, Vec<PartitionEntries>>,
-    /// Segments that wait for values from the store.
     loading: BTreeSet<Segment>,
     done: BTreeMap<Segment, BTreeSet<SideId>>,
 }
@@ -52,7 +50,6 @@ impl Merge {
 
 struct PartitionEntries {
     side: PartitionSide,
-    /// The members to request the entries from, in this order.
     givers: VecDeque<Address>,
     cursor: Option<(u64, u64)>,
     asked: Time,
@@ -108,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// The partition's writes count as seen here when all of the segment is merged.
+    /// A merged partition's writes count as seen when all of the segment is merged.
     pub(crate) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
         if self.merges() {
             self.state(segment).history.note_present(key, version);
@@ -180,14 +177,13 @@ impl Shared {
         }
     }
 
-    /// It has none of a segment whose state transfer was incomplete: the sender has all of the segment, and
-    /// is in another partition.
+    /// A segment of incomplete state transfer is not kept: its sender has all of it, in another partition.
     pub(crate) fn is_kept_for(&self, side: SideId, segment: Segment) -> bool {
         let frozen = self.frozen.as_ref().filter(|frozen| frozen.since == side.0);
         frozen.is_some_and(|frozen| !frozen.partial.contains(&segment))
     }
 
-    /// They may become primary, or send the segment to new owners, before the next merge.
+    /// The receivers may become primary, or send the segment to new owners, before the next merge.
     fn send_history(&self, cx: &mut Cx, segment: Segment, history: SegmentHistory) {
         let owners: Vec<Address> = self.write_owners(segment).cloned().collect();
         let local = cx.local.clone();

@@ -21,7 +21,6 @@ use crate::{Entry, Flags, Segment, Version};
 /// The limit in bytes of the values of a load: the size of one answer.
 const LOAD_BYTES: usize = 256 * 1024;
 
-/// The limit of keys of a load.
 pub(crate) const LOAD_KEYS: usize = 256;
 
 /// The limit of unfinished loads: as many as a caller may have operations. Beyond it commands are dropped;

@@ -51,7 +51,6 @@ pub(crate) struct Persistence {
     pub(crate) loads: BTreeMap<u64, Loading>,
     /// Evicted values of writes that have a record or are not stored.
     held: BTreeMap<Place, Held>,
-    /// Values loaded for the present requests.
     pub(crate) at_hand: BTreeMap<Place, Entry>,
     unsaved: BTreeSet<Place>,
     pub(crate) why: Option<StoreFailure>,
@@ -63,7 +62,6 @@ pub(crate) struct Persistence {
     pub(crate) retried: Time,
     /// Whether the coordinator's notification waits for stored segments.
     owes_pulled: bool,
-    /// Segments that wait for the store.
     paused: VecDeque<Segment>,
 }
 
@@ -344,7 +342,7 @@ impl Store {
         true
     }
 
-    /// It is due once.
+    /// A delayed report is due once.
     pub(crate) fn takes_owed_pulled(&mut self) -> bool {
         let Some(persistence) = &mut self.persistence else { return false };
         let is_due = persistence.owes_pulled && !persistence.is_failing();
@@ -410,7 +408,7 @@ impl Store {
         remembered.map_or(0, |remembered| remembered.topology.id)
     }
 
-    /// The other members have continued without these entries.
+    /// The other members have continued without the store's entries.
     pub(crate) fn abandon_store(&mut self) {
         if let Some(persistence) = &mut self.persistence {
             persistence.remembered = None;

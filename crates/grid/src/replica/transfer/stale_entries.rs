@@ -20,7 +20,7 @@ use crate::{Cursor, Segment};
 const GATHERED: ChunkLimits = ChunkLimits { entries_max: 4_096, bytes_max: usize::MAX };
 
 impl Transfer {
-    /// This runs before the segment is fetched from its first owner. A repeated fetch keeps arrived keys.
+    /// Marks keys before the segment is fetched from its first owner. A repeated fetch keeps arrived keys.
     pub(crate) fn mark_stale(&mut self, shared: &Shared, segment: Segment) {
         let Some(begun) =
             shared.segments[usize::from(segment.0)].begun_again.filter(|_| !shared.is_restoring())

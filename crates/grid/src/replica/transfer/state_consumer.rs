@@ -94,7 +94,7 @@ fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Ad
 }
 
 impl Transfer {
-    /// Returns whether the coordinator is to be notified that all are received.
+    /// Returns whether the coordinator is to be notified that all segments are received.
     pub(crate) fn plan_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -204,7 +204,7 @@ impl Transfer {
         shared.send(cx, &pull.from, Body::Pull(body));
     }
 
-    /// Returns whether that is new.
+    /// Returns true once when all segments of the rebalance are received.
     fn is_newly_pulled(&mut self) -> bool {
         let is_new = self.rebalance > 0 && !self.is_active() && self.pulled < self.rebalance;
         if is_new {

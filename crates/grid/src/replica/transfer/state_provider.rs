@@ -28,7 +28,6 @@ struct GivenWalk {
 
 enum Given {
     Written,
-    /// Records are sent before the last chunk.
     IsLast,
     Not,
 }

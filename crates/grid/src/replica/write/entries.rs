@@ -59,7 +59,7 @@ impl Store {
         Ok(put.previous)
     }
 
-    /// An entry or a removal that is as new prevents this.
+    /// A known entry or removal that is as new stays.
     pub(crate) fn put_copy(
         &mut self,
         shared: &mut Shared,
@@ -107,7 +107,7 @@ impl Store {
         }
     }
 
-    /// An entry or a removal that is as new prevents this.
+    /// A known entry or removal that is as new stays.
     pub(crate) fn put_copies(
         &mut self,
         shared: &mut Shared,
@@ -141,7 +141,7 @@ impl Store {
         container.insert_batch(segment, arrivals, now);
     }
 
-    /// An entry or a removal that is as new prevents this.
+    /// A known entry or removal that is as new stays.
     pub(crate) fn erase(
         &mut self,
         shared: &mut Shared,

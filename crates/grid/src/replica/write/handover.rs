@@ -261,7 +261,7 @@ impl Store {
 }
 
 impl Shared {
-    /// Returns their number.
+    /// Returns the number of adopted records.
     fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
         let Some(installed) = &self.installed else { return 0 };
         let id = self.id;

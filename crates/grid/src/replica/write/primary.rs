@@ -11,7 +11,6 @@ use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
-/// Returns the size of a value beyond the caller's limit.
 fn larger(value: Option<&Stored>, bytes_max: u32) -> Option<u32> {
     let bytes = u32::try_from(value?.value.len()).unwrap_or(u32::MAX);
     (bytes > bytes_max).then_some(bytes)
