@@ -183,7 +183,7 @@ pub(crate) struct Notify {
     pub(crate) previous: Option<Previous>,
     pub(crate) expected_acks: u16,
     pub(crate) outcome: Option<Outcome>,
-    /// Such an event counts as delivered without listeners.
+    /// The event counts as delivered, and listeners do not receive it.
     pub(crate) skips_listeners: bool,
 }
 

@@ -165,7 +165,7 @@ impl Topology {
         }
     }
 
-    /// This history goes on without members that may have gone on, too.
+    /// Notes that this history goes on without members that may have gone on, too.
     pub(crate) fn part(&mut self, by: &Address) {
         let split_point = SplitPoint { id: self.id, by: by.clone() };
         self.split_points = last_of(self.split_points.iter().cloned().chain([split_point]), SPLIT_POINTS_MAX);

@@ -81,7 +81,7 @@ impl StatusCollection {
         })
     }
 
-    /// Each cache gets a new topology.
+    /// Returns all caches, each with a new topology.
     pub(super) fn finish(
         &mut self,
         cx: &mut Cx,

@@ -478,7 +478,7 @@ mod tests {
         assert_eq!((calls.finished.len(), calls.finished_below()), (1, 1));
     }
 
-    /// Otherwise owners that lack the write would believe that all have it.
+    /// Owners that lack a write with a finished number would believe that all have it.
     #[test]
     fn uncertain_call_reports_its_result_and_stays_unfinished() {
         let mut calls = Calls::default();

@@ -271,7 +271,7 @@ impl Cx {
         }
     }
 
-    /// The result is none without room for a response.
+    /// Returns none without room for a response.
     pub(crate) fn next_read(&mut self, from: &Address) -> Option<Command> {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }

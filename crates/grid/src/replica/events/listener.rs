@@ -85,7 +85,7 @@ impl Listener {
         self.options.with_previous && self.function.is_none()
     }
 
-    /// The result is the iteration to cancel, if the limits were exceeded.
+    /// Returns the iteration to cancel, if the limits were exceeded.
     pub(crate) fn offer(&mut self, now: Time, told: &EntryEvent) -> Option<IterationId> {
         if let Some(ahead) = self.ahead.get(&told.key).copied() {
             if ahead <= told.version && self.ahead.remove(&told.key).is_some() {

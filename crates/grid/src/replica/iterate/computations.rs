@@ -123,7 +123,7 @@ impl Iterations {
         fetch.transform.as_ref().is_some_and(|transform| is_costly(&transform.name))
     }
 
-    /// The result is none if the request was answered or waits for values.
+    /// Returns none if the request was answered or waits for values.
     pub(crate) fn computation(
         &self,
         shared: &Shared,

@@ -48,7 +48,7 @@ impl Transfer {
         self.todo.len() + self.active.len()
     }
 
-    /// The result is an estimate.
+    /// Returns an estimate.
     pub(crate) fn bytes_left(&self) -> u64 {
         let left = |pull: &InboundTransfer| match pull.bytes {
             (come, Some(all)) => all.saturating_sub(come),

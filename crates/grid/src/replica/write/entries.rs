@@ -39,7 +39,7 @@ impl Store {
         entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
     }
 
-    /// The result is the unexpired previous entry.
+    /// Returns the unexpired previous entry.
     pub(crate) fn put_new(
         &mut self,
         shared: &mut Shared,
