@@ -104,6 +104,7 @@ impl Body {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
+    /// Whether the operation may already be carried out.
     pub(crate) is_repeated: bool,
     pub(crate) flags: Flags,
     pub(crate) key: Bytes,

@@ -117,6 +117,7 @@ impl ConsistentHash {
         Self { members: both.members, owner_count: self.owner_count, owners: owners.into() }
     }
 
+    /// Members outside the map stay as they are.
     pub(crate) fn renamed(&self, names: &std::collections::BTreeMap<Address, CacheMember>) -> Self {
         let renamed = |member: &CacheMember| names.get(&member.address).unwrap_or(member).clone();
         Self { members: self.members.iter().map(renamed).collect(), ..self.clone() }

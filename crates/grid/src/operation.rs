@@ -179,6 +179,7 @@ impl Stored {
     }
 }
 
+/// Times before the clock's zero become that zero.
 pub(crate) fn ago(now: Time, span: Duration) -> Time {
     Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }

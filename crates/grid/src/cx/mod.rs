@@ -38,6 +38,7 @@ use crate::{Ballot, CacheConfig, OpenError, Topology};
 /// ones.
 const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
+/// A report of memory concerns the member and no cache.
 const NO_CACHE: CacheId = CacheId(0);
 
 /// The segments requested at a time, enough to keep all senders busy. With [`CHUNK_BYTES`] 1 MB is in flight,

@@ -203,6 +203,7 @@ impl Shared {
         })
     }
 
+    /// The results of sent writes cannot be known.
     pub(crate) fn abandon_writes(&self, cx: &mut Cx) {
         for number in cx.calls.of(self.id) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_have_been_applied()) {

@@ -392,6 +392,7 @@ fn pass_on_marks(shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
 /// leave the view after many times as long.
 const LISTENER_ACK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// Listeners receive `previous`.
 pub(crate) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
     Outcome::Written(Written { is_done: true, was_present: false, version, previous })
 }

@@ -35,6 +35,7 @@ pub(crate) struct Listener {
     /// The bytes of the keys in `changed` and `ahead`, with the size of their places there.
     noted_bytes: usize,
     pub(crate) is_ready: bool,
+    /// Whether the listener was ready before.
     pub(crate) is_interrupted: bool,
     pub(crate) is_awaited: bool,
 }

@@ -113,6 +113,7 @@ impl Listeners {
         self.all.is_empty() && self.known.is_none()
     }
 
+    /// The readers' next call returns that the cache is closed.
     pub(crate) fn wake_readers(&self, cache: CacheId, cx: &mut Cx) {
         for listener in self.all.ids() {
             cx.events.push_back(NodeEvent::Told { cache, listener });
@@ -344,6 +345,7 @@ impl Listeners {
         given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
+    /// The topology has removed this member.
     pub(crate) fn begin_listening_anew(&mut self, shared: &Shared, iterations: &mut Iterations, cx: &mut Cx) {
         self.known = None;
         self.marked.clear();

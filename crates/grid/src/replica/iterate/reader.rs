@@ -65,6 +65,7 @@ struct Given {
     /// The keys in order of arrival, concatenated; searched only if the segment is begun again.
     keys: Vec<u8>,
     ends: Vec<usize>,
+    /// The keys from before the segment was begun again.
     before: BTreeSet<Box<[u8]>>,
 }
 
