@@ -37,7 +37,7 @@ pub enum CacheMode {
 }
 
 impl CacheMode {
-    /// Returns whether members have copies of the same entries.
+    /// Returns whether members share entries.
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Replicated | Self::Distributed { .. })
     }

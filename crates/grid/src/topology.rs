@@ -216,8 +216,8 @@ impl Topology {
         other.split_points.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
-    /// Returns a successor with another id, the modification, and updated epochs, primary terms and
-    /// availability.
+    /// Returns a successor with another id, modified by `change`, with updated epochs, primary terms and last
+    /// available id.
     #[must_use]
     pub fn succeeded(&self, id: u32, change: impl FnOnce(&mut Self)) -> Self {
         let mut next = Self { id, ..self.clone() };
@@ -315,6 +315,7 @@ impl Topology {
         });
     }
 
+    /// Former addresses count until the cache's restart is complete.
     pub(crate) fn forget_former(&mut self) {
         self.change_members(|one| one.formerly = None);
     }

@@ -12,6 +12,7 @@ use crate::injected_bugs::InjectedBug;
 use crate::replica::CacheReplica;
 use crate::{Ballot, Topology};
 
+/// The messages of a coordinator whose view is not here yet.
 #[derive(Default)]
 pub(crate) struct EarlyMessages {
     topologies: BTreeMap<CacheId, (Address, Ballot, Topology)>,

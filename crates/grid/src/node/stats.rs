@@ -120,7 +120,7 @@ impl<'n> NodeStats<'n> {
         })
     }
 
-    /// Returns the number of unfinished operations of all caches.
+    /// Returns the number of unfinished operations.
     pub fn operation_count(self) -> usize {
         self.node.cx.calls.count()
     }

@@ -35,7 +35,8 @@ use crate::{
     CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
 };
 
-/// The limit of commands that wait for a topology. Callers send further ones again.
+/// The limit of commands that wait for a topology, which arrives within a round trip. Callers send further
+/// ones again.
 const DEFERRED_MAX: usize = 65_536;
 
 /// The limit of parked calls: as many as a caller may have under way.
@@ -62,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) container: Arc<Container>,
     pub(crate) installed: Option<Installed>,
     pub(crate) segments: Vec<SegmentState>,
-    /// The state of another partition, kept until it is merged.
+    /// This member's state of its former partition, kept until it is merged.
     pub(crate) frozen: Option<PreMergeState>,
     /// Whether the cache has had an entry with a `max_idle` here; else no call asks.
     pub(crate) has_max_idle: bool,
@@ -81,12 +82,13 @@ pub(crate) struct SegmentState {
     pub(crate) records: Records,
     pub(crate) history: SegmentHistory,
     pub(crate) count: u64,
-    /// The last primary term whose primary has this member's records.
+    /// The last primary term whose primary has this member's records, or that this member has begun.
     pub(crate) handed: u32,
     /// The last epoch in which this member's records were sent to the other write owners.
     pub(crate) resent: u32,
     /// The owners whose records a new primary lacks.
     pub(crate) missing: Vec<Address>,
+    /// Calls that wait for these records.
     pub(crate) parked: Vec<(Address, Call)>,
     /// The version between both incarnations after a full restart: older than every write since, newer than
     /// the entries from before. It is set until all entries of the segment's first owner are here.

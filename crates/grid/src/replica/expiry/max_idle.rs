@@ -137,6 +137,7 @@ impl CacheReplica {
         }
     }
 
+    /// Returns whether this member is the only write owner.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
         let is_alone = self.shared.judges(cx, segment) && self.shared.others(cx, segment).next().is_none();
         if is_alone {

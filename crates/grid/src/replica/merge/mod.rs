@@ -26,6 +26,7 @@ use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
+/// A rejoined member's state from before the merge.
 pub(crate) struct PreMergeState {
     since: u32,
     pub(crate) topology: Topology,
@@ -220,6 +221,7 @@ impl Shared {
         }
     }
 
+    /// The primary may have missed another owner's history.
     pub(crate) fn handle_history_update(
         &mut self,
         from: &Address,

@@ -18,12 +18,13 @@ use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Segment, SegmentState};
 
-/// The time until a write owner asks its primary whether all records of gone callers were sent.
+/// The time until a write owner asks its primary whether all records of gone callers were sent, and between
+/// two such questions.
 const SETTLED_AFTER: Duration = RESEND_AFTER;
 
 #[derive(Default)]
 pub(crate) struct Handovers {
-    /// The time to ask primaries for records of gone callers.
+    /// The time to ask primaries for records of gone callers, if there may be any.
     pub(crate) unsettled: Option<Time>,
 }
 
