@@ -387,7 +387,6 @@ impl CoordinatedCache {
         }
     }
 
-    /// The next topology needs the confirmation of the last by all members.
     fn advance(&mut self, cx: &mut Cx) {
         if !self.unconfirmed().is_empty() && !cx.has(InjectedBug::PhaseTooEarly) {
             return;

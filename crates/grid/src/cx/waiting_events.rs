@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::event::Event;
 
 /// The limit of event bytes that wait for all listeners of a member, each event counted with its own size,
-/// its key and its values. Listeners share the values of the same event, so the memory is less.
+/// its key and its values, even if listeners share them.
 pub const LISTENERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default)]

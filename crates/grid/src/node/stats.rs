@@ -120,7 +120,7 @@ impl<'n> NodeStats<'n> {
         })
     }
 
-    /// Returns the number of unfinished operations.
+    /// Returns the number of unfinished operations of all caches.
     pub fn operation_count(self) -> usize {
         self.node.cx.calls.count()
     }

@@ -44,7 +44,6 @@ fn assert_complete(hash: &ConsistentHash) {
     }
 }
 
-/// Shares are rounded up or down.
 fn assert_balanced(hash: &ConsistentHash) {
     let (segments, count) = (hash.segments().len(), hash.members().len());
     let owners = count.min(hash.owner_count().into());

@@ -445,7 +445,7 @@ impl CacheReplica {
 }
 
 impl Merge {
-    /// Returns whether the merge is to be resumed.
+    /// Returns whether to resume the merge.
     pub(crate) fn plan_merge(&mut self, shared: &Shared, cx: &Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -485,7 +485,6 @@ impl Merge {
         true
     }
 
-    /// Returns whether the merge is to be resumed.
     pub(crate) fn tick_merge(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         if shared.topology().is_none_or(|topology| topology.merging.is_empty()) {
             return false;
@@ -546,7 +545,7 @@ impl Merge {
         shared.send(cx, &giver, Body::Pull(pull));
     }
 
-    /// Returns whether all entries of the partition are received, so that the merge is to be resumed.
+    /// Returns whether all entries of the partition are received.
     pub(crate) fn handle_collected(
         &mut self,
         shared: &Shared,

@@ -94,7 +94,7 @@ fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Ad
 }
 
 impl Transfer {
-    /// Returns whether the coordinator is to be notified that all segments are received.
+    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn plan_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -213,7 +213,7 @@ impl Transfer {
         is_new
     }
 
-    /// Returns whether the coordinator is to be notified that all segments are received.
+    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn tick_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         if self.is_active() && cx.memory.is_critical() {
             return false;
@@ -261,7 +261,7 @@ impl Transfer {
         self.ask(shared, cx, segment, &pull);
     }
 
-    /// Returns whether the coordinator is to be notified that all segments are received.
+    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn take_chunk(
         &mut self,
         shared: &mut Shared,

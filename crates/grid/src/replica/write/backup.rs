@@ -210,8 +210,7 @@ mod tests {
         cache.shared.state(SEGMENT).records.push(record, &cx.watermarks);
     }
 
-    /// Returns the effects of a write whose value did not fit into memory, whose caller has gone, and whose
-    /// progress no member knows.
+    /// Returns the effects of a write without memory for its value, a caller, or known progress.
     fn handed_on(passivation: bool, is_finished: bool) -> Vec<Effect> {
         let (mut cache, mut cx) = owner(passivation);
         put(&mut cache, &mut cx, b"first", 1);
