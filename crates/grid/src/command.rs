@@ -1,4 +1,4 @@
-//! The commands that members of a cache send each other.
+//! The commands between members of a cache.
 
 use std::time::Duration;
 
@@ -16,16 +16,15 @@ use crate::publication::{Projection, Transform};
 use crate::topology::Interest;
 use crate::{Ballot, CacheConfig, CacheId, CacheMember, Flags, OpenError, Segment, Topology, Version};
 
-/// The cluster-wide id of an operation: its caller and the caller's number for it. A repeated request has the same
-/// id.
+/// The cluster-wide id of an operation, also of its repetitions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct OperationId {
     pub(crate) caller: Address,
     pub(crate) number: u64,
 }
 
-/// A command and its cache. `topology` is the sender's topology id. A receiver with an older topology keeps the
-/// command until it installs that topology.
+/// A command with the sender's topology id. A receiver with an older topology keeps it until it installs that
+/// topology.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Command {
     pub(crate) cache: CacheId,
@@ -39,52 +38,48 @@ pub(crate) enum Body {
     Call(Call),
     /// Primary to the other write owners.
     Backup(Backup),
-    /// Write owner to caller: the backup command is applied.
+    /// Write owner to caller: the write is applied.
     Ack(Ack),
     /// The called member to the caller: the complete response.
     Reply { number: u64, reply: Reply },
-    /// Write owner to a segment's new primary, or read owner to the member that pulls a segment.
+    /// Write owner to a segment's new primary, or read owner to the segment's receiver.
     Handover(Vec<HandedSegment>),
-    /// Primary to write owners: the primary has sent all that it had for these segments, and for callers that are no
-    /// longer members. One of the write owners forwards it to members with listeners.
+    /// Primary to write owners: it has sent all records of these segments and of gone callers. One write
+    /// owner forwards it to listening members.
     Settled(Vec<Segment>),
-    /// Pending owner to a read owner, or primary to an owner in a partition that is being merged.
+    /// Pending owner to a read owner, or primary to an owner in a partition to be merged.
     Pull(Pull),
     /// The response to [`Body::Pull`].
     Chunk(Chunk),
-    /// Reader to a read owner: request for entries of these segments.
+    /// Reader to a read owner.
     Fetch(Fetch),
     /// The response to [`Body::Fetch`].
     Fetched(Fetched),
-    /// Write owner to a member with listeners: an event. The receiver acknowledges it like a backup command.
+    /// Write owner to a listening member, which acknowledges the event like a backup command.
     Notify(Notify),
-    /// Owner to primary, or primary to owner: at the sender, this entry has exceeded its max-idle time.
+    /// Owner to primary or back: here this entry has exceeded its max-idle time.
     Idle { segment: Segment, key: Bytes, version: Version, number: u64 },
-    /// The response to [`Body::Idle`]. It also goes to all other write owners if it changes their state.
+    /// The response to [`Body::Idle`]; also to all other write owners if it changes their state.
     LastUse(LastUse),
-    /// A member that is no longer a read owner, to the primary: it has sent all last uses of entries of these
-    /// segments that it knows.
+    /// A former read owner to the primary: it has sent all its last uses of these segments.
     LastUsesSent(Vec<Segment>),
-    /// Primary to write owners: the history of this partition for a segment. The primary sends it after a merge of
-    /// the segment, and with every topology in which lineages begin or merges end.
+    /// Primary to write owners, after a merge of the segment, and when lineages begin or merges end.
     HistoryUpdate { segment: Segment, history: SegmentHistory },
-    /// A member to all others of the view: whether it is short of memory for more entries.
+    /// A member to all others of the view.
     Memory { shortage: Option<Shortage> },
     /// A member to the coordinator.
     ToCoordinator(ToCoordinator),
-    /// The coordinator to all members that have promised it this ballot: a topology.
+    /// The coordinator to all members that have promised it this ballot.
     Install { ballot: Ballot, topology: Box<Topology> },
-    /// The coordinator to a member that may not join: the reason.
+    /// The coordinator to a member that may not join.
     Refused(OpenError),
-    /// The coordinator to a member that has left: nothing depends on that member any more.
+    /// The coordinator to a member on which nothing depends any more.
     Left,
-    /// The coordinator of a new view to all its members, or to new members: request for the status and for the
-    /// promise.
+    /// The coordinator of a new view to its members, or to new ones.
     StatusRequest { ballot: Ballot },
 }
 
 impl Body {
-    /// Returns the key that the receiver looks up for this command, for the frequent kinds of commands.
     pub(crate) const fn key(&self) -> Option<&Bytes> {
         match self {
             Self::Call(Call { key, .. }) | Self::Backup(Backup { key, .. }) => Some(key),
@@ -92,7 +87,6 @@ impl Body {
         }
     }
 
-    /// Returns the segment that this command concerns, if it is of a kind that concerns exactly one.
     pub(crate) const fn segment(&self) -> Option<Segment> {
         match self {
             Self::Backup(Backup { segment, .. })
@@ -107,88 +101,78 @@ impl Body {
     }
 }
 
-/// The request of an operation.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
-    /// Whether the operation may have been carried out already.
+    /// Whether the operation may already be carried out.
     pub(crate) is_repeated: bool,
     pub(crate) flags: Flags,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
-    /// Maximum size in bytes of the value in the response. A member with a larger value does nothing.
+    /// A member with a larger value does nothing.
     pub(crate) response_bytes_max: u32,
 }
 
 impl Call {
-    /// No limit for the size of the response.
     pub(crate) const ANY_BYTES: u32 = u32::MAX;
 }
 
-/// The command of a primary to a write owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Backup {
     pub(crate) segment: Segment,
     pub(crate) operation: OperationId,
-    /// Every operation of that caller below this number is finished, as far as the primary knows.
+    /// The primary knows that this caller has finished every lower number.
     pub(crate) finished: u64,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
     pub(crate) effect: Effect,
-    /// Number of write owners that acknowledge this command in this epoch.
+    /// The write owners that acknowledge this command in this epoch.
     pub(crate) expected_acks: u16,
     /// Whether this owner sends the outcome to the caller.
     pub(crate) sends_outcome: bool,
-    /// The outcome of the operation.
     pub(crate) outcome: Option<Outcome>,
-    /// Whether listeners get no event.
     pub(crate) skips_listeners: bool,
 }
 
-/// The effect of a backup command on its key.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Effect {
-    /// The key has this entry.
     Put(Stored),
-    /// The key has this entry, which comes from another partition: it is not a write of this partition.
+    /// The entry comes from another partition, and is no write of this one.
     Copy(Stored),
-    /// The key is absent.
     Remove,
-    /// The key is absent because another partition removed it: this is not a write of this partition.
+    /// Another partition removed the key; this is no write of this one.
     CopyRemoval,
-    /// Later writes have replaced the effect. The write owner remembers the operation and acknowledges it.
+    /// Later writes have replaced the effect, but the write owner remembers the operation and acknowledges
+    /// it.
     Superseded,
-    /// The entry that this operation put is absent without a write: it expired or was evicted. Older entries are
-    /// removed.
+    /// The entry of this operation expired or was evicted without a write. Older entries are removed.
     Gone,
-    /// No effect. The acknowledgement says that everything before this command has arrived.
+    /// The acknowledgement says that everything before this command has arrived.
     Nothing,
-    /// This member's entry of the key is stale, whatever its version.
+    /// The receiver's entry is stale, whatever its version.
     Invalidate,
-    /// This member's entries of all keys are stale.
+    /// The receiver's entries of all keys are stale.
     InvalidateAll,
 }
 
 impl Effect {
-    /// Whether the effect comes from another partition, with a version of that partition.
     pub(crate) fn is_copied(&self) -> bool {
         matches!(self, Self::Copy(_) | Self::CopyRemoval)
     }
 }
 
-/// Whether an entry that exceeded its max-idle time at one owner is still in use.
+/// The use of an entry that exceeded its max-idle time at one owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct LastUse {
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
-    /// Number of the request; 0 if there was no request.
+    /// The number of the request; 0 without one.
     pub(crate) number: u64,
-    /// Time since the last use, if the entry lives. `None` if the sender has not used the entry or does not have it.
+    /// The time since the last use; `None` if the sender has not used the entry or lacks it.
     pub(crate) idle: Option<Duration>,
 }
 
-/// An event of a change, for a member with listeners.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Notify {
     pub(crate) segment: Segment,
@@ -196,22 +180,17 @@ pub(crate) struct Notify {
     pub(crate) key: Bytes,
     pub(crate) version: Version,
     pub(crate) kind: EventKind,
-    /// The value, if the listeners want it and it is still current.
     pub(crate) value: Option<Bytes>,
-    /// The previous value, if the listeners want it.
     pub(crate) previous: Option<Previous>,
-    /// As in [`Backup`].
     pub(crate) expected_acks: u16,
-    /// The outcome of the operation, if this member sends it to the caller.
     pub(crate) outcome: Option<Outcome>,
-    /// Whether listeners get no event. The event then counts as delivered.
+    /// The event counts as delivered, and listeners do not receive it.
     pub(crate) skips_listeners: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Ack {
     pub(crate) number: u64,
-    /// The epoch that the write owners belong to.
     pub(crate) epoch: u32,
     pub(crate) expected_acks: u16,
     pub(crate) outcome: Option<Outcome>,
@@ -219,22 +198,16 @@ pub(crate) struct Ack {
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Reply {
-    /// All write owners have applied the operation.
     Done(Outcome),
-    /// The operation was not carried out, because the receiver is not the primary in its topology, which the response
-    /// has.
+    /// The receiver is not the primary in its topology, which the response has.
     Misdirected,
-    /// The operation was not carried out.
     Failed(OperationError),
-    /// The primary has applied the operation, and the write owners will acknowledge it. For callers that do not wait
-    /// for them.
+    /// The primary has applied the write, and its caller does not wait for the write owners.
     Ordered(Outcome),
-    /// The operation was not carried out: the value of the response has this number of bytes, more than the call
-    /// allows.
+    /// The operation was not carried out: the value has this number of bytes, more than the call allows.
     Larger(u32),
 }
 
-/// The unfinished writes of a segment at one write owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct HandedSegment {
     pub(crate) segment: Segment,
@@ -249,17 +222,15 @@ pub(crate) struct HandedRecord {
     pub(crate) version: Version,
     pub(crate) effect: Effect,
     pub(crate) outcome: Outcome,
-    /// Whether listeners get no event.
     pub(crate) skips_listeners: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Pull {
     pub(crate) rebalance: u32,
-    /// The partition whose entries are requested, in a merge.
     pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
-    /// Position at which the chunk begins; `None` = the beginning of the segment.
+    /// `None` is the beginning of the segment.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) bytes_max: u32,
 }
@@ -269,31 +240,29 @@ pub(crate) struct Chunk {
     pub(crate) rebalance: u32,
     pub(crate) side: Option<SideId>,
     pub(crate) segment: Segment,
-    /// Position at which the chunk begins, as in the request.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) entries: EncodedEntries,
-    /// Position at which the next chunk begins; `None` = this chunk is the last.
+    /// `None`: this chunk is the last.
     pub(crate) next: Option<(u64, u64)>,
     /// The sender's history of the segment, with the last chunk.
     pub(crate) history: Option<SegmentHistory>,
-    /// The sender does not have the segment: the receiver asks another owner.
+    /// The sender lacks the segment: the receiver asks another owner.
     pub(crate) is_refused: bool,
-    /// Approximate bytes of keys and values of the whole segment at the sender.
+    /// The approximate bytes of the whole segment at the sender.
     pub(crate) segment_bytes: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Fetch {
     pub(crate) iteration: u64,
-    /// Number of the request within the iteration.
     pub(crate) nth: u32,
     pub(crate) segments: Vec<Segment>,
-    /// Position in the first of the segments.
+    /// The position in the first segment.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) items_max: u32,
     pub(crate) projection: Projection,
     pub(crate) transform: Option<Transform>,
-    /// The reader has no other request outstanding: it waits for this response.
+    /// The reader has no other outstanding request.
     pub(crate) is_only: bool,
 }
 
@@ -301,31 +270,23 @@ pub(crate) struct Fetch {
 pub(crate) struct Fetched {
     pub(crate) iteration: u64,
     pub(crate) nth: u32,
-    /// The requested segments, in order, up to the last one that the response covers.
     pub(crate) parts: Vec<Part>,
-    /// The items of the parts, in the order of the parts.
     pub(crate) items: Items,
-    /// Position at which the last part continues.
+    /// The position after the last part.
     pub(crate) cursor: Option<(u64, u64)>,
-    /// The result of applying the transform.
     pub(crate) applied: Applied,
-    /// The error if the sender cannot read its store.
     pub(crate) failed: Option<OperationError>,
 }
 
-/// Whether a transform was applied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Applied {
-    /// It was applied, or there is none.
+    /// The transform was applied, or there is none.
     Done,
-    /// This member does not have a transform of this name.
     Unknown,
-    /// It panicked.
     Panicked,
 }
 
 impl Body {
-    /// Bytes of the entries in this command, if it is of a kind that may have many.
     pub(crate) fn bulk_len(&self) -> usize {
         match self {
             Self::Chunk(chunk) => chunk.entries.content_bytes(),
@@ -335,7 +296,6 @@ impl Body {
 }
 
 impl Chunk {
-    /// Returns an empty last chunk for this request.
     pub(crate) fn nothing_for(pull: &Pull) -> Self {
         let &Pull { rebalance, side, segment, cursor, .. } = pull;
         Self {
@@ -353,14 +313,12 @@ impl Chunk {
 }
 
 impl Fetched {
-    /// Returns an empty response.
     pub(crate) fn nothing(iteration: u64, nth: u32) -> Self {
         let (parts, items) = (Vec::new(), Items::default());
         Self { iteration, nth, parts, items, cursor: None, applied: Applied::Done, failed: None }
     }
 }
 
-/// The result of one segment in a response.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Part {
     pub(crate) segment: Segment,
@@ -370,11 +328,8 @@ pub(crate) struct Part {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PartEnd {
-    /// The segment is complete.
     Complete,
-    /// The segment has more entries.
     More,
-    /// The sender does not have the segment, or no longer: this response has no item of it.
     Refused,
 }
 
@@ -383,33 +338,29 @@ pub(crate) enum ToCoordinator {
     Join {
         config: CacheConfig,
         member: CacheMember,
-        /// The state that the member has restored from its store.
         restored: Option<Box<Restored>>,
     },
     Leave,
-    /// A topology is installed, and no record of an owner that the next topology replaces is outstanding.
+    /// No record of an owner that the next topology replaces is outstanding.
     Confirm,
-    /// The member has received all segments of a rebalance.
     Pulled {
         rebalance: u32,
     },
-    /// Makes a degraded cache available with the remaining data, and accepts the loss of the rest.
+    /// The remaining data suffices.
     MakeAvailable,
     Status(Box<Status>),
-    /// This member has merged the entries of all partitions for the segments whose primary it is.
     Merged,
     /// The events that the member's listeners want.
     Listen(Interest),
-    /// This member has listeners, and does not acknowledge events.
+    /// A listening member acknowledges no events.
     Deaf(Address),
-    /// The member has promised a higher ballot than the coordinator's.
+    /// The higher ballot that the member has promised.
     Outbid(Ballot),
 }
 
-/// The state of a member's caches that a coordinator needs.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Status {
-    /// The ballot of the request, which the member has promised.
+    /// The request's ballot, now promised.
     pub(crate) ballot: Ballot,
     pub(crate) caches: Vec<CacheStatus>,
 }
@@ -418,25 +369,18 @@ pub(crate) struct Status {
 pub(crate) struct CacheStatus {
     pub(crate) config: CacheConfig,
     pub(crate) member: CacheMember,
-    /// The newest topology that the member has installed.
     pub(crate) topology: Option<Topology>,
-    /// The topology whose entries the member keeps for a merge.
     pub(crate) frozen: Option<Topology>,
-    /// The last rebalance whose segments the member has received.
     pub(crate) pulled: u32,
     pub(crate) is_leaving: bool,
-    /// The member has never been a member of the cache, in this process or in one that its store has a record of.
-    /// Therefore it has lost no data that others rely on.
+    /// No member relies on this one's data: neither this process nor one in the store's record was a member
+    /// of the cache.
     pub(crate) is_fresh: bool,
-    /// The state from the store, if there is no topology yet.
     pub(crate) restored: Option<Restored>,
 }
 
-/// The state that a member's store has from an earlier process.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Restored {
-    /// The member's address in the earlier process.
     pub(crate) formerly: Address,
-    /// The newest topology that it had installed.
     pub(crate) topology: Topology,
 }

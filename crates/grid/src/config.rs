@@ -1,6 +1,4 @@
-//! The configuration of a cache. All members that have it open must agree.
-//!
-//! This module is below those that carry out the configuration.
+//! The configuration of a cache, below the modules that carry it out.
 
 use std::sync::Arc;
 
@@ -9,12 +7,12 @@ use consort_group::Member;
 use crate::grouping::Grouping;
 use crate::{NamesMembers, SEGMENT_COUNT, Segment};
 
-/// The identifier of a cache within a cluster: a hash of its name.
+/// The id of a cache within a cluster: its name's hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CacheId(pub u32);
 
 impl CacheId {
-    /// Returns the id of the cache with this name.
+    /// Returns the id for a name.
     pub fn of(name: &str) -> Self {
         Self(consort_hotrod::hash::hash(name.as_bytes()) as u32)
     }
@@ -23,23 +21,23 @@ impl CacheId {
 /// The distribution of entries over the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CacheMode {
-    /// This member has all entries. Other members may have local caches of the same name, which are independent.
+    /// This member has all entries; local caches of other members are independent.
     Local,
-    /// Every member with a capacity above zero owns all segments.
+    /// Every member with a capacity owns all segments.
     Replicated,
-    /// Each segment has a fixed number of owners.
+    /// Segments have a fixed number of owners.
     Distributed {
-        /// Number of owners of each segment. Two by default: the loss of one member loses no data.
+        /// The owners of each segment. Two by default: the loss of one member loses no data.
         owners: u16,
     },
-    /// Every member has the entries that it has put itself, and a write invalidates the key on all others. For data
-    /// with another source, such as a database. There is no state transfer and no store, and capacities have no
+    /// Every member has the entries that it has put, and a write invalidates the key on others. The data has
+    /// another source, such as a database; there is no state transfer and no store, and capacities have no
     /// effect.
     Invalidation,
 }
 
 impl CacheMode {
-    /// Whether members have copies of the same entries.
+    /// Returns whether members share entries.
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Replicated | Self::Distributed { .. })
     }
@@ -51,58 +49,55 @@ impl Default for CacheMode {
     }
 }
 
-/// The behaviour of a cache after the loss of too many members at once, perhaps by a network partition.
+/// The behaviour after the loss of too many members at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PartitionHandling {
-    /// In a minority, keys are neither read nor written unless all their owners are reachable.
+    /// A minority serves only keys whose owners are all reachable.
     DenyReadWrites,
-    /// In a minority, keys are read but not written unless all their owners are reachable. With `ReadFrom::Primary`
-    /// keys whose primary is unreachable are not read either.
+    /// A minority writes only keys whose owners are all reachable; with `ReadFrom::Primary` it reads only
+    /// keys with a reachable primary.
     #[default]
     AllowReads,
-    /// All partitions go on; after the merge the cache's merge policy decides between two values of a key.
+    /// All partitions go on, and the merge policy decides later.
     AllowReadWrites,
 }
 
-/// The policy for keys that several partitions have changed. The *preferred* partition is the one with the most
-/// members that were members at the split; of several such, the one that has the oldest member.
+/// The policy for keys that several partitions have changed. The *preferred* one has the most members from
+/// before the split, then the oldest member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum MergePolicy {
-    /// The preferred partition's entry or removal.
+    /// The preferred partition's state.
     PreferredAlways,
-    /// The preferred partition's entry; if it has removed the key, the entry of another partition.
+    /// The preferred partition's entry, else another one's.
     #[default]
     PreferredNonNull,
-    /// The key is removed.
+    /// Removal of the key.
     RemoveAll,
-    /// The result of the function that is registered under this name on every member.
+    /// The result of the function registered under this name.
     Custom(Arc<str>),
 }
 
-/// The configuration of a cache, which all its members share.
+/// A cache's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheConfig {
-    /// The name, under which other members find the cache.
+    /// The name in the cluster.
     pub name: Arc<str>,
-    /// The distribution of entries over the members.
+    /// The distribution of entries.
     pub mode: CacheMode,
-    /// Number of segments. 256 by default, so that each of 100 members has some; 65,535 at most.
+    /// The number of segments: by default 256, some for each of 100 members; at most 65,535.
     pub segments: u16,
-    /// The behaviour after the loss of too many members at once. By default the majority goes on, and a minority may
-    /// only read.
+    /// The behaviour after the loss of too many members; a minority only reads by default.
     pub partitions: PartitionHandling,
-    /// The policy for keys that several partitions have changed; only with [`PartitionHandling::AllowReadWrites`]. By
-    /// default an entry wins over a removal.
+    /// The merge policy with [`PartitionHandling::AllowReadWrites`]. By default an entry wins over a removal.
     pub merge: MergePolicy,
-    /// The keys that share a segment because they belong together; by default the hash of each key determines its
-    /// segment.
+    /// The grouping of keys in segments; by default by each key's hash.
     pub grouping: Grouping,
-    /// The encoding of keys and values, as a media type: all members must use the same.
+    /// The media type of keys and values, equal for all members.
     pub encoding: Arc<str>,
 }
 
 impl CacheConfig {
-    /// Creates the configuration of a distributed cache with two owners of each segment.
+    /// Creates a distributed cache's configuration with two owners.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -115,7 +110,7 @@ impl CacheConfig {
         }
     }
 
-    /// Returns the cache's id.
+    /// Returns the id.
     pub fn id(&self) -> CacheId {
         CacheId::of(&self.name)
     }
@@ -131,7 +126,7 @@ impl CacheConfig {
         (0..self.segments).map(Segment)
     }
 
-    /// Returns the number of owners of a segment; every member in a replicated cache.
+    /// Returns the owners of a segment; every member in a replicated cache.
     pub fn owner_count(&self) -> u16 {
         match self.mode {
             CacheMode::Local => 1,
@@ -140,7 +135,7 @@ impl CacheConfig {
         }
     }
 
-    /// Checks whether the settings are valid.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
@@ -167,7 +162,7 @@ impl CacheConfig {
     ///
     /// # Errors
     ///
-    /// If entries of the cache's mode are worth nothing after a restart, because writes of the meantime are unknown.
+    /// A mode whose entries a restart makes worthless, because later writes are unknown.
     pub fn check_store(&self) -> Result<(), OpenError> {
         if self.mode != CacheMode::Invalidation {
             return Ok(());
@@ -176,7 +171,7 @@ impl CacheConfig {
         Err(OpenError::Invalid { cache: self.name.clone(), setting, value })
     }
 
-    /// Returns the first setting that differs, if any, with our value and the other one.
+    /// Returns the first difference with both values.
     pub fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let pairs = [
             ("name", self.name.to_string(), other.name.to_string()),
@@ -191,8 +186,7 @@ impl CacheConfig {
     }
 }
 
-/// The reason why a cache cannot be opened on this member. Nothing was changed; the cache works on without this
-/// member.
+/// The reason why a cache cannot be opened here. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -206,10 +200,10 @@ pub enum OpenError {
         /// Its value.
         value: Arc<str>,
     },
-    /// The cache is open already.
+    /// The cache is already open.
     #[error("cache {0} is open")]
     AlreadyOpen(Arc<str>),
-    /// The other members have another setting.
+    /// The cluster has another setting.
     #[error("cache {cache}: {setting} is {ours} here and {theirs} in the cluster")]
     ConfigMismatch {
         /// The cache.
@@ -221,21 +215,21 @@ pub enum OpenError {
         /// Its value in the cluster.
         theirs: Arc<str>,
     },
-    /// The coordinator that this member would join speaks another version of the grid's wire protocol.
+    /// The coordinator speaks another wire version.
     #[error(
         "cache {cache}: {member} speaks version {theirs} of the grid's wire, and this member version {ours}"
     )]
     IncompatibleWire {
         /// The cache.
         cache: Arc<str>,
-        /// The coordinator of the members in the view.
+        /// The coordinator.
         member: Member,
         /// Its version.
         theirs: u8,
-        /// The version of this member.
+        /// This member's version.
         ours: u8,
     },
-    /// The cluster has the maximum number of caches.
+    /// The cluster has the maximum of caches.
     #[error("cache {cache}: the cluster has {limit} caches, and may have no more")]
     TooMany {
         /// The cache.
@@ -243,7 +237,7 @@ pub enum OpenError {
         /// The maximum number.
         limit: u32,
     },
-    /// The store here belongs to a cache with another setting. The store is not changed.
+    /// The unchanged store has another setting.
     #[error("cache {cache}: {setting} is {ours} here and {theirs} in the store")]
     StoreConfigMismatch {
         /// The cache.
@@ -255,17 +249,16 @@ pub enum OpenError {
         /// Its value in the store.
         theirs: Arc<str>,
     },
-    /// The store here has entries of another cache of this name. They are not changed. To discard them, purge the
-    /// store when the cache is opened.
+    /// The unchanged store has another cache of this name; purge it on opening to discard that.
     #[error(
         "cache {cache}: the local store belongs to another cache of this name (created by {ours}; the cluster's was created by {theirs})"
     )]
     ForeignStore {
         /// The cache.
         cache: Arc<str>,
-        /// The member that created the cache in the store.
+        /// The store's creator.
         ours: Member,
-        /// The member that created the cluster's cache.
+        /// The cluster cache's creator.
         theirs: Member,
     },
 }

@@ -1,7 +1,7 @@
-//! The consistent hash: the owners of each segment.
+//! The owners of each segment.
 //!
-//! The hash of a key determines its segment, permanently. A segment has owners, of which the first is the primary.
-//! The hash of keys is Hot Rod's, so that clients find the primary by themselves.
+//! A key's hash determines its segment permanently; a segment's first owner is the primary. The hash of keys
+//! is Hot Rod's, so that clients find the primary by themselves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use consort_hotrod::hash;
 use crate::CacheMember;
 use crate::placement::{self, Owners};
 
-/// Default number of segments of a cache: enough for each of 100 members to have some, few enough to send the list to
-/// every client.
+/// The default number of segments: each of 100 members has some, and every client can receive the list.
 pub const SEGMENT_COUNT: u16 = 256;
 
 /// A share of a cache's keys.
@@ -26,7 +25,7 @@ impl fmt::Display for Segment {
     }
 }
 
-/// Returns the segment of an encoded key in a cache with this number of segments.
+/// Returns the segment of an encoded key among this number of segments.
 ///
 /// # Panics
 ///
@@ -35,7 +34,7 @@ pub fn segment_of(key: &[u8], segment_count: u16) -> Segment {
     Segment(hash::segment_of(key, segment_count.into()) as u16)
 }
 
-/// The owners of all segments. A value: clones share it.
+/// The owners of all segments. Clones share them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConsistentHash {
     members: Arc<[CacheMember]>,
@@ -44,8 +43,7 @@ pub struct ConsistentHash {
 }
 
 impl ConsistentHash {
-    /// Assigns owners for a new cache with these members. Each segment gets `owner_count` owners, or as many as there
-    /// are members with a capacity above zero.
+    /// Assigns `owner_count` owners to each segment of a new cache, or all members with a capacity.
     ///
     /// # Panics
     ///
@@ -60,7 +58,7 @@ impl ConsistentHash {
         empty.rebalanced(members)
     }
 
-    /// Creates a hash from parts that another member has sent.
+    /// Creates a hash from received parts.
     ///
     /// # Errors
     ///
@@ -79,8 +77,8 @@ impl ConsistentHash {
         }
     }
 
-    /// Returns a balanced hash with these members that moves as little as possible. An owner that stays a member
-    /// keeps its segments, up to its new share. The order of a segment's owners changes only to balance primaries.
+    /// Returns a balanced hash that moves little: remaining members keep segments up to their share. Owners
+    /// change their order only to balance primaries.
     ///
     /// # Panics
     ///
@@ -92,8 +90,8 @@ impl ConsistentHash {
         Self { members: members.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Returns the hash without removed members: the remaining owners keep the segments, and the first of them is the
-    /// primary. A segment without a remaining owner has none: its entries are lost.
+    /// Returns the hash without removed members; the first remaining owner is the primary. A segment without
+    /// owners has lost its entries.
     #[must_use]
     pub fn without(&self, is_gone: impl Fn(&Address) -> bool) -> Self {
         let left: Vec<CacheMember> =
@@ -106,7 +104,7 @@ impl ConsistentHash {
     ///
     /// # Panics
     ///
-    /// If the two have different numbers of segments: they are of different caches.
+    /// If the two have different numbers of segments.
     #[must_use]
     pub fn or(&self, other: &Self) -> Self {
         let both = self.union(other);
@@ -119,24 +117,22 @@ impl ConsistentHash {
         Self { members: both.members, owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Returns the hash with the same owners under other addresses, and with the new members' capacities. A member
-    /// that is not in the map stays as it is.
+    /// Members outside the map stay as they are.
     pub(crate) fn renamed(&self, names: &std::collections::BTreeMap<Address, CacheMember>) -> Self {
         let renamed = |member: &CacheMember| names.get(&member.address).unwrap_or(member).clone();
         Self { members: self.members.iter().map(renamed).collect(), ..self.clone() }
     }
 
-    /// Returns the hash with only the first owner of each segment.
     pub(crate) fn primaries(&self) -> Self {
         let first = |owners: &Owners| owners.iter().take(1).copied().collect();
         Self { owners: self.owners.iter().map(first).collect(), ..self.clone() }
     }
 
-    /// Returns the union of both hashes' owners, those of `self` first: during a rebalance, writes go to all of them.
+    /// Returns the union of both hashes' owners, those of `self` first.
     ///
     /// # Panics
     ///
-    /// If the two have different numbers of segments: they are of different caches.
+    /// If the two have different numbers of segments.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         assert_eq!(self.owners.len(), other.owners.len(), "segments of one cache");
@@ -151,7 +147,6 @@ impl ConsistentHash {
         Self { members: members.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Returns the owners as indexes in another list of members, without those that are not in the list.
     fn owners_among(&self, members: &[CacheMember]) -> Vec<Owners> {
         let place = |old: &u16| {
             let address = &self.members[usize::from(*old)].address;
@@ -168,12 +163,12 @@ impl ConsistentHash {
         self.members.iter().position(|member| member.address == *address).map(|place| place as u16)
     }
 
-    /// Returns the members, owners or not, in the order in which they were given.
+    /// Returns the members, owners or not, in the given order.
     pub fn members(&self) -> &[CacheMember] {
         &self.members
     }
 
-    /// Returns the wanted number of owners of each segment.
+    /// Returns the wanted owners of each segment.
     pub fn owner_count(&self) -> u16 {
         self.owner_count
     }
@@ -193,7 +188,7 @@ impl ConsistentHash {
         segment_of(key, self.segment_count())
     }
 
-    /// Whether all segments have the same owners in both, and the same primary.
+    /// Returns whether all owners and primaries are equal.
     pub fn has_same_owners_as(&self, other: &Self) -> bool {
         let is_same = |segment| {
             self.primary(segment) == other.primary(segment)
@@ -203,29 +198,29 @@ impl ConsistentHash {
         self.segment_count() == other.segment_count() && self.segments().all(is_same)
     }
 
-    /// Returns the indexes of a segment's owners among the members, the primary first; none if all are lost.
+    /// Returns the owners as indexes among the members, the primary first.
     pub fn places(&self, segment: Segment) -> &[u16] {
         self.owners.get(usize::from(segment.0)).map_or(&[], |owners| owners.as_slice())
     }
 
-    /// Returns the owners of a segment, the primary first; none if all are lost.
+    /// Returns the owners, the primary first.
     pub fn owners(&self, segment: Segment) -> impl ExactSizeIterator<Item = &Address> {
         self.places(segment).iter().map(|&place| &self.members[usize::from(place)].address)
     }
 
-    /// Returns the primary of a segment, which orders its writes.
+    /// Returns the primary, which orders writes.
     pub fn primary(&self, segment: Segment) -> Option<&Address> {
         self.owners(segment).next()
     }
 
-    /// Returns the segments that a member owns.
+    /// Returns a member's segments.
     pub fn segments_of(&self, member: &Address) -> impl Iterator<Item = Segment> {
         let place = self.place_of(member);
         self.segments()
             .filter(move |&segment| place.is_some_and(|place| self.places(segment).contains(&place)))
     }
 
-    /// Returns the segments of which a member is the primary.
+    /// Returns a member's primary segments.
     pub fn primary_segments_of(&self, member: &Address) -> impl Iterator<Item = Segment> {
         let place = self.place_of(member);
         self.segments()

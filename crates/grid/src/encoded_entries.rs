@@ -1,10 +1,8 @@
-//! The entries of a chunk of a state transfer, encoded.
+//! A state transfer chunk's entries, in their wire form: the receiver copies keys and values once, to their
+//! final place.
 //!
-//! They stay in their wire form: the receiver copies keys and values to their final place, and borrows them until
-//! then. Each entry begins with a head of fixed size, so that two numbers at known positions determine where the next
-//! entry begins. With numbers of variable length, the CPU would wait for each number before the next. Decoded into
-//! pairs of [`Bytes`], number by number, entries of 1 KB took a sixth of the time of a member that receives a
-//! segment.
+//! A head of fixed size tells where the next entry begins. With numbers of variable length, the CPU would
+//! wait for each one. Decoded into pairs of [`Bytes`], entries of 1 KB took a sixth of a receiver's time.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,15 +15,14 @@ use crate::container::Visited;
 use crate::operation::EntryMetadata;
 use crate::{Lifetime, Stored, Version};
 
-/// Bytes of an entry's head: the lengths of its key and its value, its version, its age in nanoseconds, and flags of
-/// its lifetime. Numbers are big endian.
+/// The bytes of an entry's head: the lengths of its key and its value, its version, its age in nanoseconds,
+/// and flags of its lifetime, all big endian.
 const HEAD: usize = 4 + 4 + 8 + 8 + 1;
 
-/// Bytes after the head of an entry with a lifetime: lifespan, max-idle, and time since the last use, which is its
-/// age otherwise. Key and value follow.
+/// The bytes after the head of an entry with a lifetime: lifespan, max-idle, and time since the last use,
+/// which is its age otherwise.
 const SPANS: usize = 3 * 8;
 
-/// Flags in the head: the entry has a lifespan, the entry has a max-idle.
 const LIFESPAN: u8 = 1;
 const MAX_IDLE: u8 = 2;
 
@@ -54,7 +51,6 @@ fn put_entry(out: &mut BytesMut, key: &[u8], value: &[u8], stamp: EntryMetadata)
     out.put_slice(value);
 }
 
-/// Writes an entry of [`EncodedEntries`].
 pub(crate) fn put_copy(out: &mut BytesMut, visited: Visited<'_>, now: Time) {
     let (created, last_used, lifetime) = visited.times();
     let (age, idle) = (now.since(created), now.since(last_used));
@@ -62,7 +58,6 @@ pub(crate) fn put_copy(out: &mut BytesMut, visited: Visited<'_>, now: Time) {
     put_entry(out, visited.key(), visited.value(), stamp);
 }
 
-/// A borrowed entry.
 #[derive(Clone, Copy)]
 pub(crate) struct EntryRef<'a> {
     pub(crate) key: &'a [u8],
@@ -72,7 +67,6 @@ pub(crate) struct EntryRef<'a> {
 }
 
 impl<'a> EntryRef<'a> {
-    /// Takes the first entry from the bytes.
     #[inline]
     fn read(rest: &mut &'a [u8]) -> Result<Self> {
         let (head, mut behind) = rest.split_first_chunk().ok_or(FrameError::Short {
@@ -98,7 +92,6 @@ impl<'a> EntryRef<'a> {
         Ok(Self { key, value, head, spans })
     }
 
-    /// Returns the metadata of the entry.
     #[inline]
     pub(crate) fn stamp(&self) -> EntryMetadata {
         let mut head = &self.head[8..];
@@ -116,42 +109,38 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// Entries of one segment, in the order of their sender's iteration.
+/// The order is that of the sender's iteration.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct EncodedEntries {
-    /// The encoded entries, validated on arrival.
+    /// The bytes are validated on arrival.
     bytes: Bytes,
     count: usize,
     content_bytes: usize,
 }
 
 impl EncodedEntries {
-    /// Returns the bytes of all keys and values.
     pub(crate) fn content_bytes(&self) -> usize {
         self.content_bytes
     }
 
-    /// Returns the approximate number of entries in this many bytes of keys and values, if others are as large as
-    /// these.
+    /// The estimate takes other entries to be as large as these.
     pub(crate) fn count_in(&self, bytes: u64) -> usize {
         let count = u128::from(bytes) * self.count as u128 / self.content_bytes.max(1) as u128;
         usize::try_from(count).unwrap_or(usize::MAX)
     }
 
-    /// Returns each entry, borrowed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
         let mut rest = &self.bytes[..];
         (0..self.count).map_while(move |_| EntryRef::read(&mut rest).ok())
     }
 
-    /// Returns each entry as a part of the received bytes.
+    /// The parts share the received bytes.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (Bytes, Stored)> {
         let part = |part| self.bytes.slice_ref(part);
         self.iter().map(move |copy| (part(copy.key), Stored::stamped(part(copy.value), copy.stamp())))
     }
 }
 
-/// The number of entries, then the entries.
 impl Wire for EncodedEntries {
     fn put(&self, out: &mut BytesMut) {
         self.count.put(out);
@@ -195,7 +184,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns a random entry.
     fn entry(rng: &mut Rng) -> (Bytes, Stored) {
         let span = |rng: &mut Rng| Duration::from_nanos(rng.below(1 << 40));
         let maybe = |rng: &mut Rng| rng.chance(0.3).then(|| Duration::from_nanos(rng.below(1 << 50)));

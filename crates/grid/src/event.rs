@@ -1,4 +1,4 @@
-//! Events of a cache for its listeners: changes of keys, and gaps in their delivery.
+//! Events of a cache for its listeners.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,10 @@ use consort_group::Member;
 use crate::publication::{IterationError, Transform};
 use crate::{NamesMembers, OperationError, Version};
 
-/// Default maximum number of events that wait for a listener's reader. Beyond it the reader is too slow: the events
-/// are dropped, and the reader gets a gap. A tenth of a second of a busy member.
+/// The default limit of waiting events, a tenth of a second of a busy member. Beyond it a gap replaces them.
 pub const EVENTS_MAX: usize = 4_096;
 
-/// Bytes of keys and values that may wait for a listener's reader; a single event may have more.
+/// The limit of waiting bytes of keys and values; one event may have more.
 pub const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The changes that a listener gets.
@@ -22,26 +21,24 @@ pub enum Scope {
     /// All changes, on every member.
     #[default]
     Cluster,
-    /// Changes that this member orders as the primary of their keys. It costs no message.
+    /// Changes that this primary orders; no message is needed.
     Local,
 }
 
 /// The options of a listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListenOptions {
-    /// The changes that it gets.
+    /// The wanted changes.
     pub scope: Scope,
-    /// Whether it first gets the present entries, and again after each gap.
+    /// Whether present entries come first and after each gap.
     pub with_state: bool,
     /// Whether events have values.
     pub with_values: bool,
-    /// Whether events have the previous value, unchanged: with a transform they do not. Primaries then send it with
-    /// each change.
+    /// Whether events have the previous value, sent by primaries; not with a transform.
     pub with_previous: bool,
-    /// Filters and maps events. The transform sees a removal as an entry without value; its result is the value of
-    /// the event.
+    /// Filters and maps events. A removal is an entry without value; the result is the event's value.
     pub transform: Option<Transform>,
-    /// Maximum number of events that wait for the reader.
+    /// The limit of waiting events.
     pub events_max: usize,
 }
 
@@ -61,28 +58,28 @@ impl Default for ListenOptions {
 /// The entry of a key before a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Previous<V = Bytes> {
-    /// Its value, which may have expired.
+    /// The value, which may have expired.
     pub value: V,
-    /// The version of its write.
+    /// The version.
     pub version: Version,
 }
 
 /// An event of one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryEvent<K = Bytes, V = Bytes> {
-    /// The kind of change.
+    /// The kind.
     pub kind: EventKind,
     /// The key.
     pub key: K,
-    /// Its value, or the transform's result. `None` if values are not wanted, if the key is absent, or if the value
-    /// was overwritten before the event could be delivered: then the next event of the key has one.
+    /// The value, or the transform's result. `None` if not wanted, if absent, or if overwritten before the
+    /// delivery: then the key's next event has one.
     pub value: Option<V>,
-    /// The previous entry. `None` if it is not wanted, if the key was absent, or if the value is only in a store
-    /// whose values a write does not wait for.
+    /// The previous entry. `None` if not wanted, if absent, or if only a store has it and a write does not
+    /// wait.
     pub previous: Option<Previous<V>>,
-    /// The version of the write. Later events of one key have greater versions. With
-    /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), though, an invalidation by another member has the
-    /// version of the invalidated entry.
+    /// The version of the write, greater for later events of a key. With
+    /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), another member's invalidation has the
+    /// invalidated entry's version.
     pub version: Version,
 }
 
@@ -91,25 +88,25 @@ pub struct EntryEvent<K = Bytes, V = Bytes> {
 pub enum Event<K = Bytes, V = Bytes> {
     /// A change of a key.
     Entry(EntryEvent<K, V>),
-    /// All present entries were delivered. Only with [`ListenOptions::with_state`].
+    /// All present entries were delivered ([`ListenOptions::with_state`]).
     Complete,
-    /// Changes before this event may be missing: this member was cut off, all owners of a segment were lost, or the
-    /// reader was too slow. With [`ListenOptions::with_state`] the present entries are delivered again.
+    /// Changes may be missing: this member was cut off, a segment lost all owners, or the reader was too
+    /// slow. With [`ListenOptions::with_state`] the present entries follow again.
     Gap,
 }
 
-/// The id of a listener on its member.
+/// A listener's id on its member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(pub u64);
 
-/// The reason why a listener has ended. The events delivered before are valid.
+/// The reason why a listener has ended. Earlier events are valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// This member does not have the transform.
+    /// This member lacks the transform.
     #[error("this member has no transform {0}")]
     UnknownTransform(std::sync::Arc<str>),
-    /// The cache has the maximum number of listeners on this member. Nothing was changed.
+    /// The cache has the maximum of listeners here. Nothing was changed.
     #[error(
         "the cache has {0} listeners on this member, the limit of one cache: remove others, or add it on another member"
     )]
@@ -117,7 +114,7 @@ pub enum ListenError {
     /// The present entries cannot be read.
     #[error(transparent)]
     State(#[from] IterationError),
-    /// The listener cannot go on.
+    /// The listener cannot continue.
     #[error(transparent)]
     Operation(#[from] OperationError),
 }
@@ -132,13 +129,13 @@ impl NamesMembers for ListenError {
     }
 }
 
-/// The set of entries that a listener can reconstruct from its initial state and the events since
-/// ([`ListenOptions::with_state`]). Memory use grows with the number of keys.
+/// The entries that a listener reconstructs with [`ListenOptions::with_state`]. The memory grows with the
+/// number of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaTracker<K = Bytes> {
-    /// Keys, with the version of each one's value.
+    /// The versions by key.
     pub entries: BTreeMap<K, Version>,
-    /// Whether all present entries were delivered since the last gap.
+    /// Whether all present entries arrived since the last gap.
     pub is_complete: bool,
 }
 
@@ -149,7 +146,7 @@ impl<K> Default for ReplicaTracker<K> {
 }
 
 impl<K: Ord + Clone> ReplicaTracker<K> {
-    /// Applies an event, which must be the next one of its listener. A gap clears the set.
+    /// Applies the listener's next event. A gap clears the set.
     pub fn note<V>(&mut self, event: &Event<K, V>) {
         match event {
             Event::Gap => *self = Self::default(),

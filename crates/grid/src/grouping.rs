@@ -1,4 +1,4 @@
-//! The grouping of keys: keys of one group are in one segment, so on the same members.
+//! The grouping of keys in segments.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,27 +10,27 @@ pub enum Grouping {
     /// The whole key.
     #[default]
     None,
-    /// The text between the first `{` and the `}` that follows, unless it is empty or one of them is missing: Redis
-    /// Cluster's hash tags. `{user7}.name` and `{user7}.cart` share a segment.
+    /// The text between the first `{` and the next `}`, unless it is empty or incomplete, as Redis Cluster's
+    /// hash tags. `{user7}.name` and `{user7}.cart` share a segment.
     Tag,
     /// The result of a function.
     Custom(Grouper),
 }
 
-/// A function that returns the group of a key, with a name by which members check that they use the same function.
+/// A function for a key's group, with a name by which members check that it is the same.
 #[derive(Clone)]
 pub struct Grouper {
     name: Arc<str>,
-    /// `None` if the grouper comes from another member.
+    /// The function is none if the grouper comes from another member.
     group: Option<Arc<GroupFn>>,
 }
 
-/// A function that returns the group of an encoded key. It must return the same on every member; it is called for
-/// every operation, and must not panic.
+/// The group of an encoded key. It must be the same on every member and not panic, and is called for every
+/// operation.
 pub type GroupFn = dyn for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync;
 
 impl Grouper {
-    /// Creates a grouper with this name and function.
+    /// Creates a named grouper.
     pub fn new(
         name: &str,
         group: impl for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync + 'static,
@@ -38,12 +38,11 @@ impl Grouper {
         Self { name: name.into(), group: Some(Arc::new(group)) }
     }
 
-    /// Creates the grouper of another member, which has only a name.
     pub(crate) fn named(name: Arc<str>) -> Self {
         Self { name, group: None }
     }
 
-    /// Returns its name.
+    /// Returns the name.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -64,7 +63,7 @@ impl fmt::Debug for Grouper {
 }
 
 impl Grouping {
-    /// Returns the part of a key that determines its segment.
+    /// Returns the part that determines the segment.
     #[inline]
     pub fn group_of<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         match self {

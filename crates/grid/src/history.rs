@@ -1,15 +1,14 @@
-//! The history of a segment's writes that an owner has seen, so that partitions can later assign changes to their
-//! origin.
+//! The history of a segment's writes that an owner has seen, by which partitions later assign changes to
+//! their origin.
 //!
-//! Under the topologies of one coordinator a segment's writes have one order. When members are lost or another
-//! coordinator begins, another partition may go on from the same state. Then a new lineage of history ([`Lineage`])
-//! begins, and every topology names the lineages behind it. An owner remembers for each lineage the newest version
-//! that it has seen. It has not seen newer versions, or versions of a lineage that it does not know. After a merge, a
-//! partition has seen the writes of both partitions.
+//! A segment's writes have one order under one coordinator. When members are lost or another coordinator
+//! begins, another partition may go on from the same state. Then a new [`Lineage`] begins, and every topology
+//! names the lineages behind it. An owner remembers for each lineage the newest version seen; it has not seen
+//! newer ones or unknown lineages. After a merge, a partition has seen both partitions' writes.
 //!
-//! A version's topology id determines its lineage for an owner that has seen part of both lineages. Therefore
-//! lineages that begin in different partitions begin with ids that are far apart: a topology computes the first id of
-//! the lineage that follows it.
+//! A version's topology id determines its lineage for an owner that has seen part of both. Therefore lineages
+//! of different partitions begin with ids that are far apart: a topology computes the first id of the lineage
+//! that follows it.
 
 use std::collections::BTreeMap;
 
@@ -18,44 +17,41 @@ use consort_group::Address;
 
 use crate::Version;
 
-/// Maximum number of remembered lineages. Beyond it the oldest are forgotten, and their versions are no longer
-/// distinguished. A partition and the merge after it begin three. A lineage takes some 30 bytes for every segment, in
-/// memory and in its state transfer.
+/// The limit of remembered lineages; versions of older ones are no longer distinguished. A partition and its
+/// merge begin three. A lineage takes some 30 bytes for every segment, in memory and in its state transfer.
 pub(crate) const LINEAGES_MAX: usize = 32;
 
-/// Maximum number of removals remembered per segment while members are partitioned, in case the other partition
-/// changes the same key: 100 kB with usual keys. Later removals lose against any entry of another partition.
+/// The limit of removals remembered per segment during a partition: 100 kB with usual keys. Later ones lose
+/// against any entry of another partition.
 const REMOVALS_MAX: usize = 1_024;
 
-/// A lineage of a cache's history: the topologies that one coordinator makes until it loses members, or finds others
-/// that have gone on without it.
+/// The topologies of one coordinator until it loses members, or finds others that have gone on without it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Lineage {
-    /// The id of its first topology.
+    /// The first topology's id.
     pub id: u32,
     /// The coordinator.
     pub by: Address,
 }
 
-/// A write owner's history of a segment, for the merge of partitions.
+/// A write owner's history of a segment for a merge.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(crate) struct SegmentHistory {
-    /// The newest version seen of each lineage: applied, or merged from a partition that had applied it.
+    /// The newest version of each lineage that was applied, or merged from a partition.
     pub(crate) seen: BTreeMap<Lineage, Version>,
-    /// The newest version seen of forgotten lineages.
+    /// The newest version of forgotten lineages.
     pub(crate) older: Version,
-    /// Keys that were removed while members were partitioned.
+    /// The removals during a partition.
     pub(crate) removals: BTreeMap<Bytes, Version>,
 }
 
 impl SegmentHistory {
-    /// Whether the owner has seen no write.
     pub(crate) fn is_empty(&self) -> bool {
         self.older.is_none() && self.seen.values().all(|seen| seen.is_none())
     }
 
-    /// Restores the history after a restart, of which only the newest version is known. An owner with that version
-    /// has seen all lineages before it.
+    /// Restores the history with the newest version after a restart: an owner with that version has seen all
+    /// lineages before it.
     pub(crate) fn restore(&mut self, lineages: &[Lineage], newest: Version) {
         let ends = lineages.iter().skip(1).map(|next| Version(Version::new(next.id, 0).0.saturating_sub(1)));
         let ends = ends.chain([newest]);
@@ -67,7 +63,6 @@ impl SegmentHistory {
         self.forget_oldest();
     }
 
-    /// Adds the lineages of a topology that is installed.
     pub(crate) fn begin<'a>(&mut self, lineages: impl Iterator<Item = &'a Lineage>) {
         for lineage in lineages {
             self.seen.entry(lineage.clone()).or_default();
@@ -83,7 +78,6 @@ impl SegmentHistory {
         }
     }
 
-    /// Records that a version was applied.
     pub(crate) fn note(&mut self, version: Version) {
         let of_it = self.seen.iter_mut().rev().find(|(lineage, _)| lineage.id <= version.topology());
         let seen = of_it.map_or(&mut self.older, |(_, seen)| seen);
@@ -95,7 +89,7 @@ impl SegmentHistory {
         self.note_present(key, version);
     }
 
-    /// Records that the key has an entry of this version, whichever primary has ordered it.
+    /// The key's version counts whichever primary has ordered it.
     pub(crate) fn note_present(&mut self, key: &[u8], version: Version) {
         if self.removals.get(key).is_some_and(|removed| *removed < version) {
             self.removals.remove(key);
@@ -107,7 +101,7 @@ impl SegmentHistory {
         self.note_absent(key, version);
     }
 
-    /// Records that the key was removed with this version, whichever primary has ordered the removal.
+    /// The key's version counts whichever primary has ordered it.
     pub(crate) fn note_absent(&mut self, key: &[u8], version: Version) {
         if let Some(removed) = self.removals.get_mut(key) {
             *removed = version.max(*removed);
@@ -116,7 +110,7 @@ impl SegmentHistory {
         }
     }
 
-    /// Adds the history of another owner of this partition, or of a partition that is merged.
+    /// The other owner is of this partition or a merged one.
     pub(crate) fn learn(&mut self, other: &Self) {
         self.older = other.older.max(self.older);
         for (lineage, theirs) in &other.seen {
@@ -129,12 +123,11 @@ impl SegmentHistory {
         }
     }
 
-    /// Returns the seen versions, without the removals.
     pub(crate) fn seen_only(&self) -> Self {
         Self { removals: BTreeMap::new(), ..self.clone() }
     }
 
-    /// Whether this owner has seen a version that an owner with the other history has.
+    /// Returns whether this owner has seen a version from an owner with the other history.
     pub(crate) fn has_seen(&self, version: Version, theirs: &Self) -> bool {
         let is_forgotten =
             |lineage: &Lineage| self.seen.first_key_value().is_some_and(|(first, _)| lineage.id < first.id);
@@ -150,7 +143,7 @@ impl SegmentHistory {
         version <= newest
     }
 
-    /// Returns the last lineage that had begun when a version was ordered.
+    /// Returns the last lineage begun when a version was ordered.
     fn lineage_of(&self, version: Version) -> Option<&Lineage> {
         self.seen.keys().rev().find(|lineage| lineage.id <= version.topology())
     }

@@ -1,58 +1,57 @@
-//! Bugs that tests inject into members on purpose, to prove that checkers find them. Without the feature `injected-bugs` no
-//! member has one, and the compiler removes their code.
+//! Bugs that tests inject to prove that checkers find them. Without the feature `injected-bugs` the compiler
+//! removes their code.
 
 /// An injected bug.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(not(feature = "injected-bugs"), allow(dead_code, unreachable_pub))]
 pub enum InjectedBug {
-    /// Backups acknowledge writes that they have not applied while they receive the segment.
+    /// Backups acknowledge unapplied writes while they receive the segment.
     BackupNotApplied,
     /// Backups accept commands of older epochs.
     OldEpochTaken,
-    /// A new primary orders writes before it has the other owners' records.
+    /// A new primary orders writes before the handover.
     HandoverNotAwaited,
-    /// Records are dropped with every topology.
+    /// Every topology drops the records.
     RecordsDropped,
     /// A repeated write is carried out again.
     RepeatedNotRecognised,
-    /// A write that changed nothing is carried out again when it is repeated.
+    /// A repeated write that changed nothing is carried out again.
     AnswerForgotten,
     /// Calls of older primary terms are carried out.
     LateCallTaken,
-    /// Phases begin before all members have confirmed the last.
+    /// Phases begin before all confirmations of the last.
     PhaseTooEarly,
-    /// The coordinator does not wait for a member that joins after a change of coordinators.
+    /// A change of coordinators does not wait for a joining member.
     JoinerNotAwaited,
-    /// A member that pulls a segment gets no records of the segment's unfinished writes.
+    /// State transfers omit records of unfinished writes.
     RecordsNotGiven,
     /// A chunk overwrites newer entries.
     ChunkOverwrites,
-    /// Removals are not remembered while the segment is received.
+    /// A receiver of a segment forgets removals.
     RemovalForgotten,
-    /// Entries are read at members that are no longer written.
+    /// Members that are no longer written are read.
     ReadAfterSurrender,
     /// A minority accepts writes.
     MinorityWrites,
-    /// A merge goes on with the partition that has been degraded the longest.
+    /// A merge goes on with the longest degraded partition.
     WrongHistory,
-    /// A merge of partitions that have all gone on discards the data of one of them.
+    /// A merge of continued partitions discards one's data.
     LongestWins,
-    /// The preferred partition wins with every merge policy.
+    /// The preferred partition always wins.
     PolicyIgnored,
-    /// The history of a merged partition is not remembered. Partitions have to split twice, which a test of nodes
-    /// brings about (`crates/grid/tests/it/merging.rs`), also for the next.
+    /// A merged partition's history is forgotten; found with two splits (`crates/grid/tests/it/merging.rs`),
+    /// as the next.
     SeenForgotten,
-    /// Entries copied from a merged partition count as writes of the partition that copies them.
+    /// Copied entries count as writes of the copying partition.
     CopiedAnew,
-    /// No member completes the writes of callers that have vanished.
+    /// No member completes the writes of gone callers.
     CallersNotAdopted,
-    /// Operations that a caller gave up when it closed its cache count as finished for every member that learns of
-    /// them. The caller has to go on with another cache, which a test of nodes brings about
-    /// (`crates/grid/tests/it/records.rs`).
+    /// Operations given up on closing a cache count as finished; found with a caller that continues in
+    /// another cache (`crates/grid/tests/it/records.rs`).
     GivenUpIsFinished,
-    /// No member requests the remaining records of callers that have vanished.
+    /// No member requests the remaining records of gone callers.
     SettledNotAsked,
-    /// Callers that are unreachable are treated as if they had vanished.
+    /// Unreachable callers count as gone.
     AwayAdopted,
     /// Acknowledgements of two epochs are added up.
     AcksAddedUp,
@@ -60,71 +59,70 @@ pub enum InjectedBug {
     LastChunkLost,
     /// Absent members count towards a majority.
     AbsentCounted,
-    /// A coordinator that has lost members does not request the confirmation of the remaining members.
+    /// A coordinator that has lost members requests no confirmation.
     LossNotConfirmed,
-    /// Members are removed before all reachable members have installed the announcement of their removal.
+    /// Members are removed before the announcement is installed everywhere.
     LeftOutAtOnce,
-    /// Topologies are installed in spite of a promise to another coordinator.
+    /// Topologies are installed despite another promise.
     PromiseForgotten,
     /// The quorum changes in one step.
     QuorumAtOnce,
-    /// Members acknowledge writes of other members, and keep their own entries of these keys.
+    /// Members acknowledge invalidations and keep their entries.
     InvalidationIgnored,
-    /// An iteration that restarts a segment with another owner forgets the items already returned.
+    /// A restarted segment forgets an iteration's returned items.
     GivenForgotten,
-    /// A member that an iteration asks for a segment that it does not have responds that the segment is empty.
+    /// A member without the segment answers as for an empty one.
     RefusalIsEmpty,
-    /// Iterations skip segments whose owners are unreachable.
+    /// Iterations skip segments of unreachable owners.
     AwayPassedOver,
-    /// Listeners get an event again when its command is repeated.
+    /// Repeated commands repeat events.
     ToldAgain,
-    /// A member that was removed delivers no gap to its listeners.
+    /// A removed member delivers no gap.
     GapForgotten,
-    /// Listeners get no gap when owners are lost whose changes of owners were not complete. Several have to be lost
-    /// within moments, which a test of nodes brings about (`crates/grid/tests/it/listeners.rs`).
+    /// Listeners get no gap after the loss of owners during a change of owners; found with several losses
+    /// within moments (`crates/grid/tests/it/listeners.rs`).
     UndoneUntold,
-    /// The record of delivered events is kept when the last listener ends, though later versions are not recorded.
-    /// Only a local cache keeps its topology meanwhile.
+    /// The record of delivered events outlives the last listener, without later versions; found in local
+    /// caches, which keep their topology.
     ToldKept,
-    /// Entries of a chunk have the age zero when the chunk arrives.
+    /// Entries of a chunk arrive with age zero.
     AgeForgotten,
     /// Members acknowledge a clear, and keep their entries.
     ClearIgnored,
-    /// Only the primary removes expired entries, and no member gets an event.
+    /// Only the primary removes expired entries, without an event.
     ExpiredUntold,
-    /// An owner responds that it has not used an entry that it has used.
+    /// An owner denies the use of an entry.
     UseDenied,
-    /// An entry whose last use another member reports counts as used now.
+    /// A reported last use counts as now.
     UseRenewed,
-    /// A member that is no longer a read owner of a segment does not send the entries' last uses.
+    /// A former read owner does not send last uses.
     UsesKept,
-    /// A listener is ready before all primaries have confirmed that they deliver events to its member.
+    /// A listener is ready before all primaries deliver events.
     MarksNotAwaited,
     /// Writes are acknowledged before they are stored.
     StoreNotAwaited,
-    /// A value that memory has no room for is dropped before the store has confirmed that it accepts the value.
+    /// An evicted value is dropped before the store confirms it.
     WritingForgotten,
-    /// A write that a store has refused counts as finished for its caller, although owners have it.
+    /// A store's refused write counts as finished, although owners have it.
     RefusedIsFinished,
-    /// With passivation, a value is dropped once it is stored, although an operation may need it.
+    /// With passivation, a needed value is dropped once it is stored.
     HeldForgotten,
-    /// Topologies are confirmed before they are stored. A member whose store was slow has to return first, which a
-    /// test of nodes brings about (`crates/grid/tests/it/restart.rs`).
+    /// Topologies are confirmed before they are stored; found if a member with a slow store returns first
+    /// (`crates/grid/tests/it/restart.rs`).
     NoteNotAwaited,
-    /// A cluster that restarts begins its ballot numbers anew.
+    /// A restarted cluster begins its ballot numbers anew.
     BallotsForgotten,
-    /// The entries of a dropped segment stay in the store.
+    /// Dropped segments stay in the store.
     StoreKept,
 }
 
 impl InjectedBug {
-    /// Bugs about votes: views have to overlap within moments, which tests of nodes bring about
-    /// (`crates/grid/tests/it/split_brain.rs`).
+    /// Bugs about votes, for views that overlap within moments (`crates/grid/tests/it/split_brain.rs`).
     #[cfg(feature = "injected-bugs")]
     pub const VOTES: [Self; 4] =
         [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce, Self::LossNotConfirmed];
 
-    /// Bugs that tests of nodes find with a scenario of their own (`crates/grid/tests/it/scenarios.rs`).
+    /// Bugs that need a scenario (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "injected-bugs")]
     pub const SCENARIOS: [Self; 7] = [
         Self::RefusedIsFinished,
@@ -136,15 +134,15 @@ impl InjectedBug {
         Self::CopiedAnew,
     ];
 
-    /// Bugs that the simulator finds only in runs with a certain mix of operations.
+    /// Bugs that the simulator finds with a certain mix of operations.
     #[cfg(feature = "injected-bugs")]
     pub const HABITS: [Self; 3] = [Self::AgeForgotten, Self::ExpiredUntold, Self::ClearIgnored];
 
-    /// Bugs that the simulator finds only where clients put entries with a max-idle time.
+    /// Bugs that the simulator finds with max-idle times.
     #[cfg(feature = "injected-bugs")]
     pub const IDLE: [Self; 3] = [Self::UseDenied, Self::UseRenewed, Self::UsesKept];
 
-    /// Bugs that the simulator finds where members have stores.
+    /// Bugs that the simulator finds with stores.
     #[cfg(feature = "injected-bugs")]
     pub const STORES: [Self; 4] =
         [Self::StoreNotAwaited, Self::HeldForgotten, Self::BallotsForgotten, Self::StoreKept];

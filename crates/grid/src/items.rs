@@ -1,6 +1,6 @@
-//! The items of an iteration. For a reader that borrows items they stay as received: the bytes of another member's
-//! response, or one reference to each entry of this member. For a reader that takes items, owned items are built
-//! before the reader needs them: on the member's own thread, and while an entry of this member is in the CPU's cache.
+//! The items of an iteration. For a reader that borrows items they stay as received: bytes of another member,
+//! or references to this member's entries. Owned items are built on the member's own thread, while an entry
+//! is in the CPU's cache.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,29 +10,29 @@ use bytes::{Buf, Bytes};
 use crate::Version;
 use crate::codec::{FrameError, read_number};
 
-/// Maximum bytes of a key or a value that its reader gets as a copy: two lines of the CPU's cache. Such a copy takes
-/// less time than incrementing and decrementing a reference count, and keeps no shared memory alive.
+/// The limit for copies of keys and values: two lines of the CPU's cache. A copy takes less time than a
+/// reference count, and keeps no shared memory alive.
 const COPIED_MAX: usize = 128;
 
 /// An item of an iteration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// Its key.
+    /// The key.
     pub key: Bytes,
-    /// Its value, or the transform's result; empty if only keys were requested.
+    /// The value or the transform's result; empty for keys only.
     pub value: Bytes,
-    /// Its version.
+    /// The version.
     pub version: Version,
 }
 
 /// A borrowed item, without a reference count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ItemRef<'a> {
-    /// Its key.
+    /// The key.
     pub key: &'a [u8],
-    /// Its value, or the transform's result; empty if only keys were requested.
+    /// The value or the transform's result; empty for keys only.
     pub value: &'a [u8],
-    /// Its version.
+    /// The version.
     pub version: Version,
 }
 
@@ -44,40 +44,35 @@ impl Item {
 }
 
 impl ItemRef<'_> {
-    /// Whether its reader gets a copy.
     #[inline]
     pub(crate) fn is_small(&self) -> bool {
         self.key.len().max(self.value.len()) <= COPIED_MAX
     }
 
-    /// Returns a copy.
     #[inline]
     pub(crate) fn to_item(self) -> Item {
         let (key, value) = (Box::<[u8]>::from(self.key), Box::<[u8]>::from(self.value));
         Item { key: key.into(), value: value.into(), version: self.version }
     }
 
-    /// Returns the owned item for a reader; `bytes` contains it.
+    /// The bytes contain the item.
     #[inline]
     fn kept_of(self, bytes: &Bytes) -> Item {
         Item { key: part(bytes, self.key), value: part(bytes, self.value), version: self.version }
     }
 }
 
-/// Adds a copy, which is built in its final place: room for it is reserved first, and boxed parts are in registers. A
-/// copy that is built elsewhere and moved is read right after it is written, in larger pieces. Such a read waits for
-/// all earlier writes, including copies from memory that is not cached: a tenth of an iteration's time.
+/// Adds a copy in its final, reserved place, with boxed parts in registers. A copy that is moved is read
+/// right after its writing, in larger pieces. Such a read waits for all earlier writes, also from uncached
+/// memory: a tenth of an iteration's time.
 #[inline]
 pub(crate) fn push_copy(items: &mut Vec<Item>, item: ItemRef<'_>) {
     items.extend(std::iter::once_with(|| item.to_item()));
 }
 
-/// An item of an entry on this member.
 #[derive(Clone)]
 pub(crate) enum ItemStorage {
-    /// Key and value in one allocation.
     Inline { bytes: Bytes, key_len: u32, version: Version },
-    /// Key and value in separate allocations.
     OutOfLine(Item),
 }
 
@@ -111,11 +106,11 @@ pub struct Items(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// Items of this member, for a reader that borrows them.
+    /// Items of this member to be borrowed.
     Here(Vec<ItemStorage>),
-    /// Owned items, for a reader that takes them.
+    /// Owned items.
     Made(Vec<Item>),
-    /// Items in their wire form, which is validated.
+    /// Validated items in their wire form.
     Came { bytes: Bytes, count: usize },
 }
 
@@ -138,7 +133,6 @@ impl From<Vec<Item>> for Items {
 }
 
 impl Items {
-    /// Takes this number of items from the beginning of the bytes.
     pub(crate) fn read(from: &mut Bytes, count: usize) -> Result<Self, FrameError> {
         let mut rest = &from[..];
         for _ in 0..count {
@@ -157,12 +151,12 @@ impl Items {
         }
     }
 
-    /// Whether there are no items.
+    /// Returns whether there are no items.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns all items, borrowed.
+    /// Returns the borrowed items.
     pub fn iter(&self) -> ItemRefs<'_> {
         ItemRefs(match &self.0 {
             Form::Here(items) => Refs::Here(items.iter()),
@@ -171,7 +165,6 @@ impl Items {
         })
     }
 
-    /// Returns owned items, for a reader that takes them one by one.
     pub(crate) fn materialize(self) -> Self {
         let Form::Came { bytes, count } = &self.0 else { return self };
         let mut made = Vec::with_capacity(*count);
@@ -185,7 +178,6 @@ impl Items {
         made.into()
     }
 
-    /// Adds items at the end.
     pub(crate) fn append(&mut self, more: Vec<Item>) {
         if more.is_empty() {
             return;
@@ -201,7 +193,7 @@ impl Items {
         }
     }
 
-    /// Removes unwanted items from a range. Returns their number.
+    /// Returns the number of items removed from a range.
     pub(crate) fn take_out(&mut self, part: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> usize {
         *self = std::mem::take(self).materialize();
         match &mut self.0 {
@@ -248,7 +240,7 @@ impl IntoIterator for Items {
     }
 }
 
-/// Borrowed items. From [`Items::iter`] and [`IntoItems::rest`].
+/// Borrowed items from [`Items::iter`] and [`IntoItems::rest`].
 #[derive(Clone)]
 pub struct ItemRefs<'a>(Refs<'a>);
 
@@ -294,7 +286,7 @@ impl<'a> Iterator for ItemRefs<'a> {
 
 impl ExactSizeIterator for ItemRefs<'_> {}
 
-/// An iterator of owned items, which can also lend them. From [`Items`].
+/// An iterator of owned items, which can also lend them.
 pub struct IntoItems(Remaining);
 
 enum Remaining {
@@ -316,7 +308,7 @@ impl fmt::Debug for IntoItems {
 }
 
 impl IntoItems {
-    /// Returns the remaining items, borrowed.
+    /// Returns the remaining borrowed items.
     pub fn rest(&self) -> ItemRefs<'_> {
         ItemRefs(match &self.0 {
             Remaining::Here { items, .. } => Refs::Here(items.as_slice().iter()),
@@ -325,7 +317,7 @@ impl IntoItems {
         })
     }
 
-    /// Returns the next item, borrowed.
+    /// Returns the next borrowed item.
     #[inline]
     pub fn next_ref(&mut self) -> Option<ItemRef<'_>> {
         match &mut self.0 {
@@ -366,13 +358,12 @@ impl Iterator for IntoItems {
     }
 }
 
-/// Returns a part of these bytes for a reader: a copy if it is small.
+/// A small part is copied.
 #[inline]
 fn part(bytes: &Bytes, part: &[u8]) -> Bytes {
     if part.len() <= COPIED_MAX { Bytes::copy_from_slice(part) } else { bytes.slice_ref(part) }
 }
 
-/// Returns the positions of the next item's parts, and moves `at` past the item.
 #[inline]
 fn next_parts(bytes: &[u8], at: &mut usize, left: &mut usize) -> Option<Parts> {
     *left = left.checked_sub(1)?;
@@ -385,17 +376,14 @@ fn next_parts(bytes: &[u8], at: &mut usize, left: &mut usize) -> Option<Parts> {
 
 impl ExactSizeIterator for IntoItems {}
 
-/// The positions of an encoded item's parts.
 struct Parts {
     key: (usize, usize),
     value: (usize, usize),
     version: Version,
-    /// Length of the item in bytes.
     length: usize,
 }
 
 impl Parts {
-    /// Reads the first item's positions, and takes the item from the bytes.
     #[inline]
     fn read(rest: &mut &[u8]) -> Result<Self, FrameError> {
         let all = *rest;
@@ -438,7 +426,6 @@ mod tests {
         version.put(out);
     }
 
-    /// Returns the same items in all forms.
     fn forms(count: u64) -> [Items; 3] {
         let here = |item: Item| {
             let (key_len, version) = (item.key.len() as u32, item.version);

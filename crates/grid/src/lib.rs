@@ -11,9 +11,8 @@
 //! assert_eq!(hash.places(segment).len(), 2);
 //! ```
 //!
-//! A cache's keys belong to segments, its segments to owners ([`ConsistentHash`]). The owners change with the
-//! members, from one [`Topology`] to the next. [`Node`] is a member as a state machine, [`Container`] holds its
-//! entries.
+//! Keys belong to segments with owners ([`ConsistentHash`]), which change from one [`Topology`] to the
+//! next. [`Node`] is a member as a state machine, [`Container`] holds its entries.
 
 mod ballot;
 mod catch_panic;

@@ -1,25 +1,25 @@
-//! The members of a cache for the placement: their capacities and locations.
+//! The members of a cache for the placement.
 
 use std::fmt;
 use std::sync::Arc;
 
 use consort_group::{Address, Member};
 
-/// The capacity of a member: its share of a cache relative to the other members; 1 by default. It is stored in
-/// thousandths, so that all members compute the same owners.
+/// A member's share of a cache relative to the others, 1 by default. It is stored in thousandths, so that all
+/// members compute the same owners.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CapacityFactor(u32);
 
 impl CapacityFactor {
-    /// The member owns no segments, and has all other functions.
+    /// The member owns no segments.
     pub const ZERO: Self = Self(0);
 
-    /// Returns the capacity of this many thousandths of the default.
+    /// Creates a capacity from thousandths of the default.
     pub const fn from_thousandths(thousandths: u32) -> Self {
         Self(thousandths)
     }
 
-    /// Returns the thousandths of the default.
+    /// Returns thousandths of the default.
     pub const fn thousandths(self) -> u32 {
         self.0
     }
@@ -37,21 +37,20 @@ impl fmt::Display for CapacityFactor {
     }
 }
 
-/// The location of a member. Owners of a segment are placed apart: at different sites if there are any, else in
-/// different racks, else on different machines. All members without a value count as being at the same place.
+/// The location of a member. Owners of a segment are at different sites, else racks, else machines. Members
+/// without a value are at the same place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Location {
     /// The data centre.
     pub site: Option<Arc<str>>,
-    /// The rack in it.
+    /// The rack at the site.
     pub rack: Option<Arc<str>>,
-    /// The machine in that.
+    /// The machine.
     pub machine: Option<Arc<str>>,
 }
 
 impl Location {
-    /// Returns how close two locations are: 0 different sites, 1 the same site, 2 the same rack of it, 3 the same
-    /// machine.
+    /// Returns the closeness: 0 different sites, 1 the same site, 2 the same rack, 3 the same machine.
     pub fn closeness(&self, other: &Self) -> usize {
         if self.site != other.site {
             0
@@ -68,11 +67,11 @@ impl Location {
 /// A member of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheMember {
-    /// Its address.
+    /// The address.
     pub address: Address,
-    /// Its capacity.
+    /// The capacity.
     pub capacity: CapacityFactor,
-    /// Its location.
+    /// The location.
     pub location: Location,
 }
 
@@ -82,10 +81,9 @@ impl From<Address> for CacheMember {
     }
 }
 
-/// An error that names members. A node knows only their addresses, so the caller that reports the error adds their
-/// names.
+/// An error that names members. A node knows only addresses; the reporting caller adds the names.
 pub trait NamesMembers {
-    /// Calls `name` for each member in the error.
+    /// Calls `name` for each member.
     fn each_member(&mut self, name: &mut dyn FnMut(&mut Member));
 }
 

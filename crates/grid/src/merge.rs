@@ -1,11 +1,9 @@
-//! The merge of a key when partitions of a cluster reunite that have all accepted writes, as
-//! [`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites) allows.
+//! The merge of a key when partitions reunite that have all accepted writes
+//! ([`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites)).
 //!
-//! Most keys need no decision: a change that only one partition made since the split stands, be it a put or a
-//! removal. If several partitions changed a key, and not to the same value, the cache's [`MergePolicy`] decides.
-//!
-//! The history of each partition ([`crate::history`]) determines which changes are its own. A write that another
-//! partition has not seen is a change to that partition. A write that another partition has seen and no longer has
+//! A change that only one partition made since the split stands. If several partitions changed a key, and not
+//! to the same value, the [`MergePolicy`] decides. Histories ([`crate::history`]) determine changes: a write
+//! unseen by another partition is a change to it. A write that another partition has seen and no longer has
 //! was replaced there.
 
 use std::sync::Arc;
@@ -17,22 +15,19 @@ use crate::config::MergePolicy;
 use crate::operation::Stored;
 use crate::{Lifetime, Segment, Version};
 
-/// Maximum number of split points that a cache remembers. Beyond it the oldest is forgotten, and members can no longer be
-/// assigned to its partitions.
+/// The limit of remembered split points; partitions of older ones are no longer distinguished.
 pub(crate) const SPLIT_POINTS_MAX: usize = 16;
 
-/// A custom merge policy. Its arguments are the key, the preferred partition's entry, and the entries of the other
-/// partitions that changed the key; `None` stands for a removal. It returns the key's entry after the merge. It is
-/// called once per key, on the segment's primary, and must not use the cache. If it panics, the preferred partition's
-/// entry stands.
+/// A custom merge policy. Its arguments are the key, the preferred partition's entry, and those of the other
+/// partitions with changes; `None` is a removal. It returns the merged entry. It is called once per key, on
+/// the segment's primary, and must not use the cache. If it panics, the preferred partition's entry stands.
 pub type MergeFn =
     dyn Fn(&[u8], Option<&Stored>, &[Option<&Stored>]) -> Option<(Bytes, Lifetime)> + Send + Sync;
 
-/// The state of a key in one partition.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum KeyState {
     Entry(Stored),
-    /// The key was removed, as far as the partition remembers.
+    /// The partition remembers a removal.
     Removed(Version),
     /// The partition has no record of the key.
     Nothing,
@@ -54,32 +49,30 @@ impl KeyState {
         }
     }
 
-    /// Whether the state equals the result of the function.
     fn is_made_of(&self, made: Option<&(Bytes, Lifetime)>) -> bool {
         let own = self.entry().map(|stored| (&stored.value, left_of(stored)));
         own == made.map(|(value, lifetime)| (value, *lifetime))
     }
 
-    /// Whether a reader cannot distinguish the two states.
+    /// Returns whether a reader cannot distinguish the two states.
     fn is_same(&self, other: &Self) -> bool {
         self.entry().map(|stored| &stored.value) == other.entry().map(|stored| &stored.value)
     }
 }
 
-/// The decision about a key.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Resolution {
-    /// The state of the first partition stays.
+    /// The first partition's state stays.
     Stays,
-    /// The unchanged entry or removal of another partition: no other partition has changed the key.
+    /// Only this partition has changed the key.
     Copy(usize),
     Put(Bytes, Lifetime),
-    /// The key is absent everywhere. This is a change also for partitions without a record of the key.
+    /// The removal is a change also for partitions without a record of the key.
     Remove,
 }
 
-/// Decides about a key. `standings` are the states in the partitions, the preferred one first; `has_seen(a, b)`
-/// returns whether partition `a` has seen the state of partition `b`.
+/// `standings` are the states, the preferred one first; `has_seen(a, b)` returns whether partition `a` has
+/// seen the state of partition `b`.
 pub(crate) fn decide(
     key: &[u8],
     standings: &[&KeyState],
@@ -149,26 +142,24 @@ pub(crate) fn decide(
     }
 }
 
-/// Returns the remaining lifetime of an entry.
 fn left_of(stored: &Stored) -> Lifetime {
     let lifespan = stored.lifetime.lifespan.map(|lifespan| lifespan.saturating_sub(stored.age));
     Lifetime { lifespan, ..stored.lifetime }
 }
 
-/// The id of a partition that is being merged: the topology that added it, and its number among the partitions that
-/// this topology added.
+/// The topology that added a partition, and the partition's number in it.
 pub(crate) type SideId = (u32, u32);
 
-/// A partition whose entries are to be merged: its owners, and its split points.
+/// A partition whose entries are to be merged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionSide {
-    /// The id of the topology that added its members.
+    /// The id of the topology that added it.
     pub since: u32,
-    /// Its number among the partitions that this topology added.
+    /// Its number in that topology.
     pub nth: u32,
-    /// Its read owners in the view; for a segment without any, its write owners.
+    /// The read owners in the view; for a segment without any, its write owners.
     pub owners: crate::ConsistentHash,
-    /// Its splits from other partitions.
+    /// The splits from other partitions.
     pub split_points: Arc<[SplitPoint]>,
 }
 
@@ -177,22 +168,21 @@ impl PartitionSide {
         (self.since, self.nth)
     }
 
-    /// Returns the owners that have a segment's entries.
     pub(crate) fn givers(&self, segment: Segment) -> impl Iterator<Item = &consort_group::Address> {
         self.owners.owners(segment)
     }
 }
 
-/// A topology that continues without members that may continue without it; also the first topology of a cache.
+/// A topology that continues without members that may continue, too, or a cache's first one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SplitPoint {
     /// The topology's id.
     pub id: u32,
-    /// The coordinator that made it: another partition may have a split point with the same id.
+    /// Its coordinator: another partition may have the same id.
     pub by: consort_group::Address,
 }
 
-/// Returns the id at which the first history leaves the part that both have in common: `None` if it never does.
+/// Returns the id at which the first history leaves the common part, or `None`.
 pub(crate) fn parted_from(own: &[SplitPoint], other: &[SplitPoint]) -> Option<u32> {
     own.iter().find(|split_point| !other.contains(split_point)).map(|split_point| split_point.id)
 }
@@ -217,7 +207,7 @@ mod tests {
         Resolution::Put(Bytes::from_static(value.as_bytes()), Lifetime::FOREVER)
     }
 
-    /// Two partitions that split when the preferred one had seen all up to 5.7 and the other all up to 5.4.
+    /// The preferred partition had seen all up to 5.7, the other all up to 5.4.
     fn decided(preferred: &KeyState, other: &KeyState, policy: &MergePolicy) -> Resolution {
         let sides = [preferred, other];
         let has_seen = |side: usize, other: usize| sides[other].version() <= Version::new(5, [7, 4][side]);
@@ -290,7 +280,7 @@ mod tests {
         assert_eq!(decided(&a, &b, &MergePolicy::RemoveAll), Resolution::Stays);
     }
 
-    /// Of three partitions the second has replaced the first's state, and now has the same value as the third.
+    /// The second of three partitions has replaced the first's state with the third's value.
     #[test]
     fn newest_of_equal_states_is_copied() {
         let (old, a, b) = (stored("old", 5, 3), stored("same", 6, 1), stored("same", 40, 1));
@@ -299,7 +289,7 @@ mod tests {
         assert_eq!(verdict, Resolution::Copy(2));
     }
 
-    /// A third partition has removed the first's entry, and the second has chosen it again, as a change.
+    /// The third partition has removed the first's entry, and the second has put it again.
     #[test]
     fn a_value_that_was_put_once_more_is_taken_over_as_newer() {
         let (old, removed, again) =

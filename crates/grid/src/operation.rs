@@ -1,4 +1,4 @@
-//! Operations on one key of a cache, and their outcomes.
+//! Operations on one key, and their outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{CacheMode, Entry, Full, Lifetime, Limit, NamesMembers, Segment, Vers
 /// The condition of a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Condition {
-    /// None: the write is always carried out.
+    /// No condition.
     Always,
     /// The key is absent.
     Absent,
@@ -20,12 +20,12 @@ pub enum Condition {
     Present,
     /// The key has this value.
     Value(Bytes),
-    /// The key's entry has this version.
+    /// The entry has this version.
     Version(Version),
 }
 
 impl Condition {
-    /// Whether the condition holds for the key's entry.
+    /// Returns whether the condition holds for an entry.
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
         match self {
             Self::Always => true,
@@ -45,42 +45,41 @@ pub enum Change {
     Put {
         /// The value.
         value: Bytes,
-        /// Its lifetime.
+        /// The lifetime.
         lifetime: Lifetime,
     },
     /// The key becomes absent.
     Remove,
-    /// All keys become absent, whichever key the request has. Only with [`CacheMode::Invalidation`], where a member
-    /// does not know the keys of other members.
+    /// All keys become absent; only for [`CacheMode::Invalidation`], where members do not know each other's
+    /// keys.
     Clear,
 }
 
-/// A write: one change under one condition.
+/// A change under a condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
     /// The condition.
     pub condition: Condition,
     /// The change.
     pub change: Change,
-    /// Whether the caller wants the previous entry. Its transfer has a cost, so it is only sent on request.
+    /// Whether the previous entry is sent, at a cost.
     pub wants_previous: bool,
 }
 
 /// The owner that serves a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadFrom {
-    /// The nearest owner: this member if it is one, else one of the owners. Regular: the last acknowledged write or a
-    /// newer one.
+    /// This member if it is an owner, else another. Regular: the last acknowledged write or a newer one.
     #[default]
     Nearest,
-    /// The primary only. Linearizable.
+    /// The primary. Linearizable.
     Primary,
 }
 
 /// An operation on one key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Reads the key's entry.
+    /// A read.
     Read(ReadFrom),
     /// A write.
     Write(Write),
@@ -89,9 +88,9 @@ pub enum Action {
 /// The outcome of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The key's entry.
+    /// The entry.
     Read(Option<Stored>),
-    /// The result of a write.
+    /// The write's result.
     Written(Written),
 }
 
@@ -102,29 +101,28 @@ pub struct Written {
     pub is_done: bool,
     /// Whether the key was present before.
     pub was_present: bool,
-    /// The version of the write, also of a removal. If the condition did not hold, the version of the key's entry;
-    /// [`Version::NONE`] if it has none.
+    /// The version of the write or removal. If the condition failed, the entry's version or
+    /// [`Version::NONE`].
     pub version: Version,
-    /// The previous entry, if the caller wanted it and the key was present.
+    /// The previous entry, if wanted.
     pub previous: Option<Stored>,
 }
 
-/// An entry in a message: times are durations, because members' clocks differ.
+/// An entry in a message: times are durations, because clocks differ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stored {
     /// The value.
     pub value: Bytes,
-    /// Its version.
+    /// The version.
     pub version: Version,
-    /// Its lifespan and max-idle time.
+    /// The lifespan and max-idle time.
     pub lifetime: Lifetime,
-    /// Time since it was written.
+    /// The time since the write.
     pub age: Duration,
-    /// Time since it was last used.
+    /// The time since the last use.
     pub idle: Duration,
 }
 
-/// The metadata of an entry in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EntryMetadata {
     pub(crate) version: Version,
@@ -134,19 +132,17 @@ pub(crate) struct EntryMetadata {
 }
 
 impl EntryMetadata {
-    /// Returns the time of the entry's first write, by the clock of a member that has just received it.
     pub(crate) fn created(self, now: Time) -> Time {
         ago(now, self.age)
     }
 
-    /// Returns the time of its last use, by the same clock.
     pub(crate) fn last_used(self, now: Time) -> Time {
         ago(now, self.idle)
     }
 }
 
 impl Stored {
-    /// Creates it from an entry, by the clock of the member that has the entry.
+    /// Creates it by the clock of the entry's member.
     pub fn of(entry: Entry, now: Time) -> Self {
         Self {
             age: now.since(entry.created),
@@ -167,12 +163,11 @@ impl Stored {
         EntryMetadata { version, lifetime, age, idle }
     }
 
-    /// Whether its lifespan has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.lifetime.lifespan.is_some_and(|lifespan| lifespan <= self.age)
     }
 
-    /// Returns the entry, by the clock of a member that has just received it.
+    /// Returns the entry by this receiver's clock.
     pub fn into_entry(self, now: Time) -> Entry {
         Entry {
             created: ago(now, self.age),
@@ -184,93 +179,90 @@ impl Stored {
     }
 }
 
-/// Returns the time `span` before now; the clock's zero if that is earlier.
+/// Times before the clock's zero become that zero.
 pub(crate) fn ago(now: Time, span: Duration) -> Time {
     Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-/// The reason why a store has failed, as text.
+/// The text of a store's failure.
 pub type StoreFailure = Arc<str>;
 
 /// The reason why an operation has failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// Not all owners have responded within the timeout, or no reachable member has a capacity for the cache. The
-    /// write may have been applied, or may still be applied.
+    /// Owners did not respond in time, or no reachable member has a capacity. A write may be applied, also
+    /// later.
     #[error("timed out after {0:?}; a write may still be applied")]
     TimedOut(Duration),
-    /// This member was removed from the cluster while the write was in progress. The write may have been applied.
+    /// This member was removed from the cluster during the write, which may have been applied.
     #[error("this member was removed from the cluster; the write may have been applied")]
     Uncertain,
-    /// Too many members are unreachable, and the cache's partition handling does not allow the operation. Nothing was
-    /// changed.
+    /// Too many members are unreachable for the partition handling. Nothing was changed.
     #[error("cache is degraded: owners of segment {segment} are unreachable: {}", listed(away))]
     Degraded {
-        /// The key's segment.
+        /// The segment.
         segment: Segment,
-        /// The segment's unreachable owners.
+        /// Its unreachable owners.
         away: Vec<Member>,
     },
-    /// The key's primary has no room for the entry: its cache refuses new entries, or evicting all evictable entries
-    /// would not make enough room. Nothing was changed.
+    /// The primary's cache refuses new entries, or eviction would not make enough room. Nothing was changed.
     #[error("memory of {member} is full: the limit is {limit}, and the write needs {needed}")]
     MemoryFull {
-        /// The member whose memory is full.
+        /// The full member.
         member: Member,
-        /// Its limit.
+        /// The limit.
         limit: Limit,
-        /// The size with the write after evicting all evictable entries, in the unit of the limit.
+        /// The size with the write after all evictions, in the limit's unit.
         needed: u64,
     },
-    /// The process of the key's primary, or of another owner, has no memory for the additional bytes of the write.
-    /// Nothing was changed. Entries can be read, removed, and replaced by values that are not larger.
+    /// An owner's process has no memory for the write, unless it removes or replaces without growth. Nothing
+    /// was changed.
     #[error("{member} has no memory for the write: {shortage}")]
     NoMemory {
         /// The member.
         member: Member,
-        /// Its limit, and its memory in use.
+        /// The limit and the memory in use.
         shortage: Shortage,
     },
-    /// A member's store has not accepted the write. The write is in the memory of its owners, and the store tries it
-    /// again. Until then it is lost if all owners stop.
+    /// A store has refused the write and tries it again. Until then only its owners' memory has it.
     #[error("the write is in memory, but the store of {member} failed to write it: {why}")]
     StoreWriteFailed {
-        /// The member whose store failed.
+        /// The store's member.
         member: Member,
-        /// The store's error.
+        /// The error.
         why: StoreFailure,
     },
-    /// The store of the key's primary does not accept earlier writes. Nothing was changed.
+    /// The primary's store refuses earlier writes. Nothing was changed.
     #[error("the store of {member} refuses writes: {why}")]
     StoreUnavailable {
-        /// The member whose store failed.
+        /// The store's member.
         member: Member,
-        /// The store's error.
+        /// The error.
         why: StoreFailure,
     },
-    /// A member's store has the value and cannot read it. Nothing was changed.
+    /// A store cannot read the value. Nothing was changed.
     #[error("the store of {member} cannot read the value: {why}")]
     StoreReadFailed {
-        /// The member whose store failed.
+        /// The store's member.
         member: Member,
-        /// The store's error.
+        /// The error.
         why: StoreFailure,
     },
-    /// The key or value is larger than a cache allows. Nothing was changed.
+    /// The key or value is too large. Nothing was changed.
     #[error("{what} has {length} bytes, {limit} are allowed")]
     TooLarge {
-        /// The key or the value.
+        /// The part.
         what: &'static str,
-        /// Its length in bytes.
+        /// The bytes.
         length: usize,
-        /// The maximum length in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The value in the response of another member is larger than the caller allows. Nothing was changed.
+    /// Another member's value is larger than the caller allows. Nothing was changed.
     #[error("the value has {bytes} bytes, the limit of the caller is {limit}")]
     LargeResponse {
-        /// Bytes of the value.
+        /// The value's bytes.
         bytes: u32,
         /// The caller's [`SubmitOptions::response_bytes_max`].
         ///
@@ -280,21 +272,20 @@ pub enum OperationError {
     /// The cache's mode does not support the request. Nothing was changed.
     #[error("{what} is not supported in a cache of mode {mode:?}")]
     Unsupported {
-        /// The unsupported request.
+        /// The request.
         what: &'static str,
-        /// The cache's mode.
+        /// The mode.
         mode: CacheMode,
     },
-    /// The cache is not open on this member, or no longer. Nothing was changed.
+    /// The cache is not open here. Nothing was changed.
     #[error("cache is closed")]
     Closed,
-    /// The member has the maximum number of operations in progress. Nothing was changed.
+    /// The member has the maximum of operations. Nothing was changed.
     #[error("{0} operations are under way already")]
     TooManyInFlight(u64),
 }
 
 impl OperationError {
-    /// Creates the error of a member without room.
     pub(crate) fn full(member: &Address, Full { limit, needed }: Full) -> Self {
         Self::MemoryFull { member: member.clone().into(), limit, needed }
     }

@@ -1,5 +1,5 @@
-//! The interface between a member's state machine and the store beside it. The state machine does not know the store:
-//! [`Node`](crate::Node) returns store requests, and takes their results.
+//! The interface between the state machine and the store: [`Node`](crate::Node) returns store requests, and
+//! takes their results.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -8,40 +8,39 @@ use crate::codec::{FrameError, Wire, wire_struct};
 use crate::operation::Stored;
 use crate::{CacheConfig, Segment, Topology};
 
-/// The kind of persistence of a cache on this member.
+/// A cache's persistence here.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct StoreSettings {
-    /// Whether the store has only the values that memory has no room for. If not, it has all entries.
+    /// Whether the store has only the values without room in memory.
     pub passivation: bool,
-    /// The state that the store has from an earlier process. The container has its entries.
+    /// The state of an earlier process; the container has its entries.
     pub remembered: Option<PersistedState>,
 }
 
-/// The state that a member stores beside its entries: its address, and the newest topology that it had installed.
+/// The stored state beside the entries.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PersistedState {
-    /// Its address at that time.
+    /// The address at that time.
     pub member: Address,
-    /// The cache's settings.
+    /// The settings.
     pub config: CacheConfig,
-    /// The topology.
+    /// The newest installed topology.
     pub topology: Topology,
-    /// Whether entries in the store are older than this state, and must be removed.
+    /// Whether older entries in the store must be removed.
     pub is_void: bool,
 }
 
-/// The error for state in a store that cannot be decoded.
+/// The error for undecodable state.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the cluster state of the store cannot be read: {0}")]
 pub struct CorruptPersistedState(String);
 
 wire_struct!(PersistedState { member, config, topology, is_void });
 
-/// The version of the stored form.
 const FORM: u8 = 3;
 
 impl PersistedState {
-    /// Returns the encoded state.
+    /// Encodes the state.
     pub fn encode(&self) -> Bytes {
         let mut out = bytes::BytesMut::new();
         FORM.put(&mut out);
@@ -53,7 +52,7 @@ impl PersistedState {
     ///
     /// # Errors
     ///
-    /// [`CorruptPersistedState`] if they are not of this version, or damaged.
+    /// [`CorruptPersistedState`] for another version or damaged bytes.
     pub fn decode(mut bytes: Bytes) -> Result<Self, CorruptPersistedState> {
         let read = |bytes: &mut Bytes| match u8::read(bytes)? {
             FORM => Self::read(bytes),
@@ -72,10 +71,10 @@ impl PersistedState {
     }
 }
 
-/// A request to the store. Requests are carried out in order: a load sees every earlier write.
+/// A request to the store. A load sees every earlier write.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StoreRequest {
-    /// Sets or removes the entry of a key. The result goes to [`Node::handle_stored`](crate::Node::handle_stored).
+    /// Sets or removes an entry; [`Node::handle_stored`](crate::Node::handle_stored) takes the result.
     Write {
         /// Its number.
         number: u64,
@@ -83,23 +82,23 @@ pub enum StoreRequest {
         segment: Segment,
         /// The key.
         key: Bytes,
-        /// The entry; none if it is removed.
+        /// The entry; none removes it.
         entry: Option<Stored>,
     },
-    /// An order for many keys. The result goes to [`Node::handle_stored`](crate::Node::handle_stored).
+    /// Changes many keys; [`Node::handle_stored`](crate::Node::handle_stored) takes the result.
     Order {
         /// Its number.
         number: u64,
         /// The order.
         order: StoreOrder,
     },
-    /// Loads the entries of keys. The result goes to [`Node::handle_loaded`](crate::Node::handle_loaded).
+    /// Loads entries; [`Node::handle_loaded`](crate::Node::handle_loaded) takes the result.
     Load {
         /// Its number.
         number: u64,
         /// The keys.
         keys: Vec<(Segment, Bytes)>,
-        /// Bytes of values after which no more are loaded. One value is always loaded.
+        /// The bytes of values after which no more are loaded; at least one is.
         bytes_max: usize,
     },
 }
@@ -111,9 +110,9 @@ pub enum StoreOrder {
     RemoveSegment(Segment),
     /// Removes all entries.
     Clear,
-    /// Replaces the state beside the entries ([`PersistedState::decode`]); removes it if the bytes are empty.
+    /// Replaces the state ([`PersistedState::decode`]); empty bytes remove it.
     Remember(Bytes),
 }
 
-/// The entries that a load has found, in the order of the keys, as far as it went.
+/// The found entries in the keys' order, as far as the load went.
 pub type Loaded = Vec<Option<Stored>>;

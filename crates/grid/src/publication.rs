@@ -1,4 +1,4 @@
-//! Requests for all entries of a cache: the selection, the projection, and the delivery guarantee.
+//! Requests for all entries of a cache.
 
 use std::sync::Arc;
 
@@ -7,27 +7,24 @@ use consort_group::Member;
 
 use crate::{Entry, Items, NamesMembers, OperationError, ReadFrom, Segment};
 
-/// Default maximum number of fetched and not yet consumed entries, from all members together: the size of a state
-/// transfer chunk in the field's other grids (S004-2).
+/// The default limit of unconsumed entries of all members: a transfer chunk's size in the field's other grids
+/// (S004-2).
 pub const BATCH: usize = 512;
 
-/// Bytes of items in a response beyond which no more items are added, so that large values do not fill a member's
-/// memory. One item may be larger.
+/// The bytes after which a response takes no more items; one item may be larger.
 pub const FETCH_BYTES: usize = 1024 * 1024;
 
-/// Maximum number of members with an outstanding request; they share the batch (S004-8).
+/// The maximum number of members with an outstanding request; they share the batch (S004-8).
 pub const LANES_MAX: usize = 4;
 
-/// The number of times that the iteration returns an entry that is present throughout, whatever members join or leave
-/// meanwhile.
+/// The number of times that an entry present throughout is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Guarantee {
-    /// Never twice. The rest of a segment whose owner was lost is not returned.
+    /// Never twice. A lost owner's segment ends.
     AtMostOnce,
-    /// Never missed. A segment whose owner was lost is returned again from its beginning.
+    /// Never missed. A lost owner's segment is returned from its beginning again.
     AtLeastOnce,
-    /// Exactly once. For that the reader remembers the keys of segments that are partly returned: of up to
-    /// [`LANES_MAX`] segments.
+    /// Exactly once. The reader remembers the keys of up to [`LANES_MAX`] incomplete segments.
     #[default]
     ExactlyOnce,
 }
@@ -40,57 +37,54 @@ pub enum Projection {
     Entries,
     /// Key and version.
     Keys,
-    /// Key and version, for a caller that removes every key it gets. The keys include those whose removal may be in
-    /// progress, from an owner that has not seen the removal. The latter are returned whatever the guarantee, perhaps
-    /// twice.
+    /// Key and version for the removal of every key. Keys with a removal in progress are included from an
+    /// owner that has not seen it, whatever the guarantee, perhaps twice.
     Removable,
-    /// No items: entries are counted.
+    /// No items, but their count.
     Count,
-    /// The result of a reduction of many entries, which [`Publication::transform`] names. Items are partial results
-    /// without keys, at least one for each segment with a result. Each entry that is present throughout is in exactly
-    /// one of them; with [`Guarantee::AtMostOnce`], in one at most.
+    /// Partial results of the reduction in [`Publication::transform`], without keys, at least one for each
+    /// segment with a result. Each entry present throughout is in exactly one; with
+    /// [`Guarantee::AtMostOnce`], in one at most.
     Reduced,
 }
 
-/// A function that owners apply to their entries, by the name under which all members have registered it.
+/// A registered function that owners apply to entries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transform {
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
-    /// Its arguments besides the entry.
+    /// The arguments.
     pub arguments: Bytes,
 }
 
-/// A transform of a key, an entry and arguments: it returns the value to be sent, or `None` to skip the entry. It is
-/// called under a segment's lock: it must be quick and must not use the cache. If it panics, the request fails, and a
-/// listener gets a gap.
+/// A transform of a key, an entry and arguments into the value to be sent; `None` skips the entry. It runs
+/// under a segment's lock: it is quick and does not use the cache. A panic fails the request; a listener gets
+/// a gap.
 pub type TransformFn = dyn Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync;
 
-/// A reduction: adds a key, an entry and arguments to its result of earlier entries, which is empty at first. An
-/// empty result is not sent. It is called under the same conditions as a [`TransformFn`].
+/// A reduction adds a key, an entry and arguments to its result, empty at first and sent unless empty. A
+/// [`TransformFn`]'s conditions apply.
 pub type ReduceFn = dyn Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync;
 
 /// A request to all owners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publication {
-    /// The projection of each entry.
+    /// The projection.
     pub projection: Projection,
-    /// The delivery guarantee.
+    /// The guarantee.
     pub guarantee: Guarantee,
-    /// Filters and maps entries at their owners, or reduces them with [`Projection::Reduced`].
+    /// Filters, maps or reduces entries at their owners.
     pub transform: Option<Transform>,
     /// The requested segments; `None` = all.
     pub segments: Option<Arc<[Segment]>>,
-    /// Maximum number of fetched and not yet consumed entries, from all members together.
+    /// The limit of unconsumed entries.
     pub batch: usize,
-    /// Number of members with an outstanding request, up to [`LANES_MAX`]; 1 = one member after the other.
+    /// The members with an outstanding request, up to [`LANES_MAX`].
     pub lanes: usize,
-    /// The owner from which a segment's entries are read. [`ReadFrom::Nearest`]: the reader's own member, if that is
-    /// an owner, else the owner with the fewest segments to send. [`ReadFrom::Primary`]: the primary, or another
-    /// owner while the primary is unreachable.
+    /// The owner to read from. [`ReadFrom::Nearest`]: the reader's own member, else the owner with the fewest
+    /// segments to send. [`ReadFrom::Primary`]: the primary, or another owner while it is unreachable.
     pub from: ReadFrom,
-    /// Whether the reader borrows items ([`Items::iter`], [`crate::IntoItems::rest`]) instead of taking them one by
-    /// one: then no owned items are built.
+    /// Whether the reader borrows items ([`Items::iter`], [`crate::IntoItems::rest`]).
     pub whole: bool,
 }
 
@@ -109,29 +103,29 @@ impl Default for Publication {
     }
 }
 
-/// The id of an iteration on the member that has begun it.
+/// An iteration's id on its member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IterationId(pub u64);
 
-/// The result of a request for the next items.
+/// The next items' result.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// The next items, of one member; not empty.
+    /// The next items of one member; not empty.
     Items(Items),
-    /// No items have arrived. [`crate::NodeEvent::Fetched`] says when to ask again.
+    /// No items have arrived; [`crate::NodeEvent::Fetched`] follows.
     Nothing,
-    /// All items were returned. For [`Projection::Count`]: the number of entries.
+    /// All items were returned.
     End {
-        /// Number of entries counted or returned.
+        /// The number counted or returned.
         count: u64,
     },
 }
 
-/// The reason why an iteration has failed. The items returned before are valid.
+/// The reason why an iteration has failed. Items returned before are valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IterationError {
-    /// A member does not have the transform, or the reduction.
+    /// A member lacks the transform or reduction.
     #[error("{member} has no transform {name}")]
     UnknownTransform {
         /// The member.
@@ -139,7 +133,7 @@ pub enum IterationError {
         /// The name.
         name: Arc<str>,
     },
-    /// The transform, or the reduction, has panicked at a member, which has written the reason to its standard error.
+    /// The function has panicked at a member, whose standard error has the reason.
     #[error("{name} has panicked at {member}")]
     Panicked {
         /// The member.
@@ -147,7 +141,7 @@ pub enum IterationError {
         /// The name.
         name: Arc<str>,
     },
-    /// The iteration cannot go on.
+    /// The iteration cannot continue.
     #[error(transparent)]
     Operation(#[from] OperationError),
 }

@@ -1,5 +1,4 @@
-//! The topology of a cache: the owners of its segments, now and after a rebalance. The coordinator makes it and every
-//! member installs it.
+//! The topology of a cache, which the coordinator makes and every member installs.
 
 use std::sync::Arc;
 
@@ -10,140 +9,134 @@ use crate::history::{LINEAGES_MAX, Lineage};
 use crate::merge::{PartitionSide, SPLIT_POINTS_MAX, SplitPoint};
 use crate::{Ballot, CacheMember, ConsistentHash, Segment, Version};
 
-/// Number of topology ids reserved for a lineage: a partition uses a handful before it is merged. Partitions that use
-/// more may overlap with each other's ids. That matters only to a third partition that has split from one of them
-/// meanwhile.
+/// The ids reserved for a lineage: a partition uses a handful before its merge. Beyond them partitions' ids
+/// may overlap, which matters only to a third partition that has split from one meanwhile.
 const LINEAGE_IDS: u32 = 16;
 
-/// Number of places in which a lineage may begin. With more places fewer lineages share one, and ids grow faster: by
-/// half as many times [`LINEAGE_IDS`] where a coordinator is lost. With one coordinator lost every hour the ids last for
-/// two years, and then as many again as are left without a place.
+/// The places in which a lineage may begin. With more of them fewer lineages share one, and ids grow faster:
+/// by half as many times [`LINEAGE_IDS`] where a coordinator is lost. With one coordinator lost every hour
+/// the ids last for two years, and then as many again as are left without a place.
 const LINEAGE_PLACES: u32 = 64;
 
 /// The phase of a change of owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// No rebalance is in progress: the current owners are read and written.
+    /// The current owners are read and written.
     Stable,
-    /// Entries are being transferred: the current owners are read, current and pending ones are written.
+    /// Current owners are read, current and pending ones written, while entries move.
     ReadOldWriteAll,
-    /// All entries are transferred: the pending owners are read, current and pending ones are written.
+    /// Pending owners are read, current and pending ones written, after entries have moved.
     ReadNewWriteAll,
-    /// The members have restarted with the data of their stores. Nothing is read or written before the first owner of
-    /// each segment has the newest data of all its owners.
+    /// The members have restarted with stores. Nothing is served before each segment's first owner has the
+    /// newest data of all owners.
     Restoring,
 }
 
-/// The availability of a cache.
+/// A cache's availability.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Availability {
     /// All operations are allowed.
     Available,
-    /// Too many members were lost at once: the cache's partition handling for a minority applies. These owners are
-    /// unreachable.
+    /// Too many members were lost at once: the partition handling for a minority applies.
     Degraded {
-        /// Owners that are not in the view.
+        /// The owners outside the view.
         away: Arc<[Address]>,
     },
 }
 
-/// A member, and the topology since which it has been one without interruption.
+/// A member, and the topology since which it is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Membership {
     /// The member.
     pub member: CacheMember,
-    /// The id of the topology with which it became a member. If a member finds a later id here than the last topology
-    /// that it has installed, it was removed meanwhile and begins anew.
+    /// The topology since which it is a member. A member whose last topology is older was removed and begins
+    /// anew.
     pub since: u32,
-    /// The events that it gets, if it has listeners.
+    /// The events that it gets.
     pub listening: Option<Listening>,
-    /// Its address before the restart, while a cache restarts. The member may be lost before its store has its new
-    /// address.
+    /// The address before a restart in progress: the store may not have the new one when the member is lost.
     pub formerly: Option<Address>,
 }
 
-/// The events that a member with listeners gets.
+/// The events that a listening member gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listening {
-    /// The id of the topology since which it has got events without interruption.
+    /// The topology since which events are uninterrupted.
     pub since: u32,
-    /// The id of the topology since which it has got events of this interest.
+    /// The topology since which this interest applies.
     pub changed: u32,
-    /// The contents of the events.
+    /// The events' contents.
     pub interest: Interest,
 }
 
-/// The contents of the events that a member wants for each change.
+/// The wanted contents of events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Interest {
     /// No events.
     #[default]
     Nothing,
-    /// The key and the kind of change.
+    /// The key and the kind.
     Keys,
-    /// These and the value.
+    /// The value, too.
     Entries,
-    /// These and the previous value.
+    /// The previous value, too.
     Previous,
 }
 
-/// The owners of a cache's segments. The coordinator makes a new topology for every change; a higher id replaces a
-/// lower one.
+/// The owners of a cache's segments. Every change makes a new topology with a higher id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
-    /// The id. It grows with every change.
+    /// The growing id.
     pub id: u32,
     /// The phase.
     pub phase: Phase,
-    /// All members that have the cache open, owners or not, in the order in which they joined.
+    /// All members, owners or not, in joining order.
     pub members: Arc<[Membership]>,
     /// The current owners.
     pub current: ConsistentHash,
-    /// The owners after the rebalance, while the phase is not [`Phase::Stable`].
+    /// The owners after the rebalance, unless [`Phase::Stable`].
     pub pending: Option<ConsistentHash>,
-    /// The rebalance in progress, or the last one: the id of the topology that began it.
+    /// The topology that began the present or last rebalance.
     pub rebalance: u32,
-    /// Per segment the id of the topology with which its write owners, or the members with listeners, last changed.
+    /// Per segment, the topology that last changed its write owners or the listening members.
     pub epochs: Arc<[u32]>,
-    /// The primary term. Per segment the id of the topology with which its primary last changed.
+    /// The primary terms: per segment, the topology that last changed its primary.
     pub primary_terms: Arc<[u32]>,
-    /// The members of the last stable topology: more than half of them must be present.
+    /// The last stable topology's members: more than half must be present.
     pub quorum: Arc<[Address]>,
-    /// The next quorum, once all members have this topology: more than half of these must be present as well.
+    /// The next quorum, once all members have this topology; more than half must be present, too.
     pub quorum_to_be: Option<Arc<[Address]>>,
-    /// Members that are announced for removal: the next topology is without them. They count as lost for a
-    /// coordinator that goes on from this topology.
+    /// The members that the next topology removes; a coordinator that goes on from this one counts them as
+    /// lost.
     pub forgone: Arc<[Address]>,
-    /// The ballot under which this history last went on with enough members. Of two topologies made in different
-    /// partitions, the one with the higher ballot has all acknowledged writes.
+    /// The ballot under which this history last had enough members. Of two partitions' topologies, the one
+    /// with the higher ballot has all acknowledged writes.
     pub ballot: Ballot,
     /// The availability.
     pub availability: Availability,
-    /// The id of the last topology of this history that was available.
+    /// The history's last available topology.
     pub available: u32,
-    /// The member that created the cache. It stays the same for as long as the cache's data exists, through all
-    /// restarts: data with another origin belongs to another cache.
+    /// The cache's creator, which stays through all restarts: other data belongs to another cache.
     pub origin: Address,
-    /// The beginnings of this history's lineages, in order. Only the last ones of many are kept.
+    /// The beginnings of the last lineages, in order.
     pub lineages: Arc<[Lineage]>,
-    /// The split points of this history: the first topology, and each topology that continued without members that may
-    /// also have continued. Only the last ones of many are kept.
+    /// The last split points: the first topology, and each that continued without members that may have
+    /// continued.
     pub split_points: Arc<[SplitPoint]>,
-    /// The last split points of partitions that have been merged into this one.
+    /// The last split points of merged partitions.
     pub merged: Arc<[SplitPoint]>,
-    /// Partitions whose entries are being merged into this one.
+    /// Partitions that are being merged.
     pub merging: Arc<[PartitionSide]>,
 }
 
 impl Membership {
-    /// Creates the membership of a new member.
     pub(crate) fn new(member: CacheMember, since: u32) -> Self {
         Self { member, since, listening: None, formerly: None }
     }
 }
 
 impl Topology {
-    /// Creates the first topology of a cache.
+    /// Creates a cache's first topology.
     pub fn first(id: u32, member: CacheMember, owner_count: u16, segment_count: u16) -> Self {
         let quorum = Arc::from([member.address.clone()]);
         let membership = Membership::new(member.clone(), id);
@@ -172,14 +165,14 @@ impl Topology {
         }
     }
 
-    /// Records that this history goes on without members that may have gone on without it.
+    /// Notes that this history goes on without members that may have gone on, too.
     pub(crate) fn part(&mut self, by: &Address) {
         let split_point = SplitPoint { id: self.id, by: by.clone() };
         self.split_points = last_of(self.split_points.iter().cloned().chain([split_point]), SPLIT_POINTS_MAX);
     }
 
-    /// Begins a lineage, because another coordinator may go on from the previous topology: later writes are
-    /// distinguished from those by their lineage.
+    /// Begins a lineage, which distinguishes later writes: another coordinator may go on from the previous
+    /// topology.
     pub(crate) fn begin_lineage(&mut self, by: &Address) {
         let lineage = Lineage { id: self.id, by: by.clone() };
         if self.lineages.last() == Some(&lineage) {
@@ -188,8 +181,8 @@ impl Topology {
         self.lineages = last_of(self.lineages.iter().cloned().chain([lineage]), LINEAGES_MAX);
     }
 
-    /// Returns the id for the first topology of a lineage that `by` begins with this topology: greater than `last`, and
-    /// different from the id that another member would use that goes on from here as well.
+    /// Returns the id of the lineage that `by` begins here: greater than `last`, and different from the id of
+    /// another member that goes on from here.
     pub(crate) fn first_id_of_lineage(&self, last: u32, by: &Address) -> u32 {
         let next = last.saturating_add(1);
         let lineage = self.lineages.last().filter(|_| next < Version::TOPOLOGY_MAX / 2);
@@ -205,7 +198,6 @@ impl Topology {
         next + LINEAGE_IDS * (1 + nth.wrapping_add(turn) % LINEAGE_PLACES)
     }
 
-    /// Adds the members of a partition whose entries are to be merged.
     pub(crate) fn take_in(&mut self, side: PartitionSide, members: Vec<CacheMember>) {
         let since = side.since;
         let others = members.into_iter().map(|member| Membership::new(member, since));
@@ -215,7 +207,7 @@ impl Topology {
         self.merging = self.merging.iter().cloned().chain([side]).collect();
     }
 
-    /// Whether this topology is older than the other, and of its history or of one that was merged into it.
+    /// Returns whether the other topology or one merged into it has this older one in its history.
     pub(crate) fn is_behind(&self, other: &Self) -> bool {
         let Some(last) = self.split_points.last() else { return false };
         if other.split_points.last() == Some(last) {
@@ -224,8 +216,8 @@ impl Topology {
         other.split_points.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
-    /// Returns a successor with another id, after `change` has modified it. The epochs, the primary terms and the id
-    /// of the last available topology are updated.
+    /// Returns a successor with another id, modified by `change`, with updated epochs, primary terms and last
+    /// available id.
     #[must_use]
     pub fn succeeded(&self, id: u32, change: impl FnOnce(&mut Self)) -> Self {
         let mut next = Self { id, ..self.clone() };
@@ -257,7 +249,7 @@ impl Topology {
         next
     }
 
-    /// Returns the read owners; the first is the primary.
+    /// Returns the read owners, the primary first.
     pub fn read_owners(&self) -> &ConsistentHash {
         match (&self.pending, self.phase) {
             (Some(pending), Phase::ReadNewWriteAll) => pending,
@@ -265,7 +257,7 @@ impl Topology {
         }
     }
 
-    /// Returns the write owners; the first is the primary.
+    /// Returns the write owners, the primary first.
     pub fn write_owners(&self) -> ConsistentHash {
         match (&self.pending, self.phase) {
             (Some(pending), Phase::ReadNewWriteAll) => pending.union(&self.current),
@@ -274,23 +266,22 @@ impl Topology {
         }
     }
 
-    /// Whether a segment was to move, and all its current owners are lost permanently.
+    /// Returns whether a segment was to move, and all current owners are lost permanently.
     pub(crate) fn is_orphaned(&self, segment: Segment) -> bool {
         self.phase == Phase::ReadOldWriteAll && self.current.owners(segment).len() == 0
     }
 
-    /// Returns the owners that provide a segment's state to its pending owners.
     pub(crate) fn givers(&self, segment: Segment) -> impl Iterator<Item = &Address> {
         let heirs = self.pending.as_ref().filter(|_| self.is_orphaned(segment));
         heirs.unwrap_or(&self.current).owners(segment)
     }
 
-    /// Whether the topology has this member.
+    /// Returns whether this is a member.
     pub fn contains(&self, member: &Address) -> bool {
         self.membership(member).is_some()
     }
 
-    /// Returns a member's membership.
+    /// Returns a membership.
     pub fn membership(&self, member: &Address) -> Option<&Membership> {
         self.members.iter().find(|other| other.member.address == *member)
     }
@@ -300,20 +291,19 @@ impl Topology {
         self.members.iter().map(|membership| &membership.member.address)
     }
 
-    /// Returns the reachable members that have listeners.
+    /// Returns the reachable listening members.
     pub fn listening(&self) -> impl Iterator<Item = (&Address, Listening)> {
         let of = |one: &Membership| one.listening;
         let listening = self.members.iter().filter_map(move |one| Some((&one.member.address, of(one)?)));
         listening.filter(|(member, _)| !self.away().contains(member))
     }
 
-    /// Returns the interest of a member in events.
+    /// Returns a member's interest.
     pub fn interest(&self, member: &Address) -> Interest {
         let listening = self.membership(member).and_then(|membership| membership.listening);
         listening.map_or(Interest::Nothing, |listening| listening.interest)
     }
 
-    /// Sets the interest of a member in events from now on.
     pub(crate) fn listen(&mut self, member: &Address, interest: Interest) {
         let id = self.id;
         self.change_members(|one| {
@@ -325,7 +315,7 @@ impl Topology {
         });
     }
 
-    /// Forgets the members' former addresses, because the cache's restart is complete.
+    /// Former addresses count until the cache's restart is complete.
     pub(crate) fn forget_former(&mut self) {
         self.change_members(|one| one.formerly = None);
     }
@@ -346,17 +336,16 @@ impl Topology {
         self.members = self.members.iter().map(changed).collect();
     }
 
-    /// Returns the id of the topology with which a segment's write owners last changed.
+    /// Returns the topology that last changed a segment's write owners.
     pub fn epoch(&self, segment: Segment) -> u32 {
         self.epochs[usize::from(segment.0)]
     }
 
-    /// Returns the primary term: the id of the topology with which a segment's primary last changed.
+    /// Returns the topology that last changed a segment's primary.
     pub fn primary_term(&self, segment: Segment) -> u32 {
         self.primary_terms[usize::from(segment.0)]
     }
 
-    /// Removes the members announced for removal, in any phase.
     pub(crate) fn leave_out(&mut self) {
         let forgone = std::mem::take(&mut self.forgone);
         let is_gone = |member: &Address| forgone.contains(member);
@@ -379,8 +368,8 @@ impl Topology {
         self.away().iter().chain(self.forgone.iter())
     }
 
-    /// Whether all members but this one are unreachable, and each segment of which this one is a read owner has one
-    /// of them as another read owner.
+    /// Returns whether all other members are unreachable, and one of them is another read owner of each
+    /// segment read here.
     pub(crate) fn is_kept_without(&self, member: &Address) -> bool {
         let readers = self.read_owners();
         let is_kept = |segment| readers.owners(segment).any(|owner| self.away().contains(owner));
@@ -388,7 +377,7 @@ impl Topology {
             && readers.segments_of(member).all(is_kept)
     }
 
-    /// Returns the unreachable owners, if the cache is degraded.
+    /// Returns a degraded cache's unreachable owners.
     pub fn away(&self) -> &[Address] {
         match &self.availability {
             Availability::Available => &[],
@@ -397,7 +386,6 @@ impl Topology {
     }
 }
 
-/// Returns the last ones of many.
 fn last_of<T: Clone>(all: impl Iterator<Item = T>, count_max: usize) -> Arc<[T]> {
     let all: Vec<T> = all.collect();
     all[all.len().saturating_sub(count_max)..].into()

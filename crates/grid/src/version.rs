@@ -1,40 +1,38 @@
-//! Versions of entries, which order the writes of a key.
-//!
-//! The primary of a segment counts its writes and puts the topology id in front. So the writes of a new primary are
-//! newer than all writes of the previous one.
+//! Versions of entries, which order the writes of a key. The primary counts a segment's writes behind the
+//! topology id, so that a new primary's writes are newer than all of the previous one.
 
 use std::fmt;
 
-/// Bits of the count; the bits above are the topology's. 2^40 writes of one segment in one topology are 34 years at
+/// The bits of the count; the topology's are above. 2^40 writes of a segment in one topology are 34 years at
 /// 1,000 writes a second; 2^24 topologies are 31 years at one a minute.
 const COUNT_BITS: u32 = 40;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
-/// The version of an entry: a topology's id and the count of a segment's writes in it. Later versions are greater.
+/// A topology's id and the count of a segment's writes in it. Later versions are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// The last topology id whose versions are distinct.
+    /// The last topology id with distinct versions.
     pub const TOPOLOGY_MAX: u32 = (1 << (u64::BITS - COUNT_BITS)) - 1;
 
-    /// No version: older than every version of an entry.
+    /// No version: older than every entry's.
     pub const NONE: Self = Self(0);
 
-    /// Returns the version with this count in this topology. A number that does not fit becomes the greatest that
-    /// does: the order holds, but versions beyond are no longer distinct.
+    /// Returns a version. A number that does not fit becomes the greatest that does: the order holds, but
+    /// versions beyond are not distinct.
     pub const fn new(topology: u32, count: u64) -> Self {
         let topology = if topology > Self::TOPOLOGY_MAX { Self::TOPOLOGY_MAX } else { topology };
         let count = if count > COUNT_MAX { COUNT_MAX } else { count };
         Self((topology as u64) << COUNT_BITS | count)
     }
 
-    /// Returns the id of the topology.
+    /// Returns the topology's id.
     pub const fn topology(self) -> u32 {
         (self.0 >> COUNT_BITS) as u32
     }
 
-    /// Returns the count in the topology.
+    /// Returns the count.
     pub const fn count(self) -> u64 {
         self.0 & COUNT_MAX
     }

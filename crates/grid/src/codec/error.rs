@@ -4,12 +4,12 @@
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The bytes end in the middle of a value.
+    /// The bytes end within a value.
     #[error("{what} needs {wanted} bytes, {left} are left")]
     Short {
         /// The kind of value.
         what: &'static str,
-        /// Its length in bytes.
+        /// The needed length in bytes.
         wanted: usize,
         /// The remaining bytes.
         left: usize,
@@ -22,12 +22,12 @@ pub enum FrameError {
         /// The value.
         value: u64,
     },
-    /// A frame of another version of this wire protocol: its sender and this member cannot share a cache.
+    /// A frame of another wire version: its sender and this member cannot share a cache.
     #[error("it speaks version {theirs} of the grid's wire, and this member version {ours}")]
     OtherVersion {
-        /// Its version.
+        /// The frame's version.
         theirs: u8,
-        /// The version of this member.
+        /// This member's version.
         ours: u8,
     },
     /// Not a frame.

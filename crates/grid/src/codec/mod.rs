@@ -1,8 +1,6 @@
-//! The encoding of values: numbers, texts, addresses, lists and maps.
-//!
-//! This module knows no type of the grid, and is below all of them. The encodings of the grid's types are in
-//! [`crate::wire`], which is above them. Only a type whose values stay encoded knows its encoding itself:
-//! [`crate::items::Items`], [`crate::encoded_entries::EncodedEntries`] and [`crate::persistence::PersistedState`].
+//! The encoding of numbers, texts, addresses, lists and maps, without knowledge of the grid's types, which
+//! [`crate::wire`] encodes. Only types whose values stay encoded have their own: [`crate::items::Items`],
+//! [`crate::encoded_entries::EncodedEntries`] and [`crate::persistence::PersistedState`].
 
 mod error;
 mod number;

@@ -1,21 +1,17 @@
-//! Numbers on the wire: seven bits per byte, the lowest first, with the top bit set if another byte follows. Lengths
-//! mostly take one byte, versions six or seven. Numbers of up to eight bytes are written and read as one word: with a
-//! loop byte by byte an iteration over small entries takes 3 % more time.
+//! Numbers on the wire: seven bits per byte, the lowest first; the top bit announces another byte. Lengths
+//! mostly take one byte, versions six or seven. Numbers of up to eight bytes are written and read as one
+//! word: byte by byte an iteration over small entries takes 3 % more time.
 
 use bytes::{BufMut, BytesMut};
 
 use super::error::FrameError;
 
-/// The bits that say that another byte follows, in each byte of a word.
 const MORE: u64 = 0x8080_8080_8080_8080;
 
-/// The greatest number in a word.
 const WORD_MAX: u64 = (1 << (7 * size_of::<u64>())) - 1;
 
-/// Maximum length of a number in bytes.
 const LENGTH_MAX: usize = 10;
 
-/// Writes a number at the end of these bytes.
 #[inline]
 pub(super) fn put_number(out: &mut BytesMut, number: u64) {
     if number < 0x80 {
@@ -37,7 +33,6 @@ pub(super) fn put_number(out: &mut BytesMut, number: u64) {
     }
 }
 
-/// Reads a number at the beginning of these bytes. Returns it with its length.
 #[inline]
 pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize), FrameError> {
     if let Some(&byte) = from.first()
@@ -57,7 +52,7 @@ pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize), FrameError> {
     read_long(from)
 }
 
-/// Reads a number that is longer than a word, or at the end of the bytes.
+/// Reads numbers longer than a word, or at the end of the bytes.
 #[cold]
 fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     let mut number = 0;
@@ -70,8 +65,7 @@ fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
 }
 
-/// Returns the number with seven bits in each byte of a word, for a number that fits into a word: by halves, quarters
-/// and eighths.
+/// Spreads a number that fits into a word to seven bits in each byte: by halves, quarters and eighths.
 #[inline]
 const fn spread(number: u64) -> u64 {
     let halves = number & 0x0fff_ffff | (number & 0x0fff_ffff << 28) << 4;
@@ -79,7 +73,7 @@ const fn spread(number: u64) -> u64 {
     quarters & 0x007f_007f_007f_007f | (quarters & 0x3f80_3f80_3f80_3f80) << 1
 }
 
-/// Returns the number of a word with seven bits in each byte, ignoring the top bits.
+/// The top bits are ignored.
 #[inline]
 const fn gathered(word: u64) -> u64 {
     let quarters = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
@@ -93,7 +87,6 @@ mod tests {
 
     use super::*;
 
-    /// Encodes a number byte by byte.
     fn bytes_of(mut number: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         while number >= 0x80 {

@@ -11,13 +11,11 @@ use smallvec::SmallVec;
 use super::error::{FrameError, Result};
 use super::number::{put_number, read_number};
 
-/// A type with an encoding.
 pub(crate) trait Wire: Sized {
     fn put(&self, out: &mut BytesMut);
     fn read(from: &mut Bytes) -> Result<Self>;
 }
 
-/// Checks that enough bytes are left for a read.
 pub(crate) fn need(from: &[u8], what: &'static str, wanted: usize) -> Result<()> {
     let left = from.len();
     if left < wanted { Err(FrameError::Short { what, wanted, left }) } else { Ok(()) }
@@ -77,7 +75,6 @@ impl Wire for bool {
     }
 }
 
-/// Writes bytes in the encoding of [`Bytes`].
 #[inline]
 pub(crate) fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     bytes.len().put(out);
@@ -109,7 +106,7 @@ impl Wire for Arc<str> {
     }
 }
 
-/// Addresses of members are encoded as their UUIDs.
+/// Addresses are encoded as UUIDs.
 impl Wire for Address {
     fn put(&self, out: &mut BytesMut) {
         let Uuid { most, least } = self.uuid().unwrap_or_default();
@@ -123,7 +120,7 @@ impl Wire for Address {
     }
 }
 
-/// A member is encoded without its name, because every member knows the names.
+/// The name is left out, because every member knows the names.
 impl Wire for Member {
     fn put(&self, out: &mut BytesMut) {
         self.address.put(out);
@@ -134,7 +131,7 @@ impl Wire for Member {
     }
 }
 
-/// Durations are encoded in microseconds.
+/// The unit is a microsecond.
 impl Wire for Duration {
     fn put(&self, out: &mut BytesMut) {
         u64::try_from(self.as_micros()).unwrap_or(u64::MAX).put(out);
@@ -158,7 +155,7 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
-/// Reads a number of values, then the values. Each takes at least one byte, so a wrong number allocates no memory.
+/// Each value takes at least one byte, so a wrong number allocates no memory.
 fn read_all<T: Wire, C: FromIterator<T>>(from: &mut Bytes) -> Result<C> {
     let count = usize::read(from)?;
     need(from, "list", count)?;
@@ -223,14 +220,12 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// Reads fields of a struct, one after the other.
 macro_rules! read_fields {
     ($from:ident, $($field:ident),+ $(,)?) => {
         Ok(Self { $($field: $crate::codec::Wire::read($from)?),+ })
     };
 }
 
-/// The encoding of a struct: its fields one after the other.
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),+ $(,)? }) => {
         impl $crate::codec::Wire for $name {

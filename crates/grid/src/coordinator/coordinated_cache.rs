@@ -1,4 +1,4 @@
-//! The coordinator's state of one cache: the newest topology, the members that have confirmed it, and pending changes.
+//! The coordinator's state of one cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,34 +16,29 @@ use crate::{CacheConfig, CacheMember, CacheMode, ConsistentHash, OpenError, Part
 pub(super) struct CoordinatedCache {
     config: CacheConfig,
     pub(super) topology: Topology,
-    /// Members of the view that have the cache open.
     pub(super) present: BTreeSet<Address>,
     confirmed: BTreeSet<Address>,
-    /// The last rebalance of which each member has received all its segments.
+    /// The last rebalance whose segments each member has received.
     pub(super) pulled: BTreeMap<Address, u32>,
-    /// Members that have merged all segments of which they are primary in this topology.
+    /// Members that have merged all segments of their own in this topology.
     merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
     joining: Vec<CacheMember>,
-    /// The persisted state of members that want to join.
+    /// The stored state of members that want to join.
     returning: BTreeMap<Address, Restored>,
-    /// Members of the topology that are in the view and have none of the cache's data, because they were removed in another
-    /// partition.
+    /// Members of the view and the topology that have no data, because another partition removed them.
     empty: BTreeSet<Address>,
-    /// The removal of members that follows when all members have installed the topology that announces it.
+    /// The removal that follows when all members have installed its announcement.
     announced: Option<Announced>,
     published: Time,
 }
 
-/// The removal of members with the next topology.
 #[derive(Clone, Copy)]
 struct Announced {
-    /// Whether a member has continued in a degraded cache.
     was_degraded: bool,
 }
 
 impl CoordinatedCache {
-    /// Begins a cache that no other member has open.
     pub(super) fn begin(cx: &mut Cx, config: CacheConfig, member: CacheMember, view: &View) -> Self {
         let mut topology = Topology::first(1, member, config.owner_count(), config.segments);
         topology.ballot = cx.leads.clone();
@@ -53,7 +48,6 @@ impl CoordinatedCache {
         led
     }
 
-    /// Continues a cache from a topology.
     pub(super) fn resume(config: CacheConfig, topology: Topology) -> Self {
         Self {
             config,
@@ -79,7 +73,6 @@ impl CoordinatedCache {
         &self.config
     }
 
-    /// Returns whether no member has the cache open any more.
     pub(super) fn is_over(&self) -> bool {
         self.topology.members.is_empty() && self.joining.is_empty()
     }
@@ -91,7 +84,6 @@ impl CoordinatedCache {
             || !self.joining.is_empty()
     }
 
-    /// Describes the pending confirmations and changes, for people.
     pub(super) fn describe(&self) -> String {
         format!(
             "topology {} {:?}, without {:?} next, not confirmed by {:?}, pulled {:?}, merging {} merged {:?}, leaving {:?}, joining {}",
@@ -112,16 +104,16 @@ impl CoordinatedCache {
         members.filter(|member| self.counts(member) && !self.confirmed.contains(member)).cloned().collect()
     }
 
-    /// Returns whether a member is present and has the data that it should have.
+    /// Returns whether a member is present with its data.
     fn counts(&self, member: &Address) -> bool {
         self.present.contains(member)
             && !self.empty.contains(member)
             && !self.topology.forgone.contains(member)
     }
 
-    /// Notes that a present member has no data. Returns whether that matters because other members rely on its data. They do not
-    /// rely on a fresh member, which has been a member only here: it has not received its topology, and its vote carries no
-    /// knowledge.
+    /// Notes that a present member has no data. Returns whether other members rely on its data. They do not
+    /// rely on a fresh member of this topology only: it has not received the topology, and its vote carries
+    /// no knowledge.
     pub(super) fn note_empty(&mut self, member: &Address, is_fresh: bool) -> bool {
         let topology = &self.topology;
         let votes = topology.quorums().any(|quorum| quorum.contains(member));
@@ -135,7 +127,6 @@ impl CoordinatedCache {
         matters
     }
 
-    /// Sends the topology to all present members.
     pub(super) fn publish(&mut self, cx: &mut Cx) {
         self.confirmed.clear();
         self.merged.clear();
@@ -173,9 +164,9 @@ impl CoordinatedCache {
         }
     }
 
-    /// Continues after a change of coordinators. All segments get a new topology id, as if all owners had changed, because
-    /// members may have received different topologies last. `others` are partitions that rejoin with entries of their own;
-    /// `was_degraded`: a member has continued in a degraded cache, whichever members were unreachable.
+    /// Continues after a change of coordinators. All segments get a new topology id, because members may have
+    /// received different topologies last. `others` are partitions that rejoin with entries; `was_degraded`:
+    /// any member has continued in a degraded cache.
     pub(super) fn go_on(
         &mut self,
         cx: &mut Cx,
@@ -213,8 +204,9 @@ impl CoordinatedCache {
         self.advance(cx);
     }
 
-    /// Assigns new owners at once to segments that have lost all owners. Their primaries merge the entries that other partitions
-    /// have of them. A member that has rejoined with a partition is no new owner, because it still has that partition's entries.
+    /// Assigns new owners to segments that have lost all, and their primaries merge other partitions'
+    /// entries. A member that has rejoined with a partition is no new owner, because it still has that
+    /// partition's entries.
     fn fill(&self, topology: &mut Topology) {
         let is_kept = |one: &&Membership| topology.merging.iter().any(|side| side.since == one.since);
         let own = || topology.members.iter().filter(|one| !is_kept(one)).map(|one| &one.member);
@@ -229,15 +221,15 @@ impl CoordinatedCache {
         }
     }
 
-    /// Makes all members drop their entries. Partitions have written without knowing of each other, so no member may read older
+    /// Makes all members drop their entries: independent partitions have written, so no member may read older
     /// entries.
     pub(super) fn renew(&mut self, id: u32) {
         let renewed = |one: &Membership| Membership { since: id, ..one.clone() };
         self.topology.members = self.topology.members.iter().map(renewed).collect();
     }
 
-    /// Returns a topology that announces the removal of absent members, or is degraded if too many are absent. If all partitions
-    /// may continue, absent members are removed at once.
+    /// The topology announces the removal of absent members, or is degraded if too many are absent. If all
+    /// partitions may continue, absent members are removed at once.
     fn without_the_lost(&mut self, cx: &Cx, id: u32, was_degraded: bool) -> Topology {
         self.announced = None;
         let topology = &self.topology;
@@ -288,7 +280,6 @@ impl CoordinatedCache {
         next
     }
 
-    /// Removes the announced members, once all members have installed the announcement.
     fn leave_out(&mut self, cx: &mut Cx, announced: Announced) {
         self.announced = None;
         self.empty.clear();
@@ -342,7 +333,6 @@ impl CoordinatedCache {
         self.advance(cx);
     }
 
-    /// Changes the set of events that a member receives.
     fn listen(&mut self, cx: &mut Cx, member: &Address, interest: Interest) {
         if self.topology.contains(member) {
             let id = self.topology.id + 1;
@@ -368,7 +358,6 @@ impl CoordinatedCache {
         self.advance(cx);
     }
 
-    /// Notes a member that is to be added to the topology later.
     pub(super) fn handle_late(
         &mut self,
         cx: &mut Cx,
@@ -398,7 +387,6 @@ impl CoordinatedCache {
         }
     }
 
-    /// Publishes the next topology, if all members have confirmed the last one and a change is pending.
     fn advance(&mut self, cx: &mut Cx) {
         if !self.unconfirmed().is_empty() && !cx.has(InjectedBug::PhaseTooEarly) {
             return;
@@ -450,7 +438,7 @@ impl CoordinatedCache {
         }
     }
 
-    /// Lets leaving members close the cache, once no member has a topology that contains them.
+    /// Leaving members close the cache once no member has a topology with them.
     fn let_go(&mut self, cx: &mut Cx) {
         let (staying, left) =
             std::mem::take(&mut self.leaving).into_iter().partition(|member| self.topology.contains(member));
@@ -470,7 +458,6 @@ impl CoordinatedCache {
         })
     }
 
-    /// Returns whether the first owner of each segment has the newest entries of all owners.
     fn is_restored(&self) -> bool {
         let is_done = |member: &Address| {
             self.pulled.get(member).is_some_and(|pulled| *pulled >= self.topology.rebalance)
@@ -478,13 +465,12 @@ impl CoordinatedCache {
         self.topology.addresses().all(is_done)
     }
 
-    /// Returns the present members that want to join, with the states of their stores.
     pub(super) fn returning(&self) -> impl Iterator<Item = (&CacheMember, Option<&Restored>)> {
         let joining = self.joining.iter().filter(|member| self.present.contains(&member.address));
         joining.map(|member| (member, self.returning.get(&member.address)))
     }
 
-    /// Returns the topology in which the first owners have everything and the other owners receive the entries that they lack.
+    /// In this topology the first owners have everything, and the other owners receive their missing entries.
     fn restored(&self, id: u32) -> Topology {
         let all = self.topology.current.clone();
         let first = all.primaries();
@@ -501,7 +487,7 @@ impl CoordinatedCache {
         })
     }
 
-    /// Adds joining members, removes leaving members that own nothing, and begins to move segments.
+    /// Adds joining members, removes leaving members without segments, and begins to move segments.
     fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
         let joining = std::mem::take(&mut self.joining);
         // A joining member that was in another partition in an earlier incarnation may have a higher topology id. The new id
@@ -555,7 +541,7 @@ impl CoordinatedCache {
     }
 }
 
-/// Refuses a member whose configuration of this name differs. Returns whether it differs.
+/// Returns whether the member's configuration of this name differs.
 pub(super) fn refuse_differing(
     cx: &mut Cx,
     ours: &CacheConfig,
@@ -569,7 +555,7 @@ pub(super) fn refuse_differing(
     true
 }
 
-/// Returns the members that do not leave. More than half of them must be present.
+/// More than half of these members must be present.
 fn staying(members: &[Membership], leaving: &BTreeSet<Address>) -> Arc<[Address]> {
     let addresses = members.iter().map(|one| &one.member.address);
     addresses.filter(|member| !leaving.contains(member)).cloned().collect()

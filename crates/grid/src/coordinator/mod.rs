@@ -1,7 +1,7 @@
-//! The coordinator. It makes the topologies of all caches, one after the other, each when all members have confirmed the last.
+//! The coordinator makes the topologies of all caches, each when all members have confirmed the last.
 //!
-//! Every member has a coordinator state. Only that of the view's first member is active. When it begins, it requests the status
-//! of all members of the view ([`gather`]).
+//! Every member has a coordinator state; that of the view's first member is active. It begins with a request
+//! for the status of all members of the view ([`gather`]).
 
 mod coordinated_cache;
 mod partitions;
@@ -22,11 +22,11 @@ use coordinated_cache::CoordinatedCache;
 use restore::ColdStart;
 use status_collection::StatusCollection;
 
-/// The time after which an unconfirmed topology is sent again: many times a round trip.
+/// The time until an unconfirmed topology is sent again: many times a round trip.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// The maximum number of caches of a cluster. The coordinator keeps some kilobytes for each, and every member reports all its
-/// caches to the next coordinator.
+/// The maximum number of caches. Each takes the coordinator some kilobytes, and every member reports all of
+/// them to the next coordinator.
 pub(crate) const CACHES_MAX: usize = 8_192;
 
 pub(crate) struct Coordinator {
@@ -34,11 +34,9 @@ pub(crate) struct Coordinator {
     view: Option<View>,
     role: Role,
     led: BTreeMap<CacheId, CoordinatedCache>,
-    /// Caches in a cold start: their members return with the entries of their stores.
     restoring: BTreeMap<CacheId, ColdStart>,
-    /// The new members of the view whose status is not here yet.
+    /// The collection of statuses of the view's new members.
     new: Option<StatusCollection>,
-    /// The highest ballot that a member has promised to another coordinator.
     report_higher_ballot: u64,
 }
 
@@ -94,7 +92,7 @@ impl Coordinator {
         }
     }
 
-    /// Requests the status of all members of the view, under a ballot above all known ones.
+    /// The request has a ballot above all known ones.
     fn gather(&mut self, cx: &mut Cx) {
         let Some(view) = &self.view else { return };
         self.led.clear();
@@ -106,7 +104,7 @@ impl Coordinator {
         self.role = Role::Collecting(StatusCollection::begin(cx, view));
     }
 
-    /// Continues without a member that speaks another wire version: it has none of these caches, and will not respond.
+    /// A member of another wire version has none of these caches, and will not respond.
     pub(crate) fn resume_without(&mut self, cx: &mut Cx, foreigner: &Address) {
         let Some(view) = &self.view else { return };
         match &mut self.role {
@@ -128,7 +126,7 @@ impl Coordinator {
         }
     }
 
-    /// Handles a message to the coordinator. `topology` is the one that the sender has installed.
+    /// `topology` is the sender's installed one.
     pub(crate) fn handle(
         &mut self,
         cx: &mut Cx,
@@ -158,7 +156,6 @@ impl Coordinator {
         }
     }
 
-    /// Handles the report that a member has promised this ballot to another coordinator.
     fn handle_outbid(&mut self, cx: &mut Cx, ballot: &Ballot) {
         // The member has responded to another coordinator before or after this one, so its status here is out of date.
         if *ballot > cx.leads {
@@ -167,7 +164,6 @@ impl Coordinator {
         }
     }
 
-    /// Handles the status of a member.
     fn handle_status(&mut self, cx: &mut Cx, from: &Address, status: Status) {
         match &mut self.role {
             Role::Member => {}
@@ -191,7 +187,6 @@ impl Coordinator {
         }
     }
 
-    /// Handles the request of a member to join a cache.
     fn handle_join(
         &mut self,
         cx: &mut Cx,
@@ -226,7 +221,6 @@ impl Coordinator {
         self.finish_restored(cx);
     }
 
-    /// Handles another message about a cache, as the leading coordinator.
     fn handle_request(
         &mut self,
         cx: &mut Cx,
@@ -259,7 +253,6 @@ impl Coordinator {
         }
     }
 
-    /// Continues the caches in a cold start whose members have all returned.
     fn finish_restored(&mut self, cx: &mut Cx) {
         // The ballot ranks persisted topologies, also after a restart, so the ballots of this incarnation must be higher.
         let remembered = self.restoring.values().map(ColdStart::ballot).max();
@@ -287,7 +280,6 @@ impl Coordinator {
         }
     }
 
-    /// Describes the coordinator's state and the responses it waits for, for people.
     pub(crate) fn describe(&self) -> String {
         match &self.role {
             Role::Member => "another member".to_owned(),
@@ -303,7 +295,6 @@ impl Coordinator {
         }
     }
 
-    /// Returns whether a response is outstanding.
     pub(crate) fn is_waiting(&self) -> bool {
         match &self.role {
             Role::Member => false,
@@ -312,7 +303,6 @@ impl Coordinator {
         }
     }
 
-    /// Sends overdue requests again.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         match &mut self.role {
             Role::Member => {}

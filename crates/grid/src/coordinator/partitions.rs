@@ -1,9 +1,8 @@
-//! Partitions that have all continued, as some caches allow: which topology the cache continues from, and which entries of the
-//! other partitions are merged into it.
+//! Partitions that have all continued, and their merge into one topology.
 //!
-//! Each topology knows its history: the split points behind it, and the histories of partitions that were merged into it. A
-//! topology in the history of another one is only older. Two topologies of which neither is in the other's history belong to two
-//! partitions.
+//! Each topology knows its history: its split points, and the histories of merged partitions. A topology in
+//! another one's history is only older. Two topologies of which neither is in the other's history belong to
+//! two partitions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,8 +14,8 @@ use crate::command::CacheStatus;
 use crate::merge::{PartitionSide, SplitPoint, parted_from};
 use crate::topology::Topology;
 
-/// Returns the topology to continue from: the newest of the preferred partition, which has the most members from before the
-/// split. Among equal ones, it is the partition with the member that comes first in the view.
+/// Returns the newest topology of the preferred partition, which has the most members from before the split.
+/// Among equal ones, the partition with the view's first member is preferred.
 pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) -> Option<&'a CacheStatus> {
     let statuses = || found.iter().filter_map(|(_, status)| Some((status, status.topology.as_ref()?)));
     let newest: Vec<(&CacheStatus, &Topology)> =
@@ -41,7 +40,7 @@ pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) ->
     newest.iter().max_by_key(|(_, topology)| rank(topology)).map(|(status, _)| *status)
 }
 
-/// Returns whether a member belongs to a topology with its data. The member may not have received the topology yet.
+/// Returns whether a member with its data belongs to a topology, which it may not have received yet.
 pub(super) fn is_member_of(topology: &Topology, status: &CacheStatus) -> bool {
     let (Some(membership), Some(own)) =
         (topology.membership(&status.member.address), status.topology.as_ref())
@@ -59,7 +58,7 @@ pub(super) fn is_member_of(topology: &Topology, status: &CacheStatus) -> bool {
     is_known && (own == topology || own.is_behind(topology)) || topology.merging.iter().any(is_taken_in)
 }
 
-/// Returns the members with data of their own, by partition. `since` is the topology that adds them.
+/// `since` is the topology that adds these members with data of their own.
 pub(super) fn partitions_to_merge(
     topology: &Topology,
     found: &[(Address, CacheStatus)],

@@ -1,12 +1,12 @@
-//! A cold start: members return with the entries of their stores. The cache continues once all members of the newest persisted
-//! topology have returned, or when it is made available without the missing ones.
+//! A cold start: members return with the entries of their stores. The cache continues once all members of the
+//! newest persisted topology are back, or is made available without the missing ones.
 //!
-//! All of them must return, because a member may have stopped before the others continued to write, and know nothing of these
-//! writes. The newest topology names the members that have all acknowledged writes. The coordinator does not wait for a member
-//! that this topology has just added and that was to receive some or none of the entries. If that member has persisted the
-//! topology, it returns as the member that it was. If not, it has never confirmed the topology. Then nothing newer exists,
-//! because no topology follows one that a member has not confirmed. Writes under the topology after it are also applied by the
-//! members read in this one.
+//! All must return, because a member may have stopped before the others continued to write. The newest
+//! topology names the members that have all acknowledged writes. The coordinator does not wait for a member
+//! that this topology has just added and that was to receive some or none of the entries. If that member has
+//! persisted the topology, it returns as the member that it was. If not, it has never confirmed the topology,
+//! so no topology follows and nothing newer exists. Writes under the topology after it are also applied by
+//! the members read in this one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,11 +21,8 @@ use crate::{Ballot, CacheConfig, CacheMember, PartitionHandling};
 
 pub(super) struct ColdStart {
     config: CacheConfig,
-    /// The newest topology that a member has persisted.
     newest: Topology,
-    /// The highest topology id that a member has persisted.
     id: u32,
-    /// The present members, and their persisted state of the last incarnation.
     here: BTreeMap<Address, (CacheMember, Option<Restored>)>,
 }
 
@@ -35,8 +32,8 @@ impl ColdStart {
         Self { config, id: newest.id, newest, here: BTreeMap::new() }
     }
 
-    /// Begins again, if the cache has lost members during a cold start and all of them have returned with their stores. The
-    /// remaining members stay as they are.
+    /// Begins again, if a cold start has lost members that have all returned with their stores. The remaining
+    /// members stay as they are.
     pub(super) fn begin_again(cx: &mut Cx, led: &CoordinatedCache) -> Option<Self> {
         let degraded = led.topology();
         if degraded.phase != Phase::Restoring || degraded.away().is_empty() {
@@ -81,7 +78,6 @@ impl ColdStart {
         self.here.insert(member.address.clone(), (member, restored));
     }
 
-    /// Returns the highest ballot of the persisted topologies.
     pub(super) fn ballot(&self) -> u64 {
         self.newest.ballot.number
     }
@@ -98,7 +94,7 @@ impl ColdStart {
         !self.here.values().any(|(_, restored)| restored.is_some())
     }
 
-    /// Returns the members that have returned, by their addresses in the last incarnation.
+    /// The keys are the addresses of the last incarnation.
     fn returned_members(&self) -> BTreeMap<Address, CacheMember> {
         let place = |(member, restored): &(CacheMember, Option<Restored>)| {
             Some((place_of(&self.newest, restored.as_ref()?)?.clone(), member.clone()))
@@ -106,7 +102,6 @@ impl ColdStart {
         self.here.values().filter_map(place).collect()
     }
 
-    /// Returns the members of the last incarnation that are missing.
     pub(super) fn missing(&self) -> Vec<Address> {
         let back = self.returned_members();
         let newest = &self.newest;
@@ -119,7 +114,7 @@ impl ColdStart {
         self.newest.addresses().filter(stays).filter(|member| !back.contains_key(*member)).cloned().collect()
     }
 
-    /// Continues the cache with the members that have returned; the other present members join it.
+    /// Present members that have not returned join the cache.
     pub(super) fn finish(self, cx: &mut Cx, view: &View) -> CoordinatedCache {
         let back = self.returned_members();
         let id = self.id + 1;
@@ -173,7 +168,6 @@ impl ColdStart {
     }
 }
 
-/// Returns the member of a topology that has returned with this state.
 fn place_of<'a>(topology: &'a Topology, restored: &Restored) -> Option<&'a Address> {
     let is_it = |one: &&Membership| {
         one.member.address == restored.formerly || one.formerly.as_ref() == Some(&restored.formerly)
@@ -182,7 +176,7 @@ fn place_of<'a>(topology: &'a Topology, restored: &Restored) -> Option<&'a Addre
     members.find(is_it).map(|one| &one.member.address)
 }
 
-/// Ranks persisted topologies: the newer one belongs to the history that continued last with enough members.
+/// The newer topology belongs to the history that continued last with enough members.
 fn rank(topology: &Topology) -> (&Ballot, u32, u32) {
     (&topology.ballot, topology.available, topology.id)
 }

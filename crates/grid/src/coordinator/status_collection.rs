@@ -1,5 +1,5 @@
-//! The collection of statuses. A new coordinator requests the status of all members of its view, and continues from the newest
-//! topology. A coordinator that stays requests the status of members that are new in its view; usually they have no cache open.
+//! The collection of statuses. A new coordinator requests those of its view, and continues from the newest
+//! topology. Later it requests those of the view's new members, which usually have no cache open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,6 @@ use crate::injected_bugs::InjectedBug;
 use crate::topology::{Availability, Topology};
 use crate::{Ballot, CacheMode, PartitionHandling};
 
-/// The members that have not responded, and the responses of the others.
 pub(super) struct StatusCollection {
     ballot: Ballot,
     missing: BTreeSet<Address>,
@@ -33,7 +32,6 @@ impl StatusCollection {
         gathering
     }
 
-    /// Requests the status only of the members that are new in the view.
     pub(super) fn of_new(cx: &mut Cx, new: BTreeSet<Address>) -> Self {
         let gathering = Self { ballot: cx.leads.clone(), missing: new, found: Vec::new(), asked: cx.now };
         gathering.ask(cx);
@@ -57,12 +55,12 @@ impl StatusCollection {
         }
     }
 
-    /// Stops waiting for a member that will not respond. Returns whether it was the last.
+    /// Stops waiting for a member, and returns whether it was the last.
     pub(super) fn skip(&mut self, member: &Address) -> bool {
         self.missing.remove(member) && self.missing.is_empty()
     }
 
-    /// Handles a response. Returns whether it was the last.
+    /// Returns whether this was the last response.
     pub(super) fn handle(&mut self, from: &Address, status: Status) -> bool {
         if status.ballot == self.ballot && self.missing.remove(from) {
             let caches = status.caches.into_iter().filter(|cache| is_sound(from, cache));
@@ -71,8 +69,8 @@ impl StatusCollection {
         self.missing.is_empty()
     }
 
-    /// Returns whether a member that has responded has part of a cache that this coordinator does not know. Either the member is
-    /// not a member of that cache here, or it has a newer topology.
+    /// Returns whether a member knows more of a cache than this coordinator: it is not a member of that cache
+    /// here, or has a newer topology.
     pub(super) fn has_unknown_members(&self, led: &BTreeMap<CacheId, CoordinatedCache>) -> bool {
         self.found.iter().any(|(member, status)| {
             let Some(theirs) = &status.topology else { return false };
@@ -83,7 +81,7 @@ impl StatusCollection {
         })
     }
 
-    /// Returns all caches of the view's members, each with a new topology.
+    /// Returns all caches, each with a new topology.
     pub(super) fn finish(
         &mut self,
         cx: &mut Cx,
@@ -106,7 +104,6 @@ impl StatusCollection {
     }
 }
 
-/// Returns whether the parts of a status are consistent.
 fn is_sound(from: &Address, status: &CacheStatus) -> bool {
     let is_of_it = |topology: &Topology| {
         topology.current.segment_count() == status.config.segments && topology.contains(from)
@@ -122,7 +119,6 @@ fn is_sound(from: &Address, status: &CacheStatus) -> bool {
         && status.frozen.as_ref().is_none_or(is_of_it)
 }
 
-/// Begins the cold start of a cache that no member has installed and a member returns with.
 fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<ColdStart> {
     if found.iter().any(|(_, status)| status.topology.is_some()) {
         return None;
@@ -138,7 +134,7 @@ fn restore(cx: &mut Cx, found: &[(Address, CacheStatus)]) -> Option<ColdStart> {
     Some(restoring)
 }
 
-/// Continues a cache; `None` if no member uses it any more.
+/// `None`: no member uses the cache any more.
 fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Option<CoordinatedCache> {
     let goes_on = |(_, status): &(Address, CacheStatus)| {
         status.config.partitions == PartitionHandling::AllowReadWrites && !cx.has(InjectedBug::LongestWins)
@@ -210,7 +206,7 @@ fn resume(cx: &mut Cx, view: &View, found: Vec<(Address, CacheStatus)>) -> Optio
     (!led.is_over()).then_some(led)
 }
 
-/// Returns whether other members may continue from the same topology id, unless this coordinator has made the topology itself.
+/// A topology of this coordinator itself can be nowhere else.
 fn may_be_elsewhere(cx: &Cx, best: &Topology, last: u32, found: &[(Address, CacheStatus)]) -> bool {
     let has_sides =
         found.iter().any(|(_, status)| status.topology.is_some() && !partitions::is_member_of(best, status));
@@ -219,7 +215,7 @@ fn may_be_elsewhere(cx: &Cx, best: &Topology, last: u32, found: &[(Address, Cach
     has_sides || !is_ours && !best.addresses().all(is_here)
 }
 
-/// Ranks topologies to continue from: the history that was available last; within one history, the newest.
+/// The history that was available last comes first; within one history, the newest.
 fn rank(topology: &Topology, view: &View) -> (u32, bool, usize, u32) {
     let present = topology.addresses().filter(|member| view.contains(member)).count();
     let is_available = topology.availability == Availability::Available;

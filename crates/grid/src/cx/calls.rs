@@ -1,4 +1,4 @@
-//! The unfinished operations that this member has begun: numbered, in order, and bounded.
+//! The unfinished operations that this member has begun.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,67 +13,58 @@ use crate::cx::response_window::{ResponseWindow, Slot};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};
 
-/// How long an operation waits for a response before it is sent again although the topology is the same: many times a round
-/// trip, and short beside every timeout.
+/// The first wait for a response: many times a round trip, and short beside every timeout.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
 
-/// The limit of that wait after many attempts. A member that has not answered those is stopped or overloaded, and more copies
-/// would only fill memory.
+/// The limit of that wait: more copies would only fill a stopped or overloaded member's memory.
 pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
-/// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each write among them. A
-/// thousand callers with 64 operations each fit.
+/// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each
+/// write. A thousand callers with 64 operations each fit.
 pub(crate) const CALLS_MAX: usize = 65_536;
 
-/// An unfinished operation.
 pub(crate) struct InFlight {
     pub(crate) cache: CacheId,
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// The member that the operation was sent to last; none if no member can carry it out.
+    /// The target is none if no member can carry out the operation.
     pub(crate) target: Option<Address>,
     pub(crate) sent: Time,
-    /// How long the operation waits for a response until it is sent again.
     pub(crate) patience: Duration,
-    /// Whether the operation was sent before, and so may be carried out already.
+    /// Whether the operation may be carried out already.
     pub(crate) is_repeated: bool,
-    /// Whether the operation was sent more than once: the response to one copy does not determine the result of the other.
+    /// Whether copies exist: the response to one does not determine the result of the other.
     pub(crate) is_sent_again: bool,
     pub(crate) began: Time,
     pub(crate) timeout: Duration,
-    /// Whether the caller still waits. If not, the operation continues because the owners must agree.
+    /// If the caller does not wait, the operation continues because the owners must agree.
     pub(crate) is_awaited: bool,
-    /// The size in bytes of the largest value that the caller accepts from another member.
     pub(crate) response_bytes_max: u32,
-    /// The size in bytes of the value in its response, once the owner has reported it.
+    /// The size of the response's value, once the owner has reported it.
     pub(crate) response_bytes: Option<u32>,
-    /// Whether the next send goes to the member that the operation was sent to last or has waited for.
     pub(crate) keeps_target: bool,
-    /// The operation's share of the target's response window.
     share: Share,
     acks: Acks,
 }
 
-/// The bytes of a member's responses that a call has reserved at its target.
+/// The bytes that a call has reserved of its target's responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Share {
-    /// None: the call is not sent to another member, or its response has no value.
+    /// The call stays here, or its response has no value.
     None,
-    /// The call waits until this many bytes are free.
+    /// The call waits for this many bytes.
     Waits(Slot, u32),
-    /// The call has got its bytes, and is to be sent.
+    /// The call has its bytes, and is to be sent.
     Comes(Slot, u32),
-    /// The call was sent with its bytes.
     Sent(Slot, u32),
 }
 
-/// The acknowledgements of the write owners of one epoch.
 #[derive(Default)]
 struct Acks {
     epoch: u32,
-    /// The highest number of acknowledgements that an owner has required.
+    /// The highest number that an owner has required.
     needed: u16,
     from: SmallVec<[Address; 2]>,
     outcome: Option<Outcome>,
@@ -110,12 +101,10 @@ impl InFlight {
         }
     }
 
-    /// Returns whether the operation waits until its target may send the response.
     pub(crate) fn waits_for_room(&self) -> bool {
         matches!(self.share, Share::Waits(..))
     }
 
-    /// Releases the bytes that the operation has reserved at its target.
     fn release(&mut self, number: u64, window: &mut ResponseWindow) {
         match std::mem::replace(&mut self.share, Share::None) {
             Share::None => {}
@@ -124,7 +113,6 @@ impl InFlight {
         }
     }
 
-    /// Returns whether the response may have a value that the caller wants.
     fn has_response(&self) -> bool {
         match &self.action {
             Action::Read(_) => true,
@@ -132,13 +120,13 @@ impl InFlight {
         }
     }
 
-    /// Returns a write that changes nothing: an owner that has no record of its number does nothing.
+    /// Returns a write that changes nothing: an owner without a record of its number does nothing.
     pub(crate) fn nothing() -> Action {
         let condition = Condition::Version(Version::NONE);
         Action::Write(Write { condition, change: Change::Remove, wants_previous: false })
     }
 
-    /// Returns the result for the caller: without the previous value if only listeners have asked for it.
+    /// The previous value is removed if only listeners have asked for it.
     fn for_caller(&self, mut result: Result<Outcome, OperationError>) -> Result<Outcome, OperationError> {
         if let (Action::Write(write), Ok(Outcome::Written(written))) = (&self.action, &mut result)
             && !write.wants_previous
@@ -152,7 +140,6 @@ impl InFlight {
         matches!(self.action, Action::Write(_))
     }
 
-    /// Returns whether the operation is a write that was sent to a member.
     pub(crate) fn may_have_been_applied(&self) -> bool {
         self.is_write() && self.is_repeated
     }
@@ -161,30 +148,28 @@ impl InFlight {
         self.began + self.timeout
     }
 
-    /// Notes that the operation is sent to the primary of this epoch. Responses of earlier primaries do not count any more:
-    /// writes that they have not done, and so not handed over, this primary may do.
+    /// Responses of earlier primaries do not count: this one may do writes that they have not done, and so
+    /// not handed over.
     pub(crate) fn expect(&mut self, epoch: u32) {
         if epoch > self.acks.epoch {
             self.acks = Acks { epoch, ..Acks::default() };
         }
     }
 
-    /// Returns whether a primary with this topology knows at least the epoch in which the operation was sent last.
+    /// Returns whether a primary with this topology knows at least the epoch of the last send.
     pub(crate) fn is_expected(&self, topology: u32) -> bool {
         topology >= self.acks.epoch
     }
 
-    /// Returns whether the operation was sent or acknowledged in this epoch or a later one.
     pub(crate) fn knows(&self, epoch: u32) -> bool {
         self.acks.epoch >= epoch
     }
 
-    /// Returns whether a member has acknowledged the operation in the epoch in which it was sent last.
     pub(crate) fn is_acked_by(&self, member: &Address) -> bool {
         self.acks.from.contains(member)
     }
 
-    /// Takes an acknowledgement. Returns the outcome if it was the last one of its epoch.
+    /// Returns the outcome if this was the last acknowledgement of its epoch.
     fn ack(&mut self, from: &Address, ack: &mut Ack) -> Option<Outcome> {
         let acks = &mut self.acks;
         if ack.epoch < acks.epoch {
@@ -204,7 +189,6 @@ impl InFlight {
     }
 }
 
-/// Returns the size in bytes of the value in a response; none for a failure.
 fn value_len(result: &Result<Outcome, OperationError>) -> Option<usize> {
     let value = match result.as_ref().ok()? {
         Outcome::Read(read) => read.as_ref(),
@@ -213,23 +197,19 @@ fn value_len(result: &Result<Outcome, OperationError>) -> Option<usize> {
     Some(value.map_or(0, |stored| stored.value.len()))
 }
 
-/// The number of an operation and its result, for its caller.
 pub(crate) type Finished = (u64, Result<Outcome, OperationError>);
 
-/// All unfinished operations.
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// The number of the first in `calls`: every lower number is finished.
+    /// Every lower number is finished.
     base: u64,
     calls: VecDeque<Option<InFlight>>,
     count: usize,
     pub(crate) finished: VecDeque<Finished>,
-    /// The bytes that other members may be sending here as responses.
     pub(crate) window: ResponseWindow,
 }
 
 impl Calls {
-    /// Returns the number below which every operation is finished.
     pub(crate) fn finished_below(&self) -> u64 {
         self.base
     }
@@ -238,7 +218,6 @@ impl Calls {
         self.calls.len() >= CALLS_MAX
     }
 
-    /// Returns the number of operations that may still be opened.
     pub(crate) fn room(&self) -> usize {
         CALLS_MAX.saturating_sub(self.calls.len())
     }
@@ -253,8 +232,7 @@ impl Calls {
         self.base + self.calls.len() as u64 - 1
     }
 
-    /// Reserves the bytes of a call's response before the call is sent to another member. Returns the limit of the response in
-    /// bytes, or none if the call has to wait.
+    /// Returns the limit of the response in bytes; none if the call has to wait.
     pub(crate) fn reserve(&mut self, number: u64, target: &Address) -> Option<u32> {
         let (call, window) = self.with_window(number)?;
         if !call.has_response() {
@@ -283,20 +261,17 @@ impl Calls {
         Some(bytes)
     }
 
-    /// Releases the bytes that a call has reserved at its target.
     pub(crate) fn release(&mut self, number: u64) {
         if let Some((call, window)) = self.with_window(number) {
             call.release(number, window);
         }
     }
 
-    /// Returns a call and the window that it reserves bytes of.
     fn with_window(&mut self, number: u64) -> Option<(&mut InFlight, &mut ResponseWindow)> {
         let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
         Some((self.calls.get_mut(at)?.as_mut()?, &mut self.window))
     }
 
-    /// Clears the target of a call that no owner can carry out now.
     pub(crate) fn unassign(&mut self, number: u64) {
         self.release(number);
         if let Some(call) = self.get_mut(number) {
@@ -304,7 +279,6 @@ impl Calls {
         }
     }
 
-    /// Returns a call that has waited for room and may be sent now, and its cache.
     pub(crate) fn next_with_room(&mut self) -> Option<(CacheId, u64)> {
         loop {
             let number = self.window.next()?;
@@ -319,8 +293,8 @@ impl Calls {
         }
     }
 
-    /// Notes the size of the value that a member would have to send for a call. Returns whether the call is to be sent again:
-    /// not if it was meanwhile, or if its caller accepts no such value.
+    /// Returns whether to send the call again: not if it was meanwhile, or if its caller accepts no such
+    /// value.
     pub(crate) fn note_size(&mut self, from: &Address, number: u64, bytes: u32) -> bool {
         if let Some(slot) = self.window.find(from) {
             self.window.note_response(slot, bytes as usize);
@@ -343,7 +317,6 @@ impl Calls {
         true
     }
 
-    /// Returns the number of an operation that ends at once with this result.
     pub(crate) fn end_at_once(&mut self, result: Result<Outcome, OperationError>) -> u64 {
         let number = self.base + self.calls.len() as u64;
         if self.calls.is_empty() {
@@ -360,12 +333,10 @@ impl Calls {
         self.calls.get_mut(at)?.as_mut()
     }
 
-    /// Returns the number of unfinished operations.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the numbers of a cache's operations, in order.
     pub(crate) fn of(&self, cache: CacheId) -> Vec<u64> {
         let is_its = |call: &Option<InFlight>| call.as_ref().is_some_and(|call| call.cache == cache);
         let its = self.calls.iter().enumerate().filter(|(_, call)| is_its(call));
@@ -379,7 +350,6 @@ impl Calls {
         }
     }
 
-    /// Finishes an operation.
     pub(crate) fn finish(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         let Some(at) = number.checked_sub(self.base).and_then(|at| usize::try_from(at).ok()) else { return };
         let Some(place @ Some(_)) = self.calls.get_mut(at) else { return };
@@ -401,8 +371,8 @@ impl Calls {
         }
     }
 
-    /// Gives up a write whose result cannot be known, and reports that to its caller. Its number is not finished before all
-    /// owners have the write if some do; the write is never carried out anew.
+    /// Gives up a write whose result cannot be known. If some owners have the write, its number is finished
+    /// only when all have it; it is never carried out anew.
     pub(crate) fn let_go(&mut self, number: u64) {
         self.give_up(number, OperationError::Uncertain);
         self.unassign(number);
@@ -412,12 +382,10 @@ impl Calls {
         }
     }
 
-    /// Reports a failure to the caller, while the operation continues.
     pub(crate) fn give_up(&mut self, number: u64, error: OperationError) {
         self.tell(number, Err(error));
     }
 
-    /// Reports the result to the caller, while the operation continues.
     pub(crate) fn tell(&mut self, number: u64, result: Result<Outcome, OperationError>) {
         if let Some(call) = self.get_mut(number)
             && call.is_awaited
@@ -510,7 +478,7 @@ mod tests {
         assert_eq!((calls.finished.len(), calls.finished_below()), (1, 1));
     }
 
-    /// Otherwise owners that lack the write would believe that all have it.
+    /// Owners that lack a write with a finished number would believe that all have it.
     #[test]
     fn uncertain_call_reports_its_result_and_stays_unfinished() {
         let mut calls = Calls::default();

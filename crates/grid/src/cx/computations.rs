@@ -1,4 +1,4 @@
-//! Requests of iterations whose function is applied outside the node, until their steps begin.
+//! Requests of iterations that wait for a function outside the node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,17 +10,14 @@ use crate::config::CacheId;
 use crate::operation::OperationError;
 use crate::{Entry, Segment};
 
-/// The limit of requests that wait for their function. One more is refused: its reader receives the error that this member is
-/// busy.
+/// The limit of waiting requests. The reader of a further one receives the error that this member is busy.
 const WAITING_MAX: usize = 16_384;
 
-/// The identity of a request: a reader that has waited for long repeats the same request.
+/// The identity of a request, which a reader repeats unchanged.
 pub(crate) type Key = (CacheId, Address, u64, u32);
 
-/// Entries that were loaded for a request.
 type LoadedEntries = BTreeMap<(Segment, Bytes), Entry>;
 
-/// Requests that wait for their function, in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Computations {
     order: VecDeque<Key>,
@@ -29,12 +26,11 @@ pub(crate) struct Computations {
 }
 
 impl Computations {
-    /// Returns whether a request waits.
     pub(crate) fn has_any(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Queues a request, unless it waits already or is under way. Returns the request with the error if there are too many.
+    /// Returns the request with the error if there are too many.
     pub(crate) fn queue(
         &mut self,
         key: Key,
@@ -52,7 +48,6 @@ impl Computations {
         None
     }
 
-    /// Returns the next request, whose step begins.
     pub(crate) fn take(&mut self) -> Option<(Key, Fetch, LoadedEntries)> {
         while let Some(key) = self.order.pop_front() {
             if let Some((fetch, loaded)) = self.waiting.remove(&key) {
@@ -63,12 +58,10 @@ impl Computations {
         None
     }
 
-    /// Notes that the step of a request is over.
     pub(crate) fn end(&mut self, key: &Key) {
         self.running.remove(key);
     }
 
-    /// Drops the requests of members that are gone.
     pub(crate) fn keep(&mut self, is_kept: impl Fn(&Address) -> bool) {
         self.waiting.retain(|(_, from, ..), _| is_kept(from));
         let waiting = &self.waiting;

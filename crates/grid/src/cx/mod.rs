@@ -1,4 +1,4 @@
-//! The context that all caches of a member share: its address, its unfinished operations, and its frames to other members.
+//! The context that all caches of a member share.
 
 pub(crate) mod calls;
 pub(crate) mod computations;
@@ -33,31 +33,31 @@ use crate::publication::IterationId;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
-/// How long a member of another partition receives no watermark of finished operations. By then it has noticed the partition,
-/// and has taken over the unfinished operations there. Until then it keeps records of this member's writes in other caches,
-/// even if it has closed this one.
+/// The time for which a member of another partition receives no watermark. By then it has taken over the
+/// unfinished operations; until then it keeps records of this member's writes in all caches, even closed
+/// ones.
 const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
-/// No cache: a report of memory concerns the member.
+/// A report of memory concerns the member and no cache.
 const NO_CACHE: CacheId = CacheId(0);
 
-/// Segments that are requested at a time, from different senders if possible: enough to keep all senders busy. With
-/// [`CHUNK_BYTES`] a receiver has 1 MB in flight, about 1 ms of a fast network.
+/// The segments requested at a time, enough to keep all senders busy. With [`CHUNK_BYTES`] 1 MB is in flight,
+/// about 1 ms of a fast network.
 pub(crate) const PULLS_MAX: u32 = 20;
 
-/// Bytes of a chunk: those of a packet, if entries are not too small. Larger chunks would be fragmented and reassembled, and
-/// commands would wait behind them.
+/// The bytes of a chunk: those of a packet. Larger chunks would be fragmented, and commands would wait behind
+/// them.
 pub(crate) const CHUNK_BYTES: u32 = 52 * 1024;
 
-/// Bytes of segments in transfer to a member at a time, unless the member sets less.
+/// The default bytes of segments in transfer to a member at a time.
 pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
 
 /// A frame for a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// The member to send the frame to.
+    /// The receiving member.
     pub dest: Address,
-    /// The payload of a message.
+    /// A message's payload.
     pub bytes: Bytes,
 }
 
@@ -71,119 +71,106 @@ pub enum NodeEvent {
         /// The topology's id.
         topology: u32,
     },
-    /// The cluster has the cache with another configuration. It is closed here.
+    /// The cluster has the cache with another configuration; it is closed here.
     Refused {
         /// The cache.
         cache: CacheId,
         /// The difference.
         error: OpenError,
     },
-    /// An iteration whose last [`crate::Node::take`] returned nothing has items, its end, or an error.
+    /// An iteration has items, its end or an error after an empty [`crate::Node::take`].
     Fetched {
         /// The cache.
         cache: CacheId,
         /// The iteration.
         iteration: IterationId,
     },
-    /// A listener now receives all changes, or a listener whose event queue was empty has events.
+    /// A listener is ready, or its empty event queue has events.
     Told {
         /// The cache.
         cache: CacheId,
         /// The listener.
         listener: ListenerId,
     },
-    /// The response to a sequential reader is sent. The reader requests from no other member meanwhile, so its next request
-    /// arrives soon if it continues.
+    /// The response to a sequential reader is sent. Its next request arrives soon if it continues, because it
+    /// requests from no other member.
     Expecting,
-    /// No member depends on this one any more. The cache is closed here.
+    /// No member depends on this one any more; the cache is closed here.
     Left {
         /// The cache.
         cache: CacheId,
     },
 }
 
-/// The part of a [`crate::Node`] that its caches use.
 pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
     pub(crate) coordinator: Option<Address>,
-    /// The ballot under which topologies are installed on this member.
+    /// The ballot of the topologies that this member installs.
     pub(crate) promised: Option<Ballot>,
-    /// Members with another version of the wire protocol, and that version. Bounded by the view.
+    /// The wire protocol's version of incompatible members, bounded by the view.
     pub(crate) foreigners: BTreeMap<Address, u8>,
-    /// Caches that this member has ever been a member of. A closed cache stays, because other members may not have learnt of
-    /// the close.
+    /// A closed cache stays, because other members may not have learnt of the close.
     pub(crate) memberships: BTreeSet<CacheId>,
-    /// The ballot under which this member is coordinator, or asks whether it may be.
+    /// The ballot under which this member is coordinator, or asks to be.
     pub(crate) leads: Ballot,
     pub(crate) calls: Calls,
     pub(crate) silence: Silence,
     pub(crate) watermarks: Watermarks,
     outbox: BTreeMap<Address, Outbox>,
-    /// Members whose outbound queues are full: their reads wait.
+    /// Members with full outbound queues: their reads wait.
     crowded: BTreeSet<Address>,
-    /// The limit of bytes sent to a member before the room in its queue is checked again.
+    /// The limit of bytes to a member between two checks of its room.
     burst: u64,
     pub(crate) responses: Responses,
-    /// Members with frames to send, once each.
     waiting: Vec<Address>,
-    /// Members of other partitions that may serve the same caches. Of operations finished here since the partition, only this
-    /// member's owners there know.
+    /// Members of other partitions that may serve the same caches. Only this member's owners there know of
+    /// operations finished here.
     parted: BTreeMap<Address, (Time, BTreeSet<CacheId>)>,
-    /// Commands of this member to itself.
     pub(crate) own_commands: VecDeque<Command>,
     pub(crate) events: VecDeque<NodeEvent>,
-    /// The bytes of events that wait for readers of listeners, of all caches.
     pub(crate) waiting_events: WaitingEvents,
-    /// Functions that are applied outside the node.
     pub(crate) computations: Computations,
-    /// Requests to stores.
     pub(crate) store: VecDeque<(CacheId, StoreRequest)>,
-    /// Custom merge policies by name.
     pub(crate) merges: BTreeMap<Arc<str>, Arc<MergeFn>>,
     pub(crate) counters: Counters,
-    /// The memory use of this process, and of other members.
     pub(crate) memory: Memory,
-    /// The size of a state transfer chunk in bytes.
     pub(crate) chunk_bytes: u32,
-    /// The limit of requested chunks of a cache that have not arrived.
     pub(crate) pulls_max: usize,
     #[cfg(feature = "injected-bugs")]
     pub(crate) injected_bug: Option<InjectedBug>,
-    /// The earliest expiry of the entries that were written since the last check.
+    /// The earliest expiry of entries written since the last check.
     pub(crate) next_mortal: Option<Time>,
 }
 
-/// The frames to another member.
 #[derive(Default)]
 struct Outbox {
     frames: FrameWriter,
-    /// The bytes that were written since the last check of the room.
     written: u64,
 }
 
-/// Counters of unusual events, for diagnosis.
+/// Counters of unusual events.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Commands that waited for a topology.
     pub deferred: u64,
-    /// Commands that were dropped because too many waited already. Their senders send them again.
+    /// Commands dropped because too many waited; their senders repeat them.
     pub overflowed: u64,
     /// Operations that were sent again.
     pub repeated: u64,
-    /// Reads of other members that waited for room for their responses.
+    /// Other members' reads that waited for room.
     pub held: u64,
-    /// Repeated reads of other members whose responses waited or were on their way: they are not answered again.
+    /// Repeated reads whose response waited or was on its way.
     pub answered_once: u64,
-    /// Backup commands of an older epoch and calls of an older membership, which were not carried out.
+    /// Outdated backup commands and calls that were not carried out.
     pub outdated: u64,
-    /// Frames and commands that could not be read.
+    /// Unreadable frames and commands.
     pub malformed: u64,
-    /// Commands of a later version, skipped.
+    /// Skipped commands of a later version.
     pub unknown: u64,
-    /// Writes of callers that had gone, taken over by this member.
+    /// Gone callers' writes taken over.
     pub adopted: u64,
-    /// Writes that a store has not taken and that are not tried again, because too many were waiting. Their callers received an
+    /// Refused writes that are not tried again, because too many were waiting; their callers received an
     /// error.
     pub unsaved: u64,
 }
@@ -223,25 +210,21 @@ impl Cx {
         }
     }
 
-    /// Notes the time at which an entry expires.
     pub(crate) fn note_expiry(&mut self, end: Time) {
         self.next_mortal = Some(self.next_mortal.map_or(end, |next| next.min(end)));
     }
 
-    /// Returns whether this bug is injected into this member.
     #[cfg(feature = "injected-bugs")]
     pub(crate) fn has(&self, bug: InjectedBug) -> bool {
         self.injected_bug == Some(bug)
     }
 
-    /// Returns false: without the feature, no bugs are injected.
     #[cfg(not(feature = "injected-bugs"))]
     #[inline(always)]
     pub(crate) fn has(&self, _: InjectedBug) -> bool {
         false
     }
 
-    /// Sends a command to a member, or to this member itself.
     pub(crate) fn send(&mut self, to: &Address, cache: CacheId, topology: u32, body: Body) {
         if *to == self.local {
             self.own_commands.push_back(Command { cache, topology, body });
@@ -250,18 +233,15 @@ impl Cx {
         self.write_to(to, |frames| frames.push(cache, topology, &body));
     }
 
-    /// Sends a topology to a member, as the coordinator.
     pub(crate) fn install(&mut self, to: &Address, cache: CacheId, topology: &Topology) {
         let (ballot, topology) = (self.leads.clone(), Box::new(topology.clone()));
         self.send(to, cache, 0, Body::Install { ballot, topology });
     }
 
-    /// Sends a command that is already encoded, to another member.
     pub(crate) fn send_long(&mut self, to: &Address, command: LongCommand) {
         self.write_to(to, |frames| frames.push_long(command));
     }
 
-    /// Appends to the frames for another member, and marks that it has frames to send.
     pub(crate) fn write_to(&mut self, to: &Address, add: impl FnOnce(&mut FrameWriter)) {
         let outbox = match self.outbox.get_mut(to) {
             Some(outbox) => outbox,
@@ -278,7 +258,7 @@ impl Cx {
         }
     }
 
-    /// Notes whether there is room for a member now, and how many bytes it may be sent until the next call.
+    /// `burst` is the limit of bytes to the member until the next call.
     pub(crate) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
         self.burst = burst;
         let written = self.outbox.get_mut(member).map_or(0, |outbox| {
@@ -292,12 +272,12 @@ impl Cx {
         }
     }
 
-    /// Returns the next waiting read of a member, if there is room for its response.
+    /// Returns none without room for a response.
     pub(crate) fn next_read(&mut self, from: &Address) -> Option<Command> {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }
 
-    /// Returns whether a read of another member is not carried out now: it waits for room, or its response is on its way.
+    /// Returns whether a read waits for room or its response is on its way.
     pub(crate) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
         if call.is_repeated && self.responses.is_answered(from, call.number, self.now) {
             self.counters.answered_once += 1;
@@ -314,7 +294,6 @@ impl Cx {
         true
     }
 
-    /// Checks that a cache's merge policy is registered on this member.
     pub(crate) fn knows_merge(&self, config: &CacheConfig) -> Result<(), OpenError> {
         match &config.merge {
             MergePolicy::Custom(name) if !self.merges.contains_key(name) => Err(OpenError::Invalid {
@@ -326,7 +305,6 @@ impl Cx {
         }
     }
 
-    /// Returns the next frame to send.
     pub(crate) fn next_frame(&mut self) -> Option<Frame> {
         let all = self.calls.finished_below();
         while let Some(dest) = self.waiting.last() {
@@ -344,12 +322,10 @@ impl Cx {
         self.waiting.iter().any(|dest| self.outbox.get(dest).is_some_and(|outbox| !outbox.frames.is_empty()))
     }
 
-    /// Returns the bytes of frames to a member that were not taken yet.
     pub(crate) fn unsent_bytes(&self, member: &Address) -> usize {
         self.outbox.get(member).map_or(0, |outbox| outbox.frames.len())
     }
 
-    /// Drops frames and waiting reads of members that have gone.
     pub(crate) fn keep_outbox(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.outbox.retain(|dest, _| is_member(dest));
         self.crowded.retain(&is_member);
@@ -357,7 +333,7 @@ impl Cx {
         self.waiting.retain(is_member);
     }
 
-    /// Notes that a cache continues without a member, which may serve it in another partition.
+    /// The member may serve the cache in another partition.
     pub(crate) fn mark_partitioned(&mut self, member: &Address, cache: CacheId) {
         let now = self.now;
         self.parted.retain(|_, (at, _)| now.since(*at) < PARTITION_MEMORY);
@@ -366,8 +342,7 @@ impl Cx {
         caches.insert(cache);
     }
 
-    /// Notes that a member is in the same partition of the cache again; or that the cache is closed here, if no member is
-    /// named.
+    /// Without a member, the cache is closed here.
     pub(crate) fn mark_rejoined(&mut self, member: Option<&Address>, cache: CacheId) {
         if self.parted.is_empty() {
             return;
@@ -378,7 +353,6 @@ impl Cx {
         });
     }
 
-    /// Reports to the other members that a shortage of this one has begun or ended.
     pub(crate) fn tell_memory(&mut self) {
         let Some((others, shortage)) = self.memory.take_report() else { return };
         for other in others {
@@ -386,7 +360,7 @@ impl Cx {
         }
     }
 
-    /// Handles a new view: reports a shortage to the members that are new in it.
+    /// Members that are new in the view receive the report of a shortage.
     pub(crate) fn keep_view(&mut self, view: &View) {
         let others: Vec<Address> = view.members().iter().filter(|one| **one != self.local).cloned().collect();
         let Some((new, shortage)) = self.memory.keep_members(others) else { return };
@@ -395,7 +369,6 @@ impl Cx {
         }
     }
 
-    /// Notes the watermark of this member's own operations; those of other members arrive with frames.
     pub(crate) fn record_own_watermark(&mut self) {
         let (local, finished) = (self.local.clone(), self.calls.finished_below());
         self.watermarks.heard(&local, finished);

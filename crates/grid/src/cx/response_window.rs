@@ -1,46 +1,45 @@
-//! The caller's limit of response bytes: how many bytes of values the other members may be sending to this one.
+//! The limit of value bytes that other members may be sending to this one.
 //!
-//! A call states the maximum size of the value in its response, and reserves as many bytes here before it is sent. While there is
-//! no room, it waits. A member with a larger value does nothing and responds with the value's size; the call then reserves that
-//! size and is sent again. So the bytes in flight to this member are bounded for values of any size. The first reservation of a
-//! call follows from the earlier responses of the member, so that most calls are sent once.
+//! A call states the maximum size of its response's value, and waits here until it has reserved as many
+//! bytes. A member with a larger value does nothing and responds with the size; the call reserves that and is
+//! sent again. So the bytes in flight are bounded for values of any size. The first reservation follows from
+//! the member's earlier responses, so that most calls are sent once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use consort_group::Address;
 
-/// Bytes of values that one member may be sending here at a time, of each class. A larger value is sent alone.
+/// The limit for one member and class. A larger value is sent alone.
 pub(crate) const OWNER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Bytes of values that all members together may be sending here at a time, of each class.
+/// The limit for all members together and one class.
 pub(crate) const TOTAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes of the largest small value. Calls with larger values wait in a class of their own, so that small values do not wait for
-/// large ones. No call reserves more before it knows the size of its value.
+/// The largest small value. Calls with larger ones have their own class, so that small values do not wait for
+/// them. No call reserves more before it knows the size of its value.
 pub(crate) const SMALL_BYTES_MAX: u32 = 64 * 1024;
 
-/// The minimum bytes that a call reserves: those of a response without its value. They limit the number of calls under way.
+/// The minimum reservation: a response without its value. It limits the calls under way.
 const CALL_BYTES_MIN: u32 = 1024;
 
-/// Bytes that a call to a member that has not answered yet reserves.
+/// The reservation of the first calls to a member.
 const CALL_BYTES_FIRST: u32 = 4 * 1024;
 
-/// Responses of a member after which its calls may reserve less.
+/// Responses after which a member's calls may reserve less.
 const RESPONSES_LOOKED_AT: u32 = 256;
 
-/// The minimum rate at which a member sends, in bytes per second. The wait for responses is extended by their time at this rate.
+/// The minimum rate of a sender in bytes per second, by which the wait for responses is extended.
 const TRANSFER_RATE_MIN: u64 = 4 * 1024 * 1024;
 
 /// The limits of value bytes in flight to a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseLimits {
-    /// Bytes of values that one member may be sending here at a time, of small values and of large ones each. A larger value is
-    /// sent alone.
+    /// Bytes from one member, of small and of large values each. A larger value is sent alone.
     pub owner_bytes: u64,
-    /// Bytes of values that all members together may be sending here at a time, of small values and of large ones each.
+    /// Bytes from all members, of small and of large values each.
     pub total_bytes: u64,
-    /// Bytes of the largest small value.
+    /// The largest small value in bytes.
     pub small_bytes: u32,
 }
 
@@ -50,11 +49,10 @@ impl Default for ResponseLimits {
     }
 }
 
-/// A value for each class of calls: those with small values, and those with large ones.
+/// A value for calls with small values, and one for those with large ones.
 type OfClasses<T> = [T; 2];
 
-/// The index of a member in a [`ResponseWindow`]. Each call searches it once, and it stays valid while the call has a reservation
-/// there.
+/// The index of a member, valid while a call has a reservation there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(u32);
 
@@ -68,22 +66,20 @@ impl Slot {
     }
 }
 
-/// The reservations of one member's responses.
 struct Owner {
     address: Address,
     lanes: OfClasses<Lane>,
-    /// Bytes that a call reserves if the size of its value is not known.
+    /// The reservation for a value of unknown size.
     expected: u32,
-    /// The largest small value since the last adjustment of `expected`, and the number of responses since then.
+    /// The largest small value and the responses since `expected` was last adjusted.
     largest: u32,
     responses: u32,
 }
 
 #[derive(Default)]
 struct Lane {
-    /// Bytes that calls have reserved.
     bytes: u64,
-    /// Waiting calls, the oldest first, and the bytes that they need.
+    /// The needed bytes by waiting call, the oldest first.
     waiting: BTreeMap<u64, u32>,
 }
 
@@ -97,20 +93,18 @@ impl Owner {
     }
 }
 
-/// The bytes that all calls of this member have reserved.
 #[derive(Default)]
 pub(crate) struct ResponseWindow {
     limits: ResponseLimits,
-    /// The members that calls were sent to. A slot without a member is reused.
+    /// A slot without a member is reused.
     owners: Vec<Option<Owner>>,
     totals: OfClasses<u64>,
     /// Whether a waiting call has room at its owner and not in the total. Later calls wait behind it.
     is_full: OfClasses<bool>,
-    /// The number of waiting calls.
     waiting: usize,
 }
 
-/// Returns whether these bytes are within a limit. A value that exceeds the limit is sent alone.
+/// A value that exceeds the limit is sent alone.
 fn fits(used: u64, bytes: u32, limit: u64) -> bool {
     used == 0 || used + u64::from(bytes) <= limit
 }
@@ -124,18 +118,16 @@ impl ResponseWindow {
         usize::from(bytes > self.limits.small_bytes)
     }
 
-    /// Returns the bytes of the largest small value.
     pub(crate) fn small_bytes(&self) -> u32 {
         self.limits.small_bytes
     }
 
-    /// Returns the slot of a member. A view has few members, so that a search is as fast as an index.
+    /// A view has few members, so a search is as fast as an index.
     pub(crate) fn find(&self, owner: &Address) -> Option<Slot> {
         let is_its = |one: &Option<Owner>| one.as_ref().is_some_and(|one| one.address == *owner);
         self.owners.iter().position(is_its).map(Slot::at)
     }
 
-    /// Returns the slot of a member, and creates it if there is none.
     pub(crate) fn slot(&mut self, owner: &Address) -> Slot {
         if let Some(slot) = self.find(owner) {
             return slot;
@@ -152,7 +144,6 @@ impl ResponseWindow {
         self.owners.get_mut(slot.index())?.as_mut()
     }
 
-    /// Returns the bytes that a call to a member reserves if the size of its value is not known.
     pub(crate) fn expected(&self, slot: Slot) -> u32 {
         let known = self
             .owners
@@ -162,7 +153,7 @@ impl ResponseWindow {
         known.min(self.limits.small_bytes)
     }
 
-    /// Reserves bytes of a member's responses for a call. If there is no room, the call waits.
+    /// If there is no room, the call waits.
     pub(crate) fn reserve(&mut self, slot: Slot, number: u64, bytes: u32) -> bool {
         let class = self.class(bytes);
         let Some(owner) = self.owners.get_mut(slot.index()).and_then(Option::as_mut) else { return false };
@@ -181,7 +172,7 @@ impl ResponseWindow {
         false
     }
 
-    /// Releases the reservation of a call. [`ResponseWindow::next`] returns the calls that may be sent now.
+    /// [`ResponseWindow::next`] returns the calls that may be sent now.
     pub(crate) fn release(&mut self, slot: Slot, bytes: u32) {
         let class = self.class(bytes);
         if let Some(owner) = self.owner(slot) {
@@ -191,7 +182,6 @@ impl ResponseWindow {
         }
     }
 
-    /// Removes a waiting call.
     pub(crate) fn forget(&mut self, slot: Slot, number: u64, bytes: u32) {
         let class = self.class(bytes);
         let lane = self.owner(slot).map(|owner| &mut owner.lanes[class]);
@@ -200,7 +190,6 @@ impl ResponseWindow {
         }
     }
 
-    /// Notes a member's response with a value of this size.
     pub(crate) fn note_response(&mut self, slot: Slot, bytes: usize) {
         let small = self.limits.small_bytes;
         let Some(owner) = self.owner(slot) else { return };
@@ -217,7 +206,6 @@ impl ResponseWindow {
         (owner.largest, owner.responses) = (0, 0);
     }
 
-    /// Returns the next waiting call that has room now, and reserves its bytes.
     pub(crate) fn next(&mut self) -> Option<u64> {
         if self.waiting == 0 {
             self.is_full = [false; 2];
@@ -226,7 +214,7 @@ impl ResponseWindow {
         (0..self.totals.len()).find_map(|class| self.next_of(class))
     }
 
-    /// Returns the oldest waiting call of a class that has room at its owner, if it is within the total, too.
+    /// The oldest waiting call with room at its owner waits for room in the total, too.
     fn next_of(&mut self, class: usize) -> Option<u64> {
         let limit = self.limits.owner_bytes;
         let first = |(at, owner): (usize, &Option<Owner>)| {
@@ -246,26 +234,25 @@ impl ResponseWindow {
         Some(number)
     }
 
-    /// Returns how much longer than usual the next response of a member may take, because of the responses before it.
+    /// Returns how much longer than usual a member's next response may take after those before it.
     pub(crate) fn transfer_time(&self, owner: &Address) -> Duration {
         let owner = self.find(owner).and_then(|slot| self.owners[slot.index()].as_ref());
         let bytes: u64 = owner.into_iter().flat_map(|owner| &owner.lanes).map(|lane| lane.bytes).sum();
         Duration::from_millis(bytes * 1_000 / TRANSFER_RATE_MIN)
     }
 
-    /// Forgets departed members for which no call has a reservation.
+    /// Forgets departed members without reservations.
     pub(crate) fn retain(&mut self, is_member: impl Fn(&Address) -> bool) {
         for slot in &mut self.owners {
             slot.take_if(|owner| owner.is_idle() && !is_member(&owner.address));
         }
     }
 
-    /// Returns the number of waiting calls.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Returns the reserved bytes: of all members, and of the member and class with the most.
+    /// Returns the reserved bytes of all members, and of the member and class with the most.
     pub(crate) fn reserved(&self) -> (u64, u64) {
         let lanes = self.owners.iter().flatten().flat_map(|owner| &owner.lanes);
         (self.totals.iter().sum(), lanes.map(|lane| lane.bytes).max().unwrap_or_default())
@@ -284,8 +271,7 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// Ends calls of a member in the order in which they were begun, and begins waiting ones. Returns the maximum of reserved
-    /// bytes.
+    /// Ends calls of a member in order and begins waiting ones. Returns the maximum of reserved bytes.
     fn run(window: &mut ResponseWindow, owner: Slot, numbers: std::ops::Range<u64>, bytes: u32) -> u64 {
         let mut running: Vec<u64> = numbers.filter(|number| window.reserve(owner, *number, bytes)).collect();
         let mut most = 0;

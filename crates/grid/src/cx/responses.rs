@@ -1,5 +1,5 @@
-//! Responses to reads of other members. A read is small and its response can have 64 MB. An owner executes the reads of a member
-//! only while there is room for more frames to the member. Other reads wait here, without their values.
+//! Responses to reads of other members. A read is small and its response can have 64 MB, so reads wait here,
+//! without their values, while there is no room for frames to the member.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,57 +11,49 @@ use crate::command::{Body, Call, Command};
 use crate::config::CacheId;
 use crate::cx::calls::CALLS_MAX;
 
-/// Reads of one member that wait for room: as many as a member has under way. Further reads are dropped, and their caller repeats
-/// them.
+/// The limit of a member's waiting reads: as many as it has under way. Callers repeat further reads.
 pub(crate) const WAITING_READS_MAX: usize = CALLS_MAX;
 
-/// Bytes of the waiting reads of one member, each counted with its key and [`READ_BYTES`].
+/// The limit for one member. Each read counts with its key and [`READ_BYTES`].
 pub(crate) const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes of the waiting reads of all members together.
+/// The limit for all members together.
 pub(crate) const WAITING_BYTES_TOTAL_MAX: usize = 64 * 1024 * 1024;
 
-/// Bytes of a waiting read besides its key.
 const READ_BYTES: usize = 256;
 
-/// The minimum bytes of a value for which the owner remembers that it has sent the response. To repeat the response of a smaller
-/// value costs less than that.
+/// The minimum bytes of a value whose response is remembered as sent. Smaller ones cost less to repeat.
 const LARGE_BYTES: usize = 4 * 1024;
 
-/// The time during which a read with a large response is not answered again, unless the view changes. The response is in flight,
-/// because the channel loses no message between members of a view. After that time its receiver may have dropped the response.
+/// The time without a second large response, unless the view changes: the channel loses no message between
+/// members of a view. After that time the receiver may have dropped the response.
 const ANSWERED_KEPT: Duration = Duration::from_secs(10);
 
-/// The responses and waiting reads of one member.
 #[derive(Default)]
 struct Peer {
     waiting: VecDeque<Command>,
     waiting_bytes: usize,
-    /// The numbers of the waiting reads: a repeated read does not wait twice.
+    /// The numbers of the waiting reads, none of which waits twice.
     numbers: BTreeSet<u64>,
-    /// Reads with large responses, and when they were answered.
+    /// The answer times of reads with large responses.
     answered: BTreeMap<u64, Time>,
 }
 
-/// The responses to all members. Bounded by the view.
+/// The responses to all members, bounded by the view.
 #[derive(Default)]
 pub(crate) struct Responses {
     peers: BTreeMap<Address, Peer>,
     waiting_bytes: usize,
 }
 
-/// The result of holding a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Held {
     Waits,
-    /// The same read waits already.
     IsRepeated,
-    /// The limit of waiting reads is reached.
     IsDropped,
 }
 
 impl Responses {
-    /// Holds a read until there is room.
     pub(crate) fn hold(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> Held {
         let bytes = call.key.len() + READ_BYTES;
         let total = self.waiting_bytes + bytes;
@@ -84,7 +76,6 @@ impl Responses {
         Held::Waits
     }
 
-    /// Returns the oldest waiting read of a member.
     pub(crate) fn next(&mut self, from: &Address) -> Option<Command> {
         let peer = self.peers.get_mut(from)?;
         let command = peer.waiting.pop_front()?;
@@ -97,12 +88,12 @@ impl Responses {
         Some(command)
     }
 
-    /// Returns whether reads of a member wait. Later reads wait behind them.
+    /// Later reads wait behind those that wait.
     pub(crate) fn has_waiting(&self, from: &Address) -> bool {
         self.waiting_bytes > 0 && self.peers.get(from).is_some_and(|peer| !peer.waiting.is_empty())
     }
 
-    /// Notes that a read was answered with a value of `bytes`. All reads of the member below `finished` have ended.
+    /// All reads of the member below `finished` have ended.
     pub(crate) fn note_answered(
         &mut self,
         to: &Address,
@@ -124,20 +115,18 @@ impl Responses {
         answered.insert(number, now);
     }
 
-    /// Returns whether the response to a read is in flight to a member.
     pub(crate) fn is_answered(&self, to: &Address, number: u64, now: Time) -> bool {
         let at = self.peers.get(to).and_then(|peer| peer.answered.get(&number));
         at.is_some_and(|at| now.since(*at) < ANSWERED_KEPT)
     }
 
-    /// Handles another view: responses may have been lost, and waiting reads of departed members are dropped.
+    /// Responses may have been lost, and waiting reads of departed members are dropped.
     pub(crate) fn keep(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.peers.retain(|member, _| is_member(member));
         self.peers.values_mut().for_each(|peer| peer.answered.clear());
         self.waiting_bytes = self.peers.values().map(|peer| peer.waiting_bytes).sum();
     }
 
-    /// Returns the bytes of the waiting reads.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }

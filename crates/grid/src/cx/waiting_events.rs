@@ -1,27 +1,26 @@
-//! Bytes of events that wait for the readers of listeners, of all caches of a member together.
+//! Bytes of events that wait for slow readers of listeners, of all caches together.
 //!
-//! Events wait for a slow reader, or for a client that does not read its connection. A listener has a limit of its own; this is
-//! the limit of their sum. While the sum exceeds it, a listener with more than an equal share of it loses its events and receives
-//! a gap event. So listeners with fast readers lose none. Beyond twice the limit any listener does. Present entries, which
-//! listeners read at their own pace, count, and are not refused: each listener has one batch of an iteration at a time.
+//! Each listener has its own limit; this is the limit of their sum. Beyond it, a listener with more than an
+//! equal share loses its events and receives a gap event, so that fast readers lose none. Beyond twice the
+//! limit any listener does. Present entries count and are not refused: each listener has one batch of an
+//! iteration at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::Event;
 
-/// Bytes of events that wait for readers, all listeners of a member together, each event counted with its own size, its key and
-/// its values. Listeners that wait for the same events share their values, so the memory is less.
+/// The limit of event bytes that wait for all listeners of a member, each event counted with its own size,
+/// its key and its values, even if listeners share them.
 pub const LISTENERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// The sum of a member's waiting events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WaitingEvents(Arc<Sum>);
 
 #[derive(Debug, Default)]
 struct Sum {
     bytes: AtomicU64,
-    /// The number of listeners with waiting events.
+    /// Listeners with waiting events.
     parts: AtomicU64,
 }
 
@@ -35,7 +34,6 @@ impl WaitingEvents {
     }
 }
 
-/// The bytes of events that wait for one reader.
 #[derive(Debug)]
 pub(crate) struct Part {
     of: WaitingEvents,
@@ -55,14 +53,13 @@ impl Part {
         self.bytes = bytes;
     }
 
-    /// Returns whether its events are to be dropped, because the events of all listeners exceed the limit.
+    /// Returns whether all listeners exceed the limit and this one must drop its events.
     pub(crate) fn is_too_large(&self) -> bool {
         let sum = self.of.bytes();
         let parts = self.of.0.parts.load(Ordering::Relaxed).max(1);
         sum > LISTENERS_BYTES_MAX && self.bytes > LISTENERS_BYTES_MAX / parts || sum > 2 * LISTENERS_BYTES_MAX
     }
 
-    /// Moves these bytes to a new owner.
     pub(crate) fn take(&mut self) -> Self {
         let empty = self.of.part();
         std::mem::replace(self, empty)
@@ -75,7 +72,8 @@ impl Drop for Part {
     }
 }
 
-/// Events that a listener's reader has taken. Their bytes count as waiting until the last event was returned, or this is dropped.
+/// Events that a listener's reader has taken. Their bytes count as waiting until the last is returned or this
+/// is dropped.
 #[derive(Debug)]
 pub struct TakenEvents {
     events: std::vec::IntoIter<Event>,

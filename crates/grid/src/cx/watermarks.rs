@@ -1,12 +1,10 @@
-//! The operations that callers have finished, as far as they have reported.
-
 use std::collections::BTreeMap;
 
 use consort_group::Address;
 
 use crate::command::OperationId;
 
-/// The number below which all operations of each caller are finished, as far as reported.
+/// The number below which each caller has reported all operations as finished.
 #[derive(Default)]
 pub(crate) struct Watermarks {
     finished: BTreeMap<Address, u64>,
@@ -30,7 +28,7 @@ impl Watermarks {
         operation.number < self.of(&operation.caller)
     }
 
-    /// Forgets callers. Bounded by the members, because a caller that is not a member has no operations under way.
+    /// A caller that is not a member has no operations under way.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(&Address) -> bool) {
         self.finished.retain(|caller, _| is_kept(caller));
     }

@@ -1,4 +1,4 @@
-//! Functions that take long with an entry, as the host of the node runs them.
+//! Functions that the host runs outside the node.
 
 use consort_group::Time;
 
@@ -7,20 +7,20 @@ use crate::node::Node;
 use crate::replica::iterate::computations::{Computation, Computed, finish_computation};
 
 impl Node {
-    /// Declares that a function of the cache is applied in steps outside the node. From then on the host has to call
-    /// [`Node::take_computation`] whenever [`Node::has_computations`] returns true.
+    /// Declares that a function is applied outside the node. The host then calls [`Node::take_computation`]
+    /// whenever [`Node::has_computations`] returns true.
     pub fn register_costly(&mut self, cache: CacheId, name: &str) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.iterations.costly.insert(name.into());
         }
     }
 
-    /// Returns whether a step waits to be taken.
+    /// Returns whether a step waits.
     pub fn has_computations(&self) -> bool {
         self.cx.computations.has_any()
     }
 
-    /// Returns the next step to run.
+    /// Returns the next step.
     pub fn take_computation(&mut self, now: Time) -> Option<Computation> {
         self.cx.now = now;
         let taken = loop {
@@ -44,7 +44,7 @@ impl Node {
         taken
     }
 
-    /// Takes the result of a step, and sends the answer.
+    /// Takes the result of a step and sends the answer.
     pub fn finish_computation(&mut self, now: Time, computed: Computed) {
         self.cx.now = now;
         self.cx.computations.end(&computed.key);

@@ -1,4 +1,4 @@
-//! The removal of expired entries, by the clock of this member.
+//! The removal of expired entries by this member's clock.
 
 use std::time::Duration;
 
@@ -7,29 +7,25 @@ use consort_group::Time;
 use super::Caches;
 use crate::cx::Cx;
 
-/// The interval at which expired entries are removed. Until then they cannot be read, and use memory.
+/// The interval of removals. Until then expired entries are unreadable and use memory.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// Due entries that are checked in one batch: about 1 ms of work.
+/// Due entries of one batch: about 1 ms of work.
 const EXPIRE_LOOKS: usize = 4_096;
 
-/// The time until the next batch, if more entries are due.
+/// The time until the next batch of due entries.
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
 
-/// The schedule of the removal of expired entries, for all caches of a member.
 #[derive(Default)]
 pub(super) struct ExpirySchedule {
-    /// The next time at which entries may have expired.
     next: Option<Time>,
 }
 
 impl ExpirySchedule {
-    /// Returns when entries may have expired.
     pub(super) fn next(&self) -> Option<Time> {
         self.next
     }
 
-    /// Removes expired entries periodically.
     pub(super) fn expire(&mut self, cx: &mut Cx, caches: &mut Caches) {
         let now = cx.now;
         if self.next.is_none_or(|next| next > now) {
@@ -43,7 +39,6 @@ impl ExpirySchedule {
         self.next = if is_all { next_expiry(caches, now) } else { Some(now + EXPIRE_PAUSE) };
     }
 
-    /// Notes that entries with an expiry were written.
     pub(super) fn note(&mut self, cx: &mut Cx) {
         if let Some(next) = cx.next_mortal.take() {
             // The new expiry may precede all known ones.
@@ -53,7 +48,7 @@ impl ExpirySchedule {
     }
 }
 
-/// Returns when entries may have expired, including those that other members remove while they are primaries.
+/// Entries that other members remove while they are primaries count, too.
 fn next_expiry(caches: &Caches, now: Time) -> Option<Time> {
     let next = caches.values().filter_map(|cache| cache.shared.container.expiry().next_deadline()).min()?;
     Some(next.max(now + EXPIRE_EVERY))

@@ -1,4 +1,4 @@
-//! The frames of other members: each has the commands that were ready to send at a time.
+//! The frames of other members.
 
 use bytes::Bytes;
 use consort_group::{Address, Time};
@@ -15,8 +15,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// Returns an error if the frame cannot be read; the commands before that place were handled. Another version of the wire
-    /// protocol is reported with the first frame of its member.
+    /// Returns an error if the frame cannot be read; earlier commands were handled. Another version of the
+    /// wire protocol is reported with its member's first frame.
     pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
         self.cx.now = now;
         self.cx.silence.heard(from, now);
@@ -52,7 +52,7 @@ impl Node {
     }
 }
 
-/// Prefetches memory for the commands of a frame together: all those of the first command's cache.
+/// Prefetches memory for all commands of the first command's cache.
 fn prefetch(caches: &Caches, commands: &[Command]) {
     let [first, _, ..] = commands else { return };
     let Some(cache) = caches.get(&first.cache) else { return };

@@ -1,11 +1,9 @@
-//! A member of the grid as a state machine. Its inputs are views, frames, time and operations; its outputs are frames, outcomes
-//! and deadlines.
+//! A member of the grid as a state machine.
 //!
-//! Inputs are the methods `handle_*`, [`Node::open`], [`Node::leave`] and [`Node::submit`]. After one or several of them, the
-//! driver drains the outputs: [`Node::poll_frame`], [`Node::poll_finished`] and [`Node::poll_event`]. [`Node::poll_timeout`]
-//! returns when to call [`Node::handle_timeout`]. Time never runs backwards.
-//!
-//! The guarantees are in `docs/design/2026-11-grid.md`.
+//! The inputs are the methods `handle_*`, [`Node::open`], [`Node::leave`] and [`Node::submit`]. Afterwards
+//! the driver drains [`Node::poll_frame`], [`Node::poll_finished`] and [`Node::poll_event`];
+//! [`Node::poll_timeout`] returns when to call [`Node::handle_timeout`]. Time never runs backwards. The
+//! guarantees are in `docs/design/2026-11-grid.md`.
 
 mod computations;
 mod expiry;
@@ -47,19 +45,18 @@ pub use crate::cx::{Counters, Frame, NodeEvent, TRANSFER_BUDGET};
 pub use crate::replica::iterate::computations::{Computation, Computed};
 pub use stats::{Load, NodeStats, Progress, ResponseLoad};
 
-/// The interval at which overdue requests are checked.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
 /// The options of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubmitOptions {
-    /// The deviations from the cache's configuration.
+    /// Deviations from the configuration.
     pub flags: Flags,
-    /// The time after which the operation fails for its caller.
+    /// The time until the operation fails.
     pub timeout: Duration,
-    /// The largest value that the caller accepts from another member, in bytes. With a larger one the operation fails with
-    /// [`OperationError::LargeResponse`] and changes nothing. If the operation was sent twice, the caller receives the value
-    /// whatever its size, because one of the two may have been executed.
+    /// The limit in bytes for another member's value. A larger one fails with
+    /// [`OperationError::LargeResponse`] and changes nothing, unless the operation was sent twice, because
+    /// one copy may have been executed.
     pub response_bytes_max: u32,
 }
 
@@ -69,7 +66,6 @@ impl Default for SubmitOptions {
     }
 }
 
-/// The open caches of a member.
 type Caches = BTreeMap<CacheId, CacheReplica>;
 
 /// A member of the grid.
@@ -82,7 +78,6 @@ pub struct Node {
     expiry: ExpirySchedule,
     pub(crate) next_iteration: u64,
     pub(crate) next_listener: u64,
-    /// An empty buffer for the next frame's commands.
     pub(crate) commands: Vec<Command>,
 }
 
@@ -102,51 +97,50 @@ impl Node {
         }
     }
 
-    /// Sets the bytes of entries in a chunk of a state transfer. The default and maximum is the size that fits a packet.
+    /// Sets the entry bytes of a state transfer's chunk, by default and at most a packet's size.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
         self.cx.chunk_bytes = bytes.clamp(1, crate::cx::CHUNK_BYTES);
     }
 
-    /// Sets the bytes of segments in transfer to this member at a time, for each cache. The default and maximum is
-    /// [`TRANSFER_BUDGET`].
+    /// Sets the bytes of segments in transfer to this member, for each cache; [`TRANSFER_BUDGET`] by default
+    /// and at most.
     pub fn set_transfer_budget(&mut self, bytes: u32) {
         let pulls = (bytes / crate::cx::CHUNK_BYTES).clamp(1, crate::cx::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
     }
 
-    /// Sets the limits of value bytes that other members may be sending to this one at a time. To be called before the first
-    /// operation.
+    /// Sets the limits of value bytes from other members, before the first operation.
     pub fn set_response_limits(&mut self, limits: ResponseLimits) {
         self.cx.calls.window.set_limits(limits);
     }
 
-    /// Injects a bug into this member.
+    /// Injects a bug.
     #[cfg(feature = "injected-bugs")]
     pub fn inject_bug(&mut self, bug: crate::InjectedBug) {
         self.cx.injected_bug = Some(bug);
     }
 
-    /// Registers a transform on this member. All members that have the cache open must register it before it is used.
+    /// Registers a transform, as all members of the cache must before its use.
     pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.iterations.transforms.insert(name.into(), transform);
         }
     }
 
-    /// Registers a reduction on this member, as [`Node::register_transform`] does a transform.
+    /// Registers a reduction like a transform.
     pub fn register_reduction(&mut self, cache: CacheId, name: &str, reduction: Arc<ReduceFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.iterations.reductions.insert(name.into(), reduction);
         }
     }
 
-    /// Registers a merge policy on this member. All members must register it before they open a cache that names it.
+    /// Registers a merge policy, as all members must before they open a cache with it.
     pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
         self.cx.merges.insert(name.into(), merge);
     }
 
-    /// Opens a cache. The cache is usable after [`NodeEvent::Installed`]; operations submitted earlier wait for that.
+    /// Opens a cache. Operations wait for [`NodeEvent::Installed`].
     ///
     /// # Errors
     ///
@@ -161,7 +155,7 @@ impl Node {
         self.open_backed(now, config, member, container, None)
     }
 
-    /// Opens a cache that has a store here if `backing` is given. The container already has the store's entries.
+    /// Opens a cache, with a store if `backing` is given. The container has the store's entries.
     ///
     /// # Errors
     ///
@@ -212,7 +206,7 @@ impl Node {
         Ok(())
     }
 
-    /// Begins to leave a cache: its segments are transferred to other members first. [`NodeEvent::Left`] follows.
+    /// Begins to leave a cache after the transfer of its segments. [`NodeEvent::Left`] follows.
     pub fn leave(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
@@ -228,10 +222,10 @@ impl Node {
         self.work();
     }
 
-    /// Completes a leave from a degraded cache when no other reachable member has it open and the unreachable members already
-    /// hold all of this member's data. Returns whether that is so; then [`NodeEvent::Left`] follows. Surviving unreachable
-    /// members continue with the cache, and no other member could receive the data. For a member that stops now: one that stays
-    /// may still hand over its vote once the unreachable members have rejoined.
+    /// Completes a leave from a degraded cache for a member that stops now, if no other reachable member has
+    /// the cache open and the unreachable ones hold all of this member's data. Surviving ones continue with
+    /// the cache; no other member could receive the data. Returns whether it succeeds, followed by
+    /// [`NodeEvent::Left`]. A member that stays may still hand over its vote after a rejoin.
     pub fn leave_behind(&mut self, now: Time, cache: CacheId) -> bool {
         self.cx.now = now;
         let is_left = self.caches.get(&cache).is_some_and(|one| {
@@ -248,7 +242,7 @@ impl Node {
         is_left
     }
 
-    /// Makes a degraded cache available again with the remaining entries, whatever was lost.
+    /// Makes a degraded cache available again, whatever was lost.
     pub fn make_available(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
@@ -257,7 +251,7 @@ impl Node {
         self.work();
     }
 
-    /// Begins an operation. [`Node::poll_finished`] returns its number, perhaps immediately.
+    /// Begins an operation, whose number [`Node::poll_finished`] returns, perhaps at once.
     ///
     /// # Errors
     ///
@@ -317,13 +311,13 @@ impl Node {
         Ok(number)
     }
 
-    /// Carries a write out at once, if this member is the only owner of the key, no listener receives it, and it changes the
-    /// entry. The key and the value are copied, or the value is kept if it is large.
+    /// Carries a write out at once if this member is the key's only owner, no listener receives it, and it
+    /// changes the entry.
     ///
     /// # Errors
     ///
-    /// Returns the write itself if it is not so simple or the cache does not allow it. It was not carried out then;
-    /// [`Node::submit`] carries it out or returns the error.
+    /// Returns the write if these conditions or the cache prevent it; [`Node::submit`] then carries it out or
+    /// returns the error.
     pub fn write_here(
         &mut self,
         now: Time,
@@ -367,8 +361,7 @@ impl Node {
         self.work();
     }
 
-    /// Handles the set of members that have missed heartbeats. Reads that other owners can answer go to these owners, until a
-    /// frame of the silent member arrives.
+    /// Handles missed heartbeats: reads go to other owners until a frame arrives.
     pub fn handle_silence(&mut self, now: Time, members: &[Address]) {
         self.cx.now = now;
         self.cx.silence.set_unheard(members);
@@ -436,7 +429,6 @@ impl Node {
         }
     }
 
-    /// Handles commands to this member like commands of other members.
     pub(crate) fn work(&mut self) {
         let local = self.cx.local.clone();
         loop {
@@ -475,11 +467,11 @@ impl Node {
             || self.caches.values().any(waits)
     }
 
-    /// Sets whether the channel has room for more frames to a member, and how many bytes it may be sent until the next call.
-    /// Until the first call, there is room.
+    /// Sets whether the channel has room for frames to a member, as before the first call, and the limit of
+    /// bytes until the next call.
     ///
-    /// While there is no room for a member, responses to its reads wait without their values. All other frames are sent in any
-    /// case. Returns true if waiting reads were executed; then there may be frames to send.
+    /// Without room, only responses to the member's reads wait, without their values. Returns true if waiting
+    /// reads were executed; then there may be frames to send.
     pub fn handle_room(
         &mut self,
         now: impl FnOnce() -> Time,
@@ -499,7 +491,7 @@ impl Node {
         true
     }
 
-    /// Returns when to call [`Node::handle_timeout`].
+    /// Returns the next time for [`Node::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         [self.look_after, self.expiry.next()].into_iter().flatten().min()
     }
@@ -525,17 +517,17 @@ impl Node {
         self.cx.next_frame()
     }
 
-    /// Returns whether there is a frame to send.
+    /// Returns whether a frame waits.
     pub fn has_frames(&self) -> bool {
         self.cx.has_frames()
     }
 
-    /// Returns whether [`Node::submit`] fails with [`OperationError::TooManyInFlight`].
+    /// Returns whether [`Node::submit`] returns [`OperationError::TooManyInFlight`].
     pub fn is_busy(&self) -> bool {
         self.cx.calls.is_full()
     }
 
-    /// Returns the next operation that has ended for its caller.
+    /// Returns the next ended operation.
     pub fn poll_finished(&mut self) -> Option<(u64, Result<Outcome, OperationError>)> {
         self.cx.calls.finished.pop_front()
     }
@@ -545,7 +537,7 @@ impl Node {
         self.cx.store.pop_front()
     }
 
-    /// Handles the result of a cache's store for the request of this number. All earlier requests have ended.
+    /// Handles the result of the store's request of this number, which ends after all earlier ones.
     pub fn handle_stored(
         &mut self,
         now: Time,
@@ -560,7 +552,7 @@ impl Node {
         self.work();
     }
 
-    /// Handles the values that a cache's store has loaded for the request of this number, or the failure.
+    /// Handles the result of the store's load of this number.
     pub fn handle_loaded(
         &mut self,
         now: Time,

@@ -1,5 +1,4 @@
-//! The duties of a member to its coordinator: to report its status, to promise a ballot, and to install topologies made under
-//! that ballot.
+//! The duties of a member to its coordinator.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +15,11 @@ use crate::{Ballot, Topology};
 /// The messages of a coordinator whose view is not here yet.
 #[derive(Default)]
 pub(crate) struct EarlyMessages {
-    /// The newest topology of each cache, with its sender and the ballot.
     topologies: BTreeMap<CacheId, (Address, Ballot, Topology)>,
-    /// The member that has requested this member's status, and its ballot.
     status_request: Option<(Address, Ballot)>,
 }
 
 impl EarlyMessages {
-    /// Handles the messages that arrived before this view.
     pub(super) fn handle_view(&mut self, cx: &mut Cx, caches: &mut Caches) {
         if let Some((from, ballot)) = self.status_request.take() {
             self.handle_status_request(cx, caches, &from, ballot);
@@ -33,7 +29,6 @@ impl EarlyMessages {
         }
     }
 
-    /// Installs a topology that this coordinator has made.
     pub(super) fn handle_install(
         &mut self,
         cx: &mut Cx,
@@ -62,8 +57,8 @@ impl EarlyMessages {
         }
     }
 
-    /// Reports the status to the coordinator. From then on no topology made under another ballot is installed, so that this
-    /// member is not ahead of its report.
+    /// From this report on no topology of another ballot is installed, so that this member is not ahead of
+    /// its report.
     pub(super) fn handle_status_request(
         &mut self,
         cx: &mut Cx,
@@ -100,7 +95,7 @@ impl EarlyMessages {
     }
 }
 
-/// Returns whether the coordinator does not know this member's status, because the promised ballot is another coordinator's.
+/// The coordinator does not know the status if the promised ballot is another's.
 pub(super) fn is_unknown_to_coordinator(cx: &Cx, caches: &Caches) -> bool {
     let by = cx.promised.as_ref().map(|promised| &promised.by);
     !cx.has(InjectedBug::PromiseForgotten)
@@ -108,7 +103,7 @@ pub(super) fn is_unknown_to_coordinator(cx: &Cx, caches: &Caches) -> bool {
         && caches.values().any(|cache| cache.shared.installed.is_some() && !cache.shared.is_local())
 }
 
-/// Makes a coordinator request the status again, if it has missed that this member had another coordinator meanwhile.
+/// A coordinator may have missed that this member had another one meanwhile.
 pub(super) fn look_for_coordinator(cx: &mut Cx, caches: &Caches) {
     if is_unknown_to_coordinator(cx, caches)
         && let Some((coordinator, promised)) = cx.coordinator.clone().zip(cx.promised.clone())
@@ -118,7 +113,7 @@ pub(super) fn look_for_coordinator(cx: &mut Cx, caches: &Caches) {
     }
 }
 
-/// Reports the promised ballot to a coordinator with a lower ballot, so that the coordinator exceeds it.
+/// A coordinator with a lower ballot must exceed the promised one.
 fn report_higher_ballot(cx: &mut Cx, to: &Address, ballot: &Ballot) {
     if let Some(promised) = cx.promised.clone().filter(|promised| promised > ballot) {
         let told = ToCoordinator::Outbid(promised);

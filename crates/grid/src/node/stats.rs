@@ -1,4 +1,4 @@
-//! The state that a member reports, for people and for tests.
+//! The state that a member reports for people and for tests.
 
 use consort_group::Address;
 use consort_memory::{ProcessMemory, Shortage};
@@ -14,52 +14,51 @@ use crate::replica::write::records::is_orphan;
 /// The progress of a rebalance on one member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Progress {
-    /// Segments that are still to be received.
+    /// Segments still to be received.
     pub segments_left: usize,
-    /// Bytes of keys and values that are still to be received, estimated. Segments in transfer count with the sizes that their
-    /// senders report, and each other segment with the average of those. 0 before the first segment has begun. Values that a
-    /// sender has only in its store do not count.
+    /// The estimated bytes to be received: 0 before the first segment has begun. Segments in transfer count
+    /// with their reported sizes, other ones with the average. Values only in a sender's store do not count.
     pub bytes_left: u64,
-    /// Bytes of keys and values received in this rebalance.
+    /// Bytes received in this rebalance.
     pub bytes_pulled: u64,
 }
 
 /// The records and pending requests of a cache on a member.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Load {
-    /// Operations under way, those of all caches.
+    /// Operations under way, of all caches.
     pub calls: usize,
     /// Commands that wait for a topology.
     pub deferred: usize,
     /// Calls that wait for other owners' records.
     pub parked: usize,
-    /// Records of writes whose callers may not have all acknowledgements.
+    /// Records whose callers may lack acknowledgements.
     pub records: usize,
-    /// Of these records: those of callers that are no longer members.
+    /// Records of callers that are no members.
     pub orphans: usize,
 }
 
 /// Pending responses from and to other members.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ResponseLoad {
-    /// Operations that wait until other members may send more.
+    /// Operations that wait for room here.
     pub waiting: usize,
-    /// Bytes of values that other members may be sending here.
+    /// Value bytes that others may be sending.
     pub reserved_bytes: u64,
-    /// The reserved bytes of the member with the most, of small values or of large ones.
+    /// The largest reservation of one member and class.
     pub reserved_bytes_of_one: u64,
-    /// Bytes of the reads of other members that wait here for room, without their values.
+    /// Waiting reads' bytes without their values.
     pub held_bytes: usize,
 }
 
 impl Node {
-    /// Sets the limited memory of this member's process: writes are refused during a shortage, and other members receive a
-    /// report. To be called before caches are opened, because their containers count in the same memory.
+    /// Sets the limited memory of this member's process, before caches are opened, whose containers count in
+    /// it. A shortage refuses writes, and is reported to other members.
     pub fn set_memory(&mut self, memory: ProcessMemory) {
         self.cx.memory.set_own(memory);
     }
 
-    /// Returns this member's address.
+    /// Returns the address.
     pub fn local(&self) -> &Address {
         &self.cx.local
     }
@@ -69,30 +68,30 @@ impl Node {
         self.caches.get(&cache)?.shared.topology()
     }
 
-    /// Returns the figures that this member reports.
+    /// Returns the reported figures.
     pub fn stats(&self) -> NodeStats<'_> {
         NodeStats { node: self }
     }
 }
 
-/// The figures that a member reports about its caches and its work. From [`Node::stats`].
+/// The figures from [`Node::stats`].
 #[derive(Clone, Copy)]
 pub struct NodeStats<'n> {
     node: &'n Node,
 }
 
 impl<'n> NodeStats<'n> {
-    /// Returns the other members that have reported a shortage of memory.
+    /// Returns the other members short of memory.
     pub fn short_members(self) -> impl Iterator<Item = (&'n Address, &'n Shortage)> {
         self.node.cx.memory.short_members()
     }
 
-    /// Returns the counters of unusual events.
+    /// Returns the counters.
     pub fn counters(self) -> Counters {
         self.node.cx.counters
     }
 
-    /// Returns the pending responses from and to other members.
+    /// Returns the pending responses.
     pub fn response_load(self) -> ResponseLoad {
         let window = &self.node.cx.calls.window;
         let (reserved_bytes, reserved_bytes_of_one) = window.reserved();
@@ -100,18 +99,19 @@ impl<'n> NodeStats<'n> {
         ResponseLoad { waiting: window.waiting(), reserved_bytes, reserved_bytes_of_one, held_bytes }
     }
 
-    /// Returns the bytes of events that wait for readers of listeners, of all caches. Changes add to them up to twice
-    /// [`crate::LISTENERS_BYTES_MAX`] and one event; a listener that reads the present entries adds one batch of its iteration.
+    /// Returns the bytes of waiting events of all caches: from changes, at most twice
+    /// [`crate::LISTENERS_BYTES_MAX`] and one event. A listener that reads the present entries adds one
+    /// batch.
     pub fn waiting_event_bytes(self) -> u64 {
         self.node.cx.waiting_events.bytes()
     }
 
-    /// Returns the bytes of frames to a member that the driver has not polled yet.
+    /// Returns the unpolled bytes for a member.
     pub fn unsent_bytes(self, member: &Address) -> usize {
         self.node.cx.unsent_bytes(member)
     }
 
-    /// Returns the progress of a rebalance on this member.
+    /// Returns the progress of a rebalance here.
     pub fn progress(self, cache: CacheId) -> Progress {
         self.node.caches.get(&cache).map_or_else(Progress::default, |cache| Progress {
             segments_left: cache.transfer.segments_left(),
@@ -120,12 +120,12 @@ impl<'n> NodeStats<'n> {
         })
     }
 
-    /// Returns the number of this member's operations that have not ended, of all caches.
+    /// Returns the number of unfinished operations of all caches.
     pub fn operation_count(self) -> usize {
         self.node.cx.calls.count()
     }
 
-    /// Describes the requests that the member waits for, for people.
+    /// Describes the requests that the member waits for.
     pub fn describe(self) -> String {
         let under_way = self.node.cx.calls.count();
         format!("{under_way} operations under way; coordinator: {}", self.node.coordinator.describe())

@@ -1,4 +1,4 @@
-//! Iterations and listeners, as their readers use them.
+//! The readers' side of iterations and listeners.
 
 use consort_group::Time;
 
@@ -29,8 +29,7 @@ impl Node {
         Ok(id)
     }
 
-    /// Takes the next items of an iteration. The items taken before count as consumed. After the end and after an error the
-    /// iteration is closed.
+    /// Takes the next items of an iteration. Items taken before count as consumed. The end or an error closes the iteration.
     ///
     /// # Errors
     ///
@@ -48,10 +47,10 @@ impl Node {
         taken
     }
 
-    /// Takes the received items of an iteration, for a reader that still processes earlier ones. The first `consumed` of those
-    /// count as consumed, and more are requested of other members if they have some. This member's own entries are visited only
-    /// by [`Node::take`], and while a reader waits that received nothing there. Also returns whether more items are here; if not,
-    /// [`NodeEvent::Fetched`] follows when they are.
+    /// Takes an iteration's received items for a reader that still processes earlier ones. The first
+    /// `consumed` of those count as consumed, and more are requested of other members. This member's own
+    /// entries are visited only by [`Node::take`] and while a reader waits after an empty result. Also
+    /// returns whether more items are here; if not, [`NodeEvent::Fetched`] follows.
     ///
     /// # Errors
     ///
@@ -78,12 +77,12 @@ impl Node {
         }
     }
 
-    /// Returns the number of requested or received items of an iteration that are not consumed: never more than its batch.
+    /// Returns an iteration's unconsumed items, requested or received: at most its batch.
     pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
         self.caches.get(&cache).map_or(0, |cache| cache.iterations.unconsumed(iteration))
     }
 
-    /// Returns the number of an iteration's requests in flight: never more than [`crate::LANES_MAX`].
+    /// Returns an iteration's requests in flight, at most [`crate::LANES_MAX`].
     pub fn asked(&self, cache: CacheId, iteration: IterationId) -> usize {
         self.caches.get(&cache).map_or(0, |cache| cache.iterations.asked(iteration))
     }
@@ -112,14 +111,14 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`] if it has ended. [`OperationError::Degraded`] if it does not because a primary is unreachable:
-    /// the caller may end it, or it will receive the changes once all primaries are reachable.
+    /// [`OperationError::Closed`] if it has ended. [`OperationError::Degraded`] while a primary is
+    /// unreachable: it will receive the changes once all are reachable, or the caller ends it.
     pub fn is_listening(&self, cache: CacheId, listener: ListenerId) -> Result<bool, ListenError> {
         let cache = self.caches.get(&cache).ok_or(OperationError::Closed)?;
         Ok(cache.listeners.is_listening(&cache.shared, listener)?)
     }
 
-    /// Takes all events that wait for a listener's reader. If there are none, [`NodeEvent::Told`] follows when there are.
+    /// Takes all waiting events. After none, [`NodeEvent::Told`] follows.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Members with another version of the wire protocol, as during an upgrade. They are in the view, but share no cache with
-//! members of this version. This member does not wait for them. A caller that needs one of them to open a cache receives an
+//! Members with another version of the wire protocol, as during an upgrade. They are in the view, share no
+//! cache with this member and delay nothing. A caller that needs one of them to open a cache receives an
 //! error.
 
 use consort_group::Address;
@@ -13,7 +13,7 @@ use crate::replica::CacheReplica;
 use crate::wire::VERSION;
 
 impl Node {
-    /// Notes a frame of another version. Returns whether the version of that member is new.
+    /// Returns whether this member's version is new here.
     pub(crate) fn note_incompatible_member(&mut self, from: &Address, theirs: u8) -> bool {
         if self.cx.foreigners.insert(from.clone(), theirs) == Some(theirs) {
             return false;
@@ -36,7 +36,6 @@ impl Node {
     }
 }
 
-/// Returns the error of opening a cache, if the coordinator's version prevents that.
 pub(super) fn incompatible_coordinator(cx: &Cx, cache: &CacheReplica) -> Option<OpenError> {
     let member = cx.coordinator.clone().filter(|_| !cache.shared.is_local())?;
     let theirs = *cx.foreigners.get(&member)?;

@@ -1,9 +1,10 @@
-//! The placement of segments: every member gets a fair share, owners of one segment are apart, and few segments move.
+//! The placement of segments: every member gets a fair share, owners of one segment are apart, and few
+//! segments move.
 //!
-//! The placement first decides each member's share ([`share`]), then which members stay owners, then which members
-//! take segments with too few owners. Only then do copies move, from members above their share to members below it
-//! ([`exchange`]). A copy moves in several steps if a direct move would put owners of a segment closer together. The
-//! result depends only on the members' order and on integers, so that all members compute the same.
+//! The placement decides each member's share ([`share`]), then the remaining owners, then the takers of
+//! segments with too few. Only then do copies move ([`exchange`]), in several steps if a direct move would
+//! put owners closer together. The result depends only on the members' order and on integers, so that all
+//! members compute the same.
 
 mod exchange;
 mod share;
@@ -12,24 +13,21 @@ use smallvec::SmallVec;
 
 use crate::{CacheMember, Location};
 
-/// The owners of one segment as indexes in the list of members, the primary first.
+/// The owners of a segment as indexes in the list of members, the primary first.
 pub type Owners = SmallVec<[u16; 4]>;
 
-/// The closeness of a segment's owners: pairs on one machine, in one rack, at one site, each level within the one
-/// before it. Less is better, and sites count first.
+/// The pairs of a segment's owners at one site, in one rack, on one machine. Less is better, and sites count
+/// first.
 type Closeness = [usize; 3];
 
-/// The owners under construction.
 struct Draft<'a> {
     members: &'a [CacheMember],
     owners: Vec<Owners>,
-    /// Current number of copies of each member.
     held: Vec<usize>,
-    /// Wanted number of copies of each member.
     due: Vec<usize>,
 }
 
-/// Returns the owners of all segments. `kept` are the owners that members already have, fewer or more than wanted.
+/// `kept` are the present owners, fewer or more than wanted.
 pub(crate) fn place(members: &[CacheMember], kept: Vec<Owners>, owner_count: usize) -> Vec<Owners> {
     let takers = members.iter().filter(|member| member.capacity.thousandths() > 0).count();
     let count = owner_count.min(takers);
@@ -58,7 +56,6 @@ impl Draft<'_> {
         &self.members[usize::from(place)].location
     }
 
-    /// Returns the closeness of a member to a segment's owners, without one of them.
     fn closeness_to(&self, place: u16, segment: usize, without: Option<u16>) -> Closeness {
         let mut pairs = [0; 3];
         for &owner in self.owners[segment].iter().filter(|&&owner| Some(owner) != without && owner != place) {
@@ -68,7 +65,6 @@ impl Draft<'_> {
         pairs
     }
 
-    /// Returns the number of copies beyond a member's share; negative if it has fewer.
     fn surplus(&self, place: u16) -> isize {
         self.held[usize::from(place)] as isize - self.due[usize::from(place)] as isize
     }
@@ -78,8 +74,7 @@ impl Draft<'_> {
             .filter(|&place| self.members[usize::from(place)].capacity.thousandths() > 0)
     }
 
-    /// Removes an owner of a segment with one too many: the backup that is closest to the others, or the one furthest
-    /// above its share.
+    /// Removes one owner too many: the backup closest to the others, or the one furthest above its share.
     fn drop_one(&mut self, segment: usize) {
         let backups = self.owners[segment].iter().copied().enumerate().skip(1);
         let worst = backups
@@ -90,7 +85,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Adds an owner to a segment with one too few: the member that is most apart and furthest below its share.
+    /// Adds a missing owner: the member that is most apart and furthest below its share.
     fn add_one(&mut self, segment: usize) {
         let others = self.takers().filter(|place| !self.owners[segment].contains(place));
         let best = others.min_by_key(|&place| {
@@ -102,7 +97,6 @@ impl Draft<'_> {
         }
     }
 
-    /// Replaces the owner `from` by `to`.
     fn hand_over(&mut self, segment: usize, from: u16, to: u16) {
         if let Some(owner) = self.owners[segment].iter_mut().find(|owner| **owner == from) {
             *owner = to;
@@ -111,7 +105,6 @@ impl Draft<'_> {
         }
     }
 
-    /// Replaces owners that are closer than necessary, because a site or a rack was added.
     fn spread(&mut self) {
         for segment in 0..self.owners.len() {
             while let Some((from, to)) = self.better_apart(segment) {
@@ -136,8 +129,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns a pseudo-random number for a segment and a member, which breaks ties. Thereby the backups of one member's
-/// segments are spread over all others, which share its work when it is lost.
+/// Returns a pseudo-random number that breaks ties: the backups of one member's segments are spread over all
+/// others, which share its work when it is lost.
 fn scatter(segment: usize, place: u16) -> u64 {
     let mixed = (segment as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (u64::from(place) + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9);

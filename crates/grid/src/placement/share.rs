@@ -1,12 +1,11 @@
-//! The number of copies that each member should have: in proportion to its capacity, but never two of one segment,
-//! and spread over sites, racks and machines as evenly as each segment's owners can be.
+//! The number of copies of each member: in proportion to its capacity, never two of one segment, spread over
+//! sites, racks and machines as evenly as each segment's owners can be.
 
 use std::collections::BTreeMap;
 
 use crate::CacheMember;
 
-/// Returns the number of copies that each member should have, for this number of segments and owners. Where shares
-/// are not whole, members that already have the rest keep it; then members with the largest shares get it.
+/// Fractions of a copy go to members that already have them, then to members with the largest shares.
 pub(super) fn copies(members: &[CacheMember], segments: usize, owners: usize, held: &[usize]) -> Vec<usize> {
     let mut due = vec![0; members.len()];
     let takers: Vec<usize> =
@@ -31,7 +30,7 @@ struct Split<'a> {
 }
 
 impl Split<'_> {
-    /// Divides copies among the groups that these members form on a level, then within each group.
+    /// Divides copies among these members' groups on a level, then within each group.
     fn among(&self, places: &[usize], copies: usize, level: Level, due: &mut [usize]) {
         let (groups, next) = match level {
             Level::Site => (self.groups(places, |member| &member.location.site), Level::Rack),
@@ -69,15 +68,13 @@ impl Split<'_> {
     }
 }
 
-/// Returns the maximum number of one segment's owners in a group, where the owners are spread over the groups as
-/// evenly as possible.
+/// Returns the maximum number of one segment's owners in a group when they are spread evenly.
 fn even_level(groups: &[Vec<usize>], owners: usize) -> usize {
     let room = |level: usize| groups.iter().map(|group| group.len().min(level)).sum::<usize>();
     let largest = groups.iter().map(Vec::len).max().unwrap_or(0);
     (0..=largest).find(|&level| room(level) >= owners).unwrap_or(largest)
 }
 
-/// The claim of one of several to a part of a whole.
 struct Claim {
     weight: u64,
     least: usize,
@@ -85,7 +82,7 @@ struct Claim {
     held: usize,
 }
 
-/// Divides a whole by weight, within the bounds of each claim.
+/// Divides a whole by weight within each claim's bounds.
 fn divide(whole: usize, claims: &[Claim]) -> Vec<usize> {
     let mut settled: Vec<Option<usize>> = vec![None; claims.len()];
     loop {

@@ -29,7 +29,7 @@ fn primaries(hash: &ConsistentHash, member: &CacheMember) -> usize {
     hash.primary_segments_of(&member.address).count()
 }
 
-/// Returns the number of segments that a member owns in `after` and did not own in `before`.
+/// Returns the number of segments that a member newly owns in `after`.
 fn gained(before: &ConsistentHash, after: &ConsistentHash, member: &Address) -> usize {
     let had: BTreeSet<Segment> = before.segments_of(member).collect();
     after.segments_of(member).filter(|segment| !had.contains(segment)).count()
@@ -44,7 +44,6 @@ fn assert_complete(hash: &ConsistentHash) {
     }
 }
 
-/// Asserts that every member's copies and primaries are its share, rounded up or down.
 fn assert_balanced(hash: &ConsistentHash) {
     let (segments, count) = (hash.segments().len(), hash.members().len());
     let owners = count.min(hash.owner_count().into());
@@ -111,7 +110,6 @@ fn the_next_owner_is_primary_when_the_primary_is_gone() {
     assert!(alone.segments().any(|segment| alone.primary(segment).is_none()));
 }
 
-/// When a member crashes, all others share its load.
 #[test]
 fn the_backups_of_one_members_segments_are_spread_over_the_others() {
     let hash = ConsistentHash::new(members(0..10), 2, SEGMENT_COUNT);
@@ -203,7 +201,6 @@ fn keys_are_found_where_hot_rod_clients_look() {
     assert_eq!(hash.segment_of(b""), Segment(10));
 }
 
-/// Returns the number of different sites, racks or machines of the owners.
 fn distinct<K: Ord>(owners: &[&CacheMember], key: impl Fn(&CacheMember) -> K) -> usize {
     owners.iter().map(|member| key(member)).collect::<BTreeSet<K>>().len()
 }

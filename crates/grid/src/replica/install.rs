@@ -1,4 +1,4 @@
-//! The installation of a topology: which segments are added and dropped, and which members are sent messages.
+//! The installation of a topology.
 
 use consort_group::Address;
 
@@ -15,7 +15,6 @@ use crate::topology::{Membership, Phase, Topology};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
 impl CacheReplica {
-    /// Installs a topology of the coordinator, if it is newer than the installed one.
     pub(crate) fn install(&mut self, cx: &mut Cx, topology: Topology) {
         let installed = self.shared.topology_id();
         let known = installed.max(self.store.remembered_id());
@@ -88,16 +87,15 @@ impl CacheReplica {
         }
     }
 
-    /// Confirms the installed topology, or defers that until it is persisted. If the next topology removes owners, the
-    /// confirmation waits for their records.
+    /// The confirmation may wait until the topology is persisted. It also waits for the records of owners
+    /// that the next topology removes.
     pub(crate) fn confirm(&self, cx: &mut Cx) {
         if !self.shared.waits_for_records(cx) && !self.store.confirms_later(&self.shared) {
             self.shared.tell_coordinator(cx, ToCoordinator::Confirm);
         }
     }
 
-    /// Drops all entries and state, because this member was removed from the topology and the other members have continued
-    /// without it.
+    /// Drops all state: the other members have continued without this one.
     fn begin_anew(&mut self, cx: &mut Cx) {
         for segment in self.shared.config.all_segments() {
             self.shared.container.drop_segment(segment);
@@ -115,7 +113,7 @@ impl CacheReplica {
 }
 
 impl Handovers {
-    /// Notes callers that have gone with a new topology. They close the cache when all members have installed it.
+    /// Callers that have gone close the cache when all members have installed the topology.
     fn note_callers(&mut self, shared: &mut Shared, cx: &Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &shared.installed) else { return };
         let is_gone = |caller: &Address| is_caller_gone(&installed.topology, caller);
@@ -140,7 +138,6 @@ impl Handovers {
 }
 
 impl Store {
-    /// Returns the first topology of a cache whose only member is this one.
     pub(crate) fn first_topology(&self, shared: &Shared, cx: &Cx) -> Topology {
         let id = self.remembered_id() + 1;
         let mut first = Topology::first(id, cx.local.clone().into(), 1, shared.config.segments);
@@ -192,8 +189,8 @@ impl Store {
 }
 
 impl Shared {
-    /// Returns whether this member, as the new primary, still waits for records of owners that a rebalance is about to relieve.
-    /// If another primary followed before these arrive, no member would send them to that one.
+    /// Returns whether records of relieved owners are missing here: no member would send them to the next
+    /// primary.
     fn waits_for_records(&self, cx: &Cx) -> bool {
         let Some(topology) = self.topology().filter(|one| one.phase == Phase::ReadNewWriteAll) else {
             return false;
@@ -206,7 +203,7 @@ impl Shared {
         })
     }
 
-    /// Gives up the writes that were sent, because their results cannot be known.
+    /// The results of sent writes cannot be known.
     pub(crate) fn abandon_writes(&self, cx: &mut Cx) {
         for number in cx.calls.of(self.id) {
             if cx.calls.get_mut(number).is_some_and(|call| call.may_have_been_applied()) {
@@ -215,19 +212,17 @@ impl Shared {
         }
     }
 
-    /// Returns whether reads and writes are not served yet.
     pub(crate) fn is_restoring(&self) -> bool {
         self.topology().is_some_and(|topology| topology.phase == Phase::Restoring)
     }
 
-    /// Returns whether this member serves reads of a segment's entries.
     fn is_read_here(&self, cx: &Cx, topology: &Topology, segment: Segment) -> bool {
         topology.phase != Phase::Restoring
             && topology.read_owners().owners(segment).any(|owner| *owner == cx.local)
             && self.refusal(topology, segment, false).is_none()
     }
 
-    /// Stops reads of segments here, before other members write without this one.
+    /// Stops reads here before other members write without this one.
     fn stop_reads(&self, cx: &Cx) {
         let Some(Installed { topology, writes, .. }) = &self.installed else { return };
         for segment in writes.segments() {
@@ -237,8 +232,8 @@ impl Shared {
         }
     }
 
-    /// Notes members in other partitions. Partitions that serve independently do not learn which operations the other has
-    /// finished. A write unfinished in both is reported finished only by its own partition.
+    /// Partitions that serve independently do not learn which operations the other has finished. A write
+    /// unfinished in both is reported finished only by its own partition.
     fn note_parted(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let (topology, id) = (&installed.topology, self.id);
@@ -255,15 +250,14 @@ impl Shared {
         }
     }
 
-    /// Returns whether calls that a member sent under this topology are carried out. A call of a member that was removed since
-    /// may already be done; its record may have been taken over and finished.
+    /// A removed member's call may already be done; its record may have been taken over and finished.
     pub(crate) fn is_caller(&self, caller: &Address, topology: u32) -> bool {
         let membership = self.topology().and_then(|own| own.membership(caller));
         membership.is_some_and(|membership| membership.since <= topology)
     }
 
-    /// Returns whether a member is unreachable or is being removed. It may have topologies of another coordinator, with the
-    /// same ids as ours.
+    /// Returns whether a member is unreachable or is being removed. Its topologies may have another
+    /// coordinator and the same ids as ours.
     pub(crate) fn is_absent(&self, member: &Address) -> bool {
         self.topology().is_some_and(|own| own.absent().any(|absent| absent == member))
     }

@@ -1,4 +1,4 @@
-//! One cache on one member: its view of the cluster, and the handling of each command.
+//! One cache on one member.
 
 pub(crate) mod events;
 pub(crate) mod expiry;
@@ -35,19 +35,17 @@ use crate::{
     CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
 };
 
-/// The limit of commands that wait for a topology, which arrives within a round trip. Commands beyond it are sent again by
-/// their callers.
+/// The limit of commands that wait for a topology, which arrives within a round trip. Callers send further
+/// ones again.
 const DEFERRED_MAX: usize = 65_536;
 
-/// The limit of calls that wait for the first commands of a new primary: as many as a caller may have under way.
+/// The limit of parked calls: as many as a caller may have under way.
 const PARKED_MAX: usize = crate::cx::calls::CALLS_MAX;
 
-/// A cache on this member: the components of its replica. Its own methods need several of them.
 pub(crate) struct CacheReplica {
     pub(crate) shared: Shared,
     pub(crate) transfer: Transfer,
     pub(crate) merge: Merge,
-    /// Commands of a later topology.
     pub(crate) deferred: VecDeque<(Address, Command)>,
     pub(crate) is_leaving: bool,
     pub(crate) iterations: Iterations,
@@ -57,29 +55,24 @@ pub(crate) struct CacheReplica {
     pub(crate) handovers: Handovers,
 }
 
-/// The part of a replica that all its components use. A component owns the rest of its state, and its methods take this part
-/// as an argument.
+/// The part of a replica that its components use: their methods take it as an argument.
 pub(crate) struct Shared {
-    /// The hash of the name, which each command of the cache has.
     pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
     pub(crate) member: CacheMember,
     pub(crate) container: Arc<Container>,
     pub(crate) installed: Option<Installed>,
     pub(crate) segments: Vec<SegmentState>,
-    /// The state from before this member came back with entries of its own, which are kept until they are merged.
+    /// This member's state of its former partition, kept until it is merged.
     pub(crate) frozen: Option<PreMergeState>,
-    /// Whether the cache has had an entry with a `max_idle` here. Without one, no call has to ask.
+    /// Whether the cache has had an entry with a `max_idle` here; else no call asks.
     pub(crate) has_max_idle: bool,
 }
 
-/// A topology with values derived from it.
 pub(crate) struct Installed {
     pub(crate) topology: Topology,
     pub(crate) writes: ConsistentHash,
-    /// The members that receive events of every write, and which events.
     pub(crate) listening: Vec<(Address, Interest)>,
-    /// The time at which it was installed.
     pub(crate) at: Time,
 }
 
@@ -87,27 +80,24 @@ pub(crate) struct Installed {
 #[derive(Default)]
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
-    /// The history of the segment that a merge needs, if a merge is possible.
     pub(crate) history: SegmentHistory,
-    /// The number of writes that this member has ordered.
     pub(crate) count: u64,
-    /// The last primary term whose primary has been sent this member's records, or that this member has begun itself.
+    /// The last primary term whose primary has this member's records, or that this member has begun.
     pub(crate) handed: u32,
-    /// The last epoch in which this member's records have been sent to the other write owners.
+    /// The last epoch in which this member's records were sent to the other write owners.
     pub(crate) resent: u32,
-    /// As a new primary: the owners whose records are missing.
+    /// The owners whose records a new primary lacks.
     pub(crate) missing: Vec<Address>,
     /// Calls that wait for these records.
     pub(crate) parked: Vec<(Address, Call)>,
-    /// After a full restart, the version between both incarnations: older than every write since, and newer than the entries
-    /// from before. Set until all entries of the segment's first owner are here.
+    /// The version between both incarnations after a full restart: older than every write since, newer than
+    /// the entries from before. It is set until all entries of the segment's first owner are here.
     pub(crate) begun_again: Option<Version>,
-    /// As the primary: the members that stopped returning entries and have not yet reported their last uses.
+    /// The members without a report of their last uses, since they stopped returning entries.
     pub(crate) pending_last_uses: PendingLastUses,
 }
 
 impl SegmentState {
-    /// Returns whether writes may be ordered.
     pub(crate) fn is_open(&self) -> bool {
         self.missing.is_empty()
     }
@@ -137,7 +127,6 @@ impl CacheReplica {
         }
     }
 
-    /// Asks the coordinator to add this member to the topology or to remove it, if the cache waits for that.
     pub(crate) fn ask_coordinator(&self, cx: &mut Cx) {
         if self.is_leaving {
             self.shared.tell_coordinator(cx, ToCoordinator::Leave);
@@ -149,7 +138,6 @@ impl CacheReplica {
         }
     }
 
-    /// Handles a command of another member, or of this one.
     pub(crate) fn handle(&mut self, cx: &mut Cx, from: &Address, command: Command) {
         if command.topology > self.shared.topology_id() {
             if self.deferred.len() < DEFERRED_MAX {
@@ -167,7 +155,6 @@ impl CacheReplica {
         self.carry_out(cx, from, command.topology, command.body);
     }
 
-    /// Handles a command whose topology and segment are known here.
     fn carry_out(&mut self, cx: &mut Cx, from: &Address, topology: u32, body: Body) {
         let segments = self.shared.config.segments;
         let is_ours = |segment: Segment| segment.0 < segments;
@@ -229,13 +216,11 @@ impl CacheReplica {
         }
     }
 
-    /// Sends a chunk of a segment to a member that has requested it, with values that were loaded for it.
     pub(crate) fn send_chunk(&mut self, cx: &mut Cx, from: &Address, pull: Pull, loaded: Found) {
         let is_listened = self.listeners.is_listened(&self.shared);
         send_chunk(&mut self.shared, &mut self.store, cx, from, pull, loaded, is_listened);
     }
 
-    /// Handles a received chunk.
     fn handle_chunk(&mut self, cx: &mut Cx, from: &Address, chunk: Chunk) {
         if let Some(side) = chunk.side {
             if self.merge.handle_collected(&self.shared, cx, from, side, chunk) {
@@ -246,7 +231,6 @@ impl CacheReplica {
         }
     }
 
-    /// Does the periodic work.
     pub(crate) fn tick(&mut self, cx: &mut Cx) {
         self.look_after(cx);
         self.handovers.tick_records(&mut self.shared, cx);
@@ -264,7 +248,6 @@ impl CacheReplica {
         self.ask_coordinator(cx);
     }
 
-    /// Handles the calls again that wait for answers about their entries, because other members are to be asked.
     pub(crate) fn ask_anew(&mut self, cx: &mut Cx) {
         let waiting = self.idle_probes.take_all();
         self.take_again(cx, waiting);
@@ -290,7 +273,7 @@ impl Shared {
         self.installed.as_ref().map(|installed| &installed.topology)
     }
 
-    /// Returns the id of the installed topology; 0 if there is none.
+    /// The id is 0 without an installed topology.
     pub(crate) fn topology_id(&self) -> u32 {
         self.topology().map_or(0, |topology| topology.id)
     }
@@ -319,7 +302,6 @@ impl Shared {
         cx.send(to, self.id, self.topology_id(), body);
     }
 
-    /// Returns whether the cache concerns this member only.
     pub(crate) fn is_local(&self) -> bool {
         self.config.mode == CacheMode::Local
     }

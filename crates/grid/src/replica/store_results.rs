@@ -1,5 +1,4 @@
-//! The actions that wait for the store: acknowledgements of writes that are stored, the report of segments that are received and
-//! stored, and requests whose values are loaded.
+//! The actions that wait for the store.
 
 use consort_group::Address;
 
@@ -13,7 +12,6 @@ use crate::replica::store::loads::{AwaitingLoad, Found};
 use crate::replica::store::{Place, Then};
 
 impl CacheReplica {
-    /// Acknowledges a write to its caller once it is stored here.
     pub(crate) fn acknowledge(&mut self, cx: &mut Cx, place: Place, to: Address, ack: Ack) {
         if self.store.is_backed() {
             self.when_stored(cx, Then::Ack { place, to, ack });
@@ -28,7 +26,6 @@ impl CacheReplica {
         }
     }
 
-    /// Executes an action once all earlier requests have succeeded or failed.
     fn go_on(&mut self, cx: &mut Cx, then: Then) {
         match then {
             Then::Ack { place, to, ack } => {
@@ -46,7 +43,6 @@ impl CacheReplica {
         }
     }
 
-    /// Notifies the coordinator that all segments of a rebalance are received, once they are stored.
     pub(crate) fn tell_when_stored(&mut self, cx: &mut Cx) {
         if self.store.is_backed() {
             self.when_stored(cx, Then::Pulled);
@@ -55,7 +51,7 @@ impl CacheReplica {
         }
     }
 
-    /// Handles the result of the store's request of this number. All earlier requests have ended.
+    /// All requests before this number have ended.
     pub(crate) fn handle_stored(&mut self, cx: &mut Cx, number: u64, result: Result<(), StoreFailure>) {
         if self.store.note_stored(&mut self.shared, cx, number, result) {
             self.confirm(cx);
@@ -63,7 +59,6 @@ impl CacheReplica {
         self.pass_barriers(cx);
     }
 
-    /// Executes the actions that wait for no request any more.
     fn pass_barriers(&mut self, cx: &mut Cx) {
         while let Some(then) = self.store.next_barrier() {
             self.go_on(cx, then);
@@ -76,7 +71,6 @@ impl CacheReplica {
         }
     }
 
-    /// Handles the result of a load.
     pub(crate) fn handle_loaded(&mut self, cx: &mut Cx, number: u64, result: Result<Loaded, StoreFailure>) {
         let Some((waiting, found, failure)) = self.store.note_loaded(&mut self.shared, cx, number, result)
         else {

@@ -1,4 +1,4 @@
-//! The wire form of commands and of everything in them.
+//! The wire form of commands.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -63,7 +63,7 @@ impl Wire for CapacityFactor {
     }
 }
 
-/// The members and owners of a consistent hash. Indexes of missing members are refused.
+/// Indexes of missing members are refused.
 impl Wire for ConsistentHash {
     fn put(&self, out: &mut BytesMut) {
         self.members().len().put(out);
@@ -172,7 +172,7 @@ impl Wire for Topology {
     }
 }
 
-/// The errors that another member can cause. Other errors never leave their member.
+/// Other errors never leave their member.
 impl Wire for OperationError {
     fn put(&self, out: &mut BytesMut) {
         match self {
@@ -274,7 +274,7 @@ wire_enum!(Outcome { 0 = Read(entry), 1 = Written(written) });
 
 wire_struct!(OperationId { caller, number });
 
-/// Members of an older release send no limit of the response, and ignore it.
+/// Members of an older release send no limit of the response.
 impl Wire for Call {
     fn put(&self, out: &mut BytesMut) {
         self.number.put(out);
@@ -382,7 +382,7 @@ impl Chunk {
         self.segment_bytes.put(out);
     }
 
-    /// Writes the body of a command whose `count` entries `entries` writes, in place of its own.
+    /// Writes a command's body; `entries` writes the `count` entries.
     pub(crate) fn put_body(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
         out.put_u8(CHUNK);
         self.put_with(out, |out| {
@@ -399,10 +399,10 @@ wire_enum!(PartEnd { 0 = Complete, 1 = More, 2 = Refused });
 wire_struct!(Part { segment, count, end });
 wire_struct!(Fetch { iteration, nth, segments, cursor, items_max, projection, transform, is_only });
 
-/// Minimum length of an item in bytes: two lengths and a version.
+/// Two lengths and a version take three bytes.
 const ITEM_BYTES_LEAST: usize = 3;
 
-/// The items come first, after their number in four bytes, so that an owner can write them before it knows the other
+/// The items come first, after their number in four bytes: an owner writes them before it knows the other
 /// fields.
 impl Wire for Fetched {
     fn put(&self, out: &mut BytesMut) {
@@ -471,13 +471,11 @@ wire_enum!(ToCoordinator {
     9 = Outbid(ballot),
 });
 
-/// The tag of [`Body::Chunk`].
 const CHUNK: u8 = 7;
 
-/// The tag of [`Body::Fetched`].
 pub(super) const FETCHED: u8 = 14;
 
-/// Number of the tags of bodies; the frame's reader skips unknown tags.
+/// The number of tags; the reader skips unknown ones.
 pub(super) const BODY_TAGS: u8 = 21;
 
 wire_enum!(Body {

@@ -8,16 +8,13 @@ use crate::Version;
 use crate::command::Fetched;
 use crate::config::CacheId;
 
-/// A command with the response to a fetch, while its items are written.
 pub(crate) struct FetchedItems {
     command: LongCommand,
-    /// Position of the number of items.
     start: usize,
     count: u32,
 }
 
 impl FetchedItems {
-    /// Begins the command, with room for this many bytes of items.
     pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
         let mut command = LongCommand::begin(cache, topology, room + 1024);
         command.out().put_u8(FETCHED);
@@ -35,18 +32,16 @@ impl FetchedItems {
         self.count as usize
     }
 
-    /// Returns the current position.
     pub(crate) fn mark(&mut self) -> (u32, usize) {
         (self.count, self.command.out().len())
     }
 
-    /// Removes the items pushed since that position.
     pub(crate) fn cut(&mut self, (count, length): (u32, usize)) {
         self.count = count;
         self.command.out().truncate(length);
     }
 
-    /// Completes the command with all fields of `fetched` but its items.
+    /// `fetched` has all fields but the items.
     pub(crate) fn end(mut self, fetched: &Fetched) -> LongCommand {
         let (start, count) = (self.start, self.count);
         let out = self.command.out();

@@ -1,4 +1,4 @@
-//! Frames: many commands to one member, in one message.
+//! Frames: many commands to one member in one message.
 
 use std::collections::VecDeque;
 
@@ -9,37 +9,35 @@ use crate::codec::{FrameError, Result, Wire, need};
 use crate::command::{Body, Command};
 use crate::config::CacheId;
 
-/// The beginning of a frame: a magic byte, and the version of the wire protocol.
 const PREFIX: [u8; 2] = [MAGIC, VERSION];
 const MAGIC: u8 = 0xc9;
 
-/// The version of all bytes that follow. Members with different versions cannot share a cache.
+/// Members with different versions cannot share a cache.
 pub(crate) const VERSION: u8 = 2;
 
-/// The versions that future releases may use: a member reports another member with one of them.
+/// The versions of future releases, whose members are reported.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=31;
 
-/// Whether a message's payload begins as a frame does, of this version or of another.
+/// Returns whether a payload begins as a frame of any version.
 pub fn is_frame(payload: &[u8]) -> bool {
     matches!(payload, [MAGIC, version, ..] if VERSIONS.contains(version))
 }
 
-/// Length of the prefix and of the number below which all operations of the sender are finished.
+/// The prefix and the number below which the sender's operations are finished.
 const HEAD: usize = 2 + 8;
 
-/// Bytes after which a frame is closed: the size of a packet of the transport, so that many commands share the cost
-/// of a message and no small one waits behind megabytes. A larger command has a frame of its own.
+/// The bytes after which a frame is closed: a packet of the transport, so that many commands share a message
+/// and no small one waits behind megabytes. A larger command has its own frame.
 const FRAME_BYTES: usize = 60_000;
 
-/// Initial capacity of a frame in bytes: enough for the commands to one member in one cycle with some load, so that a
-/// buffer seldom grows. The next frame uses the rest of the buffer.
+/// The initial capacity of a frame: enough for a cycle's commands to one member with some load. The next
+/// frame uses the rest of the buffer.
 const FRAME_ROOM: usize = 16 * 1024;
 
-/// Bytes of a frame, and of the room behind it, from which on the next frame does not use that room. The room shares
-/// the frame's allocation, which would stay until there are further commands to the member.
+/// The bytes of a frame and its free room from which on the next frame does not use that room. The room would
+/// keep the frame's allocation until there are further commands to the member.
 const FRAME_ROOM_KEPT_MAX: usize = 4 * FRAME_BYTES;
 
-/// A writer of commands to one member.
 #[derive(Default)]
 pub(crate) struct FrameWriter {
     open: BytesMut,
@@ -48,12 +46,11 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Adds a command.
     pub(crate) fn push(&mut self, cache: CacheId, topology: u32, body: &Body) {
         self.push_with(cache, topology, body.bulk_len(), |out| body.put(out));
     }
 
-    /// Adds a command whose body `put` writes: entries of `bulk` bytes, and little else.
+    /// `put` writes the body: entries of `bulk` bytes, and little else.
     pub(crate) fn push_with(
         &mut self,
         cache: CacheId,
@@ -77,7 +74,6 @@ impl FrameWriter {
         }
     }
 
-    /// Adds a command with a frame of its own.
     pub(crate) fn push_long(&mut self, mut command: LongCommand) {
         if !self.open.is_empty() {
             self.close();
@@ -101,17 +97,15 @@ impl FrameWriter {
         frame
     }
 
-    /// Whether there is no command.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
     }
 
-    /// Returns the bytes of the commands that have not been taken.
     pub(crate) fn len(&self) -> usize {
         self.closed_bytes + self.open.len()
     }
 
-    /// Returns the next frame. The last frame has the number `finished`, because it follows the others at once.
+    /// The last frame has the number `finished`, because it follows the others at once.
     pub(crate) fn next(&mut self, finished: u64) -> Option<Bytes> {
         if let Some(closed) = self.closed.pop_front() {
             self.closed_bytes -= closed.len();
@@ -130,7 +124,7 @@ fn put_head(frame: &mut BytesMut) {
     frame.put_u64(0);
 }
 
-/// Begins a command; `end` needs the returned position.
+/// The returned position is for `end`.
 fn begin(frame: &mut BytesMut, cache: CacheId, topology: u32) -> usize {
     let start = frame.len();
     frame.put_u32(0);
@@ -144,13 +138,11 @@ fn end(frame: &mut BytesMut, start: usize) {
     frame[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A command that is written directly into its frame: large contents are not collected first.
 pub(crate) struct LongCommand {
     frame: BytesMut,
 }
 
 impl LongCommand {
-    /// Begins a command without its body, with this much room for the body.
     pub(crate) fn begin(cache: CacheId, topology: u32, room: usize) -> Self {
         let mut frame = BytesMut::with_capacity(HEAD + 16 + room);
         put_head(&mut frame);
@@ -158,18 +150,16 @@ impl LongCommand {
         Self { frame }
     }
 
-    /// Returns the buffer, at whose end the caller writes the body.
+    /// The caller writes the body at the buffer's end.
     pub(crate) fn out(&mut self) -> &mut BytesMut {
         &mut self.frame
     }
 }
 
-/// A reader of a frame's commands.
 pub(crate) struct FrameReader {
     bytes: Bytes,
-    /// All operations of the sender below this number are finished.
+    /// The number below which all operations of the sender are finished.
     pub(crate) finished: u64,
-    /// Number of skipped commands of unknown kinds.
     pub(crate) unknown: u64,
 }
 
@@ -189,7 +179,7 @@ impl FrameReader {
         Ok(Self { bytes, finished, unknown: 0 })
     }
 
-    /// Returns the next command; `None` at the end. After an error the rest of the frame is invalid.
+    /// Returns `None` at the end. After an error the rest of the frame is invalid.
     pub(crate) fn next(&mut self) -> Result<Option<Command>> {
         while !self.bytes.is_empty() {
             need(&self.bytes, "command", 4)?;
@@ -209,8 +199,8 @@ impl FrameReader {
         Ok(None)
     }
 
-    /// Reads up to `count_max` further commands. Returns whether there may be more. After an error the commands
-    /// before it are valid, and the rest is not.
+    /// Reads up to `count_max` further commands, and returns whether there may be more. After an error the
+    /// commands before it are valid.
     pub(crate) fn next_into(&mut self, commands: &mut Vec<Command>, count_max: usize) -> Result<bool> {
         while commands.len() < count_max {
             let Some(command) = self.next()? else { return Ok(false) };

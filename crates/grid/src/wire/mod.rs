@@ -1,12 +1,10 @@
 //! The wire protocol between members of the grid.
 //!
-//! A frame is the payload of one message on the channel: [`MAGIC`], [`VERSION`], the number below which all
-//! operations of its sender are finished (8 bytes, big endian), then commands. A command is a length (4 bytes, big
-//! endian), the cache's id, the sender's topology id, and a body. A receiver skips unknown bodies, and unknown fields
-//! behind the known ones, so that later versions may add both.
-//!
-//! This module knows the types that it encodes; they do not know it. Values below the grid's types, such as numbers and
-//! lists, have their encoding in [`crate::codec`].
+//! A frame is one message's payload: [`MAGIC`], [`VERSION`], the number below which its sender's operations
+//! are finished (8 bytes, big endian), then commands. A command is a length (4 bytes, big endian), the
+//! cache's id, the sender's topology id, and a body. A receiver skips unknown bodies, and unknown fields
+//! behind the known ones, so that later versions may add both. [`crate::codec`] encodes values below the
+//! grid's types.
 
 mod commands;
 mod fetched_items;

@@ -1,9 +1,10 @@
-//! The delivery of events to members with listeners.
+//! The delivery of events to listening members, which are write owners without entries: no write is
+//! acknowledged before they have acknowledged it.
 //!
-//! They are write owners without entries. A write is not acknowledged before they have acknowledged it. Events that may be lost
-//! are sent again when owners or listening members change. The primary sends events to the other write owners. One of them, the
-//! notifier, forwards them to listening members that are not write owners, so that two members hold each delivered event. Events
-//! are delivered in the order of their segment's versions; a repeated event is recognised by its version.
+//! Events that may be lost are sent again when owners or listening members change. The primary sends events
+//! to the other write owners. One of them, the notifier, forwards them to listening members that are no write
+//! owners, so that two members hold each delivered event. Events arrive in the order of their segment's
+//! versions; a repeated event is recognised by its version.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -20,7 +21,7 @@ use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{Installed, Shared};
 use crate::{Entry, Interest, Segment, SegmentState, Stored, Version};
 
-/// Returns the kind of a change's event. A removal of an absent entry is the removal of an expired entry.
+/// A removal of an absent entry is the removal of an expired entry.
 fn kind_of(did: WriteEffect, outcome: Option<&Outcome>) -> EventKind {
     let was_present = matches!(outcome, Some(Outcome::Written(written)) if written.was_present);
     match (did, was_present) {
@@ -78,7 +79,6 @@ impl Notify {
 }
 
 impl Installed {
-    /// Returns the notifier, as [`Shared::notifier`].
     pub(crate) fn notifier(&self, segment: Segment) -> Option<&Address> {
         let primary = self.writes.primary(segment);
         self.writes.owners(segment).filter(|owner| Some(*owner) != primary).max().or(primary)
@@ -86,19 +86,17 @@ impl Installed {
 }
 
 impl Listeners {
-    /// Returns whether any listener of the cluster receives events of this cache.
     pub(crate) fn is_listened(&self, shared: &Shared) -> bool {
         !self.is_idle() || shared.has_listening()
     }
 
-    /// Returns whether any listener receives previous values.
     pub(crate) fn tells_previous(&self, shared: &Shared) -> bool {
         let is_wanted = |(_, interest): &(Address, Interest)| *interest >= Interest::Previous;
         self.want_previous()
             || shared.installed.as_ref().is_some_and(|installed| installed.listening.iter().any(is_wanted))
     }
 
-    /// Notifies the primary's own listeners of its write. `is_new`: this member has ordered the write.
+    /// `is_new`: this member has ordered the write.
     pub(crate) fn notify_local(
         &mut self,
         shared: &Shared,
@@ -128,8 +126,8 @@ impl Listeners {
         self.notify_local_listeners(shared, iterations, cx, tell);
     }
 
-    /// Forwards an event of the primary, as a write owner. The caller waits for all members notified here. The primary may have
-    /// counted fewer: in its own partition it may have made a topology of the same number without a member that it found stalled.
+    /// The caller waits for all members notified here. The primary may have counted fewer: its own
+    /// partition's topology of the same number may lack a member that it found stalled.
     pub(crate) fn forward(
         &mut self,
         shared: &Shared,
@@ -156,8 +154,8 @@ impl Listeners {
         }
     }
 
-    /// Adds the previous value for members that want it, if the primary has not. The primary's topology of the same number may be
-    /// without these members. This member has received all earlier changes, so it knows the previous value.
+    /// The primary's topology of the same number may lack members that want the previous value. This member
+    /// has received all earlier changes, so it knows the value.
     fn add_previous(&self, shared: &Shared, store: &Store, cx: &Cx, backup: &mut Backup) {
         if !self.tells_previous(shared) {
             return;
@@ -173,7 +171,6 @@ impl Listeners {
         }
     }
 
-    /// Handles an event, as a member with listeners.
     pub(crate) fn handle_notify(
         &mut self,
         shared: &Shared,
@@ -200,8 +197,8 @@ impl Listeners {
         }
     }
 
-    /// Handles a mark: the primary has sent all events of these segments from before `topology`. Write owners receive the mark
-    /// from the primary, other members from the notifier.
+    /// Handles a mark: the primary has sent all events of these segments from before `topology`. It comes
+    /// from the primary, or from the notifier to members that are no write owners.
     pub(crate) fn handle_mark(
         &mut self,
         shared: &Shared,
@@ -230,7 +227,6 @@ impl Listeners {
         self.mark(shared, cx, topology, &ours);
     }
 
-    /// Handles the mark of this member, as the primary that has sent all events of these segments.
     pub(crate) fn mark_own(&mut self, shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
         if !self.is_listened(shared) {
             return;
@@ -241,7 +237,8 @@ impl Listeners {
         self.mark(shared, cx, shared.topology_id(), segments);
     }
 
-    /// Reports to the coordinator the members with listeners that have delayed a write of this member beyond `LISTENER_ACK_TIMEOUT`.
+    /// Reports the members with listeners that have delayed a write of this member beyond
+    /// `LISTENER_ACK_TIMEOUT`.
     pub(crate) fn detect_stalled_listeners(&self, shared: &Shared, cx: &mut Cx) {
         let Some(installed) = shared.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
             return;
@@ -271,8 +268,7 @@ impl Listeners {
         }
     }
 
-    /// Sends events to members with listeners, as the only write owner. The last of these members sends the outcome to the
-    /// caller.
+    /// The last listening member sends the outcome to the caller.
     pub(crate) fn notify_remote(
         &self,
         shared: &Shared,
@@ -295,7 +291,6 @@ impl Listeners {
         }
     }
 
-    /// Applies the write of another member.
     pub(crate) fn invalidate(
         &mut self,
         shared: &Shared,
@@ -326,7 +321,6 @@ impl Listeners {
         }
     }
 
-    /// Drops all entries of this member.
     pub(crate) fn clear_here(&mut self, shared: &Shared, iterations: &mut Iterations, cx: &mut Cx) {
         for segment in shared.config.all_segments() {
             shared.container.clear_segment(segment);
@@ -335,7 +329,7 @@ impl Listeners {
         self.interrupt_listeners(shared, iterations, cx, false);
     }
 
-    /// Notifies the listeners of this member of an entry that it has lost, and that it has not removed itself.
+    /// Notifies this member's listeners of a lost entry that it has not removed.
     pub(crate) fn tell_gone(
         &mut self,
         shared: &Shared,
@@ -360,7 +354,6 @@ impl Listeners {
 }
 
 impl Shared {
-    /// Returns whether the topology has members with listeners.
     pub(crate) fn has_listening(&self) -> bool {
         self.installed.as_ref().is_some_and(|installed| !installed.listening.is_empty())
     }
@@ -376,8 +369,8 @@ impl Shared {
         installed.listening.iter().filter(is_apart).cloned().collect()
     }
 
-    /// Returns the notifier of listening members that are not write owners: one of the backups, or the primary if there is none.
-    /// It stays the same throughout an epoch, in which the owners' order may change.
+    /// The notifier of listening members that are no write owners is a backup, or the primary if there is
+    /// none. It stays the same throughout an epoch, in which the owners' order may change.
     fn notifier(&self, segment: Segment) -> Option<&Address> {
         self.installed.as_ref()?.notifier(segment)
     }
@@ -395,11 +388,11 @@ fn pass_on_marks(shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
     }
 }
 
-/// The time that a write waits for a member with listeners after all owners have acknowledged. Stopped members are removed from
-/// the view after many times as long; writes of other members' entries must not wait for that.
+/// The time that a write waits for a listening member after all owners have acknowledged. Stopped members
+/// leave the view after many times as long.
 const LISTENER_ACK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Returns the outcome of an expiry: no entry was present. Listeners receive `previous`.
+/// Listeners receive `previous`.
 pub(crate) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
     Outcome::Written(Written { is_done: true, was_present: false, version, previous })
 }
@@ -421,7 +414,6 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// Returns the backup of a primary that knows of no listener that wants previous values.
     fn backup(count: u64, value: Option<&'static [u8]>, was_present: bool) -> Backup {
         let version = Version::new(1, count);
         let (age, idle) = Default::default();

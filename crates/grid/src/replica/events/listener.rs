@@ -1,8 +1,8 @@
-//! One listener: the events that wait for its reader, and how present entries and changes become one sequence.
+//! One listener: its waiting events, and how present entries and changes become one sequence.
 //!
-//! Events of a key leave in the order of their versions. Present entries are read while changes arrive. A change is delivered
-//! at once, and an entry of its key that is read afterwards is dropped unless it is newer (`changed`). An entry that is read
-//! before its change has arrived is delivered as existing, and the change is dropped (`ahead`).
+//! A key's events leave in version order. Present entries are read while changes arrive. A change is
+//! delivered at once; an entry of its key that is read afterwards is dropped unless it is newer (`changed`).
+//! An entry read before its change arrives is delivered as existing, and the change is dropped (`ahead`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,32 +19,27 @@ use crate::{Entry, Interest, Version};
 /// The limit of keys that change while the present entries are read. Beyond it they are read again, which is reported as a gap.
 const CHANGED_MAX: usize = 65_536;
 
-/// The limit of keys that were read before their change has arrived: as many as there are writes under way. Beyond it a key may
-/// be delivered as existing and, with the same version, as changed.
+/// The limit of keys read before their change has arrived: as many as there are writes under way. Beyond it a
+/// key may be delivered as existing and, with the same version, as changed.
 const AHEAD_MAX: usize = 65_536;
 
-/// A listener of this member.
 pub(crate) struct Listener {
     pub(crate) options: ListenOptions,
     function: Option<(Arc<TransformFn>, Bytes)>,
     queue: VecDeque<Event>,
     queued_bytes: usize,
-    /// The listener's part of the bytes that wait in all listeners.
     part: Part,
     pub(crate) walk: Walk,
     changed: BTreeMap<Bytes, Version>,
     ahead: BTreeMap<Bytes, Version>,
     /// The bytes of the keys in `changed` and `ahead`, with the size of their places there.
     noted_bytes: usize,
-    /// Whether the listener receives every event from now on.
     pub(crate) is_ready: bool,
-    /// Whether the listener was ready, and is not any more.
+    /// Whether the listener was ready before.
     pub(crate) is_interrupted: bool,
-    /// Whether the reader has found no events and waits.
     pub(crate) is_awaited: bool,
 }
 
-/// The progress of the iteration that reads the present entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Walk {
     Wanted,
@@ -75,7 +70,6 @@ impl Listener {
         self.options.scope == Scope::Cluster
     }
 
-    /// Returns which events the listener needs.
     pub(crate) fn interest(&self) -> Interest {
         match self.wants_values() {
             _ if self.wants_previous() => Interest::Previous,
@@ -92,7 +86,7 @@ impl Listener {
         self.options.with_previous && self.function.is_none()
     }
 
-    /// Takes the event of a change. Returns the iteration to cancel, if the limits were exceeded.
+    /// Returns the iteration to cancel, if the limits were exceeded.
     pub(crate) fn offer(&mut self, now: Time, told: &EntryEvent) -> Option<IterationId> {
         if let Some(ahead) = self.ahead.get(&told.key).copied() {
             if ahead <= told.version && self.ahead.remove(&told.key).is_some() {
@@ -134,12 +128,11 @@ impl Listener {
         self.interrupt()
     }
 
-    /// Updates the count of waiting bytes.
     fn count(&mut self) {
         self.part.set((self.queued_bytes + self.queue.len() * size_of::<Event>() + self.noted_bytes) as u64);
     }
 
-    /// Takes a present entry. `told` is the newest version of its segment that was delivered here.
+    /// `told` is the newest version of its segment that was delivered here.
     pub(crate) fn offer_existing(&mut self, key: Bytes, value: Bytes, version: Version, told: Version) {
         if self.changed.get(&key).is_some_and(|changed| *changed >= version) {
             return;
@@ -164,7 +157,6 @@ impl Listener {
         self.count();
     }
 
-    /// Notes that all present entries were offered.
     pub(crate) fn complete(&mut self) {
         self.walk = Walk::Over;
         self.noted_bytes -= self.changed.keys().map(noted_bytes).sum::<usize>();
@@ -173,7 +165,7 @@ impl Listener {
         self.count();
     }
 
-    /// Notes that earlier events may be missing. Returns the iteration to cancel.
+    /// Notes that earlier events may be missing. The result is the iteration to cancel.
     pub(crate) fn interrupt(&mut self) -> Option<IterationId> {
         if self.queue.back() != Some(&Event::Gap) {
             self.queue.push_back(Event::Gap);
@@ -193,7 +185,6 @@ impl Listener {
         !self.queue.is_empty()
     }
 
-    /// Takes all waiting events.
     pub(crate) fn drain(&mut self) -> TakenEvents {
         let noted_bytes = self.noted_bytes as u64;
         self.part.set((self.queued_bytes + self.queue.len() * size_of::<Event>()) as u64);
@@ -204,7 +195,7 @@ impl Listener {
     }
 }
 
-/// Returns the bytes that a key noted with a version takes, without other references to the same bytes.
+/// Returns the bytes of a noted key, without other references to the same bytes.
 fn noted_bytes(key: &Bytes) -> usize {
     key.len() + size_of::<(Bytes, Version)>()
 }

@@ -1,7 +1,5 @@
-//! The listeners of a cache on this member, with indexes of those that wait.
-//!
-//! Each registration, and each end of a listener, asks whether listeners wait for a topology or for present entries, and which
-//! events they need. The indexes answer this in constant time. A scan of all listeners would make many registrations quadratic.
+//! The listeners of a cache on this member, with indexes of those that wait. A scan of all listeners would
+//! make many registrations quadratic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +8,25 @@ use crate::publication::IterationId;
 use crate::replica::events::listener::{Listener, Walk};
 use crate::topology::Interest;
 
-/// All listeners of a cache on this member.
 #[derive(Default)]
 pub(crate) struct ListenerTable {
     all: BTreeMap<ListenerId, Listener>,
     unready: BTreeSet<ListenerId>,
     waiting_for_state: BTreeSet<ListenerId>,
     iterations: BTreeMap<IterationId, ListenerId>,
-    /// The number of listeners of the whole cluster's changes with each [`Interest`].
+    /// The listeners of the whole cluster's changes with each [`Interest`].
     clustered: [usize; INTERESTS.len()],
-    /// The number of listeners, of the whole cluster's changes or of this member's, that receive previous values.
+    /// The listeners of either scope that receive previous values.
     with_previous: usize,
 }
 
 const INTERESTS: [Interest; 4] = [Interest::Nothing, Interest::Keys, Interest::Entries, Interest::Previous];
 
-/// The condition for which a listener's reader waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// A topology from which on it receives every event.
     Topology,
-    /// Present entries, which it may not read yet.
     State,
-    /// The next entries of an iteration.
     Iteration(IterationId),
-    /// Changes.
     Nothing,
 }
 
@@ -66,27 +58,23 @@ impl ListenerTable {
         self.all.get(&id)
     }
 
-    /// Returns the listeners that do not receive every event yet.
     pub(crate) fn unready(&self) -> impl Iterator<Item = ListenerId> {
         self.unready.iter().copied()
     }
 
-    /// Returns the ready listeners whose readers wait until present entries may be read.
     pub(crate) fn waiting_for_state(&self) -> impl Iterator<Item = (ListenerId, &Listener)> {
         self.waiting_for_state.iter().filter_map(|id| Some((*id, self.all.get(id)?)))
     }
 
-    /// Returns whether a listener waits for a topology, or for present entries that it may not read yet.
+    /// Returns whether a listener waits for a topology or for permission to read present entries.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.unready.is_empty() || !self.waiting_for_state.is_empty()
     }
 
-    /// Returns the listener whose present entries an iteration reads.
     pub(crate) fn of_iteration(&self, iteration: IterationId) -> Option<ListenerId> {
         self.iterations.get(&iteration).copied()
     }
 
-    /// Returns the highest interest of the listeners of the whole cluster's changes; none if there is no such listener.
     pub(crate) fn cluster_interest(&self) -> Option<Interest> {
         let counted = INTERESTS.into_iter().zip(self.clustered);
         counted.filter(|(_, count)| *count > 0).map(|(interest, _)| interest).max()
@@ -96,7 +84,6 @@ impl ListenerTable {
         self.cluster_interest().is_some()
     }
 
-    /// Returns whether a listener receives previous values.
     pub(crate) fn want_previous(&self) -> bool {
         self.with_previous > 0
     }
@@ -120,7 +107,6 @@ impl ListenerTable {
         Some(listener)
     }
 
-    /// Changes one listener.
     pub(crate) fn update(&mut self, id: ListenerId, change: impl FnOnce(&mut Listener)) {
         let Some(listener) = self.all.get_mut(&id) else { return };
         let before = Need::of(listener);
@@ -129,7 +115,6 @@ impl ListenerTable {
         self.move_index(id, before, now);
     }
 
-    /// Changes each listener.
     pub(crate) fn update_all(&mut self, mut change: impl FnMut(ListenerId, &mut Listener)) {
         let mut moved = Vec::new();
         for (id, listener) in &mut self.all {
@@ -172,7 +157,6 @@ mod tests {
     use crate::cx::waiting_events::WaitingEvents;
     use crate::event::{ListenOptions, Scope};
 
-    /// Compares the indexes with a scan of all listeners.
     fn check(table: &ListenerTable) {
         let of = |need: Need| {
             let all = table.all.iter().filter(move |(_, listener)| Need::of(listener) == need);

@@ -1,10 +1,9 @@
-//! The listeners of a cache on this member: when they are ready, which events they have received, and the side of their
-//! readers.
+//! The listeners of a cache on this member, and the events that they have received.
 //!
-//! A member with listeners of the whole cluster's changes reports its interest to the coordinator. The next topology names the
-//! member. From that topology on, a write is acknowledged only after this member has received its event (`telling`). A listener
-//! is *ready* when every primary has reported that it has that topology: the listener then receives the event of every write
-//! that begins later.
+//! A member with listeners of the whole cluster's changes reports its interest to the coordinator, and the
+//! next topology names it. From then on, a write is acknowledged only after this member has received its
+//! event (`telling`). A listener is *ready* when every primary has reported that topology: it receives the
+//! event of every write that begins later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,66 +28,59 @@ use crate::replica::{Installed, Shared};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
 
-/// The limit of listeners of a cache on a member, because each listener keeps the events that its reader has not taken.
+/// The limit of listeners, because each keeps the events that its reader has not taken.
 pub(crate) const LISTENERS_MAX: usize = 65_536;
 
-/// How long a member still receives events after its last listener has ended. Clients that come and go must not cause a
-/// topology each.
+/// The time for which a member still receives events after its last listener. Clients that come and go must
+/// not cause a topology each.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// The limit of runs of versions kept for a segment. There is one run for each topology since the segment's owners last
-/// changed. Older versions count as delivered.
+/// The limit of runs of versions kept for a segment. There is one run for each topology since the segment's
+/// owners last changed. Older versions count as delivered.
 const RUNS_MAX: usize = 64;
 
-/// How long a listener waits after a topology for the marks of all primaries, before it reads the present entries without them.
-/// A mark may have been lost with a link.
+/// The time that a listener waits for the marks of all primaries before it reads the present entries without
+/// them. A mark may have been lost with a link.
 const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
 
-/// The batch size, in entries, of the iteration that reads the present entries.
 const STATE_BATCH: usize = 256;
 
-/// All listeners of a cache on this member, with the versions of the events received.
 #[derive(Default)]
 pub(crate) struct Listeners {
     all: ListenerTable,
-    /// This member's listening as the installed topology has it.
     known: Option<Listening>,
-    /// For each segment, the last topology under which its primary has reported that it has sent every earlier event.
+    /// For each segment, the last topology whose primary has reported all earlier events as sent.
     marked: Vec<u32>,
-    /// For each segment, the owners that have every delivered write.
+    /// For each segment, the owners with every delivered write.
     holders: Vec<Option<EventHolders>>,
     told: BTreeMap<Segment, DeliveredVersions>,
-    /// The time since which no listener of the cluster's changes exists.
+    /// The time of the last listener of the cluster's changes.
     idle_since: Option<Time>,
 }
 
-/// The delivered versions of a segment, of those that may be sent again.
+/// The delivered versions of a segment that may be sent again.
 #[derive(Default)]
 struct DeliveredVersions {
-    /// Each version below it was delivered, or never will be.
+    /// Each version below was delivered, or never will be.
     floor: Version,
-    /// The first and the last version of each run above the floor, in order.
+    /// The first and the last version of each run above the floor.
     runs: Vec<(Version, Version)>,
 }
 
 enum EventSource {
-    /// The version follows the delivered ones.
     Fresh,
-    /// The same primary has ordered versions between the last delivered one and this one, and these have not arrived.
+    /// Earlier versions of the same primary have not arrived.
     Ahead,
-    /// The version was delivered.
     Known,
-    /// The version was not delivered, and later versions were.
     Late,
 }
 
 impl DeliveredVersions {
-    /// Returns the newest delivered version.
     fn newest(&self) -> Version {
         self.runs.last().map_or(self.floor, |run| run.1)
     }
 
-    /// Notes a received version of a segment. `primary_term` is the topology since which the segment's primary is the same.
+    /// `primary_term` is the topology since which the segment's primary is the same.
     fn take(&mut self, version: Version, primary_term: u32) -> EventSource {
         let is_next = |last: &Version| last.topology() < primary_term || version.count() <= last.count() + 1;
         let is_ahead =
@@ -109,7 +101,6 @@ impl DeliveredVersions {
         if is_ahead { EventSource::Ahead } else { EventSource::Fresh }
     }
 
-    /// Raises the floor: each version below it was delivered, or never will be.
     fn raise(&mut self, floor: Version) {
         self.floor = floor.max(self.floor);
         self.runs.retain(|(_, last)| *last >= floor);
@@ -117,19 +108,18 @@ impl DeliveredVersions {
 }
 
 impl Listeners {
-    /// Returns whether this member has no listeners and receives no events: the only check that a write makes.
+    /// A write makes only this check for listeners.
     pub(crate) fn is_idle(&self) -> bool {
         self.all.is_empty() && self.known.is_none()
     }
 
-    /// Wakes the readers of all listeners, because the cache is closed. Their next call returns that.
+    /// The readers' next call returns that the cache is closed.
     pub(crate) fn wake_readers(&self, cache: CacheId, cx: &mut Cx) {
         for listener in self.all.ids() {
             cx.events.push_back(NodeEvent::Told { cache, listener });
         }
     }
 
-    /// Returns whether a listener here receives previous values.
     pub(crate) fn want_previous(&self) -> bool {
         self.all.want_previous()
     }
@@ -144,18 +134,15 @@ impl Listeners {
         self.all.has_clustered()
     }
 
-    /// Returns the listener whose present entries an iteration reads.
     pub(crate) fn of_walk(&self, walk: IterationId) -> Option<ListenerId> {
         self.all.of_iteration(walk)
     }
 
-    /// Returns whether this member receives exactly the events that its listeners need.
     pub(crate) fn is_settled(&self) -> bool {
         !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
     }
 
-    /// Notes which owners have the delivered writes. Returns whether delivered writes may be undone because these owners are
-    /// lost.
+    /// Returns whether delivered writes may be undone because their owners are lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
         let forgets = cx.has(InjectedBug::UndoneUntold);
         let segments = before.writes.segments();
@@ -189,7 +176,6 @@ impl Listeners {
 }
 
 impl Listeners {
-    /// Registers a listener.
     pub(crate) fn listen(
         &mut self,
         shared: &Shared,
@@ -218,7 +204,6 @@ impl Listeners {
         Ok(())
     }
 
-    /// Removes a listener.
     pub(crate) fn end_listener(&mut self, iterations: &mut Iterations, cx: &Cx, id: ListenerId) {
         let ended = self.all.remove(id);
         if !self.notes_versions() && !cx.has(InjectedBug::ToldKept) {
@@ -230,7 +215,6 @@ impl Listeners {
         }
     }
 
-    /// Returns whether a listener is ready.
     pub(crate) fn is_listening(&self, shared: &Shared, id: ListenerId) -> Result<bool, OperationError> {
         let listener = self.all.get(id).ok_or(OperationError::Closed)?;
         match shared.missing_primary() {
@@ -241,7 +225,7 @@ impl Listeners {
         }
     }
 
-    /// Returns the events since the last call, or present entries. If the result is empty, the reader is woken later.
+    /// An empty result promises a later wake-up of the reader.
     pub(crate) fn take_events(
         &mut self,
         shared: &Shared,
@@ -287,7 +271,6 @@ impl Listeners {
         Ok(events)
     }
 
-    /// Delivers an event to the listeners of the cluster's changes, unless it was delivered before.
     pub(crate) fn notify_local_listeners(
         &mut self,
         shared: &Shared,
@@ -319,7 +302,6 @@ impl Listeners {
         }
     }
 
-    /// Delivers an event to all ready listeners of this scope.
     pub(crate) fn offer(
         &mut self,
         shared: &Shared,
@@ -341,7 +323,7 @@ impl Listeners {
         given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
-    /// Notes that listeners may have missed events. `is_over`: clustered listeners are no longer ready.
+    /// `is_over`: clustered listeners are no longer ready.
     pub(crate) fn interrupt_listeners(
         &mut self,
         shared: &Shared,
@@ -363,7 +345,7 @@ impl Listeners {
         given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
-    /// Resets the state of event delivery, because this member was removed from the topology.
+    /// The topology has removed this member.
     pub(crate) fn begin_listening_anew(&mut self, shared: &Shared, iterations: &mut Iterations, cx: &mut Cx) {
         self.known = None;
         self.marked.clear();
@@ -374,7 +356,6 @@ impl Listeners {
         }
     }
 
-    /// Adapts the listeners to a new topology. `before` is the previous one.
     pub(crate) fn note_listening(
         &mut self,
         shared: &Shared,
@@ -406,7 +387,6 @@ impl Listeners {
         self.wake_for_state(shared, cx);
     }
 
-    /// Notes that the primaries of these segments have sent every event from before this topology.
     pub(crate) fn mark(&mut self, shared: &Shared, cx: &mut Cx, topology: u32, segments: &[Segment]) {
         let Some(installed) = shared.installed.as_ref().filter(|_| !self.is_idle()) else {
             return;
@@ -422,13 +402,11 @@ impl Listeners {
         self.wake_for_state(shared, cx);
     }
 
-    /// Makes listeners ready that receive every event from now on.
     fn settle_listeners(&mut self, shared: &Shared, cx: &mut Cx) {
         let unready: Vec<ListenerId> = self.all.unready().collect();
         self.settle(shared, cx, &unready);
     }
 
-    /// Makes those of the given unready listeners ready that receive every event from now on.
     fn settle(&mut self, shared: &Shared, cx: &mut Cx, unready: &[ListenerId]) {
         if unready.is_empty() {
             return;
@@ -466,13 +444,11 @@ impl Listeners {
         }
     }
 
-    /// Reports this member's interest until the topology has it, and wakes readers that may continue.
     pub(crate) fn tick_listeners(&mut self, shared: &Shared, cx: &mut Cx) {
         self.announce_interest(shared, cx);
         self.wake_for_state(shared, cx);
     }
 
-    /// Reports this member's interest to the coordinator, unless the topology has it.
     fn announce_interest(&mut self, shared: &Shared, cx: &mut Cx) {
         let interest = self.interest(cx.now);
         let mine = shared.topology().map(|topology| topology.interest(&cx.local));
@@ -481,14 +457,12 @@ impl Listeners {
         }
     }
 
-    /// Returns whether a listener may read the present entries.
     fn may_read_state(&self, shared: &Shared, cx: &Cx, listener: &Listener) -> bool {
         !listener.is_clustered() || self.may_read_cluster_state(shared, cx)
     }
 
-    /// Returns whether listeners of the whole cluster's changes may read the present entries. A primary that still misses
-    /// records of other owners may lack a delivered write. When that write arrives, its event is sent again and would be
-    /// dropped here as delivered.
+    /// A primary that still misses other owners' records may lack a delivered write. When that write arrives,
+    /// its event is sent again and would be dropped here as delivered.
     fn may_read_cluster_state(&self, shared: &Shared, cx: &Cx) -> bool {
         let Some(installed) = &shared.installed else { return true };
         if shared.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
@@ -503,7 +477,6 @@ impl Listeners {
         (0..shared.config.segments).map(Segment).filter(waits).all(is_marked)
     }
 
-    /// Wakes listeners that have waited to read the present entries, if they may.
     fn wake_for_state(&mut self, shared: &Shared, cx: &mut Cx) {
         let mut waiting = self.all.waiting_for_state().peekable();
         if waiting.peek().is_none() {
@@ -521,8 +494,7 @@ impl Listeners {
 }
 
 impl Shared {
-    /// Returns a segment whose primary is unreachable, and that primary. No other member can report that every event of the
-    /// segment was sent.
+    /// Returns a segment whose primary is unreachable: no other member can report its events as sent.
     fn missing_primary(&self) -> Option<(Segment, &Address)> {
         let away = self.topology()?.away();
         let is_away = |segment| Some((segment, self.primary(segment).filter(|one| away.contains(one))?));
@@ -530,9 +502,8 @@ impl Shared {
     }
 }
 
-/// Returns the publication that reads the present entries for a listener. A clustered listener reads from primaries because
-/// they send the events. Another owner may lack a delivered write, or still have an entry whose removal the primary no
-/// longer reports.
+/// A clustered listener reads from primaries because they send the events. Another owner may lack a delivered
+/// write, or still have an entry whose removal the primary no longer reports.
 fn state_of(shared: &Shared, cx: &Cx, options: &ListenOptions) -> Publication {
     let own = || {
         let segments = (0..shared.config.segments).map(Segment);
@@ -548,7 +519,6 @@ fn state_of(shared: &Shared, cx: &Cx, options: &ListenOptions) -> Publication {
     }
 }
 
-/// Returns whether a segment has lost all its owners, and its entries with them.
 fn has_lost(before: &Installed, now: &Installed) -> bool {
     let owners = |topology: &Topology, segment| topology.read_owners().owners(segment).len();
     now.writes.segments().any(|segment| {
@@ -557,11 +527,11 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
     })
 }
 
-/// A member, and the topology since which it is a member.
+/// A member, and the topology since which it is one.
 type Holder = (Address, u32);
 
-/// The two owners that have every write of a segment delivered here since the last full resend: the primary, and the owner that
-/// sent the events. If this member is an owner, it takes the place of the sender.
+/// The two owners with every write of a segment delivered here since the last full resend: the primary, and
+/// the sender of the events or, if it is an owner, this member.
 #[derive(Clone, Debug)]
 struct EventHolders([Option<Holder>; 2]);
 
@@ -575,8 +545,7 @@ impl EventHolders {
         Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.notifier(segment)))])
     }
 
-    /// Returns whether neither owns the segment any more, at least one of them because it is lost. The present owners may then
-    /// lack delivered writes.
+    /// Returns whether neither owns the segment any more, at least one because it is lost.
     fn are_lost(&self, now: &Installed, segment: Segment) -> bool {
         let is_there =
             |(member, since): &Holder| now.topology.membership(member).is_some_and(|one| one.since == *since);
@@ -603,7 +572,6 @@ mod tests {
 
     const NOW: Time = Time(1_000_000);
 
-    /// Returns a node that is the only member, with these caches open.
     fn alone(names: &[&str]) -> (Node, Vec<CacheId>) {
         let member = Address::Uuid(Uuid { most: 1, least: 1 });
         let mut node = Node::new(member.clone());

@@ -1,10 +1,9 @@
-//! The handover of last uses at a change of owners: an owner that is no longer read sends the times of its last reads of a
-//! segment's entries to all owners that are read from now on. So the primary is not the only one that knows them.
+//! The handover of last uses at a change of owners, so that no entry becomes idle by the change.
 //!
-//! Only entries with a `max_idle` have a last use, and only the owner that has returned an entry knows it. The primary judges no
-//! entry of the segment before it has received the last uses of all former read owners (`idle`). So no entry becomes idle because
-//! an owner has changed. A former read owner sends its last uses once, as it installs the topology in which other members are
-//! read. The final command follows the last uses in order.
+//! Only entries with a `max_idle` have a last use, and only the owner that has returned an entry knows it. An
+//! owner that is no longer read sends its last uses once, to all owners read from now on, as it installs that
+//! topology; the final command follows in order. The primary judges no entry of the segment before it has
+//! those of all former read owners (`idle`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,14 +19,13 @@ use crate::replica::store::Store;
 use crate::replica::{Installed, Shared};
 use crate::{Container, Segment, Version};
 
-/// Last uses that a member sends at one change of owners, about as many as fit 16 MB to one member. Later ones are not sent:
-/// their entries are idle from the last use that the new owners know of.
+/// The limit of last uses sent at one change of owners, about 16 MB to one member. Later ones are not sent:
+/// their entries are idle from the last use that the new owners know.
 const USES_MAX: usize = 262_144;
 
-/// The time that a primary waits for former read owners, because last uses lost with a broken link are not sent again.
+/// The wait of a primary for former read owners: last uses lost with a link are not sent again.
 const LAST_USE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The former read owners of a segment that have not sent their last uses.
 #[derive(Default)]
 pub(crate) struct PendingLastUses {
     owners: Vec<Address>,
@@ -35,18 +33,16 @@ pub(crate) struct PendingLastUses {
 }
 
 impl PendingLastUses {
-    /// Returns whether no further last uses are expected.
     pub(crate) fn is_over(&self, now: Time) -> bool {
         self.owners.is_empty() || now.since(self.since) >= LAST_USE_TIMEOUT
     }
 }
 
-/// The last use of an entry: its key, the version of its write, and the time since then.
+/// A key, the version of its write, and the time since its last use.
 type Use = (Bytes, Version, Duration);
 
 impl Shared {
-    /// Handles the report that a member has sent all its last uses of these segments. Returns whether calls that wait for
-    /// answers are to be handled again.
+    /// Returns whether calls that wait for answers are to be handled again.
     pub(crate) fn handle_last_uses(&mut self, from: &Address, segments: &[Segment]) -> bool {
         let mut is_heard = false;
         for segment in segments {
@@ -59,8 +55,7 @@ impl Shared {
     }
 }
 
-/// Sends, with a new topology, the last uses that only this member knows, while the dropped segments are still here. Begins
-/// to wait for those of other members.
+/// Sends last uses while the dropped segments are still here.
 pub(crate) fn send_last_uses(shared: &mut Shared, store: &Store, cx: &mut Cx, before: Option<&Installed>) {
     // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
     // did not arrive as writes.
@@ -104,7 +99,7 @@ pub(crate) fn send_last_uses(shared: &mut Shared, store: &Store, cx: &mut Cx, be
     }
 }
 
-/// Returns the last uses of a segment's live entries on this member, as far as they were used since they were written.
+/// Returns the last uses of a segment's live entries that were used since they were written.
 fn uses_in(container: &Container, segment: Segment, now: Time, room: &mut usize) -> Vec<Use> {
     let mut uses = Vec::new();
     let mut cursor = Some(Cursor::START).filter(|_| *room > 0);

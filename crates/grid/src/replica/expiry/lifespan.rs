@@ -1,8 +1,8 @@
 //! Removal of expired entries.
 //!
-//! If the cache has no listeners, every owner removes expired entries by itself. If it has, the primary removes an expired
-//! entry as a write, and the other owners wait for that write. So the event is delivered once, and also if the primary is lost
-//! before. Entries past their max-idle time are always removed as a write (`idle`).
+//! Without listeners, every owner removes them by itself. With listeners, the primary removes them as a write
+//! for which the other owners wait: the event is delivered once, even if the primary is lost before. Entries
+//! past their max-idle time are always removed as a write (`idle`).
 
 use std::time::Duration;
 
@@ -20,24 +20,21 @@ use crate::replica::{CacheReplica, Installed, Shared};
 use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
 
-/// How long another owner keeps an expired entry that the primary does not remove. By then the primary is lost and a new one
-/// has reported the event, or the primary never had the entry.
+/// The time for which another owner keeps an expired entry. By then a new primary has reported the event, or
+/// the primary never had the entry.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
 impl Shared {
-    /// Returns whether this member may write in a segment as its primary.
     pub(crate) fn orders(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(topology) = self.topology() else { return false };
         let is_open = self.segments[usize::from(segment.0)].is_open();
         is_open && self.is_primary(&cx.local, segment) && self.refusal(topology, segment, true).is_none()
     }
 
-    /// Returns whether this member may remove a segment's expired entries by itself.
     fn expires_here(&self, cx: &Cx, segment: Segment) -> bool {
         !self.has_listening() || self.orders(cx, segment)
     }
 
-    /// Returns whether entries have expired that this member may remove by itself.
     pub(crate) fn may_expire(&self, cx: &Cx) -> bool {
         let next = match self.has_listening() {
             true => self.container.expiry().next_deadline_in(|segment| self.expires_here(cx, segment)),
@@ -48,7 +45,7 @@ impl Shared {
 }
 
 impl CacheReplica {
-    /// Removes expired entries, of `looks_max` candidates at most.
+    /// At most `looks_max` candidates are examined.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
         if self.shared.is_invalidation() {
             let expired = self.shared.container.expiry().remove_expired(cx.now, looks_max);
@@ -89,7 +86,6 @@ impl CacheReplica {
         }
     }
 
-    /// Removes a key's expired entry before the key is written.
     pub(crate) fn expire_first(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) {
         if let Some(entry) = self.shared.container.peek(segment, key).filter(|entry| entry.is_expired(cx.now))
         {
@@ -133,17 +129,17 @@ impl CacheReplica {
 }
 
 impl Store {
-    /// Removes expired entries that the store had of segments about to be received. Their primary does not have them and never
-    /// removes them from memory, and no listener has received an event of them. Listeners have the events of entries that
-    /// arrive from now on, and this member may become the primary that reports their expiration.
+    /// Removes expired entries that the store had of segments about to be received. Their primary lacks them,
+    /// so it never removes them from memory, and no listener has an event of them. This member may become the
+    /// primary that reports expirations.
     pub(crate) fn expire_loaded(&mut self, shared: &mut Shared, cx: &mut Cx, segments: &[Segment]) {
         if self.is_backed() {
             self.expire_untold(shared, cx, |one| segments.contains(&one), cx.now);
         }
     }
 
-    /// Removes expired entries when the first listener begins, which has received no event of them. Until now primaries have
-    /// sent their removals to no other owner, so they may lack these entries.
+    /// Removes expired entries that the first listener has no event of. Without listeners primaries send
+    /// their removals to no other owner, so they may lack these entries.
     pub(crate) fn expire_unheard(&mut self, shared: &mut Shared, cx: &mut Cx, before: Option<&Installed>) {
         if shared.has_listening() && before.is_some_and(|before| before.listening.is_empty()) {
             let others: Vec<bool> = shared.config.all_segments().map(|one| !shared.orders(cx, one)).collect();

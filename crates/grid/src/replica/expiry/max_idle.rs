@@ -1,14 +1,12 @@
-//! Entries with a max-idle time: an owner that has not used an entry for that time asks other owners before the entry expires.
+//! Entries with a max-idle time: an owner asks the others before an unused entry expires.
 //!
-//! Every owner notes when it last returned an entry itself. An owner by whose clock the time is over, found by a read or by a
-//! timer, asks the primary. The primary asks all other write owners. If one has used the entry, all are sent the time of the
-//! use; if none has, the primary removes the entry as a write. An owner that has answered that it has not used an entry does
-//! not return it before the primary answers. So all answers to one question still hold when the primary removes the entry.
+//! Every owner notes when it last returned an entry. An owner by whose clock the time is over asks the
+//! primary, which asks all other write owners. If one has used the entry, all are sent the time of the use;
+//! if none has, the primary removes the entry as a write. An owner that has denied a use does not return the
+//! entry before the primary answers, so all answers still hold at the removal.
 //!
-//! An owner that stops returning a segment's entries sends the primary the times of their last uses (`uses`).
-//!
-//! While an owner is unreachable, the question cannot be decided. An entry that was not used here for too long is then not read
-//! here, and stays until all owners are back.
+//! An owner that stops returning a segment's entries sends the primary their last uses (`uses`). While an
+//! owner is unreachable, an entry unused here for too long is not read here, and stays.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,18 +24,18 @@ use crate::replica::store::Place;
 use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Segment, Version};
 
-/// The limit of open questions of a member, for each cache. An entry beyond it is asked about when its timer or its caller
+/// The limit of open questions for each cache. A further entry is asked about when its timer or its caller
 /// comes again.
 const QUESTIONS_MAX: usize = 16_384;
 
-/// The limit of calls that wait for one answer. A call beyond it is sent again by its caller.
+/// The limit of calls that wait for one answer. Callers send further calls again.
 const CALLS_PER_QUESTION_MAX: usize = 4_096;
 
-/// The open questions of a member, each about an entry that may have expired.
 #[derive(Default)]
 pub(crate) struct IdleProbes {
     open: BTreeMap<Place, IdleProbe>,
-    /// The number of the last question. An answer to an earlier question about the same entry may no longer hold.
+    /// The number of the last question, because an answer to an earlier question about the same entry may not
+    /// hold.
     last: u64,
 }
 
@@ -45,14 +43,12 @@ struct IdleProbe {
     version: Version,
     number: u64,
     asked: Time,
-    /// The owners that have not answered.
     silent: Vec<Address>,
-    /// The members that have asked this one.
     asking: Vec<Address>,
     waiting: Vec<PendingProbe>,
 }
 
-/// A call, and the topology with which it was accepted.
+/// A call, and the topology that it was accepted with.
 pub(crate) struct PendingProbe {
     from: Address,
     topology: u32,
@@ -64,13 +60,12 @@ impl IdleProbes {
         self.open.is_empty()
     }
 
-    /// Closes all questions, because the owners to ask may differ under a new topology. Returns their calls, which are handled
-    /// again.
+    /// Closes all questions, because a new topology may have other owners. Their calls are handled again.
     pub(crate) fn take_all(&mut self) -> Vec<PendingProbe> {
         std::mem::take(&mut self.open).into_values().flat_map(|question| question.waiting).collect()
     }
 
-    /// Closes late questions. Returns their calls, which are handled again and ask anew if still needed.
+    /// Closes late questions. Their calls are handled again and ask anew if needed.
     pub(crate) fn take_late(&mut self, now: Time) -> Vec<PendingProbe> {
         let late = self.open.extract_if(.., |_, one| now.since(one.asked) >= RESEND_AFTER);
         late.flat_map(|(_, question)| question.waiting).collect()
@@ -78,20 +73,19 @@ impl IdleProbes {
 }
 
 impl Shared {
-    /// Returns whether other members have copies of entries.
     pub(crate) fn is_shared(&self) -> bool {
         self.config.mode.is_shared()
     }
 
-    /// Returns an entry that was not used here for too long, if all members are reachable that may have used it.
+    /// Returns an entry unused here for too long, if all members that may have used it are reachable.
     fn doubtful(&self, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
         let topology = self.topology()?;
         let entry = self.container.peek(segment, key).filter(|entry| entry.is_idle(now))?;
         self.refusal(topology, segment, true).is_none().then_some(entry)
     }
 
-    /// Returns whether this member decides about a segment's entries, and waits for no last uses of members that it cannot ask
-    /// any more.
+    /// Returns whether this member decides about a segment's entries and waits for no last uses of members
+    /// beyond its reach.
     fn judges(&self, cx: &Cx, segment: Segment) -> bool {
         self.orders(cx, segment) && self.segments[usize::from(segment.0)].pending_last_uses.is_over(cx.now)
     }
@@ -102,7 +96,6 @@ impl Shared {
 }
 
 impl CacheReplica {
-    /// Returns whether a call has to wait for the decision whether its key's entry has expired.
     pub(crate) fn must_ask(&mut self, cx: &mut Cx, segment: Segment, call: &Call) -> bool {
         // Entries loaded from a store did not arrive as writes.
         let may_arise = self.shared.has_max_idle || self.store.is_backed();
@@ -121,7 +114,6 @@ impl CacheReplica {
         is_asked && !self.end_if_alone(cx, segment, &call.key)
     }
 
-    /// Lets a call wait for an answer about its key's entry.
     pub(crate) fn ask_for_call(&mut self, cx: &mut Cx, segment: Segment, from: &Address, call: Call) {
         let version = self.shared.container.version_of(segment, &call.key);
         let place = (segment, Bytes::copy_from_slice(&call.key));
@@ -136,7 +128,7 @@ impl CacheReplica {
         }
     }
 
-    /// Asks about entries that were not used here, after their timers. Only the primary does.
+    /// Only the primary asks after timers.
     pub(crate) fn ask_for_idle(&mut self, cx: &mut Cx, idle: Vec<Idle>) {
         for Idle { segment, key, version } in idle {
             if self.shared.orders(cx, segment) && !self.end_if_alone(cx, segment, &key) {
@@ -145,7 +137,7 @@ impl CacheReplica {
         }
     }
 
-    /// Removes an expired entry if this member is the only write owner. Returns whether it is.
+    /// Returns whether this member is the only write owner.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
         let is_alone = self.shared.judges(cx, segment) && self.shared.others(cx, segment).next().is_none();
         if is_alone {
@@ -156,7 +148,7 @@ impl CacheReplica {
         is_alone
     }
 
-    /// Returns the question about an entry, and sends it if it is new. Returns none if there are too many.
+    /// `None`: too many questions are open.
     fn question(
         &mut self,
         cx: &mut Cx,
@@ -174,7 +166,6 @@ impl CacheReplica {
         Some(question)
     }
 
-    /// Handles a question: a member has not used an entry for too long.
     pub(crate) fn handle_idle(
         &mut self,
         cx: &mut Cx,
@@ -202,7 +193,6 @@ impl CacheReplica {
         }
     }
 
-    /// Handles an answer: a member has used an entry, or has not.
     pub(crate) fn handle_used(&mut self, cx: &mut Cx, from: &Address, used: LastUse) {
         let idle = used.idle;
         let Some(place) = self.idle_probes.note_answer(&self.shared, cx, from, used) else { return };
@@ -222,7 +212,6 @@ impl CacheReplica {
         self.take_again(cx, waiting);
     }
 
-    /// Handles calls again that have waited for an answer.
     pub(crate) fn take_again(&mut self, cx: &mut Cx, waiting: Vec<PendingProbe>) {
         for PendingProbe { from, topology, call } in waiting {
             self.take_call(cx, &from, topology, call);
@@ -231,8 +220,8 @@ impl CacheReplica {
 }
 
 impl IdleProbes {
-    /// Opens the question about an entry and sends it, unless it is open. Returns the calls that wait for the answer about an
-    /// earlier version of the entry; none if there are too many questions.
+    /// Returns the calls that wait for the answer about an earlier version of the entry; none if there are
+    /// too many questions.
     fn ask_owners(
         &mut self,
         shared: &Shared,
@@ -264,7 +253,7 @@ impl IdleProbes {
         Some(before.map_or_else(Vec::new, |before| before.waiting))
     }
 
-    /// Notes an answer. Returns the key if its question is answered: a member has used the entry, or no owner has.
+    /// Returns the key if its question is decided: a member has used the entry, or no owner has.
     fn note_answer(&mut self, shared: &Shared, cx: &Cx, from: &Address, used: LastUse) -> Option<Place> {
         let LastUse { segment, key, version, number, idle } = used;
         let place = (segment, Bytes::copy_from_slice(&key));
@@ -285,8 +274,8 @@ impl IdleProbes {
         (idle.is_some() || question.silent.is_empty()).then_some(place)
     }
 
-    /// Closes a question. The primary sends the result to all write owners and to the members that have asked. Returns the
-    /// calls that have waited for it.
+    /// The primary sends the result to all write owners and to the members that have asked. Returns the calls
+    /// that have waited for it.
     fn close_question(
         &mut self,
         shared: &Shared,

@@ -1,5 +1,5 @@
-//! The items of an answer to an iteration, written once: into the frame for a reader on another member, as they are for a
-//! reader on this member.
+//! The items of an answer to an iteration, written once: into the frame for a remote reader, or as they are
+//! for a local one.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -12,27 +12,24 @@ use crate::items::{Item, ItemRef, ItemStorage, push_copy};
 use crate::replica::Shared;
 use crate::wire::FetchedItems;
 
-/// The items gathered so far.
 pub(crate) enum BatchBuilder {
     Here(LocalBatch),
     Elsewhere(FetchedItems),
 }
 
-/// Items for a reader on this member.
 #[derive(Default)]
 pub(crate) struct LocalBatch {
-    /// Items for a reader that takes them.
+    /// Items that the reader takes.
     made: Vec<Item>,
-    /// Items for a reader that reads them in place.
+    /// Items that the reader reads in place.
     items: Vec<ItemStorage>,
     is_owned: bool,
-    /// The keys of items that do not share their value's memory, in one allocation for all of them.
+    /// The keys that do not share their value's memory, in one allocation.
     keys: Vec<u8>,
-    /// For each of these keys, the index of its item and its end in `keys`.
+    /// The index of each such key's item, and its end in `keys`.
     ends: Vec<(usize, usize)>,
 }
 
-/// The value of an item.
 pub(crate) enum Value<'a> {
     None,
     Of(Visited<'a>),
@@ -52,7 +49,6 @@ impl Value<'_> {
         }
     }
 
-    /// Returns the value with its key, if they are in one place.
     fn together(&self) -> Option<Bytes> {
         if let Self::Of(visited) = self { visited.contiguous_bytes() } else { None }
     }
@@ -70,26 +66,23 @@ impl Value<'_> {
     }
 }
 
-/// A position in the gathered items.
 pub(crate) struct Checkpoint {
     count: usize,
     written: (u32, usize),
 }
 
 impl BatchBuilder {
-    /// Returns an answer for a reader on another member, with room for `room` bytes of items.
     pub(crate) fn elsewhere(shared: &Shared, room: usize) -> Self {
         Self::Elsewhere(FetchedItems::begin(shared.id, shared.topology_id(), room))
     }
 
-    /// Returns an answer for a reader on this member, with room for `items` items, which it reads in place or takes.
+    /// `is_owned`: the reader takes the items.
     pub(crate) fn here(items: usize, is_owned: bool) -> Self {
         let (items, made) = if is_owned { (items, 0) } else { (0, items) };
         let (items, made) = (Vec::with_capacity(items), Vec::with_capacity(made));
         Self::Here(LocalBatch { made, items, is_owned, ..LocalBatch::default() })
     }
 
-    /// Returns the number of items so far.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Here(gathered) => gathered.made.len() + gathered.items.len(),
@@ -112,7 +105,6 @@ impl BatchBuilder {
         Checkpoint { count: self.len(), written }
     }
 
-    /// Removes the items that were pushed since the mark.
     pub(crate) fn cut(&mut self, mark: &Checkpoint) {
         match self {
             Self::Here(LocalBatch { made, items, keys, ends, .. }) => {
@@ -125,7 +117,6 @@ impl BatchBuilder {
         }
     }
 
-    /// Sends the answer to the reader. `fetched` has all fields but the items.
     pub(crate) fn send(self, shared: &Shared, cx: &mut Cx, reader: &Address, fetched: Fetched) {
         match self {
             Self::Here(gathered) => shared.send(cx, reader, Body::Fetched(gathered.with(fetched))),
@@ -133,7 +124,6 @@ impl BatchBuilder {
         }
     }
 
-    /// Returns the answer for a reader on this member.
     pub(crate) fn with(self, fetched: Fetched) -> Fetched {
         match self {
             Self::Here(gathered) => gathered.with(fetched),

@@ -1,8 +1,8 @@
 //! Functions of iterations that may take long with an entry: they are applied outside the node, in steps.
 //!
-//! A request for such a function waits in a queue. The host takes it from there as a [`Computation`], with its entries as they
-//! are at that moment. The host runs it on a thread of its choice, for as long as it wants to, and returns the result to the
-//! node. The reader requests the entries that a step has not reached again, as after any incomplete answer.
+//! A request waits in a queue. The host takes it as a [`Computation`] with its entries as they are then, runs
+//! it on any thread for as long as it wants, and returns the result. The reader requests the entries that a
+//! step has not reached again, as after any incomplete answer.
 
 use bytes::Bytes;
 
@@ -22,8 +22,8 @@ use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::{Entry, Segment, Version};
 
-/// The limit in bytes of the keys and values of one step; a single entry may have more. Large ones are shared with the
-/// container, and small ones are copied.
+/// The limit in bytes of the keys and values of one step; a single entry may have more. Small values are
+/// copied, large ones are shared with the container.
 const STEP_BYTES: usize = 1024 * 1024;
 
 /// A step of an iteration whose function takes long.
@@ -45,24 +45,21 @@ pub struct Computed {
     answer: BatchBuilder,
 }
 
-/// Entries of a segment.
 struct LocalBatch {
     segment: Segment,
     entries: Vec<(Cursor, Bytes, Entry)>,
     end: PartEnd,
-    /// The position at which the iteration continues, if there are more entries.
     next: Option<Cursor>,
 }
 
-/// The entries gathered for a step.
 enum Gathering {
     Done(Vec<LocalBatch>),
-    /// No entries, until these values are loaded.
+    /// The values to load first.
     Missing(Vec<(Place, Version)>),
 }
 
 impl Computation {
-    /// Applies the function to one entry after the other. Calls `may_go_on` after each of them; handles at least one.
+    /// Applies the function to at least one entry, and calls `may_go_on` after each of them.
     pub fn run(self, mut may_go_on: impl FnMut() -> bool) -> Computed {
         let Self { key, topology, fetch, function, gathered, mut answer } = self;
         let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
@@ -121,13 +118,12 @@ impl Computation {
 }
 
 impl Iterations {
-    /// Returns whether a request is for a function that takes long.
     pub(crate) fn is_costly(&self, fetch: &Fetch) -> bool {
         let is_costly = |name| self.costly.contains(name);
         fetch.transform.as_ref().is_some_and(|transform| is_costly(&transform.name))
     }
 
-    /// Returns the step that a request begins; none if it was answered, or waits for values.
+    /// Returns none if the request was answered or waits for values.
     pub(crate) fn computation(
         &self,
         shared: &Shared,
@@ -163,7 +159,6 @@ impl Iterations {
     }
 }
 
-/// Sends the response of a step.
 pub(crate) fn finish_computation(shared: &Shared, cx: &mut Cx, computed: Computed) {
     let Computed { key, topology, fetch, fetched, answer } = computed;
     let from = key.1;
@@ -177,7 +172,6 @@ pub(crate) fn finish_computation(shared: &Shared, cx: &mut Cx, computed: Compute
     }
 }
 
-/// A walk over the entries of the segments that a request names, up to the limit of a step.
 struct StepWalk<'a> {
     shared: &'a Shared,
     store: &'a Store,
@@ -185,7 +179,6 @@ struct StepWalk<'a> {
     loaded: &'a Found,
     bytes: usize,
     looks: usize,
-    /// The values to load before the step.
     missing: Vec<(Place, Version)>,
 }
 
@@ -194,7 +187,6 @@ impl<'a> StepWalk<'a> {
         Self { shared, store, cx, loaded, bytes: 0, looks: 0, missing: Vec::new() }
     }
 
-    /// Gathers the entries of the segments that a request names, up to the limit of a step.
     fn gather(mut self, fetch: &Fetch) -> Gathering {
         let mut gathered: Vec<LocalBatch> = Vec::new();
         let mut cursor = fetch.cursor.map(Cursor::from);
@@ -218,7 +210,7 @@ impl<'a> StepWalk<'a> {
         Gathering::Done(gathered)
     }
 
-    /// Gathers the entries of one segment, up to the first whose value is not loaded. Then the values to load are gathered.
+    /// Gathers entries up to the first whose value is not loaded, then the values to load.
     fn gather_segment(&mut self, mut at: Cursor, gathered: &mut LocalBatch) {
         let segment = gathered.segment;
         gathered.end = PartEnd::More;

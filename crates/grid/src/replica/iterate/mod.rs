@@ -1,4 +1,4 @@
-//! Iterations, as the reader requests them and as the owner of the entries responds.
+//! Iterations: the reader's requests and the owner's responses.
 
 pub(crate) mod batch_builder;
 pub(crate) mod computations;
@@ -11,12 +11,11 @@ use std::sync::Arc;
 use crate::publication::{IterationId, ReduceFn, TransformFn};
 use crate::replica::iterate::reader::Iteration;
 
-/// The iterations that this member reads, and the functions that it applies to entries for readers.
 #[derive(Default)]
 pub(crate) struct Iterations {
     open: BTreeMap<IterationId, Iteration>,
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
     pub(crate) reductions: BTreeMap<Arc<str>, Arc<ReduceFn>>,
-    /// The names of functions that take long with an entry: they are applied outside the node.
+    /// The names of functions that are applied outside the node.
     pub(crate) costly: BTreeSet<Arc<str>>,
 }

@@ -1,6 +1,5 @@
-//! The owner's side of iterations: responses with entries of the requested segments, up to a limit, straight from the container.
-//! An owner keeps no state between two requests, because the position is in the request. So a reader that vanishes leaves no
-//! state behind.
+//! The owner's side of iterations. An owner keeps no state between two requests, because the request has the
+//! position: a reader that vanishes leaves nothing behind.
 
 use std::sync::Arc;
 
@@ -27,18 +26,17 @@ use crate::{Segment, SegmentState as ContainerState, Version};
 /// The bytes of an item besides its key and its value: two lengths and a version.
 const ITEM_OVERHEAD: u64 = 16;
 
-/// The bytes reserved for a key and its version. Most are shorter, and the buffer grows for longer ones.
+/// The bytes reserved for a key and its version: most are shorter, and the buffer grows.
 const KEY_ROOM: u64 = 32;
 
-/// Entries that are visited for one response, whatever the filter accepts, so that other requests do not wait behind a long
+/// The limit of entries visited for one response, filtered or not: other requests do not wait behind a long
 /// iteration.
 pub(crate) const LOOKS_MAX: usize = 16_384;
 
-/// Bytes of values that functions process for one response, whatever their results; one value may exceed it. Functions that take
-/// longer than reading the values are applied outside the node: see [`crate::replica::iterate::computations`].
+/// The limit in bytes of the values that functions process for one response; one value may exceed it. Longer
+/// functions run in [`crate::replica::iterate::computations`].
 const LOOKED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The function to apply to entries, with its arguments.
 pub(crate) enum Function {
     Nothing,
     Transform(Arc<TransformFn>, Bytes),
@@ -46,7 +44,6 @@ pub(crate) enum Function {
 }
 
 impl Iterations {
-    /// Responds to a request, with the values that were loaded for it.
     pub(crate) fn publish(
         &self,
         shared: &Shared,
@@ -83,7 +80,7 @@ impl Iterations {
         }
     }
 
-    /// Returns the function that a request applies to entries; `None` if it is not registered here.
+    /// `None`: the function is not registered here.
     pub(crate) fn function(&self, projection: Projection, transform: Option<Transform>) -> Option<Function> {
         match (projection, transform) {
             (Projection::Reduced, None) => None,
@@ -97,8 +94,7 @@ impl Iterations {
         }
     }
 
-    /// Collects the response to a request, up to the first missing value. The items go into the answer. Returns the values to
-    /// load, too.
+    /// Collects a response up to the first missing value, and the values to load.
     pub(crate) fn fetch(
         &self,
         shared: &Shared,
@@ -156,7 +152,6 @@ impl Iterations {
     }
 }
 
-/// Queues a request for its function.
 pub(crate) fn queue_computation(shared: &Shared, cx: &mut Cx, from: &Address, fetch: Fetch, loaded: Found) {
     let key = (shared.id, from.clone(), fetch.iteration, fetch.nth);
     if let Some((fetch, error)) = cx.computations.queue(key, fetch, loaded) {
@@ -165,7 +160,6 @@ pub(crate) fn queue_computation(shared: &Shared, cx: &mut Cx, from: &Address, fe
     }
 }
 
-/// A walk over the entries of the segments that a request names.
 struct PublishedWalk<'a> {
     shared: &'a Shared,
     store: &'a Store,
@@ -175,31 +169,24 @@ struct PublishedWalk<'a> {
     projection: Projection,
     items_max: usize,
     function: Function,
-    /// Whether values may be missing that the items need.
     may_miss: bool,
-    /// The bytes of the items so far.
     bytes: usize,
-    /// The entries visited so far, and the bytes of the values that the function has processed.
     looks: usize,
     looked_bytes: usize,
-    /// The values to load before the walk continues.
     missing: Vec<(Place, Version)>,
-    /// The position of the first missing value.
     stops_at: Option<Cursor>,
     applied: Applied,
 }
 
-/// The items of a segment so far.
 #[derive(Default)]
 struct SegmentItems {
     count: u32,
-    /// The result of a reduction.
     reduced: Vec<u8>,
 }
 
 impl PublishedWalk<'_> {
-    /// Walks over a segment, from a position on. Returns the part of the response, and the position at which the next request
-    /// continues if there are more entries; none if the function has panicked.
+    /// Returns the part of the response and the position of the next request; `None` if the function has
+    /// panicked.
     fn segment(&mut self, segment: Segment, mut at: Cursor) -> Option<(Part, Option<Cursor>)> {
         let before = self.answer.mark();
         let mut items = SegmentItems::default();
@@ -253,7 +240,6 @@ impl PublishedWalk<'_> {
         Some((Part { segment, count, end }, next))
     }
 
-    /// Adds the item of an entry, or notes that its value is missing.
     fn visit(&mut self, segment: Segment, items: &mut SegmentItems, visited: Visited<'_>) {
         self.looks += 1;
         if !matches!(self.function, Function::Nothing) {
@@ -301,8 +287,8 @@ impl PublishedWalk<'_> {
         }
     }
 
-    /// Adds the removals under way in a segment, for a reader that removes entries. They include removals that began after the
-    /// segment's iteration, which may not have reached their keys.
+    /// Adds the segment's removals under way, for a reader that removes entries. They may be newer than the
+    /// iteration and not have reached their keys.
     fn push_removals(&mut self, segment: Segment, items: &mut SegmentItems) {
         if self.projection != Projection::Removable {
             return;
@@ -315,7 +301,6 @@ impl PublishedWalk<'_> {
     }
 }
 
-/// Returns the maximum number of items of a response.
 pub(crate) fn items_at_most(shared: &Shared, fetch: &Fetch) -> usize {
     let here = usize::try_from(shared.container.len()).unwrap_or(LOOKS_MAX);
     if fetch.projection == Projection::Count {
@@ -325,7 +310,6 @@ pub(crate) fn items_at_most(shared: &Shared, fetch: &Fetch) -> usize {
     }
 }
 
-/// Returns the estimated bytes of a response's items.
 fn room(shared: &Shared, fetch: &Fetch) -> usize {
     let each = match fetch.projection {
         Projection::Count => return 0,
@@ -338,14 +322,12 @@ fn room(shared: &Shared, fetch: &Fetch) -> usize {
     FETCH_BYTES.min(usize::try_from(each * u64::from(fetch.items_max)).unwrap_or(FETCH_BYTES))
 }
 
-/// Fails a request, because the store has failed.
 pub(crate) fn fail_fetch(shared: &Shared, cx: &mut Cx, from: &Address, fetch: Fetch, error: OperationError) {
     let Fetch { iteration, nth, .. } = fetch;
     let fetched = Fetched { failed: Some(error), ..Fetched::nothing(iteration, nth) };
     shared.send(cx, from, Body::Fetched(fetched));
 }
 
-/// Returns whether this member responds to iterations with entries of a segment.
 pub(crate) fn is_published(shared: &Shared, cx: &Cx, segment: Segment) -> bool {
     let is_read = shared.topology().is_some_and(|topology| {
         usize::from(segment.0) < topology.epochs.len()
@@ -354,7 +336,6 @@ pub(crate) fn is_published(shared: &Shared, cx: &Cx, segment: Segment) -> bool {
     is_read && shared.container.state(segment) == ContainerState::Owned
 }
 
-/// Returns the removals that an owner may not have received.
 fn removals_under_way<'c>(
     shared: &'c Shared,
     cx: &'c Cx,

@@ -1,7 +1,6 @@
-//! The reader's side of iterations: which member is asked for which segments, and which items have arrived.
-//!
-//! An iteration has up to [`LANES_MAX`] lanes. A lane belongs to a member and has at most one request or one answer that is not
-//! consumed; the lanes share the batch. No request is sent before the reader wants items.
+//! The reader's side of iterations. An iteration has up to [`LANES_MAX`] lanes. A lane belongs to a member
+//! and has at most one request or unconsumed answer; the lanes share the batch. No request is sent before the
+//! reader wants items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,52 +26,46 @@ use crate::replica::store::Store;
 use crate::replica::store::loads::Found;
 use crate::replica::write::records::is_caller_gone;
 
-/// The limit of open iterations of a member. Each keeps a batch at most, and the keys of segments that have arrived in part.
+/// The limit of open iterations. Each keeps at most a batch, and the keys of partly received segments.
 pub(crate) const ITERATIONS_MAX: usize = 65_536;
 
-/// The limit of segments in one request: more than a batch comes from, few enough for small requests.
+/// The limit of segments in a request: more than a batch comes from.
 const SEGMENTS_PER_FETCH: usize = 32;
 
-/// The divisor of the batch for the reader's own lane beside other lanes. Its items are available at once, while a remote
-/// answer is worth its round trip the more items it brings.
+/// The divisor of the batch for the reader's own lane beside others. Its items are available at once; a
+/// remote answer must be worth its round trip.
 const OWN_PART: usize = 8;
 
-/// The limit of items of a request to the only member asked, which has two requests at a time. It gathers one answer while the
-/// reader consumes the other. This many small entries stay in a CPU's own cache.
+/// The limit of items of a request to the only member asked, which has two requests at a time: it gathers one
+/// answer while the reader consumes the other. So many small entries stay in a CPU's own cache.
 const SEQUENTIAL_BATCH_MAX: usize = 640;
 
-/// An iteration that this member reads.
 pub(crate) struct Iteration {
     publication: Publication,
-    /// Segments that are not assigned to a lane.
     todo: BTreeSet<Segment>,
     lanes: Vec<Lane>,
-    /// The numbers of the requests whose answers the reader has, in the order in which it received them.
+    /// The requests whose answers the reader has, in order.
     taken: VecDeque<u32>,
-    /// The items returned so far of incomplete segments, if no item may be returned twice.
+    /// The items returned of incomplete segments, if none may be returned twice.
     given: BTreeMap<Segment, Given>,
-    /// The entries counted so far of incomplete segments.
+    /// The entries counted of incomplete segments.
     partial: BTreeMap<Segment, u64>,
-    /// The results of a reduction so far, of incomplete segments.
+    /// The reduction's results of incomplete segments.
     reduced: BTreeMap<Segment, Vec<Item>>,
     next_nth: u32,
     count: u64,
     failed: Option<IterationError>,
-    /// Whether the reader has found no items and is to be notified when items arrive.
     is_awaited: bool,
-    /// Whether the reader has nothing else to do until then.
     is_idle: bool,
-    /// Whether arriving items are brought to the reader while it is busy.
     is_brought: bool,
 }
 
-/// The keys that have arrived of an incomplete segment.
 #[derive(Default)]
 struct Given {
-    /// The keys in their order of arrival, concatenated. They are searched only if the segment is begun again.
+    /// The keys in order of arrival, concatenated; searched only if the segment is begun again.
     keys: Vec<u8>,
     ends: Vec<usize>,
-    /// The keys that arrived before the segment was begun again.
+    /// The keys from before the segment was begun again.
     before: BTreeSet<Box<[u8]>>,
 }
 
@@ -101,7 +94,6 @@ struct Lane {
     segments: VecDeque<Segment>,
     cursor: Option<(u64, u64)>,
     state: LaneState,
-    /// The limit of items of one request.
     share: usize,
 }
 
@@ -110,7 +102,6 @@ impl Lane {
         Self { member, segments, cursor: None, state: LaneState::Idle, share }
     }
 
-    /// Returns whether items have arrived that the reader has not taken.
     fn is_filled(&self) -> bool {
         matches!(&self.state, LaneState::Ready { items, .. } if !items.is_empty())
     }
@@ -118,7 +109,7 @@ impl Lane {
 
 enum LaneState {
     Idle,
-    /// `patience`: how long the lane waits for the answer before it repeats the request.
+    /// `patience`: the time until the request is repeated.
     Asked {
         nth: u32,
         at: Time,
@@ -157,7 +148,6 @@ impl Iteration {
         }
     }
 
-    /// Returns the number of items that were requested or have arrived and are not consumed.
     fn unconsumed(&self) -> usize {
         let of = |lane: &Lane| match &lane.state {
             LaneState::Idle => 0,
@@ -176,7 +166,6 @@ impl Iteration {
         self.todo.is_empty() && self.lanes.is_empty()
     }
 
-    /// Notes that the reader has consumed the first `count` of the answers that it has taken.
     fn note_consumed(&mut self, count: usize) {
         for done in self.taken.drain(..count.min(self.taken.len())) {
             let of = |lane: &&mut Lane| matches!(lane.state, LaneState::Taken { nth, .. } if nth == done);
@@ -186,7 +175,6 @@ impl Iteration {
         }
     }
 
-    /// Takes an answer that has arrived, and hands it to the reader.
     fn give(&mut self, local: &Address) -> Option<Items> {
         // The lane of the reader's own member comes last: other members gather their next answers while it is consumed.
         let is_ready = |lane: &Lane| matches!(lane.state, LaneState::Ready { .. });
@@ -201,7 +189,7 @@ impl Iteration {
         Some(items)
     }
 
-    /// Puts segments whose sender is lost back among the unassigned ones, so that other members are asked.
+    /// Unassigns segments whose sender is lost, so that other members are asked.
     fn give_back(&mut self, segments: impl IntoIterator<Item = Segment>, begun: Option<Segment>) {
         for segment in segments {
             let is_begun = begun == Some(segment);
@@ -222,7 +210,6 @@ impl Iteration {
 }
 
 impl Iterations {
-    /// Begins an iteration.
     pub(crate) fn iterate(
         &mut self,
         shared: &Shared,
@@ -244,12 +231,11 @@ impl Iterations {
         self.open.get(&id).map_or(0, Iteration::asked)
     }
 
-    /// Returns whether a reader waits for items.
     pub(crate) fn has_waiting_reader(&self) -> bool {
         self.open.values().any(|iteration| iteration.is_awaited)
     }
 
-    /// Wakes all waiting readers, because the cache is closed. Their next call returns that.
+    /// The readers' next call returns that the cache is closed.
     pub(crate) fn wake_readers(&self, shared: &Shared, cx: &mut Cx) {
         let waiting = self.open.iter().filter(|(_, iteration)| iteration.is_awaited);
         for (&iteration, _) in waiting {
@@ -261,7 +247,6 @@ impl Iterations {
         self.open.remove(&id);
     }
 
-    /// Returns the next items for a reader that has nothing else to do. All items taken before count as consumed.
     pub(crate) fn take(
         &mut self,
         shared: &Shared,
@@ -272,9 +257,9 @@ impl Iterations {
         Ok(self.next(shared, store, cx, id, usize::MAX, true)?.0)
     }
 
-    /// Returns items that have arrived; `consumed` of the answers taken before count as consumed. If there are such or the
-    /// reader waits, other members are asked for more. This member's own entries are not gathered here: the reader does that
-    /// when it has nothing else to do. Returns, too, whether more items have arrived.
+    /// Returns arrived items, and whether more have arrived; `consumed` of the answers taken before count as
+    /// consumed. If there are items or the reader waits, other members are asked for more. This member's own
+    /// entries are gathered only when the reader has nothing else to do.
     pub(crate) fn take_ahead(
         &mut self,
         shared: &Shared,
@@ -331,8 +316,8 @@ impl Iterations {
         Ok(next)
     }
 
-    /// Sends a request on every idle lane; on the reader's own only if the reader is idle, too. New lanes are made while there
-    /// are segments and members for them.
+    /// Sends a request on every idle lane; on the reader's own only if the reader is idle. New lanes are made
+    /// while there are segments and members for them.
     fn ask_all(
         &self,
         shared: &Shared,
@@ -395,7 +380,7 @@ impl Iterations {
         }
     }
 
-    /// Handles an answer. `listener_of` returns the listener whose present entries an iteration reads.
+    /// `listener_of` returns the listener whose present entries an iteration reads.
     pub(crate) fn handle_fetched(
         &mut self,
         shared: &Shared,
@@ -412,7 +397,6 @@ impl Iterations {
         self.open.insert(id, iteration);
     }
 
-    /// Advances the iteration as far as possible without the reader, and notifies a waiting reader of items.
     fn advance(
         &self,
         shared: &Shared,
@@ -455,8 +439,7 @@ impl Iterations {
         }
     }
 
-    /// Gives up lanes whose member has gone, and repeats requests that have no answer for long. Runs after a new topology and
-    /// periodically.
+    /// Gives up lanes whose member has gone, and repeats late requests.
     pub(crate) fn tick_iterations(
         &mut self,
         shared: &Shared,
@@ -571,7 +554,6 @@ fn make_lanes(shared: &Shared, cx: &Cx, iteration: &mut Iteration) {
     }
 }
 
-/// Returns why an iteration fails whose answer has no items.
 fn failure_of(
     publication: &Publication,
     from: &Address,
@@ -589,7 +571,6 @@ fn failure_of(
     }
 }
 
-/// Takes an answer into its lane, if it is the awaited one.
 fn accept(iteration: &mut Iteration, from: &Address, fetched: Fetched) {
     let Fetched { nth, parts, items, cursor, applied, failed, .. } = fetched;
     let is_it = |lane: &Lane| {

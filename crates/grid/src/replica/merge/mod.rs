@@ -1,9 +1,9 @@
-//! The merge of partitions. The primary of a segment collects the other partitions' entries, decides key by key
-//! ([`crate::merge`]), and applies changes as ordinary writes. So all owners agree. Clients continue meanwhile, and their writes
-//! are newer than those of all partitions.
+//! The merge of partitions. A segment's primary collects the other partitions' entries, decides key by key
+//! ([`crate::merge`]), and applies changes as ordinary writes, so that all owners agree. Clients continue,
+//! and their writes are newer than those of all partitions.
 //!
-//! The members of the other partitions take part from the beginning and own nothing. Their entries stay unchanged and unread
-//! until the primaries have reported to the coordinator that everything is merged.
+//! Members of the other partitions own nothing meanwhile. Their entries stay unchanged and unread until the
+//! primaries have reported everything as merged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,24 +26,20 @@ use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
-/// The state from before the merge of a member that has rejoined.
+/// A rejoined member's state from before the merge.
 pub(crate) struct PreMergeState {
-    /// The id of the topology with which it has rejoined.
     since: u32,
     pub(crate) topology: Topology,
-    /// Segments whose state transfer to this member was not complete. The member knows of writes there that it does not have. A
-    /// merge from it would take its own entries for newer than those writes.
+    /// Segments whose state transfer was incomplete. The member knows of writes there that it lacks, so its
+    /// entries would count as newer than those writes.
     partial: BTreeSet<Segment>,
 }
 
-/// The merges of a primary.
 #[derive(Default)]
 pub(crate) struct Merge {
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, Vec<PartitionEntries>>,
-    /// Segments that wait for values of this member that only the store has.
     loading: BTreeSet<Segment>,
-    /// Partitions that are merged, by segment.
     done: BTreeMap<Segment, BTreeSet<SideId>>,
 }
 
@@ -53,14 +49,12 @@ impl Merge {
     }
 }
 
-/// The entries that one partition has of a segment.
 struct PartitionEntries {
     side: PartitionSide,
-    /// The members to request the entries from: the first, and if that has none, the next.
     givers: VecDeque<Address>,
     cursor: Option<(u64, u64)>,
     asked: Time,
-    /// The entries received so far. They age while the primary waits for other partitions.
+    /// The entries age while the primary waits for other partitions.
     entries: BTreeMap<Bytes, Entry>,
     /// The partition's history of the segment, once all entries are received.
     history: Option<SegmentHistory>,
@@ -88,7 +82,6 @@ impl PartitionEntries {
 }
 
 impl Shared {
-    /// Returns whether the cache's configuration allows merges.
     pub(crate) fn merges(&self) -> bool {
         self.config.partitions == PartitionHandling::AllowReadWrites
     }
@@ -113,8 +106,7 @@ impl Shared {
         }
     }
 
-    /// Records, as a backup, a copied entry of a partition that is being merged. Writes that the partition has seen count as seen
-    /// here when all of the segment is merged.
+    /// A merged partition's writes count as seen when all of the segment is merged.
     pub(crate) fn note_copied(&mut self, segment: Segment, key: &[u8], version: Version) {
         if self.merges() {
             self.state(segment).history.note_present(key, version);
@@ -127,12 +119,10 @@ impl Shared {
         }
     }
 
-    /// Returns a copy of a segment's history, which a new owner of the segment receives, too.
     pub(crate) fn history_of(&self, segment: Segment) -> Option<SegmentHistory> {
         self.merges().then(|| self.segments[usize::from(segment.0)].history.clone())
     }
 
-    /// Begins the lineages of a topology that is about to be installed.
     pub(crate) fn begin_lineages(&mut self, topology: &Topology, installed: u32) {
         if !self.merges() || self.frozen.is_some() {
             return;
@@ -157,8 +147,8 @@ impl Shared {
         }
     }
 
-    /// Records as absent the keys of writes that members of other partitions may have missed. Entries that those members still
-    /// have must not return, if the key was removed or the put value has expired since.
+    /// Records as absent the keys of writes that other partitions may have missed: their entries must not
+    /// return if the key was removed or the put value has expired.
     fn note_unfinished(&mut self, segment: Segment) {
         let records = self.segments[usize::from(segment.0)].records.iter();
         let written = records.filter(|record| !matches!(record.did, WriteEffect::Clear));
@@ -180,7 +170,6 @@ impl Shared {
         newest
     }
 
-    /// Drops the frozen state when its merge is over.
     pub(crate) fn thaw(&mut self, topology: &Topology) {
         let is_over =
             |frozen: &PreMergeState| !topology.merging.iter().any(|side| side.since == frozen.since);
@@ -189,15 +178,13 @@ impl Shared {
         }
     }
 
-    /// Returns whether this member keeps its entries of a segment for the merge of this partition. It has none of a segment whose
-    /// state transfer was incomplete: the sender has all of the segment, and is in another partition.
+    /// A segment of incomplete state transfer is not kept: its sender has all of it, in another partition.
     pub(crate) fn is_kept_for(&self, side: SideId, segment: Segment) -> bool {
         let frozen = self.frozen.as_ref().filter(|frozen| frozen.since == side.0);
         frozen.is_some_and(|frozen| !frozen.partial.contains(&segment))
     }
 
-    /// Sends the history of this partition to the other owners of a segment. They may become primary, or send the segment to new
-    /// owners, before the next merge.
+    /// The receivers may become primary, or send the segment to new owners, before the next merge.
     fn send_history(&self, cx: &mut Cx, segment: Segment, history: SegmentHistory) {
         let owners: Vec<Address> = self.write_owners(segment).cloned().collect();
         let local = cx.local.clone();
@@ -206,9 +193,9 @@ impl Shared {
         }
     }
 
-    /// Sends histories again with a topology in which lineages begin or a merge is over. Owners exchange them through the
-    /// primary, because an earlier update may be lost with a link and its sender. They also do so with a topology that changes
-    /// the owners: a member that sent a segment to a new owner may not have received the update yet.
+    /// Sends histories again with a topology in which lineages begin, a merge is over, or the owners change.
+    /// Owners exchange them through the primary, because an earlier update may be lost with a link and its
+    /// sender. A member that sent a segment to a new owner may not have received the update yet.
     pub(crate) fn tell_known_again(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let is_same = before.topology.lineages.last() == installed.topology.lineages.last()
@@ -234,8 +221,7 @@ impl Shared {
         }
     }
 
-    /// Handles the history that the primary's partition has of a segment, or that another owner has, as the primary may have
-    /// missed it.
+    /// The primary may have missed another owner's history.
     pub(crate) fn handle_history_update(
         &mut self,
         from: &Address,
@@ -256,8 +242,7 @@ impl Shared {
 }
 
 impl CacheReplica {
-    /// Freezes the state of this member, which has continued in a partition of its own. The other partition adds it to the
-    /// topology, and merges its entries.
+    /// Freezes this member's state of its own partition, which the other partition merges.
     pub(crate) fn freeze(&mut self, cx: &mut Cx, since: u32) {
         let Some(installed) = self.shared.installed.take() else { return };
         let frozen = match self.shared.frozen.take() {
@@ -282,7 +267,6 @@ impl CacheReplica {
         self.shared.abandon_writes(cx);
     }
 
-    /// Merges complete segments, requests more, and reports to the coordinator when all segments are merged.
     pub(crate) fn resume_merge(&mut self, cx: &mut Cx) {
         loop {
             let is_ready =
@@ -303,8 +287,7 @@ impl CacheReplica {
         }
     }
 
-    /// Decides key by key for a segment that is received completely. Changes beyond the limit of concurrent operations are left
-    /// for later.
+    /// Changes beyond the limit of concurrent operations are left for later.
     fn merge_segment(&mut self, cx: &mut Cx, segment: Segment) {
         let is_ready = self.shared.state(segment).is_open() && self.shared.is_primary(&cx.local, segment);
         if !is_ready || self.merge.loading.contains(&segment) {
@@ -422,8 +405,8 @@ impl CacheReplica {
         self.execute(cx, segment, operation, key.clone(), write, Origin::Merge);
     }
 
-    /// Copies an entry or a removal of another partition with its own version. A new version of this partition would count as
-    /// this partition's change when other partitions rejoin later.
+    /// Copies an entry or a removal with its own version. A new version would count as this partition's
+    /// change when other partitions rejoin later.
     fn copy(&mut self, cx: &mut Cx, segment: Segment, key: &Bytes, standing: KeyState) {
         let version = standing.version();
         let effect = match standing {
@@ -462,7 +445,7 @@ impl CacheReplica {
 }
 
 impl Merge {
-    /// Determines, for a new topology, which segments this member has to merge. Returns whether the merge is to be resumed.
+    /// Returns whether to resume the merge.
     pub(crate) fn plan_merge(&mut self, shared: &Shared, cx: &Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -502,7 +485,6 @@ impl Merge {
         true
     }
 
-    /// Repeats overdue requests. Returns whether the merge is to be resumed.
     pub(crate) fn tick_merge(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         if shared.topology().is_none_or(|topology| topology.merging.is_empty()) {
             return false;
@@ -563,8 +545,7 @@ impl Merge {
         shared.send(cx, &giver, Body::Pull(pull));
     }
 
-    /// Handles a chunk of another partition. Returns whether all entries of the partition are received, so that the merge is to
-    /// be resumed.
+    /// Returns whether all entries of the partition are received.
     pub(crate) fn handle_collected(
         &mut self,
         shared: &Shared,
@@ -600,7 +581,6 @@ impl Merge {
         is_complete
     }
 
-    /// Notes that the load of a segment's values has ended.
     pub(crate) fn merge_loaded(&mut self, segment: Segment) {
         self.loading.remove(&segment);
     }

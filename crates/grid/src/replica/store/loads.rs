@@ -1,7 +1,7 @@
-//! Values that only the store has: a request that needs them waits until they are loaded, and is then handled again.
+//! Values that only the store has: a request waits until they are loaded, and is handled again.
 //!
-//! For a call, the key's entry is back in memory. A chunk of a transfer and an answer to an iteration use the loaded values and
-//! leave memory unchanged. So a full iteration evicts nothing.
+//! For a call, the entry returns to memory. A transfer's chunk and an iteration's answer leave memory
+//! unchanged, so that a full iteration evicts nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,17 @@ use crate::replica::store::Place;
 use crate::replica::store::Store;
 use crate::{Entry, Flags, Segment, Version};
 
-/// The limit in bytes of the values loaded at a time for a chunk or an iteration: the size of one answer.
+/// The limit in bytes of the values of a load: the size of one answer.
 const LOAD_BYTES: usize = 256 * 1024;
 
-/// The limit of keys loaded at a time for a chunk or an iteration.
 pub(crate) const LOAD_KEYS: usize = 256;
 
-/// The limit of unfinished loads: as many as a caller may have operations. Beyond it commands are dropped, and their senders
-/// repeat them.
+/// The limit of unfinished loads: as many as a caller may have operations. Beyond it commands are dropped;
+/// their senders repeat them.
 const LOADS_MAX: usize = CALLS_MAX;
 
-/// Loaded entries by segment and key.
 pub(crate) type Found = BTreeMap<Place, Entry>;
 
-/// A load, and the requests that wait for it.
 pub(crate) struct Loading {
     asked: Vec<(Place, Version)>,
     waiting: Vec<AwaitingLoad>,
@@ -44,7 +41,6 @@ pub(crate) enum AwaitingLoad {
     Merge(Segment),
 }
 
-/// Returns whether an operation needs the value, rather than its presence and version.
 fn needs_value(action: &Action) -> bool {
     match action {
         Action::Read(_) => true,
@@ -53,7 +49,7 @@ fn needs_value(action: &Action) -> bool {
 }
 
 impl Store {
-    /// Returns whether a call has to wait for a value. `tells_previous`: a listener receives previous values.
+    /// `tells_previous`: a listener receives previous values.
     pub(crate) fn must_load(
         &self,
         shared: &Shared,
@@ -73,7 +69,6 @@ impl Store {
             && persistence.value_of(&(segment, call.key.clone()), entry.version).is_none()
     }
 
-    /// Lets a call wait for its key's value.
     pub(crate) fn load_for_call(
         &mut self,
         shared: &Shared,
@@ -97,7 +92,6 @@ impl Store {
         }
     }
 
-    /// Requests values from the store.
     pub(crate) fn load(
         &mut self,
         shared: &Shared,
@@ -117,7 +111,7 @@ impl Store {
         cx.store.push_back((shared.id, request));
     }
 
-    /// Notes the result of a load. Returns the requests that have waited for it, its entries, and why entries are missing.
+    /// Returns the requests that waited, the entries, and why entries are missing.
     pub(crate) fn note_loaded(
         &mut self,
         shared: &mut Shared,
@@ -153,14 +147,12 @@ impl Store {
         Some((waiting, found, failure))
     }
 
-    /// Drops the values that were loaded for the requests handled last.
     pub(crate) fn forget_at_hand(&mut self) {
         if let Some(persistence) = &mut self.persistence {
             persistence.at_hand.clear();
         }
     }
 
-    /// Puts values back into memory, as far as there is room.
     fn activate(&mut self, shared: &mut Shared, cx: &mut Cx, found: &Found) {
         for ((segment, key), entry) in found {
             if shared.container.state(*segment) == crate::SegmentState::Absent {
@@ -178,7 +170,7 @@ impl Store {
         }
     }
 
-    /// Fills in the values of entries, as far as they are in memory or loaded. Returns the values still to be loaded.
+    /// Returns the values that are still to be loaded.
     pub(crate) fn fill(
         &self,
         segment: Segment,

@@ -1,4 +1,4 @@
-//! The entries of a replica: how they are written to the container and to the store, and how they are loaded from the store.
+//! The entries of a replica, in the container and in the store.
 
 pub(crate) mod loads;
 pub(crate) mod refused_removals;
@@ -12,24 +12,19 @@ use crate::persistence::StoreSettings;
 use crate::replica::store::writes::Persistence;
 use crate::{Segment, Version};
 
-/// The entries of a replica. Each write of one goes to the container, and to the store if the cache has one here.
 #[derive(Default)]
 pub(crate) struct Store {
-    /// The state of the store, if there is one.
     pub(crate) persistence: Option<Box<Persistence>>,
 }
 
 impl Store {
-    /// Returns the entries of a cache that has a store here, if there are settings for one.
     pub(crate) fn new(settings: Option<StoreSettings>) -> Self {
         Self { persistence: settings.map(|settings| Box::new(Persistence::new(settings))) }
     }
 }
 
-/// A key of a segment.
 pub(crate) type Place = (Segment, Bytes);
 
-/// The request or barrier of a number.
 pub(crate) enum Wait {
     Write {
         place: Place,
@@ -37,9 +32,8 @@ pub(crate) enum Wait {
     },
     RemoveSegment(Segment),
     Clear,
-    /// A topology is being persisted.
     Remember(u32),
-    /// An action to execute once all earlier requests have ended.
+    /// An action for the time when all earlier requests have ended.
     Barrier(Then),
 }
 

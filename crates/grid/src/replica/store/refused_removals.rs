@@ -1,4 +1,4 @@
-//! Bulk removals that a store has refused: of whole segments, and of all entries.
+//! Bulk removals that a store has refused.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,12 @@ use crate::replica::Shared;
 use crate::replica::store::Store;
 use crate::replica::store::Wait;
 
-/// Bulk removals that the store has refused. They are retried until the store has executed them. Until then the store has entries
-/// that this member does not have. It accepts no writes of these segments, because the removal would remove their entries, too.
+/// Refused bulk removals, retried until the store has executed them. Until then it accepts no writes of these
+/// segments, because the removal would remove their entries, too.
 #[derive(Default)]
 pub(crate) struct Owed {
-    /// Whether all entries are to be removed.
     pub(crate) clear: bool,
     segments: BTreeSet<Segment>,
-    /// Whether a retry is in progress.
     is_tried: bool,
 }
 
@@ -34,7 +32,6 @@ impl Owed {
 }
 
 impl Store {
-    /// Handles the result of a bulk removal.
     pub(crate) fn handle_removed(
         &mut self,
         shared: &Shared,
@@ -75,7 +72,6 @@ impl Store {
         }
     }
 
-    /// Retries the refused removals.
     pub(crate) fn remove_owed(&mut self, shared: &Shared, cx: &mut Cx) {
         let Some(persistence) = self.persistence.as_mut().filter(|one| !one.owed.is_tried) else { return };
         persistence.owed.is_tried = persistence.owed.is_any();
@@ -125,7 +121,6 @@ mod tests {
         cache.store.note_changed(&mut cache.shared, cx, SEGMENT, key, false, Vec::new());
     }
 
-    /// Takes the next requests to the store.
     fn asked(cx: &mut Cx) -> Vec<StoreRequest> {
         cx.store.drain(..).map(|(_, request)| request).collect()
     }

@@ -1,11 +1,12 @@
-//! A cache with a store: pending writes to the store, and the acknowledgements that wait for them.
+//! A cache with a store: pending writes, and the acknowledgements that wait for them.
 //!
-//! Every change of a key in memory requests a write of the key's entry at that time ([`Store::note_changed`]). Acknowledgements
-//! wait until all earlier writes are stored ([`crate::replica::CacheReplica::acknowledge`]), so that those of many operations
-//! share the store's time. Requests are numbered and end in order. An acknowledgement takes a number without a request.
+//! Every change in memory requests a write of the key's entry ([`Store::note_changed`]). Acknowledgements
+//! wait until all earlier writes are stored ([`crate::replica::CacheReplica::acknowledge`]), so that many
+//! operations share the store's time. Requests are numbered and end in order; an acknowledgement takes a
+//! number without a request.
 //!
-//! A write that the store has refused stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
-//! remembered and tried again. Meanwhile this member, as a primary, refuses new writes, except removals.
+//! A refused write stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
+//! retried. Meanwhile this member, as a primary, accepts no new writes except removals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -25,57 +26,48 @@ use crate::replica::store::refused_removals::Owed;
 use crate::replica::store::{Place, Store, Then, Wait};
 use crate::{Entry, Segment, Stored};
 
-/// The time until a refused write is tried again: retries do not free space on a full disk.
+/// The time until a refused write is retried, because retries free no space on a full disk.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Writes that are retried at a time.
 const RETRIES: usize = 64;
 
-/// Keys that are retried. Beyond this limit, callers of all keys receive `NotStored`, and a key beyond it is stored with its next
-/// write.
+/// The limit of retried keys. Beyond it, callers of all keys receive `NotStored`, and a key is stored with
+/// its next write.
 const UNSAVED_MAX: usize = 65_536;
 
-/// Pending writes beyond which no more is requested from other owners: several chunks, so that the store is never idle.
+/// The limit of pending writes for requests to other owners: several chunks, so that the store is never idle.
 const WRITES_MAX: usize = 16_384;
 
-/// The persistence state of a cache with a store.
 #[derive(Default)]
 pub(crate) struct Persistence {
     passivation: bool,
-    /// The state from before this incarnation, until the first topology decides whether it is valid.
+    /// The state of the last incarnation, until the first topology judges it.
     pub(crate) remembered: Option<PersistedState>,
     next: u64,
     waits: BTreeMap<u64, Wait>,
-    /// Keys with a pending write, and the number of the last. The store may refuse the write of an entry that leaves memory
+    /// Keys with a pending write, and the last one's number: the store may refuse an entry that leaves memory
     /// meanwhile.
     writing: BTreeMap<Place, u64>,
     pub(crate) loads: BTreeMap<u64, Loading>,
-    /// Values that have left memory and must stay available: of writes that have a record or are not stored.
+    /// Evicted values of writes that have a record or are not stored.
     held: BTreeMap<Place, Held>,
-    /// Values loaded for the requests that are handled now.
     pub(crate) at_hand: BTreeMap<Place, Entry>,
     unsaved: BTreeSet<Place>,
-    /// The reason of the store's last failure.
     pub(crate) why: Option<StoreFailure>,
-    /// Bulk removals that the store has refused.
     pub(crate) owed: Owed,
-    /// The topology to confirm once it is persisted.
     confirms: Option<u32>,
-    /// Whether the store has refused the state to persist.
     is_forgetful: bool,
     /// Whether the store's entries are not those of the cache.
     is_stale: bool,
     pub(crate) retried: Time,
-    /// Whether the coordinator is to be notified, once all transferred segments are stored.
+    /// Whether the coordinator's notification waits for stored segments.
     owes_pulled: bool,
-    /// Segments whose transfer pauses until the store has caught up.
     paused: VecDeque<Segment>,
 }
 
-/// A value that has left memory.
 struct Held {
     entry: Entry,
-    /// Whether the value is held until it is stored, whether or not a record needs it.
+    /// Whether the value is held until it is stored, record or not.
     is_awaited: bool,
 }
 
@@ -89,7 +81,6 @@ impl Persistence {
         self.next
     }
 
-    /// Returns whether periodic work is pending.
     pub(crate) fn needs_look(&self) -> bool {
         !self.held.is_empty() || self.is_failing() || self.is_forgetful
     }
@@ -98,13 +89,11 @@ impl Persistence {
         self.owed.is_any() || !self.unsaved.is_empty()
     }
 
-    /// Returns whether the store has refused a key's current entry. Refused keys beyond [`UNSAVED_MAX`] are not remembered, so
-    /// then all keys count as refused.
+    /// Refused keys beyond [`UNSAVED_MAX`] are not remembered, so then all keys count as refused.
     fn has_refused(&self, place: &Place) -> bool {
         self.owed.has(place.0) || self.unsaved.len() >= UNSAVED_MAX || self.unsaved.contains(place)
     }
 
-    /// Notes that the store has refused a key's current entry.
     fn note_unsaved(&mut self, cx: &mut Cx, place: Place) {
         if self.unsaved.len() < UNSAVED_MAX {
             self.unsaved.insert(place);
@@ -113,7 +102,6 @@ impl Persistence {
         }
     }
 
-    /// Returns a value that is not in the container.
     pub(crate) fn value_of(&self, place: &Place, version: crate::Version) -> Option<&Entry> {
         let held = || self.held.get(place).map(|held| &held.entry);
         let found = self.at_hand.get(place).or_else(held);
@@ -126,8 +114,7 @@ impl Store {
         self.persistence.is_some()
     }
 
-    /// Notes that a key has changed in memory, and which entries were evicted for it. `was_passive`: only the store had the
-    /// value.
+    /// `was_passive`: only the store had the value.
     pub(crate) fn note_changed(
         &mut self,
         shared: &mut Shared,
@@ -146,14 +133,12 @@ impl Store {
         self.note_evicted(shared, cx, evicted);
     }
 
-    /// Notes that a value is in memory again.
     pub(crate) fn note_activated(&mut self, shared: &Shared, cx: &mut Cx, place: Place) {
         if self.persistence.as_ref().is_some_and(|persistence| persistence.passivation) {
             self.write(shared, cx, place);
         }
     }
 
-    /// Notes that values were evicted from memory.
     pub(crate) fn note_evicted(&mut self, shared: &mut Shared, cx: &mut Cx, evicted: Vec<Taken>) {
         for Taken { segment, key, entry } in evicted {
             let Some(persistence) = &mut self.persistence else { return };
@@ -173,7 +158,6 @@ impl Store {
         }
     }
 
-    /// Puts an entry whose value does not fit into memory.
     pub(crate) fn put_passive(
         &mut self,
         shared: &Shared,
@@ -190,13 +174,11 @@ impl Store {
         self.write(shared, cx, place);
     }
 
-    /// Holds a needed value that does not fit into memory and that the store has.
     pub(crate) fn hold(&mut self, place: Place, entry: Entry) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.entry(place).or_insert(Held { entry, is_awaited: false });
     }
 
-    /// Notes that entries have expired.
     pub(crate) fn note_expired(&mut self, shared: &Shared, cx: &mut Cx, expired: Vec<Taken>) {
         for Taken { segment, key, entry } in expired {
             let Some(persistence) = &mut self.persistence else { return };
@@ -208,7 +190,6 @@ impl Store {
         }
     }
 
-    /// Requests a write of a key's current entry. Returns whether there is an entry to write.
     fn write(&mut self, shared: &Shared, cx: &mut Cx, place: Place) -> bool {
         let present = shared.container.peek(place.0, &place.1);
         let Some(persistence) = &mut self.persistence else { return false };
@@ -234,7 +215,6 @@ impl Store {
         true
     }
 
-    /// Requests a bulk operation of the store.
     pub(crate) fn order(&mut self, shared: &Shared, cx: &mut Cx, order: StoreOrder) {
         let id = shared.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
@@ -248,7 +228,7 @@ impl Store {
         cx.store.push_back((shared.id, StoreRequest::Order { number, order }));
     }
 
-    /// Defers an action until all earlier requests have ended. Returns the action if there are none.
+    /// Returns the action if no request is pending.
     pub(crate) fn await_writes(&mut self, cx: &Cx, then: Then) -> Option<Then> {
         match &mut self.persistence {
             Some(persistence) if !persistence.waits.is_empty() && !cx.has(InjectedBug::StoreNotAwaited) => {
@@ -265,8 +245,7 @@ impl Store {
         why.unwrap_or_else(|| "unknown".into())
     }
 
-    /// Returns why this member, as a primary, refuses a write of a segment. Removals are accepted, because they may free space in
-    /// the store, and the store reserves space for them.
+    /// Removals are accepted: they may free space in the store, which reserves space for them.
     pub(crate) fn store_refusal(&self, cx: &Cx, segment: Segment, change: &Change) -> Option<OperationError> {
         let persistence = self.persistence.as_ref().filter(|persistence| persistence.is_failing())?;
         if matches!(change, Change::Remove) && !persistence.owed.has(segment) {
@@ -275,7 +254,6 @@ impl Store {
         Some(OperationError::StoreUnavailable { member: cx.local.clone().into(), why: self.failure() })
     }
 
-    /// Returns whether the next chunk of a segment has to wait for the store. It is then requested later.
     pub(crate) fn must_pause(&mut self, segment: Segment) -> bool {
         let Some(persistence) = &mut self.persistence else { return false };
         let is_behind = persistence.waits.len() >= WRITES_MAX;
@@ -285,7 +263,7 @@ impl Store {
         is_behind
     }
 
-    /// Notes the result of a request. Returns whether the installed topology is persisted by it, so that it may be confirmed.
+    /// Returns whether this request persists the installed topology, which may then be confirmed.
     pub(crate) fn note_stored(
         &mut self,
         shared: &mut Shared,
@@ -343,7 +321,6 @@ impl Store {
         false
     }
 
-    /// Returns the first action that waits, if all requests before it have ended.
     pub(crate) fn next_barrier(&mut self) -> Option<Then> {
         let first = self.persistence.as_mut()?.waits.first_entry()?;
         if !matches!(first.get(), Wait::Barrier(_)) {
@@ -352,13 +329,11 @@ impl Store {
         if let Wait::Barrier(then) = first.remove() { Some(then) } else { None }
     }
 
-    /// Returns whether the store has refused a key's current entry.
     pub(crate) fn has_refused(&self, place: &Place) -> bool {
         self.persistence.as_ref().is_some_and(|persistence| persistence.has_refused(place))
     }
 
-    /// Returns whether the report of received segments has to wait, because the store fails. It is due when the store has
-    /// recovered.
+    /// A failing store delays the report until it recovers.
     pub(crate) fn delays_pulled(&mut self) -> bool {
         let Some(persistence) = self.persistence.as_mut().filter(|one| one.is_failing()) else {
             return false;
@@ -367,7 +342,7 @@ impl Store {
         true
     }
 
-    /// Returns whether the report of received segments is due that a failing store has delayed. It is due once.
+    /// A delayed report is due once.
     pub(crate) fn takes_owed_pulled(&mut self) -> bool {
         let Some(persistence) = &mut self.persistence else { return false };
         let is_due = persistence.owes_pulled && !persistence.is_failing();
@@ -375,13 +350,11 @@ impl Store {
         is_due
     }
 
-    /// Returns a segment whose next chunk the store has room for.
     pub(crate) fn next_unpaused(&mut self) -> Option<Segment> {
         let persistence = self.persistence.as_mut().filter(|one| one.waits.len() < WRITES_MAX / 2)?;
         persistence.paused.pop_front()
     }
 
-    /// Retries refused writes, and drops held values that are no longer needed.
     pub(crate) fn tick_store(&mut self, shared: &mut Shared, cx: &mut Cx) {
         cx.record_own_watermark();
         let segments = &mut shared.segments;
@@ -414,7 +387,6 @@ impl Store {
         }
     }
 
-    /// Persists the state that a restart needs.
     pub(crate) fn remember(&mut self, shared: &Shared, cx: &mut Cx, is_void: bool) {
         let Some(topology) = shared.topology().filter(|_| self.is_backed()).cloned() else { return };
         // While a clear of the store is pending, none of its entries is valid after a restart.
@@ -424,20 +396,19 @@ impl Store {
         self.order(shared, cx, StoreOrder::Remember(remembered.encode()));
     }
 
-    /// Returns the persisted state with which this member returns.
     pub(crate) fn restored(&self) -> Option<Restored> {
         let remembered = self.persistence.as_ref()?.remembered.as_ref()?;
         let (formerly, topology) = (remembered.member.clone(), remembered.topology.clone());
         Some(Restored { formerly, topology })
     }
 
-    /// Returns the id of the newest topology installed in an earlier incarnation; 0 if there was none.
+    /// The id is 0 without an earlier incarnation.
     pub(crate) fn remembered_id(&self) -> u32 {
         let remembered = self.persistence.as_ref().and_then(|one| one.remembered.as_ref());
         remembered.map_or(0, |remembered| remembered.topology.id)
     }
 
-    /// Marks the store's entries as stale, because other members have continued without them.
+    /// The other members have continued without the store's entries.
     pub(crate) fn abandon_store(&mut self) {
         if let Some(persistence) = &mut self.persistence {
             persistence.remembered = None;
@@ -445,8 +416,8 @@ impl Store {
         }
     }
 
-    /// Persists a topology that is being installed, before any change depends on it. Other members wait for its confirmation.
-    /// Otherwise a member that returns alone would continue from a topology that the other members have replaced.
+    /// Persists a topology before any change depends on it and before it is confirmed. Otherwise a member
+    /// that returns alone would continue from a topology that the others have replaced.
     pub(crate) fn begin_life(&mut self, shared: &Shared, cx: &mut Cx) {
         let id = shared.topology_id();
         let Some(persistence) = &mut self.persistence else { return };
@@ -460,13 +431,11 @@ impl Store {
         self.remember(shared, cx, false);
     }
 
-    /// Returns whether the installed topology must be persisted before it is confirmed.
     pub(crate) fn confirms_later(&self, shared: &Shared) -> bool {
         let id = shared.topology_id();
         self.persistence.as_ref().is_some_and(|persistence| persistence.confirms == Some(id))
     }
 
-    /// Returns whether the installed topology is the one with this id and is now persisted.
     fn is_remembered(&mut self, shared: &Shared, id: u32) -> bool {
         // The earlier note marked the store's entries as void.
         let is_last = |persistence: &Persistence| {
@@ -481,7 +450,6 @@ impl Store {
         false
     }
 
-    /// Discards all entries of the store.
     fn clear_store(&mut self, shared: &Shared, cx: &mut Cx) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.clear();
@@ -490,7 +458,6 @@ impl Store {
         self.order(shared, cx, StoreOrder::Clear);
     }
 
-    /// Drops the store's entries of a segment that this member no longer owns.
     pub(crate) fn note_dropped(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment) {
         let Some(persistence) = &mut self.persistence else { return };
         persistence.held.retain(|place, _| place.0 != segment);
@@ -501,8 +468,8 @@ impl Store {
         self.order(shared, cx, StoreOrder::RemoveSegment(segment));
     }
 
-    /// Persists the state as the cache closes here. A member that owns segments keeps their entries for its restart. A member
-    /// that has handed over all segments clears its store, and waits for the other members at its restart.
+    /// A member that owns segments keeps their entries for its restart. Without segments it clears its store,
+    /// and waits for the other members at its restart.
     pub(crate) fn persist_on_close(&mut self, shared: &Shared, cx: &mut Cx) {
         let Some(topology) = shared.topology().filter(|_| self.is_backed()) else { return };
         if topology.read_owners().segments_of(&cx.local).next().is_none() {
@@ -525,7 +492,6 @@ impl Store {
 }
 
 impl Shared {
-    /// Returns whether only the store has the value of a key.
     pub(crate) fn is_passive(&self, segment: Segment, key: &[u8]) -> bool {
         self.container.peek(segment, key).is_some_and(|entry| entry.is_passive())
     }

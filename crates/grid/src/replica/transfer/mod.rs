@@ -1,4 +1,4 @@
-//! State transfer: both sides, and the removal of stale entries after a full restart.
+//! State transfer.
 
 pub(crate) mod stale_entries;
 pub(crate) mod state_consumer;

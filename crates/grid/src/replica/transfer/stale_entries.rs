@@ -1,10 +1,8 @@
-//! Stale entries: after a full restart, the entries that an owner has from the earlier incarnation and that the segment's first
-//! owner does not have.
+//! Stale entries: after a full restart, entries that the segment's first owner does not have.
 //!
-//! After a full restart, the first owner of a segment fetches the entries of the other owners. Then these fetch its entries
-//! (`transfer`). Entries may disappear in between: an unacknowledged write that only the first owner had may have replaced an
-//! entry that others still have, and may have expired since. So an owner that has fetched a segment removes the entries that
-//! have not arrived.
+//! The first owner fetches the entries of the other owners; then these fetch its entries (`transfer`). An
+//! unacknowledged write of the first owner may have replaced an entry that others still have, and may have
+//! expired since. So an owner that has fetched a segment removes the entries that have not arrived.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +16,11 @@ use crate::replica::store::Store;
 use crate::replica::transfer::state_consumer::Transfer;
 use crate::{Cursor, Segment};
 
-/// The limit of keys gathered at a time, so that the segment's lock does not block other threads for longer.
+/// The limit of keys gathered under one hold of the segment's lock.
 const GATHERED: ChunkLimits = ChunkLimits { entries_max: 4_096, bytes_max: usize::MAX };
 
 impl Transfer {
-    /// Gathers the keys that a segment has from an earlier incarnation, before it is fetched from its first owner: none of them
-    /// has arrived yet. If the segment is fetched anew, keys that had arrived stay so.
+    /// Marks keys before the segment is fetched from its first owner. A repeated fetch keeps arrived keys.
     pub(crate) fn mark_stale(&mut self, shared: &Shared, segment: Segment) {
         let Some(begun) =
             shared.segments[usize::from(segment.0)].begun_again.filter(|_| !shared.is_restoring())
@@ -46,7 +43,6 @@ impl Transfer {
         self.leftovers.insert(segment, keys);
     }
 
-    /// Notes keys of a segment whose entries have arrived.
     pub(crate) fn unmark_received<'a>(&mut self, segment: Segment, keys: impl Iterator<Item = &'a [u8]>) {
         if let Some(leftovers) = self.leftovers.get_mut(&segment) {
             keys.for_each(|key| {
@@ -55,7 +51,6 @@ impl Transfer {
         }
     }
 
-    /// Removes the entries of a segment that have not arrived, once the transfer is complete.
     pub(crate) fn remove_stale(
         &mut self,
         shared: &mut Shared,

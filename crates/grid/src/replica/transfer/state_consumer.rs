@@ -1,4 +1,4 @@
-//! The receiving side of a state transfer: a new owner requests its segments, chunk after chunk.
+//! The receiving side of a state transfer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,28 +15,23 @@ use crate::replica::{Installed, Shared};
 use crate::topology::{Phase, Topology};
 use crate::{ConsistentHash, Segment, SegmentState as ContainerState, Stored};
 
-/// The time after which a chunk is requested again.
 pub(crate) const PULL_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// The inbound state transfer of a member.
 #[derive(Default)]
 pub(crate) struct Transfer {
-    /// The rebalance of this transfer.
     pub(crate) rebalance: u32,
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, InboundTransfer>,
-    /// Segments whose next chunk is requested when memory is no longer critical.
+    /// Segments that wait for memory.
     paused: Vec<Segment>,
     /// The last rebalance that is complete here.
     pub(crate) pulled: u32,
-    /// Bytes received in this rebalance.
     pub(crate) bytes: u64,
-    /// The other owners that each segment is still to be requested from, one after the other. For a cold start, and for segments
-    /// that have lost all owners with all of their entries.
+    /// The other owners to request each segment from, after a cold start or the loss of all owners' entries.
     others: BTreeMap<Segment, Vec<Address>>,
-    /// Segments whose transfer has begun in this rebalance, and the bytes that the senders report for them.
+    /// The begun segments, and the bytes that the senders report for them.
     begun: (u64, u64),
-    /// Stale entries: keys that are here from an earlier incarnation and were not received.
+    /// The keys of an earlier incarnation that were not received.
     pub(crate) leftovers: BTreeMap<Segment, BTreeSet<Bytes>>,
 }
 
@@ -44,17 +39,16 @@ struct InboundTransfer {
     from: Address,
     cursor: Option<(u64, u64)>,
     asked: Time,
-    /// The bytes received of the segment, and its total once the sender has reported that.
+    /// The bytes received, and the total once the sender has reported it.
     bytes: (u64, Option<u64>),
 }
 
 impl Transfer {
-    /// Returns the number of segments that are not complete.
     pub(crate) fn segments_left(&self) -> usize {
         self.todo.len() + self.active.len()
     }
 
-    /// Returns about how many bytes are still to be received.
+    /// Returns an estimate.
     pub(crate) fn bytes_left(&self) -> u64 {
         let left = |pull: &InboundTransfer| match pull.bytes {
             (come, Some(all)) => all.saturating_sub(come),
@@ -64,8 +58,8 @@ impl Transfer {
         active.saturating_add(self.average().saturating_mul(self.todo.len() as u64))
     }
 
-    /// Returns the incomplete segments of which read owners have entries. Of other segments, this member may have all that is
-    /// left.
+    /// Returns the incomplete segments of which read owners have entries. Of others, this member may have all
+    /// that is left.
     pub(crate) fn lacking(&self, topology: &Topology) -> BTreeSet<Segment> {
         let waiting = self.todo.iter().chain(self.active.keys()).copied();
         let is_had =
@@ -73,7 +67,6 @@ impl Transfer {
         waiting.filter(is_had).collect()
     }
 
-    /// Returns the estimated bytes of a segment whose transfer has not begun.
     fn average(&self) -> u64 {
         let (segments, bytes) = self.begun;
         bytes.checked_div(segments).unwrap_or(0)
@@ -88,13 +81,12 @@ impl Transfer {
         self.paused.retain(|paused| *paused != segment);
     }
 
-    /// Returns the number of segments with a requested chunk.
     fn unpaused(&self) -> usize {
         self.active.len() - self.paused.len()
     }
 }
 
-/// Returns the segments of which a member is the first owner, and the other owners of each.
+/// Returns the segments with a member as the first owner, and their other owners.
 fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Address>> {
     let owned = hash.primary_segments_of(local);
     let others = owned.map(|segment| (segment, hash.owners(segment).skip(1).cloned().collect::<Vec<_>>()));
@@ -102,8 +94,7 @@ fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Ad
 }
 
 impl Transfer {
-    /// Determines, for a new topology, which segments to request and from which members. Returns whether the coordinator is to
-    /// be notified that all are received.
+    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn plan_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -156,7 +147,6 @@ impl Transfer {
         shared.tell_coordinator(cx, ToCoordinator::Pulled { rebalance: self.pulled });
     }
 
-    /// Returns whether the next chunk of a segment has to wait for memory.
     fn must_wait_for_memory(&self, cx: &Cx) -> bool {
         cx.memory.is_critical() || self.unpaused() > pulls_max(cx)
     }
@@ -172,8 +162,8 @@ impl Transfer {
         self.todo.extend(waiting);
     }
 
-    /// Requests a segment from a read owner: another one at every attempt. Returns false if all of them are unreachable; their
-    /// entries are requested once a topology includes them again.
+    /// Every attempt asks another read owner. Returns false if all are unreachable; a later topology includes
+    /// them again.
     fn pull_from_any(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment, attempt: usize) -> bool {
         let Some(Installed { topology, .. }) = &shared.installed else { return false };
         let givers: Vec<&Address> = present(topology, topology.current.owners(segment)).collect();
@@ -214,7 +204,7 @@ impl Transfer {
         shared.send(cx, &pull.from, Body::Pull(body));
     }
 
-    /// Notes that all segments of the rebalance are received, if they are. Returns whether that is new.
+    /// Returns true once when all segments of the rebalance are received.
     fn is_newly_pulled(&mut self) -> bool {
         let is_new = self.rebalance > 0 && !self.is_active() && self.pulled < self.rebalance;
         if is_new {
@@ -223,7 +213,7 @@ impl Transfer {
         is_new
     }
 
-    /// Requests overdue chunks again. Returns whether the coordinator is to be notified that all segments are received.
+    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn tick_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         if self.is_active() && cx.memory.is_critical() {
             return false;
@@ -253,7 +243,6 @@ impl Transfer {
         self.is_newly_pulled()
     }
 
-    /// Notes that a segment is received from one of its owners that have entries of it.
     fn note_pulled_from(&mut self, segment: Segment) {
         if let Some(others) = self.others.get_mut(&segment) {
             others.pop();
@@ -265,7 +254,6 @@ impl Transfer {
         }
     }
 
-    /// Resumes a segment that had to wait.
     pub(crate) fn ask_again(&mut self, shared: &Shared, cx: &mut Cx, segment: Segment) {
         let Some(pull) = self.active.get_mut(&segment) else { return };
         pull.asked = cx.now;
@@ -273,7 +261,7 @@ impl Transfer {
         self.ask(shared, cx, segment, &pull);
     }
 
-    /// Handles a received chunk. Returns whether the coordinator is to be notified that all segments are received.
+    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn take_chunk(
         &mut self,
         shared: &mut Shared,
@@ -339,8 +327,8 @@ impl Transfer {
     }
 }
 
-/// Returns how many segments are requested at a time. Near a memory limit only one, because chunks in flight have no reserve
-/// beyond that limit.
+/// Returns the limit of segments requested at a time. Near a memory limit it is one, because chunks in flight
+/// have no reserve beyond that limit.
 fn pulls_max(cx: &Cx) -> usize {
     if cx.memory.is_tight() { 1 } else { cx.pulls_max }
 }

@@ -1,5 +1,4 @@
-//! The sending side of state transfer: it sends chunks of a segment to a new owner, or to a member that merges this member's
-//! partition.
+//! The sending side of state transfer, to a new owner or a member that merges this partition.
 
 use bytes::BytesMut;
 use consort_group::{Address, Time};
@@ -17,10 +16,9 @@ use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::write::handover::give_records;
 use crate::{SegmentState as ContainerState, Stored};
 
-/// The limit of entries of a chunk, so that its iteration does not block other threads for longer.
+/// The limit of entries of a chunk, so that its iteration does not block other threads for long.
 const CHUNK_ENTRIES: usize = 4_096;
 
-/// The part of an iteration that becomes a chunk.
 #[derive(Clone, Copy)]
 struct GivenWalk {
     start: Cursor,
@@ -28,17 +26,13 @@ struct GivenWalk {
     alive_at: Time,
 }
 
-/// The result of writing a chunk.
 enum Given {
     Written,
-    /// The chunk is the last one: records are sent before it.
     IsLast,
-    /// Values are not in memory.
     Not,
 }
 
-/// Handles a request for a segment's entries: sends a chunk, with values that were loaded for it. `is_listened`: a listener
-/// of the cluster receives events of the cache.
+/// `is_listened`: a listener of the cluster receives events of the cache.
 pub(crate) fn send_chunk(
     shared: &mut Shared,
     store: &mut Store,
@@ -117,8 +111,8 @@ pub(crate) fn send_chunk(
     shared.send(cx, from, Body::Chunk(chunk));
 }
 
-/// Sends a chunk whose values are all in memory: they are written once, into the frames. Returns false, with no chunk sent,
-/// if values are missing or if writing blocked the segment's lock for too long.
+/// Writes values that are all in memory once, into the frames. Returns false, with no chunk sent, if values
+/// are missing or the segment's lock was held for too long.
 fn send_chunk_in_place(
     shared: &mut Shared,
     store: &Store,
@@ -162,7 +156,7 @@ fn send_chunk_in_place(
     }
 }
 
-/// Sends the records of a segment's writes before its last chunk. Returns the history of the segment.
+/// Sends the records before the segment's last chunk, and returns the segment's history.
 fn finish_segment(
     shared: &mut Shared,
     store: &Store,

@@ -1,4 +1,4 @@
-//! The backup's side: a write owner applies the primary's writes, and acknowledges them to the caller.
+//! The backup's side of a write.
 
 use consort_group::Address;
 
@@ -12,7 +12,6 @@ use crate::replica::{CacheReplica, Shared};
 use crate::{Segment, Version};
 
 impl CacheReplica {
-    /// Handles a write of the primary of the topology `topology`.
     pub(crate) fn handle_backup(&mut self, cx: &mut Cx, from: &Address, topology: u32, mut backup: Backup) {
         let segment = backup.segment;
         let Some(installed) = &self.shared.installed else { return };
@@ -85,7 +84,6 @@ impl CacheReplica {
 }
 
 impl Store {
-    /// Applies the write of another owner, unless a newer one was applied.
     pub(crate) fn apply(
         &mut self,
         shared: &mut Shared,
@@ -183,7 +181,6 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// A write owner with a store, and memory for one value.
     fn owner(passivation: bool) -> (CacheReplica, Cx) {
         let bound = Some(MemoryBound { limit: Limit::Entries(1), when_full: WhenFull::Remove });
         let settings = ContainerSettings { segment_count: 1, bound, is_backed: true, is_shared: true };
@@ -213,8 +210,7 @@ mod tests {
         cache.shared.state(SEGMENT).records.push(record, &cx.watermarks);
     }
 
-    /// Returns the effects handed on for a write whose value did not fit into memory. Its caller has gone and no member knows
-    /// its progress.
+    /// Returns the effects of a write without memory for its value, a caller, or known progress.
     fn handed_on(passivation: bool, is_finished: bool) -> Vec<Effect> {
         let (mut cache, mut cx) = owner(passivation);
         put(&mut cache, &mut cx, b"first", 1);
@@ -232,7 +228,6 @@ mod tests {
         first.map(|record| cache.store.effect_of(&cache.shared, Time::ZERO, SEGMENT, record)).collect()
     }
 
-    /// A value is evicted, loaded and evicted once more, before the store has written it for the first time.
     #[test]
     fn entry_passivated_twice_is_held_until_the_store_has_the_last_write() {
         let (mut cache, mut cx) = owner(true);

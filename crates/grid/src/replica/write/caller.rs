@@ -1,4 +1,4 @@
-//! The caller's side of operations: to which member an operation is sent, and when it is sent again.
+//! The caller's side of operations.
 
 use consort_group::{Address, Member};
 use smallvec::SmallVec;
@@ -14,8 +14,7 @@ use crate::topology::{Phase, Topology};
 use crate::{Flags, PartitionHandling};
 
 impl CacheReplica {
-    /// Sends an operation to its primary or a read owner, if there is one. Otherwise the operation waits for a topology that
-    /// has one.
+    /// Without a target, the operation waits for a topology that has one.
     pub(crate) fn send_to_target(&mut self, cx: &mut Cx, number: u64) {
         let is_denied = !cx.has(InjectedBug::MinorityWrites);
         let Some(call) = cx.calls.get_mut(number) else { return };
@@ -59,8 +58,8 @@ impl CacheReplica {
         self.send_call(cx, number, target, epoch, keeps_target);
     }
 
-    /// Sends an operation, or has it wait until its target may send the response. `is_expected`: the call is no repetition,
-    /// because its target has reported the size that it needs, or has had no room before.
+    /// `is_expected`: the call is no repetition; its target has reported the needed size, or had no room
+    /// before.
     fn send_call(&mut self, cx: &mut Cx, number: u64, target: Address, epoch: u32, is_expected: bool) {
         let reserved = if target == cx.local {
             cx.calls.release(number);
@@ -87,7 +86,6 @@ impl CacheReplica {
         }
     }
 
-    /// Handles the result of an operation that was not acknowledged by write owners.
     pub(crate) fn handle_reply(
         &mut self,
         cx: &mut Cx,
@@ -123,7 +121,6 @@ impl CacheReplica {
         }
     }
 
-    /// After a new topology, repeats the operations whose target has changed.
     pub(crate) fn redirect(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.shared.id) {
             let Some(call) = cx.calls.get_mut(number) else { continue };
@@ -149,7 +146,6 @@ impl CacheReplica {
         }
     }
 
-    /// Moves reads from silent members to another read owner, if there is one that is not silent.
     pub(crate) fn move_reads(&mut self, cx: &mut Cx) {
         for number in cx.calls.of(self.shared.id) {
             let (now, Some(call)) = (cx.now, cx.calls.get_mut(number)) else { continue };
@@ -173,7 +169,7 @@ impl CacheReplica {
         }
     }
 
-    /// Repeats operations that have waited long; those past their timeout fail.
+    /// Repeats late operations, and fails those past their timeout.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         self.listeners.detect_stalled_listeners(&self.shared, cx);
         self.move_reads(cx);
@@ -210,7 +206,6 @@ impl CacheReplica {
 }
 
 impl Shared {
-    /// Returns the error if a degraded cache refuses an operation in a segment.
     pub(crate) fn refusal(
         &self,
         topology: &Topology,
@@ -231,7 +226,6 @@ impl Shared {
     }
 }
 
-/// Handles the failure of a member that was to carry out an operation, or that has carried it out.
 fn handle_failure(cx: &mut Cx, topology: u32, number: u64, error: OperationError) {
     let is_finished = cx.has(InjectedBug::RefusedIsFinished);
     let Some(call) = cx.calls.get_mut(number) else { return };
@@ -260,8 +254,8 @@ fn handle_failure(cx: &mut Cx, topology: u32, number: u64, error: OperationError
     }
 }
 
-/// Returns the owner that a read is sent to. Numbers are spread over the owners. A repeated read goes to the owner after the
-/// last one, or to that one again if it is kept. Silent owners are asked only if there is no other.
+/// Numbers are spread over the owners. A repeated read goes to the next owner, or to the same one if it is
+/// kept. Silent owners are the last choice.
 fn choose_reader<'a>(
     owners: impl Iterator<Item = &'a Address>,
     number: u64,
@@ -278,7 +272,6 @@ fn choose_reader<'a>(
     in_turn().find(|owner| !is_silent(owner)).or_else(|| in_turn().next())
 }
 
-/// Returns the owners that are reachable.
 pub(crate) fn present<'a>(
     topology: &'a Topology,
     owners: impl Iterator<Item = &'a Address>,

@@ -1,5 +1,3 @@
-//! Access to entries as commands carry them.
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,8 +12,7 @@ use crate::replica::store::Store;
 use crate::{Entry, Full, Lifetime, Segment, Version};
 
 impl Store {
-    /// Returns a key's entry for a decision, which does not count as a use. The value is missing if only the store has it and
-    /// it was not loaded.
+    /// A decision does not count as a use. The value is missing if only the store has it.
     pub(crate) fn entry(&self, shared: &Shared, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
         let entry = shared.container.peek(segment, key).filter(|entry| !entry.is_expired(now))?;
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
@@ -28,13 +25,13 @@ impl Store {
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
-    /// Returns a key's entry, also if it has expired; else like [`Store::entry`].
+    /// Returns a key's entry even if it has expired; else like [`Store::entry`].
     pub(crate) fn held(&self, shared: &Shared, segment: Segment, key: &[u8]) -> Option<Entry> {
         let entry = shared.container.peek(segment, key)?;
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
-    /// Returns a key's entry for another member or a caller. It counts as a use.
+    /// Reads by another member or a caller count as a use.
     pub(crate) fn stored(&self, shared: &Shared, now: Time, segment: Segment, key: &[u8]) -> Option<Stored> {
         let entry = shared.container.get(segment, key, || now);
         let entry =
@@ -42,7 +39,7 @@ impl Store {
         entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
     }
 
-    /// Writes an entry as the primary. Returns the previous entry, unless it had expired.
+    /// Returns the unexpired previous entry.
     pub(crate) fn put_new(
         &mut self,
         shared: &mut Shared,
@@ -62,7 +59,7 @@ impl Store {
         Ok(put.previous)
     }
 
-    /// Writes another owner's entry, unless an entry or a removal as new is known.
+    /// A known entry or removal that is as new stays.
     pub(crate) fn put_copy(
         &mut self,
         shared: &mut Shared,
@@ -110,7 +107,7 @@ impl Store {
         }
     }
 
-    /// Writes another owner's entries of a segment, each unless an entry or a removal as new is known.
+    /// A known entry or removal that is as new stays.
     pub(crate) fn put_copies(
         &mut self,
         shared: &mut Shared,
@@ -144,7 +141,7 @@ impl Store {
         container.insert_batch(segment, arrivals, now);
     }
 
-    /// Removes an entry, unless an entry or a removal as new is known.
+    /// A known entry or removal that is as new stays.
     pub(crate) fn erase(
         &mut self,
         shared: &mut Shared,
@@ -159,7 +156,6 @@ impl Store {
         }
     }
 
-    /// Returns a passive entry, with its value if that is in memory.
     fn with_value(&self, segment: Segment, key: &[u8], entry: Entry) -> Entry {
         let place = (segment, Bytes::copy_from_slice(key));
         let known = self.persistence.as_ref().and_then(|one| one.value_of(&place, entry.version));
@@ -168,7 +164,7 @@ impl Store {
 }
 
 impl Shared {
-    /// Notes the expiry of an entry that was written `age` ago and used `idle` ago.
+    /// The entry was written `age` ago and used `idle` ago.
     fn note_lifetime(&mut self, cx: &mut Cx, lifetime: Lifetime, age: Duration, idle: Duration) {
         for (span, past) in [(lifetime.lifespan, age), (lifetime.max_idle, idle)] {
             if let Some(span) = span {
@@ -178,8 +174,7 @@ impl Shared {
         self.has_max_idle |= lifetime.max_idle.is_some();
     }
 
-    /// Keeps an expired entry of another owner whose expiration was not reported yet. Neither the store nor this member needs
-    /// its value.
+    /// Keeps an expired entry of unreported expiration: neither the store nor this member needs its value.
     pub(crate) fn put_over(&self, cx: &mut Cx, segment: Segment, key: &[u8], stored: Stored) {
         cx.note_expiry(cx.now);
         // The entry without its value always fits.

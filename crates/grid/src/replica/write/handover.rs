@@ -1,5 +1,5 @@
-//! The handover of records at a change of owners: the new primary of a segment receives all unfinished writes before it orders
-//! the next one, and sends them to all write owners.
+//! The handover of records at a change of owners: a new primary receives all unfinished writes before it
+//! orders the next one, and sends them to all write owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,19 +18,18 @@ use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Segment, SegmentState};
 
-/// How long a write owner waits until it asks its primary whether all records of gone callers were sent, and between two such
-/// questions.
+/// The time until a write owner asks its primary whether all records of gone callers were sent, and between
+/// two such questions.
 const SETTLED_AFTER: Duration = RESEND_AFTER;
 
-/// The handover of records. The records themselves are part of the state of each segment.
 #[derive(Default)]
 pub(crate) struct Handovers {
-    /// The time to ask primaries for records of gone callers, if there may be such records.
+    /// The time to ask primaries for records of gone callers, if there may be any.
     pub(crate) unsettled: Option<Time>,
 }
 
 impl CacheReplica {
-    /// Sends this member's records to new primaries. A new primary begins to wait for the records of the other owners.
+    /// A new primary begins to wait for the records of the other owners.
     pub(crate) fn hand_over(&mut self, cx: &mut Cx) {
         if !self.handovers.send_records(&mut self.shared, &self.store, cx) {
             return;
@@ -43,7 +42,6 @@ impl CacheReplica {
         }
     }
 
-    /// Handles the records of a write owner, for a new primary or with a segment that is fetched.
     pub(crate) fn handle_handover(&mut self, cx: &mut Cx, from: &Address, handed: HandedSegment) {
         let segment = handed.segment;
         if self.shared.topology().is_none_or(|topology| topology.primary_term(segment) != handed.primary_term)
@@ -68,8 +66,8 @@ impl CacheReplica {
         }
     }
 
-    /// Sends all records to all write owners, and handles the parked calls again. Concerns segments of this primary whose write
-    /// owners have changed, or whose records' callers have gone.
+    /// Sends all records to all write owners and handles the parked calls, for segments with other write
+    /// owners or gone callers.
     pub(crate) fn resend_records(&mut self, cx: &mut Cx) {
         let mut settled: BTreeMap<Address, Vec<Segment>> = BTreeMap::new();
         let mut told = Vec::new();
@@ -116,7 +114,6 @@ impl CacheReplica {
         self.listeners.mark_own(&self.shared, cx, &told);
     }
 
-    /// Handles the parked calls of a segment again.
     fn unpark(&mut self, cx: &mut Cx, segment: Segment) {
         for (from, call) in std::mem::take(&mut self.shared.state(segment).parked) {
             self.handle_call(cx, &from, call);
@@ -125,8 +122,7 @@ impl CacheReplica {
 }
 
 impl Handovers {
-    /// Sends this member's records to new primaries, and notes the owners whose records a new primary misses. Returns whether
-    /// the cache has records of other owners.
+    /// Returns whether the cache has records of other owners.
     fn send_records(&self, shared: &mut Shared, store: &Store, cx: &mut Cx) -> bool {
         // If every member orders its own writes, there are no records of other owners.
         let Some(installed) = shared.installed.as_ref().filter(|_| !shared.is_invalidation()) else {
@@ -176,14 +172,13 @@ impl Handovers {
         true
     }
 
-    /// Schedules the question to primaries, because there may be records of gone callers.
     pub(crate) fn await_settled(&mut self, cx: &Cx) {
         self.unsettled.get_or_insert(cx.now + SETTLED_AFTER);
     }
 
-    /// Asks the primaries of segments that have records of gone callers here. Most primaries have already sent them as their
-    /// own, and have reported that these are all. A primary that knew that all was finished has sent no report. A report under
-    /// another topology did not count, or was lost with a link.
+    /// Asks the primaries of segments that have records of gone callers here. Most primaries have reported
+    /// that they sent all. A primary that knew all as finished has sent no report; a report under another
+    /// topology did not count, or was lost with a link.
     pub(crate) fn tick_records(&mut self, shared: &mut Shared, cx: &mut Cx) {
         if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
             return;
@@ -208,8 +203,8 @@ impl Handovers {
         }
     }
 
-    /// Handles the report of a primary that it has sent all records of callers that were no members of `topology`; or the
-    /// question of another owner to this primary.
+    /// Handles a primary's report that it has sent all records of callers outside `topology`, or another
+    /// owner's question to this primary.
     pub(crate) fn handle_settled(
         &self,
         shared: &mut Shared,
@@ -240,7 +235,7 @@ impl Handovers {
 }
 
 impl Store {
-    /// Keeps the records and applies their effects. `adopts`: the records of gone callers become this member's own.
+    /// `adopts`: the records of gone callers become this member's own.
     fn take_records(&mut self, shared: &mut Shared, cx: &mut Cx, handed: HandedSegment, adopts: bool) {
         let segment = handed.segment;
         for HandedRecord { operation, key, version, effect, outcome, skips_listeners } in handed.records {
@@ -267,7 +262,7 @@ impl Store {
 }
 
 impl Shared {
-    /// Adopts the records whose callers have gone. Returns their number.
+    /// Returns the number of adopted records.
     fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
         let Some(installed) = &self.installed else { return 0 };
         let id = self.id;
@@ -289,7 +284,6 @@ impl Shared {
         count
     }
 
-    /// Opens an operation of this member's own, for a write that it has ordered or is about to order as the primary.
     pub(crate) fn open_own(&self, cx: &mut Cx, segment: Segment, key: &bytes::Bytes) -> u64 {
         own_call(cx, self.id, segment, key.clone())
     }
@@ -317,9 +311,9 @@ fn handed_segment(shared: &mut Shared, store: &Store, cx: &mut Cx, segment: Segm
     }
 }
 
-/// Sends the unfinished records of a segment to a member that fetches it. That member has the entries of earlier writes,
-/// but no record of one whose backup command was lost. As the next primary it would otherwise carry out such a write again
-/// when it is repeated.
+/// Sends a segment's unfinished records to a member that fetches it. That member may lack the record of a
+/// write whose backup command was lost. As the next primary it would carry out the write again when it is
+/// repeated.
 pub(crate) fn give_records(shared: &mut Shared, store: &Store, cx: &mut Cx, to: &Address, segment: Segment) {
     let handed = handed_segment(shared, store, cx, segment);
     if !handed.records.is_empty() {
@@ -327,8 +321,8 @@ pub(crate) fn give_records(shared: &mut Shared, store: &Store, cx: &mut Cx, to: 
     }
 }
 
-/// Opens an operation without a waiting caller, so that all owners receive a write that has a record. It is repeated like any
-/// operation; an owner without the record does nothing.
+/// Opens an operation without a waiting caller, so that all owners receive a recorded write. An owner without
+/// the record does nothing.
 fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
     let mut call = InFlight::new(id, segment, key, InFlight::nothing(), cx.now, Duration::ZERO);
     call.is_awaited = false;

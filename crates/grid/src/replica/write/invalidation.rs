@@ -1,12 +1,12 @@
 //! Caches of which every member keeps only its own writes ([`CacheMode::Invalidation`]).
 //!
-//! Every member is the primary of all keys for itself: it writes into its own container, and its backup commands make all other
-//! members drop the key. They acknowledge that as any write, so that calls, epochs and repeats are those of the other modes. Of
-//! two members that write one key at the same time at most one keeps it. Each drops its entry when it receives the other's
-//! command, and one of them receives that after it has written.
+//! Every member is its own primary of all keys; its backup commands make all other members drop the key.
+//! Calls, epochs, acknowledgements and repeats are as in other modes. Of two members that write one key at
+//! the same time at most one keeps it: each drops its entry on the other's command, and one receives that
+//! after its write.
 //!
-//! A dropped key needs no version. A member that returns after a partition begins anew; after a merge of partitions that may
-//! all have written, every member does.
+//! A dropped key needs no version. A member that returns after a partition begins anew; after a merge of
+//! partitions that may all have written, every member does.
 
 use consort_group::Address;
 
@@ -15,13 +15,11 @@ use crate::replica::{Installed, Shared};
 use crate::{CacheMode, Flags, Segment};
 
 impl Shared {
-    /// Returns whether every member has its own entries.
     #[inline]
     pub(crate) fn is_invalidation(&self) -> bool {
         self.config.mode == CacheMode::Invalidation
     }
 
-    /// Checks that the cache supports an operation.
     pub(crate) fn check(&self, action: &Action, flags: Flags) -> Result<(), OperationError> {
         let mode = self.config.mode;
         let is_own = matches!(mode, CacheMode::Local | CacheMode::Invalidation);
@@ -36,7 +34,6 @@ impl Shared {
         }
     }
 
-    /// Returns whether a member orders writes in a segment, for itself or for all members.
     pub(crate) fn may_order(&self, installed: &Installed, member: &Address, segment: Segment) -> bool {
         match self.is_invalidation() {
             true => installed.writes.owners(segment).any(|owner| owner == member),

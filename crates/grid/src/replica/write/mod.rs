@@ -1,4 +1,4 @@
-//! The write path: from the caller to the primary, and from there to the backups.
+//! The write path.
 
 pub(crate) mod backup;
 pub(crate) mod caller;

@@ -1,4 +1,4 @@
-//! The primary's side of a write: the primary orders writes and replicates them to the other write owners.
+//! The primary's side of a write.
 
 use consort_group::{Address, Time};
 
@@ -11,13 +11,12 @@ use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Full, Segment, Stored, Version};
 
-/// Returns the size of a value that exceeds the caller's limit for a response.
 fn larger(value: Option<&Stored>, bytes_max: u32) -> Option<u32> {
     let bytes = u32::try_from(value?.value.len()).unwrap_or(u32::MAX);
     (bytes > bytes_max).then_some(bytes)
 }
 
-/// Returns the response of this member to a read that need not be answered by the primary; none without a topology.
+/// Returns none without a topology or if only the primary may answer.
 fn read_here(shared: &Shared, store: &Store, cx: &Cx, segment: Segment, call: &Call) -> Option<Reply> {
     let topology = shared.topology()?;
     if topology.read_owners().owners(segment).any(|owner| *owner == cx.local) {
@@ -31,22 +30,18 @@ fn read_here(shared: &Shared, store: &Store, cx: &Cx, segment: Segment, call: &C
     Some(if is_local { Reply::Done(Outcome::Read(None)) } else { Reply::Misdirected })
 }
 
-/// The origin of a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A caller waits for the write, and receives its refusal.
     Caller {
         flags: Flags,
-        /// As in [`Call`].
         response_bytes_max: u32,
     },
-    /// The write is a result of a merge. No caller would repeat it, so it is applied in memory even if the store refuses writes
-    /// now, and the store's write is retried.
+    /// The write is a result of a merge. No caller would repeat it, so it is applied in memory even if the
+    /// store refuses writes; the store's write is retried.
     Merge,
 }
 
 impl CacheReplica {
-    /// Handles an operation that a member has sent under this topology.
     pub(crate) fn take_call(&mut self, cx: &mut Cx, from: &Address, topology: u32, call: Call) {
         if matches!(call.action, Action::Read(_)) && cx.holds_read(from, self.shared.id, topology, &call) {
             return;
@@ -67,7 +62,6 @@ impl CacheReplica {
         self.handle_call(cx, from, call);
     }
 
-    /// Executes an operation for which this member is responsible.
     pub(crate) fn handle_call(&mut self, cx: &mut Cx, from: &Address, call: Call) {
         let segment = self.shared.config.segment_of(&call.key);
         // A repetition that arrives meanwhile may be executed first.
@@ -211,8 +205,8 @@ impl CacheReplica {
         }
     }
 
-    /// Returns the outcome of a write that is not refused, and whether it changes an entry. The outcome has the previous value,
-    /// for listeners, too.
+    /// Returns the outcome and whether the write changes an entry. The outcome has the previous value, for
+    /// listeners.
     pub(crate) fn sees(&self, now: Time, segment: Segment, key: &[u8], write: &Write) -> (Written, bool) {
         let present = self.store.entry(&self.shared, now, segment, key);
         let is_held = write.condition.holds(present.as_ref());
@@ -229,7 +223,7 @@ impl CacheReplica {
         (seen, is_held && is_change)
     }
 
-    /// Applies a change here. Returns the unexpired entry that a put has replaced, or an error if a put has no room.
+    /// Returns the unexpired entry that a put has replaced, or an error if it has no room.
     pub(crate) fn change(
         &mut self,
         cx: &mut Cx,
@@ -257,13 +251,11 @@ impl CacheReplica {
         }
     }
 
-    /// Notifies this member's listeners of its write, as [`crate::replica::events::listeners::Listeners::notify_local`].
     pub(crate) fn notify_local(&mut self, cx: &mut Cx, segment: Segment, record: &WriteRecord, is_new: bool) {
         let Self { shared, store, iterations, listeners, .. } = self;
         listeners.notify_local(shared, store, iterations, cx, segment, record, is_new);
     }
 
-    /// Notifies a caller that does not wait for the other write owners that its write is applied here.
     fn tell_ordered(&mut self, cx: &mut Cx, flags: Flags, record: &WriteRecord) {
         if flags.contains(Flags::ASYNC) {
             let (operation, outcome) = (&record.operation, record.outcome.clone());
@@ -271,8 +263,7 @@ impl CacheReplica {
         }
     }
 
-    /// Responds to an operation that changes nothing. If the write of the entry that it saw may not have reached all owners, the
-    /// response is ordered behind that write.
+    /// A response is ordered behind a seen write that may not have reached all owners.
     fn answer_behind_writes(
         &mut self,
         cx: &mut Cx,
@@ -299,7 +290,6 @@ impl CacheReplica {
         self.back_up(cx, backup);
     }
 
-    /// Sends the effect of a record to the other write owners, which report to the caller.
     pub(crate) fn back_up_record(&mut self, cx: &mut Cx, segment: Segment, record: WriteRecord) {
         let effect = self.store.effect_of(&self.shared, cx.now, segment, &record);
         let backup = Backup {
@@ -317,7 +307,7 @@ impl CacheReplica {
         self.back_up(cx, backup);
     }
 
-    /// Sends a backup to the other write owners. One of them sends the outcome to the caller; all owners of a write remember it.
+    /// One of the other write owners sends the outcome to the caller; all owners remember it.
     pub(crate) fn back_up(&mut self, cx: &mut Cx, mut backup: Backup) {
         let others: Vec<Address> = self
             .shared
@@ -354,7 +344,7 @@ impl CacheReplica {
         self.shared.send(cx, last, Body::Backup(backup));
     }
 
-    /// Acknowledges to the caller that a write is stored here, with its outcome if no other owner sends that.
+    /// `tells`: no other owner sends the outcome.
     fn acknowledge_own(&mut self, cx: &mut Cx, backup: &Backup, tells: bool) {
         let Some(epoch) = self.shared.topology().map(|topology| topology.epoch(backup.segment)) else {
             return;
@@ -380,7 +370,6 @@ impl CacheReplica {
 }
 
 impl Shared {
-    /// Returns why a write is not ordered, if an owner of its key has no memory for it.
     pub(crate) fn memory_refusal(
         &self,
         cx: &Cx,
@@ -403,7 +392,6 @@ impl Shared {
         adds.then(|| refused(&owner, shortage))
     }
 
-    /// Returns the version of a write that this member orders.
     pub(crate) fn next_version(&mut self, segment: Segment) -> Version {
         let topology = self.topology_id();
         // Members that order writes of the same segment concurrently use disjoint parts of the count.

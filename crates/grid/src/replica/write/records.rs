@@ -1,5 +1,4 @@
-//! The records of writes that a write owner keeps until their callers have finished: the caller, the effect, and the outcome for
-//! the caller.
+//! The records of writes that a write owner keeps until their callers have finished.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -10,11 +9,10 @@ use crate::cx::watermarks::Watermarks;
 use crate::operation::Outcome;
 use crate::topology::Topology;
 
-/// The number of a write whose caller has left the topology. When a caller has closed its cache, the operations that it reports
-/// as finished include those that it gave up. None of these numbers is as high as this one.
+/// The number of a write whose caller has left the topology. The numbers that a closing caller reports as
+/// finished include those that it gave up; none is as high.
 pub(crate) const ORPHANED: u64 = u64::MAX;
 
-/// The record of one write.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct WriteRecord {
     pub(crate) operation: OperationId,
@@ -22,24 +20,20 @@ pub(crate) struct WriteRecord {
     pub(crate) version: Version,
     pub(crate) did: WriteEffect,
     pub(crate) outcome: Outcome,
-    /// Whether no listener receives an event.
     pub(crate) skips_listeners: bool,
 }
 
-/// The effect of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WriteEffect {
     Put,
     Remove,
-    /// A put that was copied from another partition in a merge, as is the removal below.
+    /// A put copied from another partition in a merge, like the removal below.
     CopiedPut,
     CopiedRemoval,
-    /// A removal of all keys of a cache whose members have entries of their own.
     Clear,
 }
 
 impl WriteEffect {
-    /// Returns the effect of a backup command.
     pub(crate) fn of(effect: &Effect) -> Self {
         match effect {
             Effect::Remove => Self::Remove,
@@ -50,27 +44,26 @@ impl WriteEffect {
     }
 }
 
-/// Returns whether a caller is no longer a member. Unreachable callers are members: they return with their unfinished
-/// operations and find the records.
+/// Unreachable callers are members: they return with their unfinished operations and find the records.
 pub(crate) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
     !topology.contains(caller)
 }
 
-/// Returns whether an operation is repeated only by a primary that adopts it: its caller has gone, even if it is back as
+/// Returns whether only an adopting primary repeats an operation: its caller has gone, even if it is back as
 /// another member.
 pub(crate) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
     operation.number == ORPHANED || is_caller_gone(topology, &operation.caller)
 }
 
-/// Records after which finished ones are pruned: about as many as a segment has at a time with hundreds of callers.
+/// Records after which finished ones are pruned: about as many as a segment has with hundreds of callers.
 const PRUNE_AT: usize = 16;
 
-/// The records of a segment. Bounded by the operations that callers may have under way ([`crate::cx::calls::CALLS_MAX`] each).
+/// The records of a segment, at most [`crate::cx::calls::CALLS_MAX`] of each caller.
 #[derive(Default)]
 pub(crate) struct Records {
     records: Vec<WriteRecord>,
     prune_at: usize,
-    /// The outcomes of writes that changed nothing. Only the primary of this term has them.
+    /// The outcomes of writes that changed nothing, known to the primary of this term only.
     answers: Vec<(OperationId, Outcome)>,
     prune_answers_at: usize,
 }
@@ -88,8 +81,7 @@ impl Records {
         self.records.retain(|record| !watermarks.is_finished(&record.operation));
     }
 
-    /// Records the outcome of a write that changed nothing. A repetition must not change anything either, because the caller may
-    /// have received the outcome.
+    /// A repetition must not change anything either, because the caller may have received the outcome.
     pub(crate) fn answered(&mut self, operation: OperationId, outcome: Outcome, watermarks: &Watermarks) {
         if self.answers.len() >= self.prune_answers_at.max(PRUNE_AT) {
             self.answers.retain(|(operation, _)| !watermarks.is_finished(operation));
@@ -98,17 +90,16 @@ impl Records {
         self.answers.push((operation, outcome));
     }
 
-    /// Returns the outcome of a write that changed nothing.
     pub(crate) fn answer(&self, operation: &OperationId) -> Option<&Outcome> {
         self.answers.iter().rev().find(|(other, _)| other == operation).map(|(_, outcome)| outcome)
     }
 
-    /// Forgets outcomes with a new primary term, because callers ignore responses of an earlier term.
+    /// Callers ignore responses of an earlier term.
     pub(crate) fn forget_answers(&mut self) {
         self.answers = Vec::new();
     }
 
-    /// Keeps the records of departed callers as unfinished, whatever these callers report.
+    /// Whatever departed callers report, their records stay unfinished.
     pub(crate) fn orphan(&mut self, is_gone: impl Fn(&Address) -> bool) {
         for record in self.records.iter_mut().filter(|record| is_gone(&record.operation.caller)) {
             record.operation.number = ORPHANED;
@@ -119,24 +110,22 @@ impl Records {
         self.records.iter().rev().find(|record| record.operation == *operation)
     }
 
-    /// Returns the record of a write, whether or not its caller has left since.
     pub(crate) fn of_write(&mut self, key: &[u8], version: Version) -> Option<&mut WriteRecord> {
         self.records.iter_mut().find(|record| record.version == version && record.key == key)
     }
 
-    /// Returns whether there is a later write of this key.
     pub(crate) fn has_newer(&self, key: &[u8], version: Version) -> bool {
         self.records.iter().any(|record| record.version > version && record.key == key)
     }
 
-    /// Returns whether there is a write of this key whose caller may not have all acknowledgements.
+    /// Returns whether this key has a write whose caller may lack acknowledgements.
     pub(crate) fn is_unfinished(&self, key: &[u8], watermarks: &Watermarks) -> bool {
         let mut records = self.records.iter();
         records.any(|record| record.key == key && !watermarks.is_finished(&record.operation))
     }
 
-    /// Returns whether the value of a key must stay available. Forgets finished records first: a finished record that stays may
-    /// count as unfinished again when its caller has left, and is handed over then.
+    /// A finished record may count as unfinished again when its caller has left, and is handed over then; so
+    /// this forgets finished records first.
     pub(crate) fn need(&mut self, key: &[u8], watermarks: &Watermarks) -> bool {
         self.prune(watermarks);
         self.records.iter().any(|record| record.key == key)
@@ -154,7 +143,6 @@ impl Records {
         self.records.retain(is_kept);
     }
 
-    /// Returns the records that their callers have not reported as finished.
     pub(crate) fn unfinished(&self, cx: &crate::cx::Cx) -> impl Iterator<Item = &WriteRecord> {
         let is_finished = |one: &OperationId| {
             cx.watermarks.is_finished(one) || one.caller == cx.local && one.number < cx.calls.finished_below()

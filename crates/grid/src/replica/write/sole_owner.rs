@@ -1,5 +1,5 @@
-//! Writes that end on the member where they begin. A key with one owner needs no record, because no other member receives the
-//! write and its caller never repeats it.
+//! Writes that end on the member where they begin. A key with one owner needs no record: no other member
+//! receives the write and its caller never repeats it.
 
 use crate::cx::Cx;
 use crate::operation::{Change, Condition, OperationError, Write, Written};
@@ -8,7 +8,7 @@ use crate::topology::Phase;
 use crate::{Flags, Segment};
 
 impl CacheReplica {
-    /// Returns whether only this member takes part in the writes of a segment, and has all state that they need.
+    /// Returns whether no other member takes part in a segment's writes, and all needed state is here.
     fn is_sole_owner(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(installed) = &self.shared.installed else { return false };
         let mut owners = installed.writes.owners(segment);
@@ -23,9 +23,8 @@ impl CacheReplica {
             && !self.shared.has_max_idle
     }
 
-    /// Carries a write out like [`CacheReplica::execute`], without messages to other members. Returns the write if messages are
-    /// needed or if it would change nothing. In the latter case, the write that it saw may have to reach other members before
-    /// the result is reported.
+    /// Returns the write if it needs messages or would change nothing. In the latter case, the write that it
+    /// saw may have to reach other members before the result is reported.
     pub(crate) fn write_as_sole_owner(
         &mut self,
         cx: &mut Cx,
