@@ -26,6 +26,7 @@ pub(crate) struct ConnectionHandle {
 
 #[derive(Debug)]
 pub(crate) enum CallError {
+    /// The connection accepts no requests.
     NotOpen,
     /// The operation needs a newer protocol version.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
