@@ -1,8 +1,8 @@
 //! Adaptive spin: a task polls briefly before it parks.
 //!
 //! The kernel needs some 50 us to wake a thread on an idle CPU; a member produces hundreds of small entries in that time. A
-//! sequential iteration cannot hide it: reader and responder wait for each other. So these two spin, less often where it is
-//! in vain.
+//! sequential iteration cannot hide it: reader and responder wait for each other. So these two spin, less often where it is in
+//! vain.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

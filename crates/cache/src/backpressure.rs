@@ -1,5 +1,5 @@
-//! Backpressure: operations wait here that would send to a member without room. Responses to other members and state
-//! transfer are sent in any case.
+//! Backpressure: operations wait here that would send to a member without room. Responses to other members and state transfer are
+//! sent in any case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -79,8 +79,8 @@ impl Backpressure {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// Ends a cycle. Calls `report` with each member that got a request or had no room, and whether it has room now. Returns
-    /// the waiting operations if there is more room than before.
+    /// Ends a cycle. Calls `report` with each member that got a request or had no room, and whether it has room now. Returns the
+    /// waiting operations if there is more room than before.
     pub(crate) fn refresh(
         &mut self,
         room: &SendCapacity<'_>,

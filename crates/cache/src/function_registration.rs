@@ -1,5 +1,5 @@
-//! Functions that owners apply to entries: transforms filter and map, reductions combine. Every member registers them under
-//! the same names before the first use.
+//! Functions that owners apply to entries: transforms filter and map, reductions combine. Every member registers them under the
+//! same names before the first use.
 
 use std::sync::Arc;
 
@@ -25,9 +25,8 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Registers a transform that may take long, such as a search in a value. Separate threads apply it for some milliseconds
-    /// at a time, and operations go on meanwhile. A quick function is cheaper on the request's thread
-    /// ([`CacheBuilder::transform`]).
+    /// Registers a transform that may take long, such as a search in a value. Separate threads apply it for some milliseconds at
+    /// a time, and operations go on meanwhile. A quick function is cheaper on the request's thread ([`CacheBuilder::transform`]).
     pub fn costly_transform(
         mut self,
         name: &str,
@@ -70,8 +69,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.handler.with_node(|node, _| node.register_transform(self.opened.id, name, transform));
     }
 
-    /// Registers a function for [`Cache::reduce`]: it adds a key, an entry and arguments to its result so far, which is empty
-    /// at first. An empty result is not sent. The conditions are those of transforms.
+    /// Registers a function for [`Cache::reduce`]: it adds a key, an entry and arguments to its result so far, which is empty at
+    /// first. An empty result is not sent. The conditions are those of transforms.
     pub fn register_reduction(
         &self,
         name: &str,

@@ -53,8 +53,8 @@ impl<T> EntryStream<T> {
         self
     }
 
-    /// Sets the maximum of fetched but not consumed entries of all members; default 512, at least 1. A response has at most
-    /// about 1 MiB.
+    /// Sets the maximum of fetched but not consumed entries of all members; default 512, at least 1. A response has at most about
+    /// 1 MiB.
     pub fn batch(mut self, batch: usize) -> Self {
         self.publication.batch = batch;
         self
@@ -142,8 +142,8 @@ impl<T> EntryStream<T> {
 }
 
 impl<T> EntryStream<T> {
-    /// Returns the next item as borrowed bytes with its version; `None` at the end. It saves decoding and reference counting:
-    /// up to a third of the work with small entries.
+    /// Returns the next item as borrowed bytes with its version; `None` at the end. It saves decoding and reference counting: up
+    /// to a third of the work with small entries.
     ///
     /// # Errors
     ///
@@ -159,8 +159,8 @@ impl<T> EntryStream<T> {
         self.items.next_ref().map(Ok)
     }
 
-    /// Returns the received items of one member that were not taken yet; `None` at the end. [`Batch::bytes`] takes two thirds
-    /// of the work of small entries one by one.
+    /// Returns the received items of one member that were not taken yet; `None` at the end. [`Batch::bytes`] takes two thirds of
+    /// the work of small entries one by one.
     ///
     /// # Errors
     ///
@@ -176,8 +176,8 @@ impl<T> EntryStream<T> {
     }
 }
 
-/// Received items of one member, not empty at first, from [`EntryStream::next_batch`]: an iterator that fails only for
-/// entries that cannot be decoded.
+/// Received items of one member, not empty at first, from [`EntryStream::next_batch`]: an iterator that fails only for entries
+/// that cannot be decoded.
 pub struct Batch<'w, T> {
     items: IntoItems,
     decode: &'w (dyn Fn(Item) -> Result<T, CacheError> + Send),
@@ -269,9 +269,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.stream(Projection::Entries, move |item| Ok(values.decode(item.value)?))
     }
 
-    /// Iterates over the partial results of a reduction ([`Cache::register_reduction`]), which the reader combines. Owners
-    /// apply it; no entry is transferred. A segment with a result has one part, or a few if it has many entries. An entry
-    /// present from the first poll to the end is in exactly one part, whatever members join or leave; with
+    /// Iterates over the partial results of a reduction ([`Cache::register_reduction`]), which the reader combines. Owners apply
+    /// it; no entry is transferred. A segment with a result has one part, or a few if it has many entries. An entry present from
+    /// the first poll to the end is in exactly one part, whatever members join or leave; with
     /// [`Guarantee::AtMostOnce`], in one or none.
     pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> EntryStream<Bytes> {
         self.stream(Projection::Reduced, |item| Ok(item.value)).transform(name, arguments)
@@ -314,8 +314,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(stream.next().await.transpose()?.is_none())
     }
 
-    /// Removes every key that is present when the call begins. Keys put meanwhile may stay. With [`CacheMode::Invalidation`]
-    /// this is one command to all members.
+    /// Removes every key that is present when the call begins. Keys put meanwhile may stay. With [`CacheMode::Invalidation`] this
+    /// is one command to all members.
     ///
     /// # Errors
     ///

@@ -1,8 +1,7 @@
 //! Open iterations: responses reach their readers without a lock on the readers' path.
 //!
-//! The driver queues other members' responses per iteration. A reader that takes the next one reports the last one as
-//! consumed, and the driver requests more. Only a reader with an empty queue takes the member's lock: it reads local
-//! entries, or waits.
+//! The driver queues other members' responses per iteration. A reader that takes the next one reports the last one as consumed,
+//! and the driver requests more. Only a reader with an empty queue takes the member's lock: it reads local entries, or waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

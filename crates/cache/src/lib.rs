@@ -15,9 +15,8 @@
 //! # }
 //! ```
 //!
-//! A [`CacheManager`] is a member of a cluster on its own channel. A [`Cache`] is a typed handle of a cache that is
-//! open there, with options for every operation ([`CacheOptions`]). A [`CacheConfig`] has the settings that all
-//! members must share:
+//! A [`CacheManager`] is a member of a cluster on its own channel. A [`Cache`] is a typed handle of a cache that is open there,
+//! with options for every operation ([`CacheOptions`]). A [`CacheConfig`] has the settings that all members must share:
 //!
 //! ```no_run
 //! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,16 +47,16 @@
 //!
 //! # Guarantees
 //!
-//! A write has succeeded when every owner of its key has it. Later reads on any member return it or a newer write
-//! as long as one owner lives; with [`ReadFrom::Primary`] reads are linearizable. A write that fails with
+//! A write has succeeded when every owner of its key has it. Later reads on any member return it or a newer write as long as one
+//! owner lives; with [`ReadFrom::Primary`] reads are linearizable. A write that fails with
 //! [`OperationError::TimedOut`] or [`OperationError::Uncertain`] may have been or still be applied; after other
 //! errors nothing was changed.
 //!
-//! Errors name members by logical name and address ([`Member`]). A panic in a transform, reduction or merge policy
-//! fails only its request.
+//! Errors name members by logical name and address ([`Member`]). A panic in a transform, reduction or merge policy fails only its
+//! request.
 //!
-//! A dropped future ends the wait, not the operation. No operation takes longer than its handle's timeout ± 250 ms.
-//! No call blocks a thread for longer than a step of the member's state machine.
+//! A dropped future ends the wait, not the operation. No operation takes longer than its handle's timeout ± 250 ms. No call
+//! blocks a thread for longer than a step of the member's state machine.
 
 mod adaptive_spin;
 mod backpressure;

@@ -36,12 +36,11 @@ use consort_encoding::{Encoding, Postcard, Raw};
 /// Default wait for a cache's first topology: covers the replacement of a coordinator that crashes meanwhile.
 pub const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum time that closing waits for operations and for the transfer of this member's data: 1 GB at little more than 10
-/// MB/s.
+/// Maximum time that closing waits for operations and for the transfer of this member's data: 1 GB at little more than 10 MB/s.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Maximum time that closing waits for unreachable owners that lack some of this member's data, if the view has no other
-/// member: a partition may heal just then, and the data would be lost. Operators that stop containers have 10 s.
+/// Maximum time that closing waits for unreachable owners that lack some of this member's data, if the view has no other member:
+/// a partition may heal just then, and the data would be lost. Operators that stop containers have 10 s.
 pub const LEAVE_DEGRADED_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A builder of a manager.
@@ -76,9 +75,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Limits the memory of this process, as [`watch_memory`](crate::watch_memory) measures it; unlimited by default. Writes
-    /// that need more fail with [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All
-    /// managers of a process must have the same.
+    /// Limits the memory of this process, as [`watch_memory`](crate::watch_memory) measures it; unlimited by default. Writes that
+    /// need more fail with [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers
+    /// of a process must have the same.
     #[must_use]
     pub fn process_memory(mut self, memory: ProcessMemory) -> Self {
         self.memory = Some(memory);
@@ -117,8 +116,8 @@ struct Member {
     file: Option<Arc<ManagerFile>>,
 }
 
-/// A member of a grid, cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member leaves
-/// without handing over its data, as in a crash, and all its tasks end.
+/// A member of a grid, cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member leaves without
+/// handing over its data, as in a crash, and all its tasks end.
 #[derive(Clone)]
 pub struct CacheManager {
     member: Arc<Member>,
@@ -495,8 +494,8 @@ fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Returns when the view has no other member and the cache is degraded. The senders of both channels outlive this future:
-/// one is the channel's, the other the cache's.
+/// Returns when the view has no other member and the cache is degraded. The senders of both channels outlive this future: one is
+/// the channel's, the other the cache's.
 async fn until_alone(
     views: &mut watch::Receiver<Option<View>>,
     topologies: &mut watch::Receiver<Option<Topology>>,
@@ -568,8 +567,8 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Sets how long opening waits for a topology; default [`OPEN_TIMEOUT`]. A cache that existed before waits until all
-    /// members of its last topology are back, or [`CacheManager::make_available`] is called on one that is.
+    /// Sets how long opening waits for a topology; default [`OPEN_TIMEOUT`]. A cache that existed before waits until all members
+    /// of its last topology are back, or [`CacheManager::make_available`] is called on one that is.
     pub fn open_timeout(mut self, open_timeout: Duration) -> Self {
         self.open_timeout = open_timeout;
         self

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use consort_grid::{Flags, Lifetime, ReadFrom};
 
-/// Default timeout of an operation. With the stock stacks a member is excluded at once if its process crashes, and the next
-/// owner responds in time. A machine that fails silently is excluded after 40 s: to wait for that, set a longer timeout.
+/// Default timeout of an operation. With the stock stacks a member is excluded at once if its process crashes, and the next owner
+/// responds in time. A machine that fails silently is excluded after 40 s: to wait for that, set a longer timeout.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The options of a handle's operations, set by [`crate::Cache::with_options`].

@@ -76,8 +76,8 @@ impl Administration<'_> {
         self.run("@@cache@getorcreate", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
 
-    /// Changes one attribute of a cache on all servers; its entries stay. The attribute is a path below the cache's element,
-    /// such as `memory.max-count`.
+    /// Changes one attribute of a cache on all servers; its entries stay. The attribute is a path below the cache's element, such
+    /// as `memory.max-count`.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl Administration<'_> {
         self.run("@@cache@updateConfigurationAttribute", &params).await.map(drop)
     }
 
-    /// Points an alias to a cache atomically on all servers. Listeners and near caches stay with the cache they were created
-    /// for. Infinispan's servers accept only aliases that a cache already has (`set_attribute` of `aliases`).
+    /// Points an alias to a cache atomically on all servers. Listeners and near caches stay with the cache they were created for.
+    /// Infinispan's servers accept only aliases that a cache already has (`set_attribute` of `aliases`).
     ///
     /// # Errors
     ///

@@ -49,8 +49,8 @@ impl InFlightChunks {
         self.0.clear();
     }
 
-    /// Waits for `together` requests at once if the first is not ready, so that the task wakes once for all of them. `None` if
-    /// no request is in flight. Cancel-safe.
+    /// Waits for `together` requests at once if the first is not ready, so that the task wakes once for all of them. `None` if no
+    /// request is in flight. Cancel-safe.
     pub(crate) async fn next(&mut self, together: usize) -> Option<Answered> {
         if let Some(Piece::Asked(_)) = self.0.front() {
             let count = together.clamp(1, self.0.len());

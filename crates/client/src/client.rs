@@ -90,8 +90,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Authenticates with this mechanism only. EXTERNAL uses the certificate of [`Tls::identity`]. PLAIN and OAUTHBEARER set
-    /// here are also used without TLS, where others on the network path can read the credentials.
+    /// Authenticates with this mechanism only. EXTERNAL uses the certificate of [`Tls::identity`]. PLAIN and OAUTHBEARER set here
+    /// are also used without TLS, where others on the network path can read the credentials.
     #[must_use]
     pub fn mechanism(mut self, mechanism: Mechanism) -> Self {
         self.credentials = self.credentials.with_only(mechanism);

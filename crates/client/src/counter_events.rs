@@ -39,8 +39,8 @@ pub struct CounterListenBuilder {
 }
 
 impl CounterListenBuilder {
-    /// Sets the queue's maximum length; default [`EVENTS_MAX`]. On overflow one [`CounterEvent::Gap`] replaces the queue,
-    /// because a slow reader must not block the shared connection.
+    /// Sets the queue's maximum length; default [`EVENTS_MAX`]. On overflow one [`CounterEvent::Gap`] replaces the queue, because
+    /// a slow reader must not block the shared connection.
     pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
         self.queue_len_max = queue_len_max;
         self
@@ -86,8 +86,7 @@ impl Counter {
     }
 }
 
-/// A stream of a counter's events, in the order of the changes. The listener ends with the client's last stream of the
-/// counter.
+/// A stream of a counter's events, in the order of the changes. The listener ends with the client's last stream of the counter.
 ///
 /// A server may merge successive changes into one event; Consort's servers do. If the server is lost, the stream yields
 /// [`CounterEvent::Gap`] and registers with another one; changes in between are not delivered.

@@ -154,8 +154,8 @@ impl ClientError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}: {error}", among(.places))]
 pub struct KeysError {
-    /// Indices of the affected keys in the caller's input: one if known, else those of the failed request, in its order, some
-    /// of which the server may have executed.
+    /// Indices of the affected keys in the caller's input: one if known, else those of the failed request, in its order, some of
+    /// which the server may have executed.
     pub places: Vec<usize>,
     /// The cause and effects of the failure.
     #[source]

@@ -1,8 +1,8 @@
 //! Iterations over a cache as streams that fetch on demand (facts section 2.10).
 //!
-//! The client asks each server for the segments of which it is the primary, several servers at a time. Servers report
-//! finished segments. If a server is lost or has forgotten the iteration, the client requests the rest from the new owners
-//! and drops duplicates (`tracking`).
+//! The client asks each server for the segments of which it is the primary, several servers at a time. Servers report finished
+//! segments. If a server is lost or has forgotten the iteration, the client requests the rest from the new owners and drops
+//! duplicates (`tracking`).
 
 mod server_iteration;
 mod tracking;
@@ -36,10 +36,10 @@ type LearningTopology = Pin<Box<dyn Future<Output = Result<(), ClientError>> + S
 /// An iteration over a cache. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`] and
 /// [`Cache::values`].
 ///
-/// Entries come in no order. An entry that exists from the first poll to the end comes exactly once, also if servers crash,
-/// join or leave; an entry created or removed meanwhile may come. For that the client remembers keys of unfinished
-/// segments, up to 64 MB. Beyond that, with servers that map keys to segments differently, and after a switch to another
-/// cluster, an interruption ends it with [`ClientError::IterationInterrupted`].
+/// Entries come in no order. An entry that exists from the first poll to the end comes exactly once, also if servers crash, join
+/// or leave; an entry created or removed meanwhile may come. For that the client remembers keys of unfinished segments, up to 64
+/// MB. Beyond that, with servers that map keys to segments differently, and after a switch to another cluster, an interruption
+/// ends it with [`ClientError::IterationInterrupted`].
 ///
 /// Dropping the stream ends the iteration on the servers.
 #[must_use = "an iteration sends no request before it is polled"]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// The room of a connection, in [`ROOM_UNIT`]s. A request takes one unit plus its size until its response arrives; callers
-/// wait in order. 4,000 small requests are more than a server answers in 20 ms of a long line; the queue for a slow server
-/// stays at a few megabytes.
+/// The room of a connection, in [`ROOM_UNIT`]s. A request takes one unit plus its size until its response arrives; callers wait
+/// in order. 4,000 small requests are more than a server answers in 20 ms of a long line; the queue for a slow server stays at a
+/// few megabytes.
 pub(crate) const ROOM: u32 = 4_096;
 
 /// In bytes.
@@ -16,15 +16,15 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum size of a value, as on servers. A larger one would cost all callers the connection.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Size of a chunk of a value: few round trips, and little delay of other requests. With overhead it is below one read (64
-/// KB), so that few chunks are moved in memory.
+/// Size of a chunk of a value: few round trips, and little delay of other requests. With overhead it is below one read (64 KB),
+/// so that few chunks are moved in memory.
 pub const PIECE_BYTES: usize = 60 * 1024;
 
 /// Chunks requested ahead without other requests: keeps both sides busy despite their wake-ups.
 pub(crate) const PIECES_AHEAD: usize = 8;
 
-/// Chunks requested and awaited together: both tasks wake once for two, while six are in flight. With half of all, the line
-/// would run empty.
+/// Chunks requested and awaited together: both tasks wake once for two, while six are in flight. With half of all, the line would
+/// run empty.
 pub(crate) const PIECES_TOGETHER: usize = 2;
 
 /// Chunks requested ahead beside other requests, which wait for at most three chunks.
@@ -66,8 +66,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// How long a server may leave a request without a byte before it gets a PING: many times a normal response time.
 pub(crate) const ASK_AFTER: Duration = Duration::from_millis(500);
 
-/// How long after such a PING a server counts as silent. Movable requests then go elsewhere until it sends a byte. A
-/// healthy server answers a PING whatever else it does.
+/// How long after such a PING a server counts as silent. Movable requests then go elsewhere until it sends a byte. A healthy
+/// server answers a PING whatever else it does.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 /// Idle time before a PING.

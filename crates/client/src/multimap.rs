@@ -16,8 +16,8 @@ use crate::operation::Answer;
 
 /// A cache with several values per key; cheap to clone.
 ///
-/// Values are compared by their bytes and never expire. Unless duplicates are allowed, a key's values are a set without an
-/// order. Do not mix it with a plain cache: each fails on values written by the other.
+/// Values are compared by their bytes and never expire. Unless duplicates are allowed, a key's values are a set without an order.
+/// Do not mix it with a plain cache: each fails on values written by the other.
 pub struct Multimap<K, V, KE = Postcard, VE = Postcard> {
     cache: Cache<K, V, KE, VE>,
     allows_duplicates: bool,

@@ -1,8 +1,8 @@
 //! Near caches: local copies of read entries, invalidated by events (facts sections 2.12 and 9.1).
 //!
-//! A listener at one server reports changes (`near_listener`). Reads to cache use the same server and connection
-//! (`near_reads`), so responses and events are ordered, and the server's filter has their keys. When the connection is
-//! lost, the near cache is emptied and disabled until a new listener is registered.
+//! A listener at one server reports changes (`near_listener`). Reads to cache use the same server and connection (`near_reads`),
+//! so responses and events are ordered, and the server's filter has their keys. When the connection is lost, the near cache is
+//! emptied and disabled until a new listener is registered.
 
 mod table;
 

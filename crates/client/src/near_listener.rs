@@ -177,8 +177,8 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
     /// arrives, shortly after they return; until then reads return the old value. Writes with
     /// [`crate::Flags::SKIP_LISTENER_NOTIFICATION`] do not invalidate. Entries with max-idle are not cached.
     ///
-    /// Misses of all keys go to the server that sends the events. When its connection is lost, the near cache is emptied and
-    /// off until another server sends events.
+    /// Misses of all keys go to the server that sends the events. When its connection is lost, the near cache is emptied and off
+    /// until another server sends events.
     ///
     /// # Errors
     ///

@@ -37,8 +37,8 @@ impl<K, V, KE, VE> fmt::Debug for Query<'_, K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns an Ickle query over the cache's entries: protobuf entities of a registered schema, wrapped as Infinispan's
-    /// clients do (`application/x-protostream`).
+    /// Returns an Ickle query over the cache's entries: protobuf entities of a registered schema, wrapped as Infinispan's clients
+    /// do (`application/x-protostream`).
     ///
     /// ```no_run
     /// # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {

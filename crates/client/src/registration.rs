@@ -1,5 +1,5 @@
-//! The registration of a listener at a server, removed on drop (facts sections 2.7 and 2.14). The server reports changes of
-//! the whole cluster. The registration is lost with the connection; its owner makes a new one.
+//! The registration of a listener at a server, removed on drop (facts sections 2.7 and 2.14). The server reports changes of the
+//! whole cluster. The registration is lost with the connection; its owner makes a new one.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;

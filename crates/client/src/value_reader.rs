@@ -29,8 +29,8 @@ struct PrefetchLimits {
 
 /// A value read in chunks, unaffected by later writes of its key.
 ///
-/// At most nine chunks are in memory: the one returned by [`ValueReader::next`] and eight in flight; three while the
-/// connection has other requests, whose responses go between. Dropping it ends the stream on the server.
+/// At most nine chunks are in memory: the one returned by [`ValueReader::next`] and eight in flight; three while the connection
+/// has other requests, whose responses go between. Dropping it ends the stream on the server.
 pub struct ValueReader {
     pinned: PinnedConnection,
     state: State,

@@ -23,8 +23,8 @@ enum Condition {
 
 /// A value written in chunks, visible once [`ValueWriter::finish`] has returned.
 ///
-/// At most seven chunks are in memory: the one being filled and six in flight; two while the connection has other requests,
-/// which go between. Dropping it early changes nothing and ends the stream on the server.
+/// At most seven chunks are in memory: the one being filled and six in flight; two while the connection has other requests, which
+/// go between. Dropping it early changes nothing and ends the stream on the server.
 pub struct ValueWriter {
     cache: RawCache,
     key: Bytes,
@@ -97,8 +97,7 @@ impl ValueWriter {
     /// # Errors
     ///
     /// [`ClientError::StreamLost`] if the stream's connection is lost; the server's error if the value is too large. Nothing is
-    /// changed, and later calls repeat the error. A cancelled call makes the writer fail, too, because the sent part is
-    /// unknown.
+    /// changed, and later calls repeat the error. A cancelled call makes the writer fail, too, because the sent part is unknown.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
         self.check()?;
         self.state = State::Torn;

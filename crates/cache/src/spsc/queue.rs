@@ -1,8 +1,8 @@
 //! The queue: a ring of slots, each owned by one side at a time.
 //!
-//! `pushed` and `popped` only grow. The slots from `popped` to `pushed` are filled and the consumer's; the others are empty
-//! and the producer's. Only the producer writes `pushed`, after filling a slot; only the consumer writes `popped`, after
-//! emptying one. Writes use `Release` and the other side's reads `Acquire`, so that a side sees the contents of its slots.
+//! `pushed` and `popped` only grow. The slots from `popped` to `pushed` are filled and the consumer's; the others are empty and
+//! the producer's. Only the producer writes `pushed`, after filling a slot; only the consumer writes `popped`, after emptying
+//! one. Writes use `Release` and the other side's reads `Acquire`, so that a side sees the contents of its slots.
 #![allow(unsafe_code)]
 
 use std::fmt;

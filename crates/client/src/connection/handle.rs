@@ -114,8 +114,8 @@ impl ConnectionHandle {
         Ok(call)
     }
 
-    /// Sends a request and ignores the response, if the connection is open. The request bypasses the limit of room, so it must
-    /// be small; it ends a stream, iteration or listener.
+    /// Sends a request and ignores the response, if the connection is open. The request bypasses the limit of room, so it must be
+    /// small; it ends a stream, iteration or listener.
     pub(crate) fn send_detached(&self, request: &mut Request, deadline: Time) {
         // A failure is harmless: the server cleans up after its own timeout.
         let _ =

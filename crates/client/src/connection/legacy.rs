@@ -1,8 +1,8 @@
 //! Protocol versions before 3.0 (feature `legacy`): detection of such servers, and rewriting of requests.
 //!
-//! These versions lack a response with the server's version. A server rejects a request of an unknown version, but how it
-//! parses the rest is undefined. So the client tries each older version on a new connection, the newest first (facts
-//! sections 2.5 and 7).
+//! These versions lack a response with the server's version. A server rejects a request of an unknown version, but how it parses
+//! the rest is undefined. So the client tries each older version on a new connection, the newest first (facts sections 2.5 and
+//! 7).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,8 +46,8 @@ impl Versions {
     }
 }
 
-/// Returns whether servers answer an unknown version with this status; servers differ in it. Failed authentication and
-/// overload have other statuses.
+/// Returns whether servers answer an unknown version with this status; servers differ in it. Failed authentication and overload
+/// have other statuses.
 pub(crate) const fn is_not_understood(status: Status) -> bool {
     matches!(
         status,

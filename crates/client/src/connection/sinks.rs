@@ -21,8 +21,7 @@ impl ServerEvent {
     }
 }
 
-/// The receiver of a listener's events. It is called under the connection's lock, so it must be quick and not use the
-/// connection.
+/// The receiver of a listener's events. It is called under the connection's lock, so it must be quick and not use the connection.
 pub(crate) trait Sink: Send + Sync {
     /// Handles an event, in the connection's order of events and responses. Returns the task to wake.
     fn on_event(&self, event: ServerEvent) -> Option<Waker>;

@@ -1,8 +1,8 @@
 //! A connection as a state machine without IO.
 //!
-//! It begins with the login, if configured, and a PING that negotiates the version. Requests are encoded into one buffer,
-//! which the owner writes. Responses of any fragmentation and order are matched by id. A request keeps its id until its
-//! response arrives, also without its caller: the response cannot be decoded without it. Deadlines are checked every
+//! It begins with the login, if configured, and a PING that negotiates the version. Requests are encoded into one buffer, which
+//! the owner writes. Responses of any fragmentation and order are matched by id. A request keeps its id until its response
+//! arrives, also without its caller: the response cannot be decoded without it. Deadlines are checked every
 //! [`TICK`]. A silent server gets a PING.
 
 use std::task::{Poll, Waker};
@@ -224,8 +224,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// Offers close notices in the first request of a connection whose version has parameters, and removes the offer from
-    /// others: the request may have been sent on another connection before.
+    /// Offers close notices in the first request of a connection whose version has parameters, and removes the offer from others:
+    /// the request may have been sent on another connection before.
     fn offer_notice(&self, spoken: ProtocolVersion, request: &mut Request) {
         request.header.params.clear();
         if !self.has_offered_notice && spoken >= ProtocolVersion::V4_0 {

@@ -1,9 +1,8 @@
 //! The entries of a near cache, and the reads that may add to them.
 //!
-//! A read pending at the invalidation of its key may return the old value. So the table caches a read's result only if its
-//! key was not invalidated since the read began. A connection orders responses and events, and a server reports no change
-//! before reads see it (facts section 9.1): either the event arrives while the read is tracked, or the read returns the
-//! change.
+//! A read pending at the invalidation of its key may return the old value. So the table caches a read's result only if its key
+//! was not invalidated since the read began. A connection orders responses and events, and a server reports no change before
+//! reads see it (facts section 9.1): either the event arrives while the read is tracked, or the read returns the change.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

@@ -28,8 +28,8 @@ impl<T: ByteSize> Delivery<T> {
     }
 }
 
-/// A bounded queue from a connection to a reader. On overflow a gap replaces all events, because the newest ones help a
-/// slow reader most.
+/// A bounded queue from a connection to a reader. On overflow a gap replaces all events, because the newest ones help a slow
+/// reader most.
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
     queue_len_max: usize,
