@@ -11,7 +11,6 @@ pub(crate) struct Backpressure {
     closed: BTreeSet<Address>,
     /// Members that got a request since the last check.
     touched: BTreeSet<Address>,
-    /// Request bytes since the last cycle.
     submitted: u64,
     /// Maximum request bytes between two cycles: the limit of one member, so that none gets more.
     burst: u64,

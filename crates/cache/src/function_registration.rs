@@ -1,5 +1,4 @@
-//! Functions that owners apply to entries: transforms filter and map, reductions combine. Every member registers them under the
-//! same names before the first use.
+//! Functions that owners apply to entries. Every member registers them under the same names before the first use.
 
 use std::sync::Arc;
 

@@ -64,7 +64,6 @@ pub(crate) struct GridHandler {
     clock: Clock,
     /// Maximum bytes of segments requested at a time.
     transfer_budget: u32,
-    /// `None` if not limited.
     pub(crate) memory: Option<ProcessMemory>,
     bell: OnceLock<DriverWaker>,
     /// For the names of members.
@@ -72,25 +71,21 @@ pub(crate) struct GridHandler {
     state: Mutex<State>,
     /// Locked after `state`, if both are.
     waiters: Mutex<Waiters>,
-    /// Iterations whose readers have consumed a response.
     consumed: ConsumedQueue,
-    /// Tasks that wait for a listener's events. Locked after `state`, if both are.
+    /// Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
     /// Members that have missed heartbeats.
     pub(crate) silent: Mutex<Vec<Address>>,
     caches: Arc<Mutex<OpenCaches>>,
-    /// Results of stores that the node has not processed.
     pub(crate) completions: Arc<Completions>,
     /// Written under `state`'s lock.
     has_frames: AtomicBool,
-    /// When to call the handler. Written under `state`'s lock.
+    /// Written under `state`'s lock.
     deadline: AtomicU64,
-    /// Whether to check the room after this cycle. Written under `state`'s lock.
+    /// Written under `state`'s lock.
     wants_refresh: AtomicBool,
-    /// For readers with one outstanding request.
     responder_spin: Arc<ResponderSpin>,
-    /// For functions that take long.
     pub(crate) workers: Workers<Self>,
 }
 
@@ -100,10 +95,8 @@ pub(crate) struct DeferredEffects {
     finished: Vec<(u64, waiters::Result)>,
     events: Vec<(NodeEvent, Option<(Topology, Progress)>)>,
     wakers: BTreeMap<u64, Waker>,
-    /// Iterations that have received a response.
     readers: Vec<Waker>,
     has_frames: bool,
-    /// A function waits for a worker.
     has_computations: bool,
     /// The driver must be woken.
     rings: bool,
@@ -335,7 +328,6 @@ impl GridHandler {
         self.channel.get().map(|channel| channel.address().clone())
     }
 
-    /// Returns a member with its name: the node knows only addresses.
     fn member(&self, address: &Address) -> Member {
         self.channel.get().map_or_else(|| address.clone().into(), |channel| channel.member(address))
     }

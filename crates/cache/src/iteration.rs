@@ -35,7 +35,6 @@ pub struct EntryStream<T> {
     items: IntoItems,
     /// A yield to other tasks before the next request.
     others: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// For responses in a sequential iteration.
     spin: AdaptiveSpin,
     decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
 }

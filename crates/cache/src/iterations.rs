@@ -20,7 +20,6 @@ pub(crate) type Came = Result<Next, IterationError>;
 /// One response of each member with a request, and the end.
 const ANSWERS_MAX: usize = LANES_MAX + 1;
 
-/// The member's half, behind its lock.
 pub(crate) struct Iterations {
     open: BTreeMap<IterationId, OpenIteration>,
     /// Iterations whose readers have consumed a response, each at most once.
@@ -44,7 +43,6 @@ pub(crate) struct Reader {
     holding: Holding,
 }
 
-/// The response that a reader has not consumed yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holding {
     Nothing,

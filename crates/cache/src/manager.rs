@@ -144,8 +144,8 @@ impl fmt::Debug for CacheManager {
 }
 
 impl CacheManager {
-    /// Creates a manager from a file with cache settings (see `crates/cache/examples/caches.xml`), or from a channel's
-    /// configuration, a file or built-in (`tcp.xml`, `udp.xml`, …). Variables come from the environment.
+    /// Creates a manager from a file with cache settings (see `crates/cache/examples/caches.xml`) or a channel's configuration,
+    /// which may be built-in (`tcp.xml`, `udp.xml`, …). Variables come from the environment.
     ///
     /// # Errors
     ///
@@ -361,7 +361,7 @@ impl CacheManager {
     /// # Errors
     ///
     /// [`HandoverTimeout`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_DEGRADED_TIMEOUT`] if the cache is degraded and the view
-    /// has no other member. The cache has begun to leave all the same, and accepts no operations.
+    /// has no other member. The cache leaves all the same, and accepts no operations.
     pub async fn leave(&self, cache: &str) -> Result<bool, HandoverTimeout> {
         match self.opened(cache) {
             Some(opened) => self.member.leave(&opened, false).await.map(|()| true),
@@ -369,10 +369,8 @@ impl CacheManager {
         }
     }
 
-    /// Closes all caches so that other members have this member's data, then leaves the cluster and ends all tasks here.
-    ///
-    /// If a cache is degraded and no other member is left, this does not wait for unreachable members that have this member's
-    /// data.
+    /// Closes all caches so that other members have this member's data, then leaves the cluster and ends all tasks. If a cache
+    /// is degraded and no other member is left, it does not wait for unreachable members with this member's data.
     ///
     /// # Errors
     ///
@@ -423,7 +421,6 @@ impl CacheManager {
 }
 
 impl Member {
-    /// Closes a cache; with `ends` the member leaves the cluster, too.
     async fn leave(&self, cache: &OpenCache, ends: bool) -> Result<(), HandoverTimeout> {
         cache.begin_closing();
         let mut phase = cache.phase.subscribe();
@@ -634,7 +631,6 @@ impl CacheBuilder<'_> {
 }
 
 impl Member {
-    /// Returns the cache that is open here, or begins to open it.
     fn begin(
         &self,
         config: &CacheConfig,

@@ -13,7 +13,6 @@ use crate::rebalances::Rebalances;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum CachePhase {
-    /// Without a topology.
     Joining,
     Open,
     /// The cluster has other settings.
@@ -75,7 +74,6 @@ impl OpenCache {
         self.container.look_up(self.segment_of(key), key, now)
     }
 
-    /// Prefetches these keys' memory into the CPU's cache.
     pub(crate) fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.container.prefetch(keys.into_iter().map(|key| (self.segment_of(key), key)));
     }

@@ -24,7 +24,6 @@ pub const KEY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum bytes of a value. It is in memory several times on the path to its owners, and other commands wait behind it.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The request, until it is submitted.
 struct Request {
     key: Bytes,
     action: Action,
@@ -33,7 +32,6 @@ struct Request {
     response_bytes_max: u32,
     /// The first attempt, if it had to wait.
     began: Option<Time>,
-    /// Among the operations that wait for room.
     ticket: Option<u64>,
 }
 

@@ -14,7 +14,6 @@ use consort_store::{
 
 use crate::error::{OpenError, StoreFault};
 
-/// Removals of expired entries stored at once while a store is opened.
 const REMOVALS: usize = 1_024;
 
 /// The limits of queued changes with write-behind. Without room a write waits.
@@ -53,7 +52,6 @@ pub struct Persistence {
     location: StoreLocation,
     /// A parent of several caches' directories.
     is_parent: bool,
-    /// Of a parent directory.
     lock: Option<Arc<DirectoryLock>>,
     behind: Option<WriteBehind>,
     passivation: bool,
@@ -218,7 +216,6 @@ impl Persistence {
     }
 }
 
-/// Loads a store's entries into the container; returns their number.
 fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> Result<u64, StoreError> {
     let wall = wall_clock();
     let part = if is_whole { Part::Whole } else { Part::Keys };

@@ -14,7 +14,6 @@ pub struct RebalanceTimes {
     pub running: Option<Duration>,
 }
 
-/// With the beginning of the current rebalance.
 #[derive(Default)]
 pub(crate) struct Rebalances(Mutex<(RebalanceTimes, Option<Instant>)>);
 

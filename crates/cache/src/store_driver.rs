@@ -27,7 +27,6 @@ enum Completion {
     Room,
 }
 
-/// Results since the node last processed them.
 #[derive(Default)]
 pub(crate) struct Completions {
     list: Mutex<Vec<(CacheId, Completion)>>,
@@ -72,7 +71,6 @@ pub(crate) struct StoreDriver {
     writer: Arc<Writer>,
     watch: Arc<StoreWatch>,
     is_behind: bool,
-    /// Requests that the writer has no room for, and later ones.
     backlog: VecDeque<Task>,
     completions: Arc<Completions>,
     runtime: Handle,

@@ -36,7 +36,6 @@ struct Failing {
     is_logged: bool,
 }
 
-/// Whether writes fail, and the last log line's time.
 #[derive(Default)]
 struct State {
     failing: Option<Failing>,

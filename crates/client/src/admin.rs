@@ -52,7 +52,7 @@ impl Administration<'_> {
         inner.perform(&inner.no_cache(), ask, None).await
     }
 
-    /// Creates a cache from one Infinispan cache element in XML, JSON or YAML, which the server parses.
+    /// Creates a cache from one Infinispan cache element in XML, JSON or YAML.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl Administration<'_> {
         self.run("@@cache@updateConfigurationAttribute", &params).await.map(drop)
     }
 
-    /// Points an alias to a cache atomically on all servers. Listeners and near caches stay with the cache they were created for.
-    /// Infinispan's servers accept only aliases that a cache already has (`set_attribute` of `aliases`).
+    /// Points an alias to a cache atomically on all servers. Listeners and near caches stay with their cache. Infinispan's
+    /// servers accept only existing aliases (`set_attribute` of `aliases`).
     ///
     /// # Errors
     ///
@@ -136,10 +136,9 @@ impl Administration<'_> {
         losses(&answer).ok_or_else(|| answer.unexpected())
     }
 
-    /// Makes degraded caches (one or all, internal ones included) available without their unreachable owners. Returns the names
-    /// of those that were degraded. Entries of which only unreachable members have copies are lost. Use it for crashed servers
-    /// only: if they are merely partitioned, both partitions write, and a merge discards the writes of one. Only Consort's
-    /// servers have this operation.
+    /// Makes degraded caches (one or all, internal ones included) available without their unreachable owners, and returns their
+    /// names. Entries only on unreachable members are lost. Use it for crashed servers only: if they are merely partitioned,
+    /// both partitions write, and a merge discards the writes of one. Only Consort's servers have this operation.
     ///
     /// # Errors
     ///

@@ -68,7 +68,6 @@ impl InFlightChunks {
     }
 }
 
-/// The connection that a stream of chunks is bound to.
 pub(crate) struct PinnedConnection {
     cache: RawCache,
     target: ServerConnection,

@@ -98,9 +98,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds a failover cluster with some of its servers. When the current cluster is unreachable
-    /// ([`ClientBuilder::switch_after`]), the client tries the clusters in the order of these calls; see also
-    /// [`Client::switch_to_cluster`]. All share the credentials and certificates.
+    /// Adds a failover cluster with some of its servers. The client tries them in the order of these calls when the current one
+    /// is unreachable ([`ClientBuilder::switch_after`]). All share the credentials and certificates.
     #[must_use]
     pub fn cluster(mut self, name: &str, servers: impl IntoIterator<Item = ServerAddress>) -> Self {
         self.clusters.push(FailoverCluster::new(name, servers));
@@ -250,9 +249,9 @@ impl Client {
         self.inner.clusters.current_name()
     }
 
-    /// Switches to a cluster ([`ClientBuilder::cluster`]) until it is unreachable. Requests in flight are still answered by the
-    /// previous one. Near caches are emptied. Listeners get a gap event and register there, or end if the cache or counter does
-    /// not exist. Iterations end with [`ClientError::IterationInterrupted`], values in chunks with [`ClientError::StreamLost`].
+    /// Switches to a cluster ([`ClientBuilder::cluster`]) until it is unreachable. The previous one still answers requests in
+    /// flight. Near caches are emptied. Listeners get a gap and register there, or end if the cache or counter does not exist.
+    /// Iterations end with [`ClientError::IterationInterrupted`], values in chunks with [`ClientError::StreamLost`].
     ///
     /// # Errors
     ///

@@ -55,7 +55,6 @@ pub(crate) struct ClientState {
     pub(crate) servers: RwLock<Vec<Arc<Server>>>,
     /// Also serialises the processing of topologies.
     pub(crate) caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
-    /// One task per server, ended on drop.
     tasks: Mutex<JoinSet<()>>,
     pub(crate) changed: Arc<Notify>,
     turn: AtomicUsize,
@@ -120,7 +119,6 @@ impl ClientState {
         cache
     }
 
-    /// Returns the state for requests that belong to no cache.
     pub(crate) fn no_cache(&self) -> CacheState {
         CacheState::new(Text::EMPTY)
     }
@@ -240,8 +238,8 @@ impl ClientState {
         self.has_strangers.store(true, Ordering::Release);
     }
 
-    /// Retires servers that are in no topology once a server of a topology is usable: a client may be unable to reach the
-    /// topologies' addresses.
+    /// Retires servers that are in no topology once a server of a topology is usable: the client may not reach the topologies'
+    /// addresses.
     pub(crate) fn retire_unlisted_servers(&self) {
         if !self.has_strangers.load(Ordering::Acquire) {
             return;

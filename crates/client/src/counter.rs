@@ -13,7 +13,6 @@ use crate::error::ClientError;
 use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
-/// The official clients' cache name in counter requests.
 const COUNTERS: &str = "org.infinispan.COUNTER";
 
 /// A counter shared by all clients; cheap to clone.

@@ -25,7 +25,6 @@ pub(crate) struct CounterChange {
 }
 
 impl ByteSize for CounterChange {
-    /// The size does not depend on the server.
     fn bytes(&self) -> usize {
         0
     }

@@ -106,7 +106,6 @@ impl FailoverClusters {
         if self.switches() == 0 { -1 } else { -2 }
     }
 
-    /// Iterates over the other clusters in failover order: from the current one on.
     pub(crate) fn others(&self) -> impl Iterator<Item = usize> {
         let (current, count) = (self.current(), self.all.len());
         (1..count).map(move |step| (current + step) % count)

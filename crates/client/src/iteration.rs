@@ -49,7 +49,6 @@ pub struct EntryStream<T> {
     segments: Option<BTreeSet<usize>>,
     state: State,
     server_iterations: Vec<ServerIteration>,
-    /// Sets that wait for a free slot.
     ahead: VecDeque<SegmentSet>,
     items: VecDeque<Item>,
     tracking: Tracking,
@@ -96,7 +95,6 @@ impl<T> EntryStream<T> {
         self
     }
 
-    /// Requests the next batches that have room. Returns whether it requested any.
     fn fetch(&mut self) -> bool {
         while self.server_iterations.len() < WALKS_AT_ONCE
             && let Some(part) = self.ahead.pop_front()
@@ -156,7 +154,6 @@ impl<T> EntryStream<T> {
         }
     }
 
-    /// Takes a batch; removes the server iteration if it has ended.
     fn take(&mut self, index: usize, fetched: FetchedBatch) -> Result<(), ClientError> {
         let (remote, batch) = match fetched {
             // The entries of one cluster cannot complete those of another.

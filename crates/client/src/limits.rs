@@ -70,7 +70,6 @@ pub(crate) const ASK_AFTER: Duration = Duration::from_millis(500);
 /// server answers a PING whatever else it does.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
-/// Idle time before a PING.
 pub(crate) const PING_AFTER: Duration = Duration::from_secs(15);
 
 /// Total silence that closes a connection.

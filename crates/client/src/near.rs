@@ -91,7 +91,6 @@ pub(crate) struct NearEntries {
     counters: Counters,
     /// The server's filter has too many stale keys.
     is_stale: Notify,
-    /// Maximum stale keys in the filter.
     gone_max: u64,
 }
 
@@ -138,7 +137,6 @@ impl NearEntries {
         self.table.begin_update(key);
     }
 
-    /// Ends a filter update that the server has applied.
     pub(crate) fn end_update(&self) {
         self.table.end_update();
         count(&self.counters.updates);
@@ -173,7 +171,6 @@ impl Sink for InvalidationSink {
 }
 
 impl NearCache {
-    /// Looks up a key. A miss begins a read.
     pub(crate) fn lookup(&self, key: &Bytes, now: Time) -> NearLookup<'_> {
         let entries = &*self.entries;
         match entries.table.lookup(key, now) {

@@ -13,7 +13,6 @@ pub(crate) struct Routing<S> {
 }
 
 impl<S> Routing<S> {
-    /// Converts a topology; `None` if it is unusable.
     pub(crate) fn new(
         topology: &CacheTopology,
         server: impl FnMut(&consort_hotrod::ServerAddress) -> S,

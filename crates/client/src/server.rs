@@ -65,7 +65,6 @@ impl Server {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Tests whether a connection succeeds, and closes it.
     pub(crate) async fn answers(&self) -> bool {
         self.connect().await.is_ok()
     }
@@ -89,7 +88,6 @@ impl Server {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// Retires the server: pending requests are still answered.
     pub(crate) fn retire(&self) {
         self.retires.notify_one();
     }

@@ -31,13 +31,11 @@ pub(crate) struct SubscriptionSpec<T> {
     pub(crate) timeout: Duration,
     /// Existing entries come first.
     pub(crate) with_state: bool,
-    /// The request that registers a listener of this id.
     pub(crate) request: Box<dyn Fn(Bytes) -> RequestBody + Send + Sync>,
     /// `None` if the event is not wanted.
     pub(crate) to_event: Box<dyn Fn(ServerEvent) -> Option<T> + Send + Sync>,
 }
 
-/// A listener kept registered at a server until it is dropped.
 pub(crate) struct SharedListener<T> {
     fan: Arc<FanOut<T>>,
     started: watch::Receiver<Option<Result<(), ClientError>>>,
@@ -73,7 +71,6 @@ impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
 
 /// A reader of a listener, which ends with its last reader.
 pub(crate) struct Subscription<T> {
-    /// Keeps connections open.
     #[expect(dead_code, reason = "keeps the connections open")]
     client: Arc<ClientState>,
     queue: Arc<Queue<T>>,
@@ -140,7 +137,6 @@ struct ListenerSink<T> {
     spec: Arc<SubscriptionSpec<T>>,
     fan: Arc<FanOut<T>>,
     started: Arc<StartOutcome>,
-    /// Notified when part of the initial state arrives.
     delivery: Arc<Notify>,
     lost: Arc<Notify>,
 }

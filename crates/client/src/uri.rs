@@ -111,7 +111,6 @@ fn version(text: &str, oldest: ProtocolVersion) -> Option<ProtocolVersion> {
     spoken.find(|version| version.to_string() == text)
 }
 
-/// The user and the certificate files of the whole URI.
 #[derive(Default)]
 struct SecurityProperties {
     is_within_tls: bool,
@@ -122,7 +121,6 @@ struct SecurityProperties {
     server_name: Option<String>,
 }
 
-/// Reads the password on a file's first line.
 fn password_of(file: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     match text.lines().next() {

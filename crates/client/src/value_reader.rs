@@ -23,7 +23,6 @@ enum State {
 
 struct PrefetchLimits {
     most: usize,
-    /// Requested and awaited together.
     together: usize,
 }
 
@@ -35,7 +34,6 @@ pub struct ValueReader {
     pinned: PinnedConnection,
     state: State,
     piece: Option<Bytes>,
-    /// In order.
     ahead: InFlightChunks,
     entry: Entry<()>,
 }

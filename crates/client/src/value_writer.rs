@@ -177,7 +177,6 @@ impl ValueWriter {
         self.cache.write(request).await
     }
 
-    /// Sends the current chunk once fewer than the maximum are in flight.
     async fn send(&mut self, is_last: bool) -> Result<(), ClientError> {
         if self.stream.is_none() {
             self.stream = Some(self.start().await?);

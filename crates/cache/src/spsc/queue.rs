@@ -16,7 +16,6 @@ struct Shared<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     pushed: AtomicUsize,
     popped: AtomicUsize,
-    /// Acknowledged values.
     done: AtomicUsize,
     /// The producer is notified and has not read the acknowledgements since.
     is_notified: AtomicBool,
@@ -155,7 +154,6 @@ impl<T> Consumer<T> {
         !self.shared.is_notified.swap(true, Ordering::AcqRel)
     }
 
-    /// Acknowledges a value without a notification.
     pub(crate) fn ack_silently(&mut self) {
         self.done = self.done.wrapping_add(1);
         self.shared.done.store(self.done, Ordering::Release);

@@ -12,7 +12,6 @@ pub(crate) struct KeyDerivation {
     pub(crate) iterations: u32,
 }
 
-/// The user name, password, token and forced mechanism.
 #[derive(Default)]
 pub(crate) struct Credentials {
     user: Option<(String, String)>,

@@ -1,5 +1,5 @@
-//! The driver of a connection: a task with its socket, timer and buffers. It writes the requests of all callers together. Other
-//! tasks run once before a write, because a caller woken by a response usually has a next request.
+//! The driver of a connection: a task with its socket, timer and buffers. It writes the requests of all callers together.
+//! Other tasks run once before a write: a caller woken by a response usually has a next request.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -30,7 +30,6 @@ pub(crate) struct Driver {
     input: BytesMut,
     output: Output,
     written: u64,
-    /// System calls.
     writes: u64,
     timer: Pin<Box<Sleep>>,
     effects: Effects,

@@ -16,7 +16,6 @@ use super::state_machine::{Connection, Effects, Refused};
 use crate::clock::{Clock, Time};
 use crate::limits::ROOM;
 
-/// A connection, open or closed.
 pub(crate) struct ConnectionHandle {
     connection: Mutex<Connection>,
     room: Semaphore,
@@ -114,8 +113,8 @@ impl ConnectionHandle {
         Ok(call)
     }
 
-    /// Sends a request and ignores the response, if the connection is open. The request bypasses the limit of room, so it must be
-    /// small; it ends a stream, iteration or listener.
+    /// Sends a request and ignores the response, if the connection is open. It bypasses the limit of room, so it must be small;
+    /// it ends a stream, iteration or listener.
     pub(crate) fn send_detached(&self, request: &mut Request, deadline: Time) {
         // A failure is harmless: the server cleans up after its own timeout.
         let _ =

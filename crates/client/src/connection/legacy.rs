@@ -1,8 +1,7 @@
 //! Protocol versions before 3.0 (feature `legacy`): detection of such servers, and rewriting of requests.
 //!
-//! These versions lack a response with the server's version. A server rejects a request of an unknown version, but how it parses
-//! the rest is undefined. So the client tries each older version on a new connection, the newest first (facts sections 2.5 and
-//! 7).
+//! These versions report no server version. A server rejects a request of an unknown version, but how it parses the rest is
+//! undefined. So the client tries each older version on a new connection, the newest first (facts sections 2.5 and 7).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +17,6 @@ pub(crate) const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Versions {
-    /// The version that the options force.
     pub(crate) forced: Option<ProtocolVersion>,
     /// [`OLDEST`]; tests use both values of it in one build.
     pub(crate) oldest: ProtocolVersion,
@@ -34,12 +32,10 @@ impl Versions {
         self.forced.map_or(GREETING, |forced| forced.min(GREETING))
     }
 
-    /// Returns the least version that a server must know.
     pub(crate) fn needed(self) -> ProtocolVersion {
         self.forced.unwrap_or(self.oldest)
     }
 
-    /// Returns the next older version to try; `None` if a version is forced.
     pub(crate) fn before(self, version: ProtocolVersion) -> Option<ProtocolVersion> {
         let older = ProtocolVersion::ALL.into_iter().rev().find(|older| *older < version);
         older.filter(|older| self.forced.is_none() && *older >= self.oldest)

@@ -35,7 +35,6 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Login {
     credentials: Arc<Credentials>,
-    /// Encrypted.
     is_private: bool,
     nonce: String,
     server: (String, u16),

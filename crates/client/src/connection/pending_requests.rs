@@ -11,7 +11,6 @@ use crate::error::ConnectionError;
 pub(crate) struct Failure {
     /// `None` if the deadline passed.
     pub(crate) cause: Option<ConnectionError>,
-    /// Whether the server may have it.
     pub(crate) was_sent: bool,
 }
 
@@ -19,9 +18,8 @@ pub(crate) struct Failure {
 enum Outcome {
     Awaited(Waker),
     Ended(Result<Response, Failure>),
-    /// The caller has gone.
     Unwanted,
-    /// The connection itself sent it.
+    /// Sent by the connection itself.
     Own,
 }
 
@@ -33,7 +31,6 @@ pub(crate) struct PendingRequest {
     pub(crate) deadline: Time,
     /// Units of the connection's room.
     pub(crate) units: u32,
-    /// Another server can execute it while this one is silent.
     pub(crate) can_move: bool,
     /// No response will come; the id is free once the caller has taken the outcome.
     is_over: bool,
@@ -152,7 +149,6 @@ impl PendingRequests {
         self.places.iter_mut().flatten().for_each(|entry| entry.is_over = true);
     }
 
-    /// Iterates over the requests without a response.
     pub(crate) fn open(&self) -> impl Iterator<Item = &PendingRequest> {
         self.places.iter().flatten().filter(|entry| !entry.is_over)
     }

@@ -1,9 +1,8 @@
 //! A connection as a state machine without IO.
 //!
-//! It begins with the login, if configured, and a PING that negotiates the version. Requests are encoded into one buffer, which
-//! the owner writes. Responses of any fragmentation and order are matched by id. A request keeps its id until its response
-//! arrives, also without its caller: the response cannot be decoded without it. Deadlines are checked every
-//! [`TICK`]. A silent server gets a PING.
+//! It begins with the login, if configured, and a PING that negotiates the version. Requests are encoded into one buffer.
+//! Responses of any fragmentation and order are matched by id. A request keeps its id until its response arrives, also
+//! without its caller: the response cannot be decoded without it. Deadlines are checked every [`TICK`].
 
 use std::task::{Poll, Waker};
 
@@ -85,12 +84,10 @@ pub(crate) struct Connection {
     pub(crate) sinks: Sinks,
     phase: Phase,
     versions: Versions,
-    /// Version of the connection's own requests.
     greeting: ProtocolVersion,
     /// The server did not understand the initial version.
     is_not_understood: bool,
     pending: PendingRequests,
-    /// Pending requests of callers that belong to no stream.
     other_requests: usize,
     /// When such a request was last sent or answered.
     other_request_at: Option<Time>,
@@ -99,14 +96,13 @@ pub(crate) struct Connection {
     /// Bytes encoded, and bytes handed out for writing.
     encoded: u64,
     handed_out: u64,
-    /// Last input, or the first request after an idle period.
+    /// The first request after an idle period counts, too.
     received_at: Time,
     checked_at: Time,
     is_pinged: bool,
     pinged_at: Time,
     /// The server may hang: nothing came since the last PING.
     is_silent: bool,
-    /// The writing task, if the next request has to wake it.
     writer: Option<Waker>,
     /// The server knows that this client understands close notices.
     has_offered_notice: bool,
@@ -224,8 +220,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// Offers close notices in the first request of a connection whose version has parameters, and removes the offer from others:
-    /// the request may have been sent on another connection before.
+    /// Offers close notices in a connection's first request if the version has parameters, and removes the offer from others: a
+    /// request may have been sent on another connection before.
     fn offer_notice(&self, spoken: ProtocolVersion, request: &mut Request) {
         request.header.params.clear();
         if !self.has_offered_notice && spoken >= ProtocolVersion::V4_0 {
@@ -374,7 +370,6 @@ impl Connection {
         if self.is_not_understood { self.versions.before(self.greeting) } else { None }
     }
 
-    /// Returns when to call [`Connection::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Time {
         if self.pending.is_empty() { self.received_at + PING_AFTER } else { self.checked_at + TICK }
     }
@@ -411,7 +406,7 @@ impl Connection {
     }
 
     /// Fails the pending requests that another server can execute, once the server is silent. Later requests come here only if
-    /// all servers are silent; they wait.
+    /// all servers are silent.
     fn detect_silence(&mut self, now: Time, effects: &mut Effects) {
         let has_answered = self.received_at > self.pinged_at;
         let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;

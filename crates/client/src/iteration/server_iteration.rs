@@ -70,7 +70,6 @@ pub(super) struct ServerIteration {
     pub(super) part: SegmentSet,
     pub(super) remote: Option<RemoteIteration>,
     fetching: Option<Fetching>,
-    /// The first batch is pending.
     begins: bool,
 }
 

@@ -33,7 +33,6 @@ impl Tracking {
         Some(segment_of(key, segments) as usize)
     }
 
-    /// Records a key and returns whether it is new.
     pub(super) fn is_new(&mut self, key: &[u8]) -> bool {
         if self.is_lost {
             return true;

@@ -11,7 +11,6 @@ struct Readers<T> {
     queues: Vec<Arc<Queue<T>>>,
     /// A new reader may miss the first events.
     is_lost: bool,
-    /// Why no more events come.
     end: Option<ClientError>,
 }
 

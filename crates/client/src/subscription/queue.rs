@@ -13,9 +13,7 @@ pub(crate) trait ByteSize {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery<T> {
     Event(T),
-    /// The initial state is complete.
     Complete,
-    /// Events may be missing.
     Gap,
 }
 
