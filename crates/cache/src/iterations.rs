@@ -31,7 +31,7 @@ struct OpenIteration {
     producer: Producer<Came>,
 }
 
-/// Readers' reports of consumption, outside of the lock.
+/// The readers' reports of consumption, outside of the lock.
 pub(crate) struct ConsumedQueue {
     iterations: Sender<IterationId>,
     has_any: AtomicBool,

@@ -222,7 +222,7 @@ pub enum LoginError {
     NoRandomness,
 }
 
-/// Why a connection failed or ended.
+/// The reason why a connection failed or ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {

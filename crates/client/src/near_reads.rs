@@ -10,7 +10,7 @@ use crate::near::{NearCache, NearLookup, Reading};
 use crate::operation::{NotExecuted, RequestSpec};
 use crate::server::ServerConnection;
 
-/// `None` if the key has no value.
+/// A read value with its metadata; `None` if the key has none.
 pub(crate) type Found = Option<(Metadata, Bytes)>;
 
 impl NearCache {

@@ -39,7 +39,7 @@ pub(crate) struct Answer {
     operation: &'static str,
 }
 
-/// Why a request bound to one connection was not executed.
+/// The reason why a request bound to one connection was not executed.
 pub(crate) enum NotExecuted {
     Failed(ClientError),
     /// Another server may execute it.

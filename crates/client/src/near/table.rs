@@ -37,7 +37,7 @@ impl Weighter<Bytes, NearEntry> for Weigher {
     }
 }
 
-/// Whether entries are cached, and the connection for reads.
+/// The mode of the table: whether it caches entries, and the connection for reads.
 #[derive(Clone)]
 enum Mode<P> {
     Off,
