@@ -1,8 +1,8 @@
-//! Adaptive spin: a task polls for a short time before it parks.
+//! Adaptive spin: a task polls briefly before it parks.
 //!
-//! To wake a thread on an idle CPU takes the kernel some 50 us. In that time a member produces hundreds of small
-//! entries. A sequential iteration cannot hide this time: its reader waits for the response, and the responder waits
-//! for the next request. So these two spin; where spinning is in vain, they spin less often.
+//! The kernel needs some 50 us to wake a thread on an idle CPU; a member produces hundreds of small entries in that time. A
+//! sequential iteration cannot hide it: reader and responder wait for each other. So these two spin, less often where it is in
+//! vain.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,26 +11,25 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::yield_now;
 
-/// Maximum time of a spin: a member produces 512 small entries in less, and a reader consumes them in less.
+/// A member produces, and a reader consumes, 512 small entries in less.
 const SPIN_MAX: Duration = Duration::from_micros(250);
 
-/// Maximum number of waits without a spin after one in vain: late responses cost a sixteenth of the maximum time.
+/// Maximum waits without a spin after one in vain: late responses cost a sixteenth of the maximum time.
 const PASSES_MAX: u32 = 15;
 
-/// The decision whether to spin for the next event.
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
-    /// During a wait: the time at which its spin ends.
+    /// The end of the current wait's spin.
     until: Option<Instant>,
     is_spinning: bool,
-    /// Number of further waits without a spin.
+    /// Further waits without a spin.
     passes: u32,
-    /// Number of waits without a spin after the last spin in vain.
+    /// Waits without a spin since the last one in vain.
     passed: u32,
 }
 
 impl AdaptiveSpin {
-    /// Returns whether to poll again for an event that has not arrived; if not, the task parks.
+    /// Returns whether to poll again for an event; if not, the task parks.
     pub(crate) fn should_spin(&mut self, now: Instant) -> bool {
         match self.until {
             None if self.passes > 0 => {
@@ -51,7 +50,6 @@ impl AdaptiveSpin {
         self.is_spinning
     }
 
-    /// Records that the event has arrived.
     pub(crate) fn reset(&mut self) {
         if std::mem::take(&mut self.is_spinning) {
             self.passed = 0;
@@ -60,7 +58,7 @@ impl AdaptiveSpin {
     }
 }
 
-/// The spin of a member that waits for the next request of a sequential reader.
+/// The spin of a member that waits for a sequential reader's next request.
 #[derive(Debug, Default)]
 pub(crate) struct ResponderSpin {
     expects: AtomicBool,
@@ -86,21 +84,18 @@ impl ResponderSpin {
         }
     }
 
-    /// Whether to start a spinning task.
     fn begins(&self, now: Instant) -> bool {
         let looks = self.spin().should_spin(now);
         self.expects.store(true, Ordering::Relaxed);
         looks && !self.is_spinning.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether that task polls again; if not, it ends.
     fn continues(&self, now: Instant) -> bool {
         let goes_on = self.expects.load(Ordering::Relaxed) && self.spin().should_spin(now);
         self.is_spinning.store(goes_on, Ordering::Relaxed);
         goes_on
     }
 
-    /// Records that a request has arrived.
     pub(crate) fn reset(&self) {
         // Every received message runs this: most of them were not expected.
         if self.expects.load(Ordering::Relaxed) && self.expects.swap(false, Ordering::Relaxed) {
@@ -115,7 +110,6 @@ mod tests {
 
     const SHORT: Duration = Duration::from_micros(30);
 
-    /// Waits for an event that takes this long. Returns whether the spin lasted until it.
     fn wait(spin: &mut AdaptiveSpin, takes: Duration) -> bool {
         let begun = Instant::now();
         let mut now = begun;

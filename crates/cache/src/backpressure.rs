@@ -1,5 +1,5 @@
-//! Backpressure: operations that would send to a member without room wait here. Responses to other members, and state
-//! transfer, are sent in any case.
+//! Backpressure: operations wait here that would send to a member without room. Responses to other members and state transfer are
+//! sent in any case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -7,17 +7,14 @@ use std::task::Waker;
 use consort_channel::SendCapacity;
 use consort_group::Address;
 
-/// The members with room for requests, and the operations that wait for room.
 pub(crate) struct Backpressure {
-    /// Members without room.
     closed: BTreeSet<Address>,
-    /// Members that a request was sent to since the last check.
+    /// Members that got a request since the last check.
     touched: BTreeSet<Address>,
-    /// Bytes of requests since the last cycle.
     submitted: u64,
-    /// Maximum bytes of requests between two cycles: the limit for a single member, so that no member gets more.
+    /// Maximum request bytes between two cycles: the limit of one member, so that none gets more.
     burst: u64,
-    /// Operations that wait for room, of a member or among our operations.
+    /// Waiting for room, of a member or among own operations.
     parked: BTreeMap<u64, Waker>,
     next_ticket: u64,
 }
@@ -36,12 +33,10 @@ impl Default for Backpressure {
 }
 
 impl Backpressure {
-    /// Whether no request has to wait, for any member.
     pub(crate) fn has_room(&self) -> bool {
         self.closed.is_empty() && self.submitted < self.burst
     }
 
-    /// Whether a request to this member has to wait.
     pub(crate) fn is_blocked(&self, member: &Address) -> bool {
         self.submitted >= self.burst || self.closed.contains(member)
     }
@@ -79,13 +74,12 @@ impl Backpressure {
         std::mem::take(&mut self.parked)
     }
 
-    /// Whether [`Backpressure::refresh`] has a member to check.
     pub(crate) fn wants_refresh(&self) -> bool {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// Ends a cycle. `report` is called with each member that got a request, or had no room, and with whether the
-    /// member has room now. Returns the waiting operations if there is more room than before.
+    /// Ends a cycle. Calls `report` with each member that got a request or had no room, and whether it has room now. Returns the
+    /// waiting operations if there is more room than before.
     pub(crate) fn refresh(
         &mut self,
         room: &SendCapacity<'_>,
@@ -110,7 +104,6 @@ impl Backpressure {
         if has_opened { self.take_parked() } else { BTreeMap::new() }
     }
 
-    /// Removes members that have left.
     pub(crate) fn keep(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.closed.retain(&is_member);
         self.touched.retain(is_member);

@@ -1,5 +1,3 @@
-//! Errors per operation, and their effects.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,22 +12,22 @@ use consort_encoding::EncodingError;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
-    /// The grid could not carry out the operation; [`OperationError`] says whether the key may have been changed.
+    /// The grid failed; [`OperationError`] says whether the key may have been changed.
     #[error(transparent)]
     Operation(OperationError),
-    /// A key or value could not be encoded or decoded. Nothing was changed.
+    /// A key or value cannot be encoded or decoded. Nothing was changed.
     #[error(transparent)]
     Encoding(#[from] EncodingError),
     /// The cache is closed on this member. Nothing was changed.
     #[error("cache is closed")]
     Closed,
-    /// An iteration cannot go on. The items returned before are valid.
+    /// An iteration cannot go on. Earlier items are valid.
     #[error(transparent)]
     Iteration(IterationError),
     /// A listener cannot be added.
     #[error(transparent)]
     Listener(ListenError),
-    /// Other members or tasks changed the key in each attempt ([`crate::Cache::compute`]). Nothing was changed.
+    /// Concurrent changes in every attempt ([`crate::Cache::compute`]). Nothing was changed.
     #[error("the key was changed by other callers in each of {attempts} attempts")]
     Contended {
         /// Number of attempts.
@@ -51,9 +49,9 @@ impl From<OperationError> for CacheError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("key {nth}: {error}")]
 pub struct KeyError {
-    /// Index of the key in the arguments, from 0: the first that has failed, in their order.
+    /// Index in the arguments, from 0, of the first key that failed.
     pub nth: usize,
-    /// The error, which says whether this key may have been changed.
+    /// The error of this key, with whether it may have been changed.
     #[source]
     pub error: CacheError,
 }
@@ -65,17 +63,16 @@ impl From<(usize, OperationError)> for KeyError {
 }
 
 impl From<KeyError> for CacheError {
-    /// Drops the index of the key.
     fn from(failed: KeyError) -> Self {
         failed.error
     }
 }
 
-/// The reason why a cache could not be opened on this member.
+/// The reason why a cache could not be opened here.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Its settings are invalid, or differ from the cluster's: the error names both.
+    /// Invalid settings, or others than the cluster's: the error names both.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The cache is open here with other settings.
@@ -90,7 +87,7 @@ pub enum OpenError {
         /// The requested value.
         asked: String,
     },
-    /// Its store cannot be opened or read. Nothing was changed.
+    /// The store cannot be opened or read. Nothing was changed.
     #[error("cache {cache}: {error}")]
     Store {
         /// The cache.
@@ -98,7 +95,7 @@ pub enum OpenError {
         /// The store's error.
         error: StoreFault,
     },
-    /// The cluster state in its store cannot be read. Nothing was changed.
+    /// The store's cluster state cannot be read. Nothing was changed.
     #[error("cache {cache}: {error}")]
     Unreadable {
         /// The cache.
@@ -106,7 +103,7 @@ pub enum OpenError {
         /// The reason.
         error: consort_grid::CorruptPersistedState,
     },
-    /// Its store has entries but no cluster state. Nothing was changed. To discard the entries, purge the store
+    /// The store has entries but no cluster state. Nothing was changed. To discard them, purge the store
     /// ([`crate::Persistence::purge_on_start`]).
     #[error(
         "cache {cache}: its store has {entries} entries and no record of their cluster; \
@@ -118,21 +115,20 @@ pub enum OpenError {
         /// Number of entries.
         entries: u64,
     },
-    /// The cache is being closed on this member.
+    /// The cache is being closed here.
     #[error("cache {0} is being closed")]
     Closing(Arc<str>),
-    /// The coordinator has not let the member join within the timeout. The cache is not open here.
+    /// The coordinator did not let the member join in time. The cache is not open here.
     #[error("cache {cache} has no topology after {after:?}{}", waits_for(*remembered))]
     TimedOut {
         /// The cache.
         cache: Arc<str>,
         /// The timeout.
         after: Duration,
-        /// Number of members at the last write to its store: all of them have to be back. 0 if the store has no
-        /// cluster state.
+        /// Members at the last write to the store, all of which have to be back; 0 without cluster state.
         remembered: usize,
     },
-    /// The manager's file does not have the cache.
+    /// The manager's file lacks the cache.
     #[error("{file} has no cache {cache}; it has {known}")]
     NotInFile {
         /// The cache.
@@ -157,7 +153,7 @@ fn waits_for(remembered: usize) -> String {
     }
 }
 
-/// An error of a store. Two are equal if they have the same text.
+/// An error of a store; equal if the texts are.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreFault(#[source] pub Arc<StoreError>);
@@ -182,7 +178,7 @@ pub enum ManagerError {
     NoCluster,
 }
 
-/// A cache was closed on this member before other members had all its data: data that only this member had is lost.
+/// A cache was closed here before other members had all its data: data that only this member had is lost.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("cache {cache} was not handed over within {after:?}")]
 pub struct HandoverTimeout {

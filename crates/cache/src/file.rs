@@ -1,7 +1,5 @@
-//! A manager's file: the cluster to join, this member's location, and the settings of caches by name, in the elements
-//! and attributes of Infinispan's XML.
-//!
-//! Unknown names are refused, with file, line and the nearest known name.
+//! A manager's file, in Infinispan's XML: the cluster, this member's location, and caches by name. Unknown names are refused,
+//! with file, line and the nearest known name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,23 +16,22 @@ use crate::file_attributes::{leaf, one_of, parsed, required, whole};
 use crate::file_persistence::read_persistence;
 use crate::persistence::Persistence;
 
-/// The root element.
 pub(crate) const ROOT: &str = "infinispan";
 
-/// The settings of one cache: those that all members share, and those of this member.
+/// The settings of one cache.
 #[derive(Clone, Debug)]
 pub struct CacheSettings {
-    /// The configuration that all members must agree on.
+    /// Shared by all members.
     pub config: CacheConfig,
-    /// The share of the cache that this member owns, relative to the others.
+    /// This member's share of the cache, relative to the others.
     pub capacity: CapacityFactor,
-    /// The memory limit on this member; none by default.
+    /// Memory limit here; none by default.
     pub memory: Option<MemoryBound>,
     /// The default lifetime of entries.
     pub lifetime: Lifetime,
-    /// The default flags of its handles.
+    /// The default flags of handles.
     pub flags: Flags,
-    /// The store on this member; none by default.
+    /// The store here; none by default.
     pub persistence: Option<Persistence>,
 }
 
@@ -58,22 +55,18 @@ impl From<CacheConfig> for CacheSettings {
     }
 }
 
-/// The contents of a manager's file.
 #[derive(Clone, Debug)]
 pub(crate) struct ManagerFile {
-    /// The name of the file.
     pub(crate) source: String,
-    /// The channel's stack: a file, or the name of a built-in one.
     pub(crate) stack: String,
     pub(crate) cluster: Option<String>,
-    /// This member's name.
     pub(crate) name: Option<String>,
     pub(crate) location: Location,
     pub(crate) transfer_budget: u32,
     pub(crate) caches: BTreeMap<String, CacheSettings>,
 }
 
-/// Kinds of caches: element, element of a template, mode.
+/// Element, element of a template, mode.
 const KINDS: &[(&str, &str, CacheMode)] = &[
     ("local-cache", "local-cache-configuration", CacheMode::Local),
     ("replicated-cache", "replicated-cache-configuration", CacheMode::Replicated),
@@ -97,27 +90,24 @@ const IN_CACHE: &[&str] = &["partition-handling", "memory", "expiration", "group
 const OF_TRANSPORT: &[&str] =
     &["cluster", "stack", "node-name", "site", "rack", "machine", "transfer-budget"];
 
-/// The values of `when-split`.
 const WHEN_SPLIT: &[(&str, PartitionHandling)] = &[
     ("DENY_READ_WRITES", PartitionHandling::DenyReadWrites),
     ("ALLOW_READS", PartitionHandling::AllowReads),
     ("ALLOW_READ_WRITES", PartitionHandling::AllowReadWrites),
 ];
 
-/// The values of `merge-policy`; a registered policy is `custom:` and its name.
+/// A registered policy is `custom:` and its name.
 const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("PREFERRED_ALWAYS", MergePolicy::PreferredAlways),
     ("PREFERRED_NON_NULL", MergePolicy::PreferredNonNull),
     ("REMOVE_ALL", MergePolicy::RemoveAll),
 ];
 
-/// The values of `mode`: whether a write waits for all owners.
+/// Whether a write waits for all owners.
 const MODES: &[(&str, Flags)] = &[("SYNC", Flags::NONE), ("ASYNC", Flags::ASYNC)];
 
-/// The values of `when-full`.
 const WHEN_FULL: &[(&str, WhenFull)] = &[("REMOVE", WhenFull::Remove), ("EXCEPTION", WhenFull::Refuse)];
 
-/// The values of `enabled` of `groups`.
 const GROUPS: &[(&str, Grouping)] = &[("true", Grouping::Tag), ("false", Grouping::None)];
 
 impl ManagerFile {
@@ -215,7 +205,7 @@ impl ManagerFile {
     }
 }
 
-/// Reads `<stack-file name="…" path="…"/>`: the path is relative to the file that names it.
+/// Reads `<stack-file name="…" path="…"/>`; the path is relative to the file that names it.
 fn read_stacks(tree: &Tree, node: &Node, stacks: &mut BTreeMap<String, String>) -> Result<(), ConfigError> {
     tree.check_attributes(node, &[])?;
     for child in &node.children {
@@ -357,7 +347,7 @@ fn read_memory(tree: &Tree, node: &Node) -> Result<Option<MemoryBound>, ConfigEr
     Ok(limit.map(|limit| MemoryBound { limit, when_full: when_full.unwrap_or(WhenFull::Remove) }))
 }
 
-/// Returns a limit, which must not be 0.
+/// Refuses 0.
 fn some(limit: u64) -> Result<u64, String> {
     if limit == 0 { Err("a limit of 0 allows no entry".to_owned()) } else { Ok(limit) }
 }

@@ -1,8 +1,5 @@
-//! The attributes of elements in a manager's file.
-
 use consort_conf::{ConfigError, Node, Tree};
 
-/// Checks that an element has no children.
 pub(crate) fn leaf(tree: &Tree, node: &Node) -> Result<(), ConfigError> {
     node.children.first().map_or(Ok(()), |child| Err(tree.unknown_element(node, child, &[])))
 }
@@ -14,7 +11,6 @@ pub(crate) fn required<'n>(tree: &Tree, node: &'n Node, name: &str) -> Result<&'
     }
 }
 
-/// Returns an attribute's value, if it is present.
 pub(crate) fn parsed<V>(
     tree: &Tree,
     node: &Node,

@@ -1,4 +1,4 @@
-//! Stores in a manager's file: `<persistence>` with a `<file-store>`, as [`Persistence`] in code.
+//! Stores in a manager's file: `<persistence>` with a `<file-store>`.
 
 use consort_conf::{ConfigError, Node, Tree};
 use consort_group::config::parse_bytes;
@@ -9,17 +9,16 @@ use crate::persistence::{Persistence, WriteBehind};
 
 const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
-/// The values of `sync-writes`: the failures that an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 const DURABILITIES: &[(&str, Durability)] = &[("true", Durability::Disk), ("false", Durability::Process)];
 
-/// The values of `when-damaged`.
 const RECOVER: &[(&str, Recover)] = &[("REFUSE", Recover::Refuse), ("SKIP_CORRUPT", Recover::SkipCorrupt)];
 
 const OF_STORE: &[&str] =
     &["path", "preload", "purge", "sync-writes", "max-file-size", "compaction-threshold", "when-damaged"];
 
-/// Reads `<persistence passivation="…"><file-store path="…">…`. The cache's directory is the subdirectory of `path`
-/// with its name, so that caches of one template have one each.
+/// Reads `<persistence passivation="…"><file-store path="…">…`. The directory is a subdirectory of `path` with the cache's name,
+/// so that caches of one template have one each.
 pub(crate) fn read_persistence(tree: &Tree, node: &Node) -> Result<Persistence, ConfigError> {
     tree.check_attributes(node, &["passivation"])?;
     let [store] = &node.children[..] else {

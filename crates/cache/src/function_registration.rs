@@ -1,5 +1,4 @@
-//! Functions that owners apply to their entries: transforms filter and map, reductions combine many entries. Every
-//! member must register them, under the same names, before the first use.
+//! Functions that owners apply to entries. Every member registers them under the same names before the first use.
 
 use std::sync::Arc;
 
@@ -10,8 +9,8 @@ use crate::cache::Cache;
 use crate::manager::CacheBuilder;
 
 impl CacheBuilder<'_> {
-    /// Registers a function for [`crate::EntryStream::transform`] before this member gets requests, as
-    /// [`Cache::register_transform`] does later. Its arguments are encoded keys and values.
+    /// Registers a function for [`crate::EntryStream::transform`] before this member gets requests; see
+    /// [`Cache::register_transform`].
     pub fn transform(
         mut self,
         name: &str,
@@ -25,9 +24,8 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Like [`CacheBuilder::transform`], for a function that may take long with an entry, such as a search in its
-    /// value. Separate threads apply it, for some milliseconds at a time, so that operations go on meanwhile. A quick
-    /// function is applied on the thread of the request, which costs less.
+    /// Registers a transform that may take long, such as a search in a value. Separate threads apply it for some milliseconds at
+    /// a time, and operations go on meanwhile. A quick function is cheaper on the request's thread ([`CacheBuilder::transform`]).
     pub fn costly_transform(
         mut self,
         name: &str,
@@ -37,7 +35,7 @@ impl CacheBuilder<'_> {
         self.transform(name, transform)
     }
 
-    /// Like [`CacheBuilder::reduction`], for a function that may take long, as [`CacheBuilder::costly_transform`].
+    /// Registers a reduction that may take long, as [`CacheBuilder::costly_transform`].
     pub fn costly_reduction(
         mut self,
         name: &str,
@@ -47,8 +45,7 @@ impl CacheBuilder<'_> {
         self.reduction(name, reduction)
     }
 
-    /// Registers a function for [`Cache::reduce`] before this member gets requests, as [`Cache::register_reduction`]
-    /// does later.
+    /// Registers a function for [`Cache::reduce`] before this member gets requests; see [`Cache::register_reduction`].
     pub fn reduction(
         mut self,
         name: &str,
@@ -60,9 +57,8 @@ impl CacheBuilder<'_> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Registers a function that owners apply to each entry for [`crate::EntryStream::transform`]: it returns the new value,
-    /// or `None` to skip the entry. Its arguments are encoded keys and values. It is called under a segment's lock,
-    /// must be quick and must not use the cache.
+    /// Registers a function for [`crate::EntryStream::transform`]: from an encoded key, entry and arguments it returns the new
+    /// value, or `None` to skip the entry. Owners call it under a segment's lock, so it must be quick and not use the cache.
     pub fn register_transform(
         &self,
         name: &str,
@@ -74,9 +70,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             .with_node(|node, _| node.register_transform(self.encoded.opened.id, name, transform));
     }
 
-    /// Registers a function that owners apply to their entries for [`Cache::reduce`]: it adds a key, an entry and
-    /// arguments to its result of earlier entries, which is empty at first. An empty result is not sent. It is called
-    /// under the same conditions as transforms.
+    /// Registers a function for [`Cache::reduce`]: it adds a key, an entry and arguments to its result so far, which is empty at
+    /// first. An empty result is not sent. The conditions are those of transforms.
     pub fn register_reduction(
         &self,
         name: &str,

@@ -1,15 +1,12 @@
-//! The functions that a program gives a cache while it opens it.
-
 use std::sync::Arc;
 
 use consort_grid::{CacheId, Node, ReduceFn, TransformFn};
 
-/// The functions of a cache that is being opened, with their names.
 #[derive(Default)]
 pub(crate) struct Functions {
     pub(crate) transforms: Vec<(String, Arc<TransformFn>)>,
     pub(crate) reductions: Vec<(String, Arc<ReduceFn>)>,
-    /// The names of functions that take long.
+    /// Functions that take long.
     pub(crate) costly: Vec<String>,
 }
 

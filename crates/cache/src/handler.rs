@@ -1,5 +1,5 @@
-//! The grid's member on its channel: one [`Node`] behind one lock, which the driver's task and the application's
-//! threads hold briefly. Wakers are woken without the lock.
+//! The grid's member on its channel: one [`Node`] behind one lock, which the driver's task and the application's threads hold
+//! briefly. Wakers are woken without the lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,35 +27,32 @@ use crate::store_driver::{Completions, Stores};
 use crate::waiters::{self, Waiters};
 use crate::workers::{Computing, Workers};
 
-/// How often operations that wait for room check their timeout: as often as the grid checks operations.
+/// How often waiting operations check their timeout, as in the grid.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
-/// The clock's value when the member begins, because entries may be older than their member's process.
+/// The clock's first value: entries may be older than their member's process.
 const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
 
-/// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// The caches that are open here. A cache that has ended stays until its store is closed, so that opening it
-/// meanwhile fails.
+/// A cache that has ended stays until its store is closed, so that opening it meanwhile fails.
 type OpenCaches = BTreeMap<CacheId, Arc<OpenCache>>;
 
 /// The traffic between this member and the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// Messages to other members, each with the frames of one cycle of the driver for one of them.
+    /// Messages to others: the frames of one driver cycle for one member.
     pub messages_sent: u64,
-    /// Bytes of these messages.
+    /// Bytes sent.
     pub bytes_sent: u64,
-    /// Messages from other members.
+    /// Messages from others.
     pub messages_received: u64,
-    /// Bytes of these messages.
+    /// Bytes received.
     pub bytes_received: u64,
 }
 
-/// The state behind the lock.
 pub(crate) struct State {
-    /// The node; none before the channel has opened, and after it has closed.
+    /// `None` before the channel has opened and after it has closed.
     pub(crate) node: Option<Node>,
     pub(crate) backpressure: Backpressure,
     pub(crate) traffic: Traffic,
@@ -63,38 +60,32 @@ pub(crate) struct State {
     iterations: Iterations,
 }
 
-/// The channel's handler of the grid.
 pub(crate) struct GridHandler {
     clock: Clock,
-    /// Maximum bytes of segments that the node may request at a time.
+    /// Maximum bytes of segments requested at a time.
     transfer_budget: u32,
-    /// The memory of the process, if it is limited.
     pub(crate) memory: Option<ProcessMemory>,
     bell: OnceLock<DriverWaker>,
-    /// The channel, which has the names of members.
+    /// For the names of members.
     channel: OnceLock<WeakChannel>,
     state: Mutex<State>,
     /// Locked after `state`, if both are.
     waiters: Mutex<Waiters>,
-    /// The iterations whose readers have consumed a response.
     consumed: ConsumedQueue,
-    /// Tasks that wait for the next events of a listener. Locked after `state`, if both are.
+    /// Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
     /// Members that have missed heartbeats.
     pub(crate) silent: Mutex<Vec<Address>>,
     caches: Arc<Mutex<OpenCaches>>,
-    /// Results of stores that the node has not processed.
     pub(crate) completions: Arc<Completions>,
-    /// Whether the node has frames. Written under `state`'s lock.
+    /// Written under `state`'s lock.
     has_frames: AtomicBool,
-    /// Time at which the handler wants to be called. Written under `state`'s lock.
+    /// Written under `state`'s lock.
     deadline: AtomicU64,
-    /// Whether `backpressure` checks the room after this cycle. Written under `state`'s lock.
+    /// Written under `state`'s lock.
     wants_refresh: AtomicBool,
-    /// The spin before the park, for readers with one outstanding request.
     responder_spin: Arc<ResponderSpin>,
-    /// Threads for functions that take long.
     pub(crate) workers: Workers<Self>,
 }
 
@@ -104,17 +95,14 @@ pub(crate) struct DeferredEffects {
     finished: Vec<(u64, waiters::Result)>,
     events: Vec<(NodeEvent, Option<(Topology, Progress)>)>,
     wakers: BTreeMap<u64, Waker>,
-    /// Wakers of iterations that have received a response.
     readers: Vec<Waker>,
     has_frames: bool,
-    /// Whether a function waits for a worker.
     has_computations: bool,
-    /// Whether the driver must be woken.
+    /// The driver must be woken.
     rings: bool,
 }
 
 impl DeferredEffects {
-    /// Whether there are frames to send.
     pub(crate) fn has_frames(&self) -> bool {
         self.has_frames
     }
@@ -156,7 +144,7 @@ impl GridHandler {
         self.clock.now() + BEGINNING
     }
 
-    /// Returns the clock for callers that outlive the handler.
+    /// Returns a clock that can outlive the handler.
     pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
         let clock = self.clock;
         move || clock.now() + BEGINNING
@@ -211,7 +199,6 @@ impl GridHandler {
         }
     }
 
-    /// Cancels an iteration.
     pub(crate) fn cancel(&self, id: IterationId) {
         let State { node, iterations, .. } = &mut *self.state();
         if let (Some(cache), Some(node)) = (iterations.cancel(id), node) {
@@ -223,7 +210,6 @@ impl GridHandler {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a listener gets all changes.
     pub(crate) fn poll_listening(
         &self,
         cache: CacheId,
@@ -242,7 +228,6 @@ impl GridHandler {
         }
     }
 
-    /// Returns the next events of a listener.
     pub(crate) fn poll_events(
         &self,
         cache: CacheId,
@@ -264,7 +249,6 @@ impl GridHandler {
         if is_pending { Poll::Pending } else { Poll::Ready(events.map_err(|error| self.named(error))) }
     }
 
-    /// Ends a listener.
     pub(crate) fn end_listener(&self, cache: CacheId, id: ListenerId) {
         self.readers().remove(&id);
         self.with_node(|node, now| node.end_listener(now, cache, id));
@@ -281,8 +265,8 @@ impl GridHandler {
         Some(result)
     }
 
-    /// Collects the node's output after a call. Each finished operation goes to `is_news`, which returns false if it
-    /// keeps the result because no other task needs it.
+    /// Collects the node's output after a call. `is_news` gets each finished operation; false means that it keeps the result
+    /// because no other task needs it.
     pub(crate) fn drain(
         &self,
         state: &mut State,
@@ -340,17 +324,14 @@ impl GridHandler {
         }
     }
 
-    /// Returns this member's address, once its channel has opened.
     pub(crate) fn address(&self) -> Option<Address> {
         self.channel.get().map(|channel| channel.address().clone())
     }
 
-    /// Returns a member with its name, because the node knows only addresses.
     fn member(&self, address: &Address) -> Member {
         self.channel.get().map_or_else(|| address.clone().into(), |channel| channel.member(address))
     }
 
-    /// Returns the error with the names of its members.
     pub(crate) fn named<E: NamesMembers>(&self, mut error: E) -> E {
         error.each_member(&mut |member| *member = self.member(&member.address));
         error
@@ -412,7 +393,7 @@ impl GridHandler {
         self.end(cache, phase);
     }
 
-    /// Ends a cache; if it has a store, the store is closed first.
+    /// Ends a cache, after its store is closed.
     fn end(&self, cache: Arc<OpenCache>, phase: CachePhase) {
         if !cache.begin_ending() {
             return;
@@ -582,7 +563,7 @@ impl UpHandler for GridHandler {
         parked.into_values().for_each(Waker::wake);
     }
 
-    /// A cache's messages to other members are its calls; their contents are not measured.
+    /// A cache's messages are its calls; their contents are not measured.
     fn probe(&self, key: &str) -> Option<String> {
         match key {
             "rpcs" | "stats" => {

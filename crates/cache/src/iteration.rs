@@ -1,4 +1,4 @@
-//! Iterations over all entries of a cache, as streams that request more only when they are polled.
+//! Iterations over a cache as streams that request more only when polled.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,11 +21,10 @@ use crate::iterations::Reader;
 use crate::open_cache::OpenCache;
 use consort_encoding::Decode;
 
-/// Number of keys that [`Cache::clear`] removes at the same time: enough to fill messages, few beside a member's own
-/// operations.
+/// Keys that [`Cache::clear`] removes at a time: fills messages, and leaves room for a member's own operations.
 const CLEAR_AT_ONCE: usize = 256;
 
-/// An iteration and its options. From [`Cache::entries`], [`Cache::keys`], [`Cache::values`] and [`Cache::reduce`].
+/// An iteration and its options, from [`Cache::entries`], [`Cache::keys`], [`Cache::values`] or [`Cache::reduce`].
 #[must_use = "an iteration sends no request before it is polled"]
 pub struct EntryStream<T> {
     handler: Arc<GridHandler>,
@@ -34,9 +33,8 @@ pub struct EntryStream<T> {
     reader: Option<Reader>,
     is_over: bool,
     items: IntoItems,
-    /// A yield to other tasks, before the next request.
+    /// A yield to other tasks before the next request.
     others: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// The spin for responses in a sequential iteration.
     spin: AdaptiveSpin,
     decode: Box<dyn Fn(Item) -> Result<T, CacheError> + Send>,
 }
@@ -48,21 +46,20 @@ impl<T> fmt::Debug for EntryStream<T> {
 }
 
 impl<T> EntryStream<T> {
-    /// Sets the delivery guarantee for entries that are present throughout, whatever members join or leave. Exactly
-    /// once by default.
+    /// Sets the guarantee for entries that are present throughout, whatever members join or leave. Default: exactly once.
     pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
         self.publication.guarantee = guarantee;
         self
     }
 
-    /// Sets the maximum number of fetched and not yet consumed entries, from all members together. 512 by default, at
-    /// least one. A response has about 1 MiB at most, however large the batch is.
+    /// Sets the maximum of fetched but not consumed entries of all members; default 512, at least 1. A response has at most about
+    /// 1 MiB.
     pub fn batch(mut self, batch: usize) -> Self {
         self.publication.batch = batch;
         self
     }
 
-    /// Requests entries of one member after the other, instead of up to four at a time.
+    /// Requests one member after the other, instead of up to four at a time.
     pub fn sequential(mut self) -> Self {
         self.publication.lanes = 1;
         self
@@ -74,15 +71,14 @@ impl<T> EntryStream<T> {
         self
     }
 
-    /// Filters and maps the entries with this transform: see [`Cache::register_transform`]. If it returns values of
-    /// another type, begin the iteration on a handle with that type. For [`Cache::reduce`] it sets another reduction.
+    /// Filters and maps the entries with this transform ([`Cache::register_transform`]). For values of another type, begin on a
+    /// handle with that type. For [`Cache::reduce`] it sets another reduction.
     pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
         self.publication.transform =
             Some(consort_grid::Transform { name: name.into(), arguments: arguments.into() });
         self
     }
 
-    /// Waits until there are items or the iteration has ended.
     fn poll_items(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), CacheError>> {
         while self.items.len() == 0 && !self.is_over {
             if let Some(others) = &mut self.others {
@@ -133,24 +129,24 @@ impl<T> Stream for EntryStream<T> {
 }
 
 impl<T> EntryStream<T> {
-    /// Returns the next item; `None` at the end. The same as the stream's `next`, for callers without streams.
+    /// Returns the next item; `None` at the end. An alternative to the stream's `next`.
     ///
     /// # Errors
     ///
-    /// [`CacheError`]; the items before are valid. After an error of the cluster the iteration has ended; after a
-    /// decoding error the next item follows.
+    /// [`CacheError`]; earlier items are valid. An error of the cluster ends the iteration; after a decoding error the next
+    /// item follows.
     pub async fn next(&mut self) -> Option<Result<T, CacheError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
 impl<T> EntryStream<T> {
-    /// Returns the next item as borrowed bytes with its version; `None` at the end. Without decoding and reference
-    /// counting, which are up to a third of the work of an iteration over small entries.
+    /// Returns the next item as borrowed bytes with its version; `None` at the end. It saves decoding and reference counting: up
+    /// to a third of the work with small entries.
     ///
     /// # Errors
     ///
-    /// [`CacheError`], if the cluster fails; the items before are valid, and the iteration has ended.
+    /// [`CacheError`], if the cluster fails; earlier items are valid, and the iteration has ended.
     pub async fn next_bytes(&mut self) -> Option<Result<ItemRef<'_>, CacheError>> {
         // Whole responses are kept.
         self.publication.whole = true;
@@ -162,8 +158,8 @@ impl<T> EntryStream<T> {
         self.items.next_ref().map(Ok)
     }
 
-    /// Returns all received items of one member that were not taken yet; `None` at the end. Reading them as borrowed
-    /// bytes ([`Batch::bytes`]) takes two thirds of the work of taking small ones entry by entry.
+    /// Returns the received items of one member that were not taken yet; `None` at the end. [`Batch::bytes`] takes two thirds of
+    /// the work of small entries one by one.
     ///
     /// # Errors
     ///
@@ -179,8 +175,8 @@ impl<T> EntryStream<T> {
     }
 }
 
-/// Received items of one member in an iteration, not empty at first: an iterator over the entries, which fails only
-/// for entries that cannot be decoded. From [`EntryStream::next_batch`].
+/// Received items of one member, not empty at first, from [`EntryStream::next_batch`]: an iterator that fails only for entries
+/// that cannot be decoded.
 pub struct Batch<'w, T> {
     items: IntoItems,
     decode: &'w (dyn Fn(Item) -> Result<T, CacheError> + Send),
@@ -193,7 +189,7 @@ impl<T> fmt::Debug for Batch<'_, T> {
 }
 
 impl<T> Batch<'_, T> {
-    /// Returns the remaining items as borrowed bytes with their versions, without decoding and reference counting.
+    /// Returns the remaining items as borrowed bytes with their versions.
     pub fn bytes(&self) -> ItemRefs<'_> {
         self.items.rest()
     }
@@ -240,12 +236,11 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Iterates over all entries. An entry that is present from the first poll to the end is returned exactly once
-    /// unless [`EntryStream::guarantee`] says otherwise; one that is added or removed meanwhile may be returned. The
-    /// handle's option [`Cache::with_read_from`] sets the owners: by default this member for its own segments and any
-    /// owner for the others, or all primaries. Values are those at the time of the request to the member. Keys and
-    /// values as bytes are copies if they have at most 128 bytes. Larger ones share the memory of their response, or
-    /// of the entry itself: copy those that are kept for long.
+    /// Iterates over all entries. One present from the first poll to the end is returned exactly once (see
+    /// [`EntryStream::guarantee`]); one added or removed meanwhile may be. [`Cache::with_read_from`] sets the owners: by
+    /// default this member for its own segments and any owner for the others, or all primaries. Values are those at the request
+    /// to the member. Keys and values as bytes are copies up to 128 bytes. Larger ones share the memory of the response or the
+    /// entry: copy those that you keep for long.
     pub fn entries(&self) -> EntryStream<(K, V)>
     where
         KE: Decode<K>,
@@ -255,7 +250,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.stream(Projection::Entries, move |item| Ok((keys.decode(item.key)?, values.decode(item.value)?)))
     }
 
-    /// Iterates over all keys, as [`Cache::entries`]; values are not transferred.
+    /// Iterates over all keys, as [`Cache::entries`], without transferring values.
     pub fn keys(&self) -> EntryStream<K>
     where
         KE: Decode<K>,
@@ -264,8 +259,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.stream(Projection::Keys, move |item| Ok(keys.decode(item.key)?))
     }
 
-    /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, because duplicates are detected by
-    /// their keys.
+    /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, to detect duplicates.
     pub fn values(&self) -> EntryStream<V>
     where
         VE: Decode<V>,
@@ -274,16 +268,15 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.stream(Projection::Entries, move |item| Ok(values.decode(item.value)?))
     }
 
-    /// Iterates over the partial results of a reduction of all entries, which the reader combines. Owners apply the
-    /// reduction to their entries, and no entry is transferred. [`Cache::register_reduction`] registers it. Each
-    /// segment with a result has one part, or a few if it has many entries. An entry that is present from the first
-    /// poll to the end is in exactly one part, whatever members join or leave; with [`Guarantee::AtMostOnce`], in one
-    /// or none.
+    /// Iterates over the partial results of a reduction ([`Cache::register_reduction`]), which the reader combines. Owners apply
+    /// it; no entry is transferred. A segment with a result has one part, or a few if it has many entries. An entry present from
+    /// the first poll to the end is in exactly one part, whatever members join or leave; with
+    /// [`Guarantee::AtMostOnce`], in one or none.
     pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> EntryStream<Bytes> {
         self.stream(Projection::Reduced, |item| Ok(item.value)).transform(name, arguments)
     }
 
-    /// Returns the number of entries: each owner counts its own. Entries added or removed meanwhile may be counted.
+    /// Returns the number of entries, counted by their owners. Entries added or removed meanwhile may be counted.
     ///
     /// # Errors
     ///
@@ -320,8 +313,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(stream.next().await.transpose()?.is_none())
     }
 
-    /// Removes every key that is present when the call begins. Keys put meanwhile may stay. With
-    /// [`CacheMode::Invalidation`] this is one command to all members.
+    /// Removes every key that is present when the call begins. Keys put meanwhile may stay. With [`CacheMode::Invalidation`] this
+    /// is one command to all members.
     ///
     /// # Errors
     ///

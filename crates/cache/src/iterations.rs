@@ -1,8 +1,7 @@
-//! Open iterations: the driver passes responses to their readers without a lock on the readers' path.
+//! Open iterations: responses reach their readers without a lock on the readers' path.
 //!
-//! The driver puts other members' responses into the queue of the iteration. The reader takes them from there. When
-//! it takes the next one, it reports the last one as consumed, and the driver requests more. Only a reader with an
-//! empty queue takes the member's lock: it reads local entries, or waits.
+//! The driver queues other members' responses per iteration. A reader that takes the next one reports the last one as consumed,
+//! and the driver requests more. Only a reader with an empty queue takes the member's lock: it reads local entries, or waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +15,14 @@ use consort_group::Time;
 
 use crate::spsc::{self, Consumer, Producer};
 
-/// A result for a reader.
 pub(crate) type Came = Result<Next, IterationError>;
 
-/// Maximum number of responses that wait for a reader: one of each member with a request, and the end.
+/// One response of each member with a request, and the end.
 const ANSWERS_MAX: usize = LANES_MAX + 1;
 
-/// The member's half, behind its lock.
 pub(crate) struct Iterations {
     open: BTreeMap<IterationId, OpenIteration>,
-    /// Iterations whose readers have consumed a response. Each is in the channel at most once.
+    /// Iterations whose readers have consumed a response, each at most once.
     done: Receiver<IterationId>,
 }
 
@@ -34,26 +31,24 @@ struct OpenIteration {
     producer: Producer<Came>,
 }
 
-/// The reports of readers that they have consumed a response, outside of the lock.
+/// The readers' reports of consumption, outside of the lock.
 pub(crate) struct ConsumedQueue {
     iterations: Sender<IterationId>,
     has_any: AtomicBool,
 }
 
-/// The reader of an iteration.
 pub(crate) struct Reader {
     id: IterationId,
     consumer: Consumer<Came>,
     holding: Holding,
 }
 
-/// The response that a reader has not consumed yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holding {
     Nothing,
-    /// From its queue: the driver needs a report when it is consumed.
+    /// From the queue: its consumption must be reported.
     Brought,
-    /// Taken by the reader itself under the lock.
+    /// Taken by the reader under the lock.
     Taken,
 }
 
@@ -62,8 +57,7 @@ impl Reader {
         self.id
     }
 
-    /// Returns the next response in the queue, which means that the reader has consumed the last one. The flag says
-    /// whether to wake the driver.
+    /// Returns the next queued response: the reader has consumed the last one. The flag says whether to wake the driver.
     pub(crate) fn take(&mut self, done: &ConsumedQueue) -> Option<(Came, bool)> {
         let came = self.consumer.pop()?;
         let rings = self.holding == Holding::Brought && self.consumer.ack();
@@ -77,7 +71,6 @@ impl Reader {
         Some((came, rings))
     }
 
-    /// Marks the last response as consumed, without a report.
     fn finish(&mut self) {
         if std::mem::replace(&mut self.holding, Holding::Nothing) != Holding::Nothing {
             self.consumer.ack_silently();
@@ -97,7 +90,6 @@ impl ConsumedQueue {
     }
 }
 
-/// Creates both halves of a member without iterations.
 pub(crate) fn iterations() -> (Iterations, ConsumedQueue) {
     let (iterations, done) = channel();
     (
@@ -123,8 +115,8 @@ impl Iterations {
         Ok(Reader { id, consumer, holding: Holding::Nothing })
     }
 
-    /// Returns the next response for a reader with an empty queue: it has consumed all earlier ones. Without a
-    /// response, the reader is woken when one arrives.
+    /// Returns the next response for a reader with an empty queue, which has consumed all earlier ones. Without one, a later
+    /// response wakes the reader.
     pub(crate) fn take(&mut self, node: &mut Node, now: Time, reader: &mut Reader, waker: &Waker) -> Came {
         reader.finish();
         // The lock excludes new responses, but one may have arrived since the reader checked.
@@ -145,12 +137,11 @@ impl Iterations {
         came
     }
 
-    /// Cancels an iteration.
     pub(crate) fn cancel(&mut self, id: IterationId) -> Option<CacheId> {
         Some(self.open.remove(&id)?.cache)
     }
 
-    /// Puts an arrived response into the queue. Returns the waker to wake.
+    /// Queues an arrived response. Returns the waker to wake.
     pub(crate) fn bring(&mut self, node: &mut Node, now: Time, id: IterationId) -> Option<Waker> {
         self.bring_after(node, now, id, 0)
     }

@@ -15,9 +15,8 @@
 //! # }
 //! ```
 //!
-//! A [`CacheManager`] is a member of a cluster on a channel of its own. A [`Cache`] is a handle of a cache that is
-//! open on that member. It has one type of keys and one of values, and options for every operation
-//! ([`CacheOptions`]). A [`CacheConfig`] has the settings that all members must share:
+//! A [`CacheManager`] is a member of a cluster on its own channel. A [`Cache`] is a typed handle of a cache that is open there,
+//! with options for every operation ([`CacheOptions`]). A [`CacheConfig`] has the settings that all members must share:
 //!
 //! ```no_run
 //! # async fn example(manager: consort_cache::CacheManager) -> Result<(), Box<dyn std::error::Error>> {
@@ -74,17 +73,16 @@
 //!
 //! # Guarantees
 //!
-//! A write has succeeded when every owner of its key has it. Reads that begin afterwards return it or a newer write,
-//! on every member, as long as one of the owners lives. A write that fails with [`OperationError::TimedOut`] or
-//! [`OperationError::Uncertain`] may have been applied, or may still be applied. After any other error nothing was
-//! changed. Reads with [`ReadFrom::Primary`] are linearizable.
+//! A write has succeeded when every owner of its key has it. Later reads on any member return it or a newer write as long as one
+//! owner lives; with [`ReadFrom::Primary`] reads are linearizable. A write that fails with
+//! [`OperationError::TimedOut`] or [`OperationError::Uncertain`] may have been or still be applied; after other
+//! errors nothing was changed.
 //!
-//! Errors name members by their logical names ([`Member`]), with their addresses for programs. A panic in a
-//! transform, reduction or merge policy fails the request that uses it, and stops no member.
+//! Errors name members by logical name and address ([`Member`]). A panic in a transform, reduction or merge policy fails only its
+//! request.
 //!
-//! Dropping a future ends the wait; the operation that it has begun goes on. No operation takes longer than its
-//! handle's timeout, plus or minus 250 ms. No call blocks a thread for longer than a step of the member's state
-//! machine.
+//! A dropped future ends the wait, not the operation. No operation takes longer than its handle's timeout ± 250 ms. No call
+//! blocks a thread for longer than a step of the member's state machine.
 
 mod adaptive_spin;
 mod backpressure;
@@ -133,9 +131,9 @@ pub use consort_grid::{
 };
 pub use consort_group::StackCount;
 pub use consort_memory::{MemoryLimit, MemoryUsage, ProcessMemory, Shortage};
-/// The memory of this process, for [`ManagerBuilder::process_memory`].
+/// Measures this process's memory ([`ManagerBuilder::process_memory`]).
 pub use consort_procstat::memory::watch as watch_memory;
-/// The traits and types to implement a store ([`Store`], [`Persistence::store`]).
+/// Stores of your own ([`Store`], [`Persistence::store`]).
 pub use consort_store as store;
 pub use consort_store::{
     DirectoryLock, Durability, FileStore, FileStoreConfig, MemoryStore, Recover, Stats as StoreStats, Store,

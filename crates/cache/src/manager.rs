@@ -1,4 +1,4 @@
-//! The cache manager: this member of the grid, with the caches that are open on it.
+//! The cache manager: this member of the grid, with its open caches.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -33,20 +33,17 @@ use crate::store_driver::StoreDriver;
 use crate::watched_store::{StoreHealth, StoreWatch};
 use consort_encoding::{Encoding, Postcard, Raw};
 
-/// Default time that opening a cache waits for its first topology. It covers the longest time that a cluster needs to
-/// replace a coordinator that crashes meanwhile.
+/// Default wait for a cache's first topology: covers the replacement of a coordinator that crashes meanwhile.
 pub const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum time that closing waits for operations to end and for other members to receive this member's data. 1 GB
-/// within it is little more than 10 MB/s.
+/// Maximum time that closing waits for operations and for the transfer of this member's data: 1 GB at little more than 10 MB/s.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Maximum time that closing waits for unreachable owners that lack some of this member's data, if no other member is
-/// in the view. Without the wait, that data would be lost with a partition that heals just then. Short enough for
-/// operators that stop containers, which have 10 s.
+/// Maximum time that closing waits for unreachable owners that lack some of this member's data, if the view has no other member:
+/// a partition may heal just then, and the data would be lost. Operators that stop containers have 10 s.
 pub const LEAVE_DEGRADED_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A builder of a manager. [`ManagerBuilder::connect`] opens it.
+/// A builder of a manager.
 pub struct ManagerBuilder {
     channel: ChannelBuilder,
     location: Location,
@@ -63,33 +60,31 @@ impl ManagerBuilder {
         self
     }
 
-    /// Sets the location of this member. Owners of a segment are placed at different locations if possible.
+    /// Sets this member's location. A segment's owners have different ones if possible.
     #[must_use]
     pub fn location(mut self, location: Location) -> Self {
         self.location = location;
         self
     }
 
-    /// Sets the maximum bytes of segments in transfer to this member at a time during a rebalance, for each cache: 1
-    /// MiB by default, and at most ([`TRANSFER_BUDGET`]). A smaller value leaves more of a slow network to calls, and
-    /// makes the transfer longer.
+    /// Sets the maximum bytes of segments in transfer to this member at a time, per cache: default and maximum 1 MiB
+    /// ([`TRANSFER_BUDGET`]). Less leaves more of a slow network to calls, and makes a rebalance longer.
     #[must_use]
     pub fn transfer_budget(mut self, bytes: u32) -> Self {
         self.transfer_budget = bytes;
         self
     }
 
-    /// Sets the memory of this process, as [`watch_memory`](crate::watch_memory) measures it. Without it memory is
-    /// not limited here. Writes that need more fail with
-    /// [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers of a
-    /// process must have the same.
+    /// Limits the memory of this process, as [`watch_memory`](crate::watch_memory) measures it; unlimited by default. Writes that
+    /// need more fail with [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers
+    /// of a process must have the same.
     #[must_use]
     pub fn process_memory(mut self, memory: ProcessMemory) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// Opens the channel and joins the cluster that the file names ([`CacheManager::from_file`]).
+    /// Joins the cluster that the file names ([`CacheManager::from_file`]).
     ///
     /// # Errors
     ///
@@ -113,7 +108,7 @@ impl ManagerBuilder {
     }
 }
 
-/// The state that the manager's clones share.
+/// The state that the clones of a manager share.
 struct Member {
     handler: Arc<GridHandler>,
     channel: Channel,
@@ -121,9 +116,8 @@ struct Member {
     file: Option<Arc<ManagerFile>>,
 }
 
-/// A member of a grid. Cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member
-/// leaves its cluster without handing over its data. The other members go on as after a crash, and no task of the
-/// manager goes on here.
+/// A member of a grid, cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member leaves without
+/// handing over its data, as in a crash, and all its tasks end.
 #[derive(Clone)]
 pub struct CacheManager {
     member: Arc<Member>,
@@ -138,7 +132,6 @@ impl CacheManager {
         &self.member.channel
     }
 
-    /// Returns the grid's clock.
     pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
         self.member.handler.clock()
     }
@@ -151,9 +144,8 @@ impl fmt::Debug for CacheManager {
 }
 
 impl CacheManager {
-    /// Creates a manager from a file: either one with cache settings, such as `crates/cache/examples/caches.xml`, or
-    /// a channel's configuration, or the name of a built-in one (`tcp.xml`, `udp.xml`, …). Variables come from the
-    /// environment.
+    /// Creates a manager from a file with cache settings (see `crates/cache/examples/caches.xml`) or a channel's configuration,
+    /// which may be built-in (`tcp.xml`, `udp.xml`, …). Variables come from the environment.
     ///
     /// # Errors
     ///
@@ -162,7 +154,7 @@ impl CacheManager {
         Self::from_file_with(name, &Variables::from_env())
     }
 
-    /// Like [`CacheManager::from_file`] with other variables.
+    /// Creates a manager from a file with other variables.
     ///
     /// # Errors
     ///
@@ -184,7 +176,7 @@ impl CacheManager {
         Ok(builder)
     }
 
-    /// Creates a manager over a channel that is to be opened. The manager owns the channel.
+    /// Creates a manager over a channel to open, which it owns.
     pub fn from_channel(channel: ChannelBuilder) -> ManagerBuilder {
         ManagerBuilder {
             channel,
@@ -195,12 +187,12 @@ impl CacheManager {
         }
     }
 
-    /// Returns our member address.
+    /// Returns this member's address.
     pub fn address(&self) -> &Address {
         self.member.channel.address()
     }
 
-    /// Returns our logical name.
+    /// Returns this member's name.
     pub fn name(&self) -> &str {
         self.member.channel.name()
     }
@@ -210,7 +202,7 @@ impl CacheManager {
         self.member.channel.cluster()
     }
 
-    /// Returns a member's logical name, or its address if the name is unknown.
+    /// Returns a member's name, or its address if unknown.
     pub fn name_of(&self, member: &Address) -> String {
         self.member.channel.name_of(member)
     }
@@ -220,18 +212,18 @@ impl CacheManager {
         self.member.channel.member(address)
     }
 
-    /// Returns the address at which other members reach us.
+    /// Returns the address at which others reach this member.
     pub fn physical_address(&self) -> PhysAddr {
         self.member.channel.physical_address()
     }
 
-    /// Returns the members of the cluster as JGroups prints them: `[A|1] (2) [A, B]`.
+    /// Returns the view in JGroups' form: `[A|1] (2) [A, B]`.
     pub fn view_text(&self) -> String {
         self.member.channel.view_text()
     }
 
-    /// Returns the members of the view that have missed heartbeats and are not suspected yet
-    /// ([`ManagerEvent::Silent`]): they may hang, or be cut off. Only a stack with FD_ALL3 detects them.
+    /// Returns the view's members that have missed heartbeats and are not suspected yet ([`ManagerEvent::Silent`]): they may
+    /// hang, or be cut off. Needs a stack with FD_ALL3.
     ///
     /// [`ManagerEvent::Silent`]: crate::ManagerEvent::Silent
     pub fn silent(&self) -> Vec<Address> {
@@ -243,34 +235,33 @@ impl CacheManager {
         self.member.channel.view()
     }
 
-    /// Returns a receiver that waits for changes of the view.
+    /// Returns a receiver of the view's changes.
     pub fn watch_view(&self) -> watch::Receiver<Option<View>> {
         self.member.channel.watch_view()
     }
 
-    /// Returns the topologies of a cache that is open here.
+    /// Returns a receiver of a cache's topologies, if it is open here.
     pub fn watch_topology(&self, cache: &str) -> Option<watch::Receiver<Option<Topology>>> {
         Some(self.opened(cache)?.topology.subscribe())
     }
 
-    /// Returns the events from now on: views, and topologies and availability of all caches that are open here.
+    /// Returns the events from now on.
     pub fn events(&self) -> ManagerEvents {
         self.member.handler.manager_listeners.add()
     }
 
-    /// Returns the progress of a cache's rebalance on this member.
+    /// Returns the progress of a rebalance here.
     pub fn rebalance_progress(&self, cache: &str) -> Progress {
         let id = CacheId::of(cache);
         self.member.handler.with_node(|node, _| node.stats().progress(id)).unwrap_or_default()
     }
 
-    /// Returns the memory of this process, if it is limited.
+    /// Returns the memory of this process if limited.
     pub fn process_memory(&self) -> Option<&ProcessMemory> {
         self.member.handler.memory.as_ref()
     }
 
-    /// Returns the other members that have reported that they are short of memory: writes to the segments that they
-    /// own are refused.
+    /// Returns the other members that are short of memory: they refuse writes to their segments.
     pub fn short_members(&self) -> Vec<Address> {
         let short =
             |node: &mut Node, _| node.stats().short_members().map(|(member, _)| member.clone()).collect();
@@ -282,31 +273,30 @@ impl CacheManager {
         self.member.handler.with_node(|node, _| node.stats().counters()).unwrap_or_default()
     }
 
-    /// Returns the load of values in transfer from and to other members.
+    /// Returns the load of values in transfer.
     pub fn response_load(&self) -> ResponseLoad {
         self.member.handler.with_node(|node, _| node.stats().response_load()).unwrap_or_default()
     }
 
-    /// Returns the bytes of events that wait here for readers of listeners, of all caches. Events of changes take up
-    /// to twice [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener that reads the
-    /// present entries adds one batch of its iteration.
+    /// Returns the bytes of events, of all caches, that wait here for listeners' readers. Events of changes take up to twice
+    /// [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener that reads the present entries adds
+    /// one batch.
     pub fn waiting_event_bytes(&self) -> u64 {
         self.member.handler.with_node(|node, _| node.stats().waiting_event_bytes()).unwrap_or_default()
     }
 
-    /// Returns the traffic between this member and the others.
+    /// Returns the traffic with other members.
     pub fn traffic(&self) -> Traffic {
         self.member.handler.state().traffic
     }
 
-    /// Makes a degraded cache available with the remaining data, whatever was lost.
+    /// Makes a degraded cache available with the remaining data, whatever is lost.
     pub fn make_available(&self, cache: &str) {
         let id = CacheId::of(cache);
         self.member.handler.with_node(|node, now| node.make_available(now, id));
     }
 
-    /// Registers a merge policy on this member, for caches with [`MergePolicy::Custom`](consort_grid::MergePolicy) of
-    /// this name. Register it before the caches are opened.
+    /// Registers a [`MergePolicy::Custom`](consort_grid::MergePolicy) on this member, before its caches are opened.
     pub fn register_merge(&self, name: &str, merge: Arc<MergeFn>) {
         self.member.handler.with_node(|node, _| node.register_merge(name, merge));
     }
@@ -316,8 +306,8 @@ impl CacheManager {
         (*opened.config.name == *cache).then_some(opened)
     }
 
-    /// Opens a cache of serde's values with its settings in the manager's file, without a file the default ones
-    /// ([`CacheConfig::new`]). A cache that is open already is returned.
+    /// Opens a cache of serde values with its settings in the manager's file; without a file, with the default ones
+    /// ([`CacheConfig::new`]). Returns a cache that is open already.
     ///
     /// # Errors
     ///
@@ -326,7 +316,7 @@ impl CacheManager {
         self.named(name)?.cache().await
     }
 
-    /// Returns a builder of a cache with its settings in the manager's file, without a file the default ones.
+    /// Returns a builder with the settings in the manager's file; without a file, the default ones.
     ///
     /// # Errors
     ///
@@ -343,17 +333,17 @@ impl CacheManager {
         Ok(self.open_with(settings))
     }
 
-    /// Returns the names of the caches in the manager's file.
+    /// Returns the names of the file's caches.
     pub fn defined_caches(&self) -> impl Iterator<Item = &str> {
         self.member.file.iter().flat_map(|file| file.caches.keys().map(String::as_str))
     }
 
-    /// Returns a builder of a cache with these settings. The builder's methods set the local ones of this member.
+    /// Returns a builder with these settings; its methods set this member's own.
     pub fn open(&self, config: CacheConfig) -> CacheBuilder<'_> {
         self.open_with(config.into())
     }
 
-    /// Returns a builder of a cache with these settings, including the local ones of this member.
+    /// Returns a builder with these settings, this member's own included.
     pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
         let (persistence, functions) = (None, Functions::default());
         CacheBuilder {
@@ -366,13 +356,12 @@ impl CacheManager {
         }
     }
 
-    /// Closes a cache on this member: operations in progress end, and other members receive its segments first.
-    /// Returns whether it was open.
+    /// Closes a cache here, after its operations have ended and other members have its segments. Returns whether it was open.
     ///
     /// # Errors
     ///
-    /// [`HandoverTimeout`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_DEGRADED_TIMEOUT`] if the cache is degraded and no
-    /// other member is in the view. The cache has begun to leave all the same, and accepts no operations any more.
+    /// [`HandoverTimeout`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_DEGRADED_TIMEOUT`] if the cache is degraded and the view
+    /// has no other member. The cache leaves all the same, and accepts no operations.
     pub async fn leave(&self, cache: &str) -> Result<bool, HandoverTimeout> {
         match self.opened(cache) {
             Some(opened) => self.member.leave(&opened, false).await.map(|()| true),
@@ -380,16 +369,13 @@ impl CacheManager {
         }
     }
 
-    /// Closes all caches, so that other members have this member's data, then leaves the cluster. No task of the
-    /// manager goes on here.
-    ///
-    /// If no other member is left and a cache is degraded, the manager does not wait for unreachable members that
-    /// have this member's data. The data lives on with them, or ends with the last member.
+    /// Closes all caches so that other members have this member's data, then leaves the cluster and ends all tasks. If a cache
+    /// is degraded and no other member is left, it does not wait for unreachable members with this member's data.
     ///
     /// # Errors
     ///
-    /// [`HandoverTimeout`] for a cache of which other members may not have everything, as for [`CacheManager::leave`].
-    /// The manager is closed all the same.
+    /// [`HandoverTimeout`] for a cache of which others may not have everything, as for [`CacheManager::leave`]. The manager is
+    /// closed all the same.
     pub async fn close(self) -> Result<(), HandoverTimeout> {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         let mut leaving = JoinSet::new();
@@ -402,8 +388,8 @@ impl CacheManager {
         left.into_iter().collect()
     }
 
-    /// Ends the member like a crash, without a message to other members, and closes everything. For tests of the
-    /// other members' behaviour. Stores are closed in order: their queued changes are stored.
+    /// Ends the member like a crash, for tests: no message to other members. Stores are closed in order, with their queued
+    /// changes.
     pub async fn abort(self) {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         self.member.channel.clone().abort().await;
@@ -412,21 +398,20 @@ impl CacheManager {
         }
     }
 
-    /// Returns the statistics of a cache's store on this member; none if it has no store.
+    /// Returns the statistics of a cache's store here, if any.
     pub fn store_stats(&self, cache: &str) -> Option<StoreStats> {
         let id = CacheId::of(cache);
         self.member.handler.state().stores.get_mut(id).map(|store| store.stats())
     }
 
-    /// Returns the reason why the store of a cache cannot write on this member; none if it can. This does not query
-    /// the file system.
+    /// Returns why a cache's store cannot write here, `None` if it can, without querying the file system.
     pub fn store_failure(&self, cache: &str) -> Option<String> {
         let (watch, _) =
             self.member.handler.state().stores.get_mut(CacheId::of(cache)).map(|store| store.watch())?;
         watch.failure()
     }
 
-    /// Returns the health of a cache's store on this member; none if it has no store.
+    /// Returns the health of a cache's store here, if any.
     pub fn store_health(&self, cache: &str) -> Option<StoreHealth> {
         let id = CacheId::of(cache);
         // A query of the file system may take long, so the member's lock is not held meanwhile.
@@ -436,7 +421,6 @@ impl CacheManager {
 }
 
 impl Member {
-    /// Closes a cache. `ends`: the member leaves the cluster, too.
     async fn leave(&self, cache: &OpenCache, ends: bool) -> Result<(), HandoverTimeout> {
         cache.begin_closing();
         let mut phase = cache.phase.subscribe();
@@ -464,8 +448,7 @@ impl Member {
         Err(HandoverTimeout { cache: cache.config.name.clone(), after })
     }
 
-    /// Closes a cache when no other member is in the view and the unreachable members have this member's data of the
-    /// cache.
+    /// Closes a cache when the view has no other member and the unreachable members have this member's data.
     async fn leave_behind(&self, cache: &OpenCache) {
         let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
         loop {
@@ -481,7 +464,7 @@ impl Member {
         }
     }
 
-    /// Returns when a cache has been degraded for [`LEAVE_DEGRADED_TIMEOUT`] while no other member was in the view.
+    /// Returns when a cache was degraded for [`LEAVE_DEGRADED_TIMEOUT`] without another member in the view.
     async fn has_no_member_to_wait_for(&self, cache: &OpenCache) {
         let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
         loop {
@@ -508,8 +491,8 @@ fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Returns when no other member is in the view and the cache is degraded. The senders of both channels outlive this
-/// future: one is the channel's, the other the cache's.
+/// Returns when the view has no other member and the cache is degraded. The senders of both channels outlive this future: one is
+/// the channel's, the other the cache's.
 async fn until_alone(
     views: &mut watch::Receiver<Option<View>>,
     topologies: &mut watch::Receiver<Option<Topology>>,
@@ -518,13 +501,12 @@ async fn until_alone(
     let _ = topologies.wait_for(is_degraded).await;
 }
 
-/// The result of beginning to open a cache.
 enum Begun {
     Before(Arc<OpenCache>),
     Now(Opening),
 }
 
-/// A cache that is being opened. If its future is dropped before its node has begun, nothing stays behind.
+/// A cache that is being opened. Dropped before its node has begun, it leaves nothing behind.
 struct Opening {
     handler: Arc<GridHandler>,
     opened: Option<Arc<OpenCache>>,
@@ -545,7 +527,7 @@ impl Drop for Opening {
     }
 }
 
-/// A builder of a cache. A cache that is open here already stays as it was opened.
+/// A builder of a cache. A cache that is open already stays as it is.
 #[must_use]
 pub struct CacheBuilder<'a> {
     pub(crate) manager: &'a CacheManager,
@@ -557,40 +539,39 @@ pub struct CacheBuilder<'a> {
 }
 
 impl CacheBuilder<'_> {
-    /// Sets the share of the cache that this member owns, relative to the others. [`CapacityFactor::ZERO`] owns nothing.
+    /// Sets this member's share of the cache, relative to the others. [`CapacityFactor::ZERO`] owns nothing.
     pub fn capacity(mut self, capacity: CapacityFactor) -> Self {
         self.settings.capacity = capacity;
         self
     }
 
-    /// Sets the memory limit of the cache on this member; by default there is none.
+    /// Sets the memory limit here; none by default.
     pub fn memory(mut self, bound: MemoryBound) -> Self {
         self.settings.memory = Some(bound);
         self
     }
 
-    /// Marks the cache as one that the member cannot work without, with few and small entries. If the process is
-    /// short of memory, writes of this cache are the last to be refused ([`ManagerBuilder::process_memory`]).
+    /// Marks a cache with few small entries that the member cannot work without: short of memory, its writes are refused last
+    /// ([`ManagerBuilder::process_memory`]).
     pub fn essential(mut self) -> Self {
         self.is_essential = true;
         self
     }
 
-    /// Sets the store of the cache on this member.
+    /// Sets the store on this member.
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
         self
     }
 
-    /// Sets the time that opening waits for a topology, [`OPEN_TIMEOUT`] by default. A cache that existed before
-    /// waits until all members of its last topology are back, or until [`CacheManager::make_available`] is called
-    /// here or on another member that is back.
+    /// Sets how long opening waits for a topology; default [`OPEN_TIMEOUT`]. A cache that existed before waits until all members
+    /// of its last topology are back, or [`CacheManager::make_available`] is called on one that is.
     pub fn open_timeout(mut self, open_timeout: Duration) -> Self {
         self.open_timeout = open_timeout;
         self
     }
 
-    /// Opens a cache of serde's values ([`Postcard`]). Returns when the cache is ready.
+    /// Opens a cache of serde values ([`Postcard`]). Returns when it is ready.
     ///
     /// # Errors
     ///
@@ -608,7 +589,7 @@ impl CacheBuilder<'_> {
         self.encoded(Raw, Raw).await
     }
 
-    /// Opens a cache of keys and values in these encodings. Their media types replace that of the settings.
+    /// Opens a cache in these encodings, whose media types replace that of the settings.
     ///
     /// # Errors
     ///
@@ -650,7 +631,6 @@ impl CacheBuilder<'_> {
 }
 
 impl Member {
-    /// Returns the cache that is open here, or begins to open it.
     fn begin(
         &self,
         config: &CacheConfig,
@@ -686,7 +666,6 @@ impl Member {
         Ok(Begun::Now(Opening { handler: self.handler.clone(), opened: Some(opened) }))
     }
 
-    /// Opens the store, and begins the cache on the node.
     async fn open(
         &self,
         config: CacheConfig,

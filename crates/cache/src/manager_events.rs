@@ -1,4 +1,4 @@
-//! The events of a manager and its caches, as a stream: views, topologies, and the availability of caches.
+//! A manager's events as a stream.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,44 +10,44 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-/// Maximum number of events that wait for a reader: views and topologies of hours.
+/// Views and topologies of hours.
 const EVENTS_MAX: usize = 1_024;
 
 /// An event of a manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ManagerEvent {
-    /// The cluster has a new view. [`View::is_merge`] says whether partitions have merged.
+    /// A new view; see [`View::is_merge`].
     View(View),
-    /// A cache has a new topology on this member.
+    /// A cache has a new topology here.
     Topology {
         /// The cache.
         cache: Arc<str>,
-        /// The topology, with its phase, its owners and its availability.
+        /// Phase, owners and availability.
         topology: Box<Topology>,
-        /// The progress of the rebalance on this member.
+        /// The rebalance's progress here.
         progress: Progress,
     },
-    /// The availability of a cache has changed; a [`ManagerEvent::Topology`] precedes this event.
+    /// A cache's availability has changed, after a [`ManagerEvent::Topology`].
     Availability {
         /// The cache.
         cache: Arc<str>,
         /// The new availability.
         availability: Availability,
     },
-    /// Exactly these members have missed heartbeats: they may hang, or be cut off. Reads go to other owners where
-    /// these may serve them. Empty when all members are heard again, or have left the view.
+    /// Exactly these members have missed heartbeats: they may hang, or be cut off. Reads go to other owners if possible. Empty
+    /// when all are heard again, or have left the view.
     Silent(Vec<Address>),
-    /// A cache was closed on this member.
+    /// A cache was closed here.
     Closed {
         /// The cache.
         cache: Arc<str>,
     },
-    /// The reader was too slow, and some events are missing.
+    /// The reader was too slow; events are missing.
     Gap,
 }
 
-/// The events of a manager since the subscription. The stream ends with the manager.
+/// A manager's events since the subscription. The stream ends with the manager.
 #[derive(Debug)]
 pub struct ManagerEvents {
     receiver: mpsc::Receiver<ManagerEvent>,
@@ -62,13 +62,12 @@ impl Stream for ManagerEvents {
 }
 
 impl ManagerEvents {
-    /// Returns the next event. The same as the stream's `next`, for callers without streams.
+    /// Returns the next event. An alternative to the stream's `next`.
     pub async fn next(&mut self) -> Option<ManagerEvent> {
         self.receiver.recv().await
     }
 }
 
-/// The subscribers of a manager's events.
 #[derive(Default)]
 pub(crate) struct ManagerListeners {
     all: Mutex<Vec<(mpsc::Sender<ManagerEvent>, bool)>>,
@@ -98,7 +97,6 @@ impl ManagerListeners {
         });
     }
 
-    /// Ends all subscriptions.
     pub(crate) fn end(&self) {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

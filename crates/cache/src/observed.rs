@@ -1,4 +1,4 @@
-//! The figures of a member and its caches, for metrics. They add no work to the path of an operation.
+//! Figures for metrics. They add no work to the path of an operation.
 
 use std::time::Instant;
 
@@ -10,20 +10,19 @@ use crate::manager::CacheManager;
 use crate::rebalances::RebalanceTimes;
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns the number of entries evicted on this member since the cache was opened; with a store, of values
-    /// evicted.
+    /// Returns the entries evicted here since the opening; with a store, the values.
     pub fn evictions(&self) -> u64 {
         self.encoded.opened.container.statistics().evictions()
     }
 
-    /// Returns the number of expired entries that this member has removed since the cache was opened. While members
-    /// have listeners, the primary removes them for all owners, and only the primary counts them.
+    /// Returns the expired entries removed here since the opening. While members have listeners, only the primary removes and
+    /// counts them.
     pub fn expirations(&self) -> u64 {
         self.encoded.opened.container.statistics().expirations()
     }
 
-    /// Returns the number of entries on this member whose primary it is, including those with values only in the
-    /// store. In a local or an invalidation cache these are all entries. This reads each segment.
+    /// Returns the entries here whose primary this member is, also with values only in the store; in a local or invalidation
+    /// cache all entries. Reads each segment.
     pub fn primary_len(&self) -> u64 {
         let container = &self.encoded.opened.container;
         if matches!(self.encoded.opened.config.mode, CacheMode::Local | CacheMode::Invalidation) {
@@ -36,19 +35,19 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         })
     }
 
-    /// Returns the times of the cache's rebalances on this member.
+    /// Returns the times of the cache's rebalances here.
     pub fn rebalance_times(&self) -> RebalanceTimes {
         self.encoded.opened.rebalances.times(Instant::now())
     }
 }
 
 impl CacheManager {
-    /// Returns the number of operations of this member that wait for other members, of all caches.
+    /// Returns how many operations of this member, of all caches, wait for others.
     pub fn operation_count(&self) -> usize {
         self.handler().with_node(|node: &mut Node, _| node.stats().operation_count()).unwrap_or_default()
     }
 
-    /// Returns the counters of the stack's layers: layer, counter, and value. None if the member is closed.
+    /// Returns the counters of the stack's layers: layer, counter, value. `None` if the member is closed.
     pub async fn stack_counts(&self) -> Option<Vec<(&'static str, StackCount, u64)>> {
         self.channel().with_stack(|stack, _| stack.counts()).await
     }

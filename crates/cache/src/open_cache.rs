@@ -1,4 +1,4 @@
-//! The state of a cache that is open on this member, shared by its handles and the manager.
+//! A cache that is open here, shared by its handles and the manager.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,43 +11,37 @@ use tokio::sync::watch;
 
 use crate::rebalances::Rebalances;
 
-/// The phase of a cache on this member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum CachePhase {
-    /// The cache has no topology yet.
     Joining,
-    /// The cache is ready.
     Open,
-    /// The cluster has the cache with other settings.
+    /// The cluster has other settings.
     Refused(OpenError),
-    /// Nothing depends on this member any more, or the manager is closed.
+    /// No other member needs this one any more, or the manager is closed.
     Closed,
 }
 
 impl CachePhase {
-    /// Whether the cache has ended and its store is closed.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Closed | Self::Refused(_))
     }
 }
 
-/// An open cache.
 pub(crate) struct OpenCache {
     pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
     pub(crate) container: Arc<Container>,
     pub(crate) phase: watch::Sender<CachePhase>,
     pub(crate) topology: watch::Sender<Option<Topology>>,
-    /// Number of members in the last topology in its store.
+    /// Members in the last topology in the store.
     pub(crate) remembered: OnceLock<usize>,
     pub(crate) rebalances: Rebalances,
-    /// Whether new operations are refused.
     is_closing: AtomicBool,
-    /// Whether the cache has ended, and only its store is still being closed.
+    /// Only the store is still being closed.
     is_ending: AtomicBool,
-    /// Number of operations whose callers wait.
+    /// Operations whose callers wait.
     running: AtomicUsize,
-    /// Notified when the last of them has ended during closing.
+    /// The last of them has ended during closing.
     pub(crate) quiet: tokio::sync::Notify,
 }
 
@@ -80,7 +74,6 @@ impl OpenCache {
         self.container.look_up(self.segment_of(key), key, now)
     }
 
-    /// Prefetches the memory for lookups of these keys into the CPU's cache.
     pub(crate) fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.container.prefetch(keys.into_iter().map(|key| (self.segment_of(key), key)));
     }
@@ -103,7 +96,7 @@ impl OpenCache {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Marks the cache as ended, except for its store. Returns false if it was marked before.
+    /// Marks the cache as ended, except for its store. Returns false if it was already.
     pub(crate) fn begin_ending(&self) -> bool {
         self.begin_closing();
         !self.is_ending.swap(true, Ordering::Relaxed)
@@ -123,7 +116,7 @@ impl OpenCache {
         self.running.load(Ordering::Acquire) == 0
     }
 
-    /// Publishes an installed topology. Two threads may call this, the one with the older topology last.
+    /// Publishes an installed topology. If two threads call this, the one with the older topology may be last.
     pub(crate) fn installed(&self, topology: Topology) {
         self.topology.send_if_modified(|known| {
             let is_newer = known.as_ref().is_none_or(|known| known.id < topology.id);
@@ -142,7 +135,6 @@ impl OpenCache {
         });
     }
 
-    /// Ends the cache.
     pub(crate) fn ended(&self, phase: CachePhase) {
         self.begin_closing();
         for segment in self.config.all_segments() {

@@ -1,5 +1,5 @@
-//! One operation as a future. An operation that ends within the call uses neither the channel nor a table; another
-//! one waits without an allocation. Dropping the future ends the wait; the operation goes on.
+//! One operation as a future. An operation that ends within the call uses neither the channel nor a table; others wait without an
+//! allocation. Dropping the future ends the wait; the operation goes on.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,24 +18,20 @@ use crate::open_cache::OpenCache;
 use crate::options::CacheOptions;
 use crate::waiters;
 
-/// Maximum length of a key in bytes. Longer keys would cost every member with the entry too much, because keys are
-/// copied for records and removals.
+/// Maximum bytes of a key. Members copy keys for records and removals.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum length of a value in bytes. A value is in memory several times on the path to its owners, and other
-/// commands wait behind it.
+/// Maximum bytes of a value. It is in memory several times on the path to its owners, and other commands wait behind it.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The request, until it is submitted.
 struct Request {
     key: Bytes,
     action: Action,
     flags: Flags,
     timeout: Duration,
     response_bytes_max: u32,
-    /// Time of the first attempt, if it had to wait.
+    /// The first attempt, if it had to wait.
     began: Option<Time>,
-    /// Its ticket among the operations that wait for room.
     ticket: Option<u64>,
 }
 
@@ -45,7 +41,6 @@ enum Step {
     Over,
 }
 
-/// The future of an operation.
 pub(crate) struct Operation<'a> {
     handler: &'a GridHandler,
     cache: &'a OpenCache,
@@ -64,7 +59,6 @@ impl<'a> Operation<'a> {
         Self { handler, cache, step: Step::New(request) }
     }
 
-    /// Submits the operation, if there is room.
     fn submit(&mut self, cx: &Context<'_>) -> Poll<waiters::Result> {
         let Step::New(request) = &mut self.step else { return Poll::Ready(Err(OperationError::Closed)) };
         if let Err(error) = check(&request.key, sent_len(&request.action)) {
@@ -149,7 +143,6 @@ impl<'a> Operation<'a> {
         Poll::Ready(result)
     }
 
-    /// Ends the wait.
     fn leave(&mut self) {
         match std::mem::replace(&mut self.step, Step::Over) {
             Step::New(Request { ticket: Some(ticket), .. }) => {
@@ -189,8 +182,8 @@ impl Drop for Operation<'_> {
     }
 }
 
-/// Carries out a write that needs no other member, without a future. Returns `None` without a change if the write is
-/// not of this kind, or not allowed.
+/// Carries out a write that needs no other member, without a future. `None`, without a change, if the write is not of this kind,
+/// or not allowed.
 pub(crate) fn try_write_local(
     handler: &GridHandler,
     cache: &OpenCache,
@@ -225,7 +218,6 @@ fn value_len(write: &Write) -> usize {
     }
 }
 
-/// Returns the bytes of the value that an operation sends.
 fn sent_len(action: &Action) -> usize {
     match action {
         Action::Write(write) => value_len(write),
@@ -237,8 +229,8 @@ fn bytes_of(key: &Bytes, action: &Action) -> u64 {
     (key.len() + sent_len(action)) as u64
 }
 
-/// Whether an operation would go to members without room. A read that any owner may serve waits only if none has
-/// room: it is small, and goes to another owner if the first is slow.
+/// Returns whether an operation would go to members without room. A read that any owner may serve waits only if none has room: it
+/// is small, and goes to another owner if the first is slow.
 fn wants_room(
     topology: &Topology,
     local: &Address,

@@ -1,28 +1,24 @@
-//! The options of a handle for every operation.
-
 use std::time::Duration;
 
 use consort_grid::{Flags, Lifetime, ReadFrom};
 
-/// Default timeout of an operation. With the stock stacks a member whose process has crashed is excluded at once, and
-/// the next owner responds within this time. A member whose machine fails silently is excluded after 40 s: set a
-/// longer timeout to wait for that.
+/// Default timeout of an operation. With the stock stacks a member is excluded at once if its process crashes, and the next owner
+/// responds in time. A machine that fails silently is excluded after 40 s: to wait for that, set a longer timeout.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The options of a handle for every operation. [`crate::Cache::with_options`] makes a handle with others.
+/// The options of a handle's operations, set by [`crate::Cache::with_options`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheOptions {
-    /// The owner that serves reads.
+    /// The owner for reads.
     pub read_from: ReadFrom,
-    /// Timeout of an operation, including the wait for room.
+    /// Timeout, including the wait for room.
     pub timeout: Duration,
     /// Default lifetime of entries.
     pub lifetime: Lifetime,
-    /// Flags of operations on keys. Iterations, counts and listeners ignore them.
+    /// Flags of key operations. Iterations, counts and listeners ignore them.
     pub flags: Flags,
-    /// Maximum bytes of a value that operations on one key accept from another member; unlimited by default. With a
-    /// larger value an operation fails with [`consort_grid::OperationError::LargeResponse`] and changes nothing, so
-    /// that its caller can make room for the value and try again.
+    /// Maximum bytes of a value that a key operation accepts from another member; unlimited by default. A larger one fails it
+    /// with [`consort_grid::OperationError::LargeResponse`] and changes nothing: the caller can make room and try again.
     pub response_bytes_max: u32,
 }
 

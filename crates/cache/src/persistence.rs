@@ -1,4 +1,4 @@
-//! The persistence of a cache on this member: settings, and opening the store.
+//! The persistence of a cache here: settings, and opening the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,16 +14,14 @@ use consort_store::{
 
 use crate::error::{OpenError, StoreFault};
 
-/// Number of removals of expired entries that are stored at once while a store is opened.
 const REMOVALS: usize = 1_024;
 
-/// The limits of changes that wait for a store with write-behind. A write waits while there is no room.
+/// The limits of queued changes with write-behind. Without room a write waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteBehind {
-    /// Maximum number of changes; several of one key count as one. Default 65,536: a disk with 100,000 changes a
-    /// second writes them in less than a second.
+    /// Maximum changes; several of a key count as one. Default 65,536: under a second for a disk with 100,000 changes a second.
     pub changes_max: usize,
-    /// Maximum bytes of keys and values. Default 64 MiB, to limit memory.
+    /// Maximum bytes of keys and values; default 64 MiB.
     pub bytes_max: usize,
 }
 
@@ -40,23 +38,20 @@ enum StoreLocation {
     Directory(PathBuf, FileStoreConfig),
 }
 
-/// The settings of a store for a cache on this member.
+/// The settings of a cache's store here.
 ///
-/// By default it is *write-through*: a write is acknowledged when the stores of all owners with a store have accepted
-/// it. A write that a store does not accept fails with
-/// [`OperationError::StoreWriteFailed`](crate::OperationError::StoreWriteFailed), which names the member and the reason. When all
-/// members have ended, the cache is available again as soon as all of them are back.
+/// By default it is *write-through*: a write is acknowledged when the stores of all owners with one have accepted it. If a store
+/// does not, the write fails with [`OperationError::StoreWriteFailed`](crate::OperationError::StoreWriteFailed), which names the
+/// member and the reason. After all members have ended, the cache is available again once all are back.
 ///
-/// Keys and versions of all entries stay in memory. Eviction ([`CacheBuilder::memory`]) drops values, which are
-/// loaded on demand.
+/// Keys and versions stay in memory. Eviction ([`CacheBuilder::memory`]) drops values, which are loaded on demand.
 ///
 /// [`CacheBuilder::memory`]: crate::CacheBuilder::memory
 #[derive(Clone, Debug)]
 pub struct Persistence {
     location: StoreLocation,
-    /// Whether the directory is the parent of several caches' directories.
+    /// A parent of several caches' directories.
     is_parent: bool,
-    /// The lock of a parent directory.
     lock: Option<Arc<DirectoryLock>>,
     behind: Option<WriteBehind>,
     passivation: bool,
@@ -77,23 +72,22 @@ impl Persistence {
         }
     }
 
-    /// Stores the cache in files of this directory, which belongs to this member and cache alone.
+    /// Stores the cache in files of this directory, used by this member and cache alone.
     pub fn directory(path: impl Into<PathBuf>) -> Self {
         Self::at(StoreLocation::Directory(path.into(), FileStoreConfig::default()))
     }
 
-    /// Stores the cache in files of a subdirectory of `path` that has the cache's name. `path` belongs to this member
-    /// alone.
+    /// Stores the cache in `path`'s subdirectory of the cache's name. Only this member uses `path`.
     pub fn within(path: impl Into<PathBuf>) -> Self {
         Self { is_parent: true, ..Self::directory(path) }
     }
 
-    /// Stores the cache in a store that is open. The store belongs to this cache, and is closed with it.
+    /// Stores the cache in an open store of its own, closed with it.
     pub fn store(store: Arc<dyn Store>) -> Self {
         Self::at(StoreLocation::Store(store))
     }
 
-    /// Sets the failures that an acknowledged write survives, with files: by default the death of the process.
+    /// Sets the failures that an acknowledged write survives, with files; default: the death of the process.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         if let StoreLocation::Directory(_, config) = &mut self.location {
@@ -102,7 +96,7 @@ impl Persistence {
         self
     }
 
-    /// Sets the configuration of the files. The number of segments is always the cache's.
+    /// Sets the configuration of the files. The number of segments is the cache's.
     #[must_use]
     pub fn files(mut self, files: FileStoreConfig) -> Self {
         if let StoreLocation::Directory(_, config) = &mut self.location {
@@ -111,45 +105,44 @@ impl Persistence {
         self
     }
 
-    /// Uses this lock of a parent directory instead of an own lock, so that caches that share one need fewer
-    /// descriptors. The lock is kept until the cache is closed.
+    /// Uses a shared lock of a parent directory, kept until the cache is closed, so that its caches need fewer descriptors.
     #[must_use]
     pub fn locked_by(mut self, lock: Arc<DirectoryLock>) -> Self {
         self.lock = Some(lock);
         self
     }
 
-    /// Acknowledges a write when it is queued for the store. Queued changes are lost if the process dies.
+    /// Acknowledges a write when it is queued. Queued changes are lost if the process dies.
     #[must_use]
     pub fn write_behind(mut self, bounds: WriteBehind) -> Self {
         self.behind = Some(bounds);
         self
     }
 
-    /// Stores only the values that memory has no room for, until the cache is closed in order. Entries in memory are
-    /// lost if the process dies.
+    /// Stores only values that memory has no room for, and the rest at an orderly close. Entries in memory are lost if the
+    /// process dies.
     #[must_use]
     pub fn passivation(mut self) -> Self {
         self.passivation = true;
         self
     }
 
-    /// Loads values into memory at the start, as far as there is room; else they are loaded on demand. Not with
-    /// passivation, where the store has only the values that memory lacks.
+    /// Loads values into memory at the start, as far as there is room; else on demand. Not with passivation, where the store has
+    /// only the values that memory lacks.
     #[must_use]
     pub fn preload(mut self) -> Self {
         self.preload = true;
         self
     }
 
-    /// Removes the store's existing entries at the start, without reading them.
+    /// Discards the store's entries at the start, without reading them.
     #[must_use]
     pub fn purge_on_start(mut self) -> Self {
         self.purge_on_start = true;
         self
     }
 
-    /// Returns the directory of a cache's files, unless its store was given.
+    /// Returns the directory of the files; `None` for a given store.
     pub(crate) fn directory_of(&self, cache: &str) -> Option<PathBuf> {
         match &self.location {
             StoreLocation::Store(_) => None,
@@ -223,7 +216,6 @@ impl Persistence {
     }
 }
 
-/// Loads a store's entries into the container, and returns their number.
 fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> Result<u64, StoreError> {
     let wall = wall_clock();
     let part = if is_whole { Part::Whole } else { Part::Keys };
@@ -253,13 +245,12 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
     Ok(count)
 }
 
-/// Returns the milliseconds since the epoch: a stored time must be valid after a restart.
+/// Returns milliseconds since the epoch: a stored time must be valid after a restart.
 pub(crate) fn wall_clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Returns an entry in the form of the store.
 pub(crate) fn to_store_entry(
     segment: Segment,
     key: Bytes,
@@ -276,7 +267,6 @@ pub(crate) fn to_store_entry(
     consort_store::Entry { segment: segment.0, key, value: stored.value, version: stored.version.0, times }
 }
 
-/// Returns the entry of a stored one.
 pub(crate) fn from_store_entry(kept: &consort_store::Entry, wall: u64) -> Stored {
     let Times { created, used, lifespan, max_idle } = kept.times;
     let since = |at: u64| Duration::from_millis(wall.saturating_sub(at));

@@ -1,28 +1,23 @@
-//! The times of the rebalances of a cache on this member.
-
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The rebalances of a cache on this member: each from the topology with which a state transfer begins until the
-/// topology with which it is complete.
+/// A cache's rebalances here, each from the topology that begins a state transfer to the one that ends it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RebalanceTimes {
-    /// Number of rebalances that have ended since the cache was opened here.
+    /// Rebalances ended since the opening.
     pub ended: u64,
-    /// Total time of these.
+    /// Their total time.
     pub total: Duration,
-    /// Time of the last of them.
+    /// Time of the last one.
     pub last: Option<Duration>,
-    /// Time since the beginning of the current rebalance.
+    /// Time of the current one so far.
     pub running: Option<Duration>,
 }
 
-/// The times, with the beginning of the current rebalance.
 #[derive(Default)]
 pub(crate) struct Rebalances(Mutex<(RebalanceTimes, Option<Instant>)>);
 
 impl Rebalances {
-    /// Records a topology, and whether a rebalance is in progress in it.
     pub(crate) fn note(&self, is_moving: bool, now: Instant) {
         let (times, began) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if is_moving {

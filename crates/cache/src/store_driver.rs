@@ -1,5 +1,5 @@
-//! The driver of a store beside the member's state machine: it accepts requests in order and without waiting, and
-//! collects their results. The store's writer writes; threads that may wait load values.
+//! The driver of a store beside the state machine: it accepts requests in order without waiting, and collects results. The
+//! store's writer writes; threads that may wait load values.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,9 @@ use tokio::runtime::Handle;
 use crate::persistence::{from_store_entry, to_store_entry, wall_clock};
 use crate::watched_store::{StoreWatch, WatchedStore};
 
-/// Maximum time that closing waits for a store that accepts nothing.
+/// Maximum wait of closing for a store that accepts nothing.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The result of a request.
 enum Completion {
     Stored(u64, Result<(), StoreFailure>),
     Loaded(u64, Result<Loaded, StoreFailure>),
@@ -28,7 +27,6 @@ enum Completion {
     Room,
 }
 
-/// The results of requests since the node last processed them.
 #[derive(Default)]
 pub(crate) struct Completions {
     list: Mutex<Vec<(CacheId, Completion)>>,
@@ -41,7 +39,6 @@ impl Completions {
         let _ = self.bell.set(bell);
     }
 
-    /// Whether there are results for the node.
     pub(crate) fn has_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
@@ -63,20 +60,17 @@ impl Completions {
     }
 }
 
-/// A request for the writer.
 enum Task {
     Write(u64, Change),
     Order(u64, StoreOrder),
     Load(u64, Vec<(Segment, Bytes)>, usize),
 }
 
-/// The store of a cache.
 pub(crate) struct StoreDriver {
     cache: CacheId,
     writer: Arc<Writer>,
     watch: Arc<StoreWatch>,
     is_behind: bool,
-    /// Requests that the writer has no room for, and later requests.
     backlog: VecDeque<Task>,
     completions: Arc<Completions>,
     runtime: Handle,
@@ -87,7 +81,7 @@ fn failure(error: &Arc<StoreError>) -> StoreFailure {
 }
 
 impl StoreDriver {
-    /// Starts the writer. Must be called within the runtime.
+    /// Starts the writer; only within the runtime.
     pub(crate) fn start(
         cache: CacheId,
         name: Arc<str>,
@@ -108,7 +102,7 @@ impl StoreDriver {
         self.writer.store().stats()
     }
 
-    /// Returns the store's watch, and the number of changes that wait for the store.
+    /// Returns the store's watch and the number of waiting changes.
     pub(crate) fn watch(&self) -> (Arc<StoreWatch>, u64) {
         (self.watch.clone(), (self.writer.waiting() + self.backlog.len()) as u64)
     }
@@ -133,8 +127,7 @@ impl StoreDriver {
         None
     }
 
-    /// Passes waiting requests to the writer, as far as it has room. Returns the numbers of requests that are
-    /// complete at once.
+    /// Passes waiting requests to the writer while it has room. Returns the numbers of requests that are complete at once.
     fn resume_queued(&mut self) -> Vec<u64> {
         let mut done = Vec::new();
         let backlog = std::mem::take(&mut self.backlog);
@@ -200,7 +193,7 @@ impl StoreDriver {
         None
     }
 
-    /// Stores the waiting changes and closes the store, on a thread that may wait. Then calls `then`.
+    /// Stores the waiting changes and closes the store on a thread that may wait. Then calls `then`.
     pub(crate) fn close(self, then: impl FnOnce() + Send + 'static) {
         let runtime = self.runtime.clone();
         runtime.spawn_blocking(move || {
@@ -246,7 +239,6 @@ fn load(writer: &Writer, keys: Vec<(Segment, Bytes)>, bytes_max: usize) -> Resul
     Ok(loaded)
 }
 
-/// The stores of a member's caches.
 #[derive(Default)]
 pub(crate) struct Stores {
     stores: Vec<StoreDriver>,
@@ -270,7 +262,7 @@ impl Stores {
         self.stores.iter_mut().find(|store| store.cache == cache)
     }
 
-    /// Passes requests to the stores and their results to the node, until there are neither.
+    /// Passes requests to the stores and results to the node, until there are neither.
     pub(crate) fn serve(&mut self, node: &mut Node, completions: &Completions, now: Time) {
         loop {
             let mut done = Vec::new();

@@ -1,4 +1,4 @@
-//! Callers that wait for the end of an operation, by its number.
+//! Callers that wait for an operation's end, by its number.
 
 use std::task::{Context, Poll, Waker};
 
@@ -13,14 +13,13 @@ enum Waiter {
     Done(Result),
 }
 
-/// The table of waiting callers. It has at most one element per waiting future.
+/// The waiting callers, at most one per future.
 #[derive(Default)]
 pub(crate) struct Waiters {
     waiters: HashMap<u64, Waiter, FixedState>,
 }
 
 impl Waiters {
-    /// Returns the number of waiting callers.
     pub(crate) fn len(&self) -> usize {
         self.waiters.len()
     }
@@ -29,7 +28,6 @@ impl Waiters {
         self.waiters.insert(number, Waiter::Waiting { waker, is_write });
     }
 
-    /// Removes a caller that no longer waits.
     pub(crate) fn remove(&mut self, number: u64) {
         self.waiters.remove(&number);
     }

@@ -1,9 +1,9 @@
-//! Failing writes of a cache's store, as on a full disk. The log has a line when writes begin to fail, every minute
-//! while they do, and when they succeed again; health and metrics read the state. If small writes succeed and large
-//! ones fail by turns, these are two lines a minute.
+//! Failing writes of a cache's store, as on a full disk. A log line appears when writes begin to fail, every minute meanwhile,
+//! and when they succeed again; if small writes succeed and large ones fail, two lines a minute. Health and metrics read the
+//! state.
 //!
-//! The node repeats every second the writes that were not stored (`consort_grid::node::persistence`), so that the end
-//! is detected without a write of a client.
+//! The node repeats failed writes every second (`consort_grid::node::persistence`), so that the end shows without a client's
+//! write.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,24 +13,22 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use consort_store::{Change, Entries, Entry, Part, Stats, Store, StoreError};
 
-/// Interval of the log's lines while writes fail.
 const FAILING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// The health of a cache's store on this member.
+/// The health of a cache's store here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StoreHealth {
-    /// The error of the last write, if it has failed.
+    /// The last write's error, if it failed.
     pub failing: Option<String>,
-    /// Number of writes and maintenance runs that have failed since the cache was opened.
+    /// Failed writes and maintenance runs since the opening.
     pub failures: u64,
-    /// Number of changes and orders that wait for the store.
+    /// Waiting changes and orders.
     pub pending: u64,
-    /// Bytes that the file system of the store has free for this process; none if the store has no directory.
+    /// Free bytes of the store's file system for this process; `None` without a directory.
     pub free_bytes: Option<u64>,
 }
 
-/// The current failure of writes.
 struct Failing {
     error: String,
     since: Instant,
@@ -38,14 +36,12 @@ struct Failing {
     is_logged: bool,
 }
 
-/// Whether writes fail, and the time of the last log line.
 #[derive(Default)]
 struct State {
     failing: Option<Failing>,
     logged_at: Option<Instant>,
 }
 
-/// The watch of a store's writes.
 pub(crate) struct StoreWatch {
     cache: Arc<str>,
     directory: Option<PathBuf>,
@@ -53,7 +49,7 @@ pub(crate) struct StoreWatch {
     failures: AtomicU64,
 }
 
-/// Whether an error means that the store cannot write, rather than an invalid request of the caller.
+/// Returns whether the store cannot write, rather than that the caller's request is invalid.
 const fn is_failure(error: &StoreError) -> bool {
     !matches!(error, StoreError::TooLarge { .. } | StoreError::NoSuchSegment { .. } | StoreError::Closed)
 }
@@ -67,7 +63,7 @@ impl StoreWatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the result of a write. `is_proof`: its success proves that the store writes again.
+    /// Records a write's result; with `is_proof` its success proves that the store writes again.
     fn note_write(&self, now: Instant, is_proof: bool, result: &Result<(), StoreError>) {
         match result {
             Err(error) if is_failure(error) => self.note_failure(now, error),
@@ -76,7 +72,7 @@ impl StoreWatch {
         }
     }
 
-    /// Records the result of maintenance. No client waits for it, and its failure is only counted.
+    /// Records a result of maintenance. No client waits for it; a failure is only counted.
     fn note_maintenance<T>(&self, result: &Result<T, StoreError>) {
         if result.as_ref().is_err_and(is_failure) {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -138,12 +134,12 @@ impl StoreWatch {
         Some(of.f_bavail.saturating_mul(of.f_frsize))
     }
 
-    /// Returns the error of the last write, if it has failed.
+    /// Returns the last write's error, if it failed.
     pub(crate) fn failure(&self) -> Option<String> {
         self.state().failing.as_ref().map(|failing| failing.error.clone())
     }
 
-    /// Returns the current health, with this number of waiting changes.
+    /// Returns the health, with this number of waiting changes.
     pub(crate) fn health(&self, pending: u64) -> StoreHealth {
         StoreHealth {
             failing: self.failure(),
@@ -154,7 +150,6 @@ impl StoreWatch {
     }
 }
 
-/// A store whose writes are watched.
 pub(crate) struct WatchedStore {
     store: Arc<dyn Store>,
     watch: Arc<StoreWatch>,

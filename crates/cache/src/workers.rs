@@ -1,5 +1,5 @@
-//! Worker threads for functions that take long with an entry ([`crate::CacheBuilder::costly_transform`]). They run
-//! outside the member's lock, in steps, so that neither the driver nor other iterations wait for one of them.
+//! Worker threads for functions that take long ([`crate::CacheBuilder::costly_transform`]). They run outside the member's lock,
+//! in steps: neither the driver nor other iterations wait for one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -8,26 +8,21 @@ use std::time::{Duration, Instant};
 use consort_grid::{Computation, Computed};
 use tokio::runtime::Handle;
 
-/// Time after which a step takes no further entries. Then the reader gets the results so far, and other steps run.
+/// Then a step takes no more entries: the reader gets the results so far, and other steps run.
 const STEP_TIME: Duration = Duration::from_millis(10);
 
-/// Number of cores per worker thread; there is at least one thread. The other cores are for the driver and for
-/// callers.
+/// There is at least one worker. The other cores are for the driver and callers.
 const CORES_PER_WORKER: usize = 2;
 
-/// A member with functions to run.
 pub(crate) trait Computing: Send + Sync + Sized + 'static {
     fn workers(&self) -> &Workers<Self>;
 
-    /// Returns the next step. Without one it calls `end` under the member's lock, so that a later step starts another
-    /// worker.
+    /// Returns the next step. Without one it calls `end` under the member's lock, so that a later step starts another worker.
     fn take_computation(&self, end: impl FnOnce()) -> Option<Computation>;
 
-    /// Processes the results of a step.
     fn finish_computation(&self, computed: Computed);
 }
 
-/// The workers of a member.
 pub(crate) struct Workers<H> {
     running: AtomicUsize,
     running_max: usize,
@@ -46,12 +41,12 @@ impl<H> Default for Workers<H> {
 }
 
 impl<H: Computing> Workers<H> {
-    /// Sets the member whose steps the workers run. Must be called within the runtime.
+    /// Sets the member whose steps to run; only within the runtime.
     pub(crate) fn serve(&self, member: &Arc<H>) {
         let _ = self.host.set((Arc::downgrade(member), Handle::current()));
     }
 
-    /// Starts one more worker, unless the maximum is running: running workers look for further steps before they end.
+    /// Starts a worker, unless the maximum is running: running ones look for further steps before they end.
     pub(crate) fn start(&self) {
         let Some((member, runtime)) = self.host.get() else { return };
         let one_more = |running| (running < self.running_max).then_some(running + 1);
@@ -69,7 +64,6 @@ impl<H: Computing> Workers<H> {
     }
 }
 
-/// Runs steps until none waits.
 fn work(member: &impl Computing) {
     while let Some(computation) = member.take_computation(|| member.workers().end()) {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Administration: creates, removes and lists caches, aliases and templates (facts section 2.8).
+//! Administration of caches, aliases and templates (facts section 2.8).
 
 use bytes::Bytes;
 use consort_hotrod::ops::task;
@@ -9,16 +9,16 @@ use crate::error::ClientError;
 use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
-/// The data lost if a degraded cache is made available without its unreachable members.
+/// The data that [`Administration::make_available`] would lose of a degraded cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheLoss {
-    /// The name of the cache.
+    /// The cache's name.
     pub cache: String,
     /// The number of segments.
     pub segments: u64,
-    /// The number of segments without a reachable owner; their entries are lost.
+    /// Segments whose entries are lost: no owner is reachable.
     pub segments_without_owner: u64,
-    /// The names of the unreachable members.
+    /// Unreachable members.
     pub unreachable: Vec<String>,
 }
 
@@ -52,12 +52,11 @@ impl Administration<'_> {
         inner.perform(&inner.no_cache(), ask, None).await
     }
 
-    /// Creates a cache from a configuration: one Infinispan cache element in XML, JSON or YAML, parsed by the
-    /// server.
+    /// Creates a cache from one Infinispan cache element in XML, JSON or YAML.
     ///
     /// # Errors
     ///
-    /// Also if a cache of this name exists.
+    /// Also if the cache exists.
     pub async fn create(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         self.run("@@cache@create", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
@@ -66,19 +65,19 @@ impl Administration<'_> {
     ///
     /// # Errors
     ///
-    /// Also if a cache of this name exists.
+    /// Also if the cache exists.
     pub async fn create_volatile(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         let params = [("name", name), ("configuration", configuration), ("flags", "VOLATILE")];
         self.run("@@cache@create", &params).await.map(drop)
     }
 
-    /// Creates a cache from a configuration unless a cache of this name exists.
+    /// Creates a cache unless it exists; see [`Administration::create`].
     pub async fn get_or_create(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         self.run("@@cache@getorcreate", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
 
-    /// Changes one attribute of an existing cache on all servers; its entries stay. The attribute is a path
-    /// below the cache's element: `expiration.lifespan`, `memory.max-count`.
+    /// Changes one attribute of a cache on all servers; its entries stay. The attribute is a path below the cache's element, such
+    /// as `memory.max-count`.
     ///
     /// # Errors
     ///
@@ -88,9 +87,8 @@ impl Administration<'_> {
         self.run("@@cache@updateConfigurationAttribute", &params).await.map(drop)
     }
 
-    /// Points an alias to a cache on all servers, without a moment in which it points to none. Listeners and
-    /// near caches stay with the cache they were created for. Infinispan's servers accept only aliases that a
-    /// cache already has (`set_attribute` of `aliases`).
+    /// Points an alias to a cache atomically on all servers. Listeners and near caches stay with their cache. Infinispan's
+    /// servers accept only existing aliases (`set_attribute` of `aliases`).
     ///
     /// # Errors
     ///
@@ -99,37 +97,36 @@ impl Administration<'_> {
         self.run("@@cache@assignAlias", &[("alias", alias), ("name", cache)]).await.map(drop)
     }
 
-    /// Creates a template from a configuration as [`Administration::create`] takes it.
+    /// Creates a template; the configuration is as for [`Administration::create`].
     ///
     /// # Errors
     ///
-    /// Also if a template of this name exists.
+    /// Also if the template exists.
     pub async fn create_template(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         self.run("@@template@create", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
 
-    /// Removes a template if it exists. Caches created from it stay.
+    /// Removes a template if it exists. Its caches stay.
     pub async fn remove_template(&self, name: &str) -> Result<(), ClientError> {
         self.run("@@template@remove", &[("name", name)]).await.map(drop)
     }
 
-    /// Creates a cache with the configuration of a template.
+    /// Creates a cache from a template.
     ///
     /// # Errors
     ///
-    /// Also if a cache of this name exists.
+    /// Also if the cache exists.
     pub async fn create_from(&self, name: &str, template: &str) -> Result<(), ClientError> {
         self.run("@@cache@create", &[("name", name), ("template", template)]).await.map(drop)
     }
 
-    /// Removes a cache and its entries, if it exists.
+    /// Removes a cache and its entries if it exists.
     pub async fn remove(&self, name: &str) -> Result<(), ClientError> {
         self.run("@@cache@remove", &[("name", name)]).await.map(drop)
     }
 
-    /// Returns the data that [`make_available`](Self::make_available) would lose, for each degraded cache:
-    /// for one cache or for all, internal caches included. Changes nothing. Only Consort's servers have this
-    /// operation.
+    /// Returns the losses of [`make_available`](Self::make_available) for each degraded cache: one or all, internal ones
+    /// included. Changes nothing. Only Consort's servers have this operation.
     ///
     /// # Errors
     ///
@@ -139,11 +136,9 @@ impl Administration<'_> {
         losses(&answer).ok_or_else(|| answer.unexpected())
     }
 
-    /// Makes degraded caches available without their unreachable owners: one cache or all, internal caches
-    /// included. Returns the names of the caches that were degraded. Entries of which only unreachable
-    /// members have copies are lost. Use it for crashed servers only: if they are merely partitioned, both
-    /// partitions write, and a merge discards the writes of one of them. Only Consort's servers have this
-    /// operation.
+    /// Makes degraded caches (one or all, internal ones included) available without their unreachable owners, and returns their
+    /// names. Entries only on unreachable members are lost. Use it for crashed servers only: if they are merely partitioned,
+    /// both partitions write, and a merge discards the writes of one. Only Consort's servers have this operation.
     ///
     /// # Errors
     ///
@@ -159,7 +154,6 @@ impl Administration<'_> {
     }
 }
 
-/// Parses the losses from a task's result.
 fn losses(answer: &Answer) -> Option<Vec<CacheLoss>> {
     let ResponseBody::Result(losses) = &answer.body else { return None };
     let losses: serde_json::Value = serde_json::from_slice(losses).ok()?;
@@ -178,7 +172,6 @@ fn losses(answer: &Answer) -> Option<Vec<CacheLoss>> {
     losses.as_array()?.iter().map(loss).collect()
 }
 
-/// Parses the names from a task's result.
 fn names(answer: &Answer) -> Result<Vec<String>, ClientError> {
     let names = match &answer.body {
         ResponseBody::Result(names) => serde_json::from_slice(names).ok(),

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use crate::limits::{PAUSE_FIRST, PAUSE_MAX};
 
-/// The backoff of one server.
 pub(crate) struct Backoff {
     next: Duration,
-    /// State of the jitter, seeded per client.
     random: u64,
 }
 
@@ -16,8 +14,7 @@ impl Backoff {
         Self { next: PAUSE_FIRST, random: seed | 1 }
     }
 
-    /// Returns the next delay: between half of the current step and all of it, so that clients do not
-    /// reconnect at the same time.
+    /// Returns a delay between half of the current step and all of it, so that clients do not reconnect together.
     pub(crate) fn next(&mut self) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(PAUSE_MAX);
@@ -27,7 +24,6 @@ impl Backoff {
         whole / 2 + whole / 2 * (self.random % 1_000) as u32 / 1_000
     }
 
-    /// Starts again at the shortest delay, after a connection that lasted.
     pub(crate) const fn reset(&mut self) {
         self.next = PAUSE_FIRST;
     }

@@ -1,5 +1,4 @@
-//! Values read or written in chunks. All requests of one value use the connection on which it was begun
-//! (facts section 2.11).
+//! Values in chunks. All requests of a value use the connection on which it was begun (facts section 2.11).
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -18,18 +17,14 @@ use crate::error::{ClientError, ConnectionError};
 use crate::operation::{Answer, units};
 use crate::server::ServerConnection;
 
-/// The outcome of a request for a chunk.
 pub(crate) type Answered = Result<Response, CallError>;
 
-/// A request for a chunk.
 enum Piece {
     Asked(Call<Arc<ConnectionHandle>>),
-    /// The request has its outcome.
     Answered(Answered),
 }
 
 impl Piece {
-    /// Polls the request's outcome.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Self::Asked(call) = self {
             match Pin::new(call).poll(cx) {
@@ -41,7 +36,7 @@ impl Piece {
     }
 }
 
-/// Requests for chunks in flight, in order, and outcomes not yet taken.
+/// The requests in flight, in order, with the outcomes not yet taken.
 #[derive(Default)]
 pub(crate) struct InFlightChunks(VecDeque<Piece>);
 
@@ -50,13 +45,12 @@ impl InFlightChunks {
         self.0.len()
     }
 
-    /// Drops all of them.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Returns the outcome of the first request; `None` if there is none. If it is not ready, waits for
-    /// `together` requests at once, so that the task is woken once for all of them. Cancel-safe.
+    /// Waits for `together` requests at once if the first is not ready, so that the task wakes once for all of them. `None` if no
+    /// request is in flight. Cancel-safe.
     pub(crate) async fn next(&mut self, together: usize) -> Option<Answered> {
         if let Some(Piece::Asked(_)) = self.0.front() {
             let count = together.clamp(1, self.0.len());
@@ -74,27 +68,22 @@ impl InFlightChunks {
     }
 }
 
-/// The connection that a stream of chunks is bound to.
 pub(crate) struct PinnedConnection {
-    /// Keeps the client's connections open, too.
     cache: RawCache,
     target: ServerConnection,
     timeout: Duration,
 }
 
 impl PinnedConnection {
-    /// The connection that sent this response.
     pub(crate) fn of(cache: RawCache, begun: &Answer) -> Self {
         let timeout = cache.options().timeout;
         Self { cache, target: begun.target.clone(), timeout }
     }
 
-    /// Returns the server's address.
     pub(crate) fn server(&self) -> String {
         self.target.server.to_string()
     }
 
-    /// Returns whether other requests use the same connection.
     pub(crate) fn has_other_requests(&self) -> bool {
         let now = self.target.handle.clock.now();
         self.target.handle.lock().has_other_requests(now)
@@ -111,7 +100,7 @@ impl PinnedConnection {
         Request { header, body: RequestBody::Stream(body) }
     }
 
-    /// Sends a request after all earlier ones. Its deadline is that of any operation.
+    /// Sends a request after all earlier ones, with an operation's usual deadline.
     pub(crate) async fn begin(
         &self,
         body: stream::Request,
@@ -126,7 +115,7 @@ impl PinnedConnection {
         Ok(())
     }
 
-    /// Evaluates the outcome of a request. `writes` says whether the request changes the cache.
+    /// Evaluates the outcome of a request; `writes` says whether the request changes the cache.
     pub(crate) fn answered(
         &self,
         answer: Answered,
@@ -147,14 +136,12 @@ impl PinnedConnection {
         Ok(response)
     }
 
-    /// Ends an abandoned stream. If the request does not arrive, the server discards the stream after its
-    /// timeout.
+    /// Ends an abandoned stream. If the request does not arrive, the server discards the stream after its timeout.
     pub(crate) fn end(&self, body: stream::Request) {
         let deadline = self.target.handle.clock.now() + self.timeout;
         self.target.handle.send_detached(&mut self.request(body), deadline);
     }
 
-    /// The error for a response of the wrong type.
     pub(crate) fn protocol_violation(&self, operation: &'static str, response: &Response) -> ClientError {
         let (server, found) = (self.server(), format!("{:?}", response.status));
         ClientError::ProtocolViolation { server, operation, found }

@@ -1,5 +1,3 @@
-//! The client: its configuration, servers and caches.
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -56,16 +54,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how the client uses topologies. By default it sends requests to the owners of keys. A basic
-    /// client uses the initial servers only.
+    /// Sets how the client uses topologies. By default it sends requests to owners of keys; a basic client uses the initial
+    /// servers only.
     #[must_use]
     pub const fn intelligence(mut self, intelligence: Intelligence) -> Self {
         self.settings.intelligence = intelligence;
         self
     }
 
-    /// Forces a protocol version: 3.0 or later, with the feature `legacy` 2.0 or later. By default the newest
-    /// version that both sides support.
+    /// Forces a protocol version: 3.0 or later (with the feature `legacy`: 2.0). Default: the newest of both sides.
     #[must_use]
     pub const fn version(mut self, version: ProtocolVersion) -> Self {
         self.settings.version = Some(version);
@@ -79,48 +76,45 @@ impl ClientBuilder {
         self
     }
 
-    /// Authenticates as this user, with the strongest mechanism that both sides support: SCRAM-SHA-512,
-    /// SCRAM-SHA-384, SCRAM-SHA-256, and with TLS also PLAIN.
+    /// Authenticates as this user by the strongest common mechanism: SCRAM-SHA-512, -384, -256, and with TLS also PLAIN.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         self.credentials = self.credentials.with_user(name, password);
         self
     }
 
-    /// Authenticates with this token (OAUTHBEARER), with TLS only.
+    /// Authenticates with this token (OAUTHBEARER); TLS only.
     #[must_use]
     pub fn token(mut self, token: &str) -> Self {
         self.credentials = self.credentials.with_token(token);
         self
     }
 
-    /// Authenticates with this mechanism only. EXTERNAL uses the certificate of [`Tls::identity`]. PLAIN and
-    /// OAUTHBEARER set here are used also without TLS; anyone on the network path can read the credentials.
+    /// Authenticates with this mechanism only. EXTERNAL uses the certificate of [`Tls::identity`]. PLAIN and OAUTHBEARER set here
+    /// are also used without TLS, where others on the network path can read the credentials.
     #[must_use]
     pub fn mechanism(mut self, mechanism: Mechanism) -> Self {
         self.credentials = self.credentials.with_only(mechanism);
         self
     }
 
-    /// Adds a failover cluster with some of its servers. The client switches to it when the current one is
-    /// unreachable ([`ClientBuilder::switch_after`]), in the order of these calls, or by
-    /// [`Client::switch_to_cluster`]. All clusters share the credentials and certificates.
+    /// Adds a failover cluster with some of its servers. The client tries them in the order of these calls when the current one
+    /// is unreachable ([`ClientBuilder::switch_after`]). All share the credentials and certificates.
     #[must_use]
     pub fn cluster(mut self, name: &str, servers: impl IntoIterator<Item = ServerAddress>) -> Self {
         self.clusters.push(FailoverCluster::new(name, servers));
         self
     }
 
-    /// Sets after how many failed attempts in a row to connect to each known server the client switches
-    /// clusters; default three. A refused connection fails within a second. If nothing responds, an open
-    /// connection takes 25 s to be noticed, and each attempt 5 s.
+    /// Sets after how many failed attempts in a row to connect to each known server the client switches clusters; default 3.
+    /// Attempts fail within 1 s if refused, after 5 s without response; an open connection's silence is noticed after 25 s.
     #[must_use]
     pub const fn switch_after(mut self, attempts: u32) -> Self {
         self.switch_after = attempts;
         self
     }
 
-    /// Parses a URI as [`Client::connect`] does, so that the configuration can be inspected or changed.
+    /// Parses a URI as [`Client::connect`] does.
     ///
     /// # Errors
     ///
@@ -149,7 +143,7 @@ impl ClientBuilder {
         self.tls.is_some()
     }
 
-    /// Connects. Returns as soon as one server is usable; tries the other clusters if none of the first is.
+    /// Connects until one server is usable; tries the other clusters if none of the first is.
     ///
     /// # Errors
     ///
@@ -173,7 +167,7 @@ impl ClientBuilder {
     }
 }
 
-/// A Hot Rod client. Cheap to clone; its connections close with the last clone and the last cache handle.
+/// A Hot Rod client, cheap to clone. Its connections close with the last clone and the last cache handle.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<ClientState>,
@@ -192,15 +186,12 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Connects to `hotrod://[user:password@]host[:port][,host[:port]…]`, as soon as one server is usable;
-    /// `hotrods` uses TLS. Percent-encode characters of names and passwords other than letters and digits.
-    /// After a question mark, properties can follow as `name=value`, separated by `&`. Supported properties
-    /// of Infinispan's clients: `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`,
-    /// `auth_password`, `auth_token`, `trust_store_file_name`, `key_store_file_name` (a certificate and its
-    /// key), `sni_host_name` ([`Tls::server_name`]), and `cluster.NAME` for a failover cluster
-    /// ([`ClientBuilder::cluster`]) as `host[:port][;host[:port]…]`. The files are PEM files; without a trust
-    /// store the system's is used. Only Consort's client has `auth_password_file`: the password is the file's
-    /// first line.
+    /// Connects to `hotrod://[user:password@]host[:port][,host[:port]…][?name=value&…]` until one server is usable; `hotrods`
+    /// uses TLS. Percent-encode other characters of names and passwords than letters and digits. Properties, named as in
+    /// Infinispan's clients: `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`, `auth_password`,
+    /// `auth_token`, `trust_store_file_name` (default: the system's), `key_store_file_name` (certificate and key),
+    /// `sni_host_name` ([`Tls::server_name`]), and `cluster.NAME` as `host[:port][;host[:port]…]` ([`ClientBuilder::cluster`]).
+    /// Files are PEM. Consort adds `auth_password_file`, whose first line is the password.
     ///
     /// # Errors
     ///
@@ -209,8 +200,7 @@ impl Client {
         ClientBuilder::from_uri(uri)?.connect().await
     }
 
-    /// Returns a handle of a cache of serde values. The first operation fails if the servers do not have the
-    /// cache.
+    /// Returns a handle of a cache of serde values. If the servers lack the cache, the first operation fails.
     pub fn cache<K, V>(&self, name: &str) -> Cache<K, V> {
         self.encoded(name, Postcard, Postcard)
     }
@@ -234,13 +224,11 @@ impl Client {
         &self.inner
     }
 
-    /// Returns the listeners of this client's counters.
     pub(crate) const fn counter_listeners(&self) -> &Arc<CounterListenerTable> {
         &self.counter_listeners
     }
 
-    /// Returns the state of each server of the current cluster: the initial ones and those learnt from
-    /// topologies.
+    /// Returns the state of each server of the current cluster, initial or learnt from topologies.
     pub fn states(&self) -> Vec<ServerState> {
         let of = |server: &Arc<Server>| ServerState {
             address: server.address.clone(),
@@ -256,17 +244,14 @@ impl Client {
         servers.iter().filter(|server| server.handle().is_some()).map(ToString::to_string).collect()
     }
 
-    /// Returns the name of the current cluster; [`DEFAULT_CLUSTER`](crate::DEFAULT_CLUSTER) for that of the
-    /// initial servers.
+    /// Returns the current cluster's name; [`DEFAULT_CLUSTER`](crate::DEFAULT_CLUSTER) is that of the initial servers.
     pub fn cluster(&self) -> &str {
         self.inner.clusters.current_name()
     }
 
-    /// Switches to the cluster of this name ([`ClientBuilder::cluster`]) until it is unreachable. Later
-    /// operations go there; requests in flight are still answered by the previous cluster. Near caches are
-    /// emptied. Listeners get a gap event and register there, or end if the cache or counter does not exist.
-    /// Iterations in progress end with [`ClientError::IterationInterrupted`], values in chunks with
-    /// [`ClientError::StreamLost`].
+    /// Switches to a cluster ([`ClientBuilder::cluster`]) until it is unreachable. The previous one still answers requests in
+    /// flight. Near caches are emptied. Listeners get a gap and register there, or end if the cache or counter does not exist.
+    /// Iterations end with [`ClientError::IterationInterrupted`], values in chunks with [`ClientError::StreamLost`].
     ///
     /// # Errors
     ///
@@ -296,7 +281,7 @@ impl Client {
         sum
     }
 
-    /// Closes all connections and waits until they are closed. Operations in progress fail.
+    /// Closes all connections, and waits for that. Operations in progress fail.
     pub async fn close(&self) {
         self.inner.close().await;
     }

@@ -1,5 +1,4 @@
-//! The shared state of a client: its servers, their connections, and the topologies of caches. Handles of caches and counters send
-//! their requests through it.
+//! The shared state of a client: servers, connections and the caches' topologies. All handles send requests through it.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,17 +19,15 @@ use crate::near::NearCache;
 use crate::routing::{Routing, in_turn};
 use crate::server::Server;
 
-/// Settings of all connections of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) intelligence: Intelligence,
     pub(crate) version: Option<ProtocolVersion>,
 }
 
-/// The client's state of a cache.
 pub(crate) struct CacheState {
     pub(crate) name: Text,
-    /// The near cache shared by the handles of this cache, as long as one of them exists.
+    /// The near cache that all handles of this cache share while one exists.
     pub(crate) near: Mutex<Weak<NearCache>>,
     routing: RwLock<Option<Arc<Routing<Arc<Server>>>>>,
 }
@@ -49,7 +46,6 @@ impl CacheState {
     }
 }
 
-/// The shared state of a client.
 pub(crate) struct ClientState {
     pub(crate) settings: Settings,
     security: Security,
@@ -57,9 +53,8 @@ pub(crate) struct ClientState {
     pub(crate) runtime: Handle,
     pub(crate) clusters: FailoverClusters,
     pub(crate) servers: RwLock<Vec<Arc<Server>>>,
-    /// This lock also serialises the processing of topologies.
+    /// Also serialises the processing of topologies.
     pub(crate) caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
-    /// One task per server. The tasks end when the set is dropped.
     tasks: Mutex<JoinSet<()>>,
     pub(crate) changed: Arc<Notify>,
     turn: AtomicUsize,
@@ -69,7 +64,6 @@ pub(crate) struct ClientState {
 }
 
 impl ClientState {
-    /// Creates the state without servers.
     pub(crate) fn new(
         settings: Settings,
         security: Security,
@@ -92,7 +86,6 @@ impl ClientState {
         }
     }
 
-    /// Closes all connections and waits until they are closed. Operations in progress fail.
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let mut tasks = std::mem::take(&mut *self.tasks());
@@ -108,7 +101,6 @@ impl ClientState {
         self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Spawns a background task.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(task)
     }
@@ -127,12 +119,10 @@ impl ClientState {
         cache
     }
 
-    /// The cache state for requests that belong to no cache.
     pub(crate) fn no_cache(&self) -> CacheState {
         CacheState::new(Text::EMPTY)
     }
 
-    /// A server of the current cluster.
     pub(crate) fn new_server(&self, address: &ServerAddress) -> Server {
         let (version, security) = (self.settings.version, self.security.clone());
         Server::new(address.clone(), self.clock, version, security, self.clusters.switches())
@@ -155,7 +145,6 @@ impl ClientState {
         server
     }
 
-    /// Ensures that the initial servers are among the servers.
     pub(crate) fn start_initial(&self) {
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
         for address in self.clusters.servers() {
@@ -182,17 +171,16 @@ impl ClientState {
         }
     }
 
-    /// Returns a future that waits for a change of the servers. Create it before inspecting them.
+    /// Waits for a change of the servers. Create the future before you inspect them.
     pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
 
-    /// Returns the failure of any server that has one.
     pub(crate) fn trouble(&self) -> Option<ConnectionError> {
         self.all().iter().find_map(|server| server.trouble())
     }
 
-    /// Chooses a server and its connection for a request: the preferred server, or else the best usable one.
+    /// Chooses a connection for a request: the preferred server's, or the best usable one.
     pub(crate) fn choose(
         &self,
         routing: Option<&Routing<Arc<Server>>>,
@@ -232,7 +220,7 @@ impl ClientState {
         })
     }
 
-    /// Processes a cache topology, if it is new and comes from a server of the current cluster.
+    /// Processes a cache topology if it is new and from a server of the current cluster.
     pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology, from: &Server) {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if from.switches != self.clusters.switches()
@@ -250,8 +238,8 @@ impl ClientState {
         self.has_strangers.store(true, Ordering::Release);
     }
 
-    /// Retires servers that are in no topology, if a server of a topology is usable: the addresses in
-    /// topologies may be unreachable from this client.
+    /// Retires servers that are in no topology once a server of a topology is usable: the client may not reach the topologies'
+    /// addresses.
     pub(crate) fn retire_unlisted_servers(&self) {
         if !self.has_strangers.load(Ordering::Acquire) {
             return;

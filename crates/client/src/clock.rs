@@ -1,11 +1,10 @@
-//! The clock of a client. Code that depends on time gets the time as an argument.
+//! The client's clock. Code that depends on time gets the time as an argument.
 
 use std::time::{Duration, Instant};
 
 /// The time since the client was created.
 pub(crate) type Time = Duration;
 
-/// The source of time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -18,7 +17,6 @@ impl Clock {
         self.0.elapsed()
     }
 
-    /// Converts to tokio's instant.
     pub(crate) fn instant(self, time: Time) -> tokio::time::Instant {
         // A time beyond tokio's range never comes.
         let far = || self.0 + Duration::from_secs(60 * 60 * 24 * 365);

@@ -1,5 +1,4 @@
-//! The switch to another cluster: by the caller, or by a task when no server of the current cluster is reachable
-//! (facts section 9.3).
+//! The switch to another cluster: by the caller, or by a task when no server is reachable (facts section 9.3).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
@@ -12,7 +11,6 @@ use crate::client_state::ClientState;
 use crate::error::ConnectError;
 
 impl ClientState {
-    /// Switches to this cluster, unless it is the current one.
     pub(crate) fn switch(&self, to: usize) {
         // The lock of topologies, so that no response of the previous cluster interferes.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +39,6 @@ impl ClientState {
         self.changed.notify_waiters();
     }
 
-    /// Connects to the first cluster with a reachable server.
     pub(crate) async fn connect(&self) -> Result<(), ConnectError> {
         let mut troubles = Vec::new();
         for index in 0..self.clusters.count() {
@@ -55,7 +52,6 @@ impl ClientState {
         Err(ConnectError::Unreachable(troubles))
     }
 
-    /// Starts the failover task, if there is more than one cluster.
     pub(crate) fn keep_cluster(self: &Arc<Self>) {
         if self.clusters.count() > 1 {
             let keeping = keep(Arc::downgrade(self), self.changed.clone());
@@ -63,7 +59,6 @@ impl ClientState {
         }
     }
 
-    /// Whether no server of the cluster is usable, and each has failed often enough.
     fn has_lost_cluster(&self) -> bool {
         let is_up = || self.all().iter().any(|server| server.handle().is_some());
         if is_up() {
@@ -76,7 +71,6 @@ impl ClientState {
             .all(|server| server.handle().is_none() && server.failures() >= self.clusters.attempts())
     }
 
-    /// Returns another cluster with a reachable server.
     async fn reachable_cluster(&self) -> Option<usize> {
         for index in self.clusters.others() {
             let mut trying = JoinSet::new();
@@ -94,7 +88,6 @@ impl ClientState {
     }
 }
 
-/// Checks the cluster after every failed attempt to connect.
 async fn keep(client: Weak<ClientState>, changed: Arc<Notify>) {
     loop {
         let notified = changed.notified();

@@ -13,10 +13,9 @@ use crate::error::ClientError;
 use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
-/// The cache name that the official clients send in counter requests.
 const COUNTERS: &str = "org.infinispan.COUNTER";
 
-/// A counter on the servers, shared by all clients. Cheap to clone.
+/// A counter shared by all clients; cheap to clone.
 ///
 /// An operation with an unknown outcome is not repeated; see [`ClientError::is_outcome_unknown`].
 #[derive(Clone)]
@@ -34,7 +33,7 @@ impl fmt::Debug for Counter {
 }
 
 impl Client {
-    /// Returns a handle of the counter. The first operation fails if the counter does not exist.
+    /// Returns a handle of the counter. If it does not exist, the first operation fails.
     pub fn counter(&self, name: &str) -> Counter {
         let inner = self.inner();
         Counter {
@@ -78,12 +77,10 @@ impl Counter {
         &self.name
     }
 
-    /// Returns the client and the cache state of counters.
     pub(crate) const fn at(&self) -> (&Arc<ClientState>, &Arc<CacheState>) {
         (&self.client, &self.counters)
     }
 
-    /// Returns the listeners of the client's counters.
     pub(crate) fn listeners(&self) -> &CounterListenerTable {
         &self.listeners
     }
@@ -92,7 +89,6 @@ impl Counter {
         ask(&self.client, &self.counters, Request::Of(self.name.clone(), action)).await
     }
 
-    /// Performs an action that needs the counter to exist.
     async fn ask_it(&self, action: Action) -> Result<Answer, ClientError> {
         let answer = self.ask(action).await?;
         match answer.status {
@@ -111,7 +107,7 @@ impl Counter {
         }
     }
 
-    /// Creates the counter unless it exists. Returns whether it did.
+    /// Creates the counter unless it exists; returns whether it did.
     pub async fn create(&self, config: CounterConfig) -> Result<bool, ClientError> {
         is(&self.ask(Action::Create(config)).await?)
     }
@@ -121,7 +117,7 @@ impl Counter {
         is(&self.ask(Action::IsDefined).await?)
     }
 
-    /// Returns the counter's configuration.
+    /// Returns the configuration.
     ///
     /// # Errors
     ///
@@ -157,7 +153,7 @@ impl Counter {
         self.value(Action::GetAndSet(value)).await
     }
 
-    /// Sets the value if it equals `expected`. Returns the previous value: `expected` on success.
+    /// Sets the value if it equals `expected`. Returns the previous value.
     ///
     /// # Errors
     ///
@@ -177,7 +173,6 @@ impl Counter {
     }
 }
 
-/// The boolean result of an action.
 fn is(answer: &Answer) -> Result<bool, ClientError> {
     match answer.status {
         Status::Success => Ok(true),

@@ -26,12 +26,11 @@ pub enum CounterEvent {
         /// The new value.
         new: CounterValue,
     },
-    /// Earlier changes may be missing: the listener's server was lost, or the reader was too slow.
-    /// [`Counter::get`] returns the current value.
+    /// Changes may be missing: the server was lost, or the reader too slow. Read [`Counter::get`].
     Gap,
 }
 
-/// The configuration of a listener. From [`Counter::listen`].
+/// A listener under construction, from [`Counter::listen`].
 #[must_use = "a listener does nothing before `start`"]
 #[derive(Debug)]
 pub struct CounterListenBuilder {
@@ -40,21 +39,20 @@ pub struct CounterListenBuilder {
 }
 
 impl CounterListenBuilder {
-    /// Sets the maximum length of the event queue; default [`EVENTS_MAX`]. On overflow the queue is replaced
-    /// by one [`CounterEvent::Gap`], because a slow reader must not block the shared connection.
+    /// Sets the queue's maximum length; default [`EVENTS_MAX`]. On overflow one [`CounterEvent::Gap`] replaces the queue, because
+    /// a slow reader must not block the shared connection.
     pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
         self.queue_len_max = queue_len_max;
         self
     }
 
-    /// Starts the listener. No change that begins after this returns is missed. All listeners of a counter
-    /// through one client share one listener at a server, because servers limit the listeners of a
-    /// connection.
+    /// Starts the listener. No change that begins after this returns is missed. A client has one listener per counter, because
+    /// servers limit the listeners of a connection.
     ///
     /// # Errors
     ///
-    /// [`ClientError::NoSuchCounter`]; [`ClientError::Unsupported`] before version 2.7; if no server is
-    /// reachable in time, or the server refuses: it may have too many listeners.
+    /// [`ClientError::NoSuchCounter`]; [`ClientError::Unsupported`] before version 2.7; if no server is reachable in time, or
+    /// the server refuses: it may have too many listeners.
     pub async fn start(self) -> Result<CounterEvents, ClientError> {
         let Self { counter, queue_len_max } = self;
         let (client, _) = counter.at();
@@ -88,11 +86,10 @@ impl Counter {
     }
 }
 
-/// A stream of a counter's events. The listener ends when the client's last stream of the counter is dropped.
+/// A stream of a counter's events, in the order of the changes. The listener ends with the client's last stream of the counter.
 ///
-/// Events come in the order of the changes. A server may merge successive changes into one event, from the
-/// last reported value to the current one; Consort's servers do. If the listener's server is lost, the stream
-/// yields [`CounterEvent::Gap`] and registers with another server; changes in between are not delivered.
+/// A server may merge successive changes into one event; Consort's servers do. If the server is lost, the stream yields
+/// [`CounterEvent::Gap`] and registers with another one; changes in between are not delivered.
 pub struct CounterEvents {
     subscription: Subscription<CounterChange>,
     counter: Counter,
@@ -121,8 +118,7 @@ impl CounterEvents {
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; earlier events are valid. If no server is reachable or accepts the listener, the
-    /// stream waits without an error.
+    /// [`ClientError`]; earlier events are valid. If no server is reachable or accepts the listener, the stream waits instead.
     pub async fn next(&mut self) -> Option<Result<CounterEvent, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }

@@ -1,4 +1,4 @@
-//! The listeners of a client's counters: one for each counter, shared by the streams of its events (facts section 2.14).
+//! A client's counter listeners: one per counter, shared by its streams (facts section 2.14).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,12 +14,10 @@ use crate::subscription::{ByteSize, SharedListener, SubscriptionSpec};
 pub struct CounterValue {
     /// The value.
     pub value: i64,
-    /// Whether a change was cut off at a bound. Only bounded counters have other states than
-    /// [`CounterState::Valid`].
+    /// Whether a change was cut off at a bound; always [`CounterState::Valid`] if unbounded.
     pub state: CounterState,
 }
 
-/// A queued change.
 #[derive(Clone, Copy)]
 pub(crate) struct CounterChange {
     pub(crate) old: CounterValue,
@@ -27,7 +25,6 @@ pub(crate) struct CounterChange {
 }
 
 impl ByteSize for CounterChange {
-    /// The size does not depend on the server.
     fn bytes(&self) -> usize {
         0
     }
@@ -41,12 +38,11 @@ impl CounterChange {
     }
 }
 
-/// The listeners of a client's counters, by name. Ended listeners are removed when another one starts.
+/// The listeners by counter name. A start of another one removes those that ended.
 #[derive(Default)]
 pub(crate) struct CounterListenerTable(Mutex<BTreeMap<Text, Weak<SharedListener<CounterChange>>>>);
 
 impl CounterListenerTable {
-    /// Returns a counter's listener; starts it if there is none.
     pub(crate) fn listener(
         &self,
         name: &Text,

@@ -1,4 +1,4 @@
-//! Errors of the client: each says which side caused it and which effects it leaves.
+//! Errors: each says which side caused it and its effects.
 
 use std::io;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use consort_tls::TlsError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Caller: a key or value cannot be encoded or decoded. If decoding failed, the read was done.
+    /// Caller: a key or value cannot be encoded or decoded. A read that cannot be decoded was done.
     #[error(transparent)]
     Encoding(#[from] EncodingError),
-    /// Caller: a key or value is larger than servers accept. Nothing was changed.
+    /// Caller: a key or value is too large. Nothing was changed.
     #[error("{what} of {length} bytes is too large; the limit is {limit} bytes")]
     TooLarge {
         /// The oversized part.
         what: &'static str,
-        /// Its size in bytes.
+        /// Size in bytes.
         length: usize,
-        /// The limit in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
     /// Caller: the client is closed. A write in progress may have been applied.
@@ -33,19 +33,19 @@ pub enum ClientError {
     /// Caller or server: no such cache. Nothing was changed.
     #[error("there is no cache {0}")]
     NoSuchCache(String),
-    /// Caller: the client has no cluster of this name. Nothing was changed.
+    /// Caller: no such cluster in this client. Nothing was changed.
     #[error("there is no cluster {0}")]
     NoSuchCluster(String),
     /// Caller or server: no such counter. Nothing was changed.
     #[error("there is no counter {0}")]
     NoSuchCounter(String),
-    /// Caller: the counter's bounds do not allow the change. Nothing was changed.
+    /// Caller: the change exceeds the counter's bounds. Nothing was changed.
     #[error("the value would exceed the bounds of counter {0}")]
     OutOfBounds(String),
-    /// Caller: handles of this client have a near cache of the cache with other settings or encodings.
+    /// Caller: this client has a near cache of the cache with other settings or encodings.
     #[error("cache {0} already has a near cache with other settings")]
     NearCacheConflict(String),
-    /// The negotiated version does not have this operation. Nothing was changed.
+    /// The negotiated version lacks this operation. Nothing was changed.
     #[error("{operation} needs version {needed}, {server} speaks {spoken}")]
     Unsupported {
         /// The operation.
@@ -62,7 +62,7 @@ pub enum ClientError {
     TimedOut {
         /// The timeout.
         after: Duration,
-        /// A write was sent: it may have been applied, or may still be.
+        /// A write was sent; it may have been or still be applied.
         is_outcome_unknown: bool,
     },
     /// Network: no server was reachable in time. Nothing was changed.
@@ -70,11 +70,11 @@ pub enum ClientError {
     Unreachable {
         /// The timeout.
         after: Duration,
-        /// The failure of one of the servers.
+        /// One server's failure.
         cause: Option<ConnectionError>,
     },
-    /// Network or server: the connection was lost after a write was sent, or the server does not know whether
-    /// the other owners have the write. It may have been applied, or may still be.
+    /// Network or server: the connection was lost after a write was sent, or the server does not know whether the other owners
+    /// have it. The write may have been or still be applied.
     #[error("{server}: {cause}; the write may have been done")]
     Uncertain {
         /// The server.
@@ -82,8 +82,7 @@ pub enum ClientError {
         /// The cause.
         cause: ConnectionError,
     },
-    /// Network or server: the connection of a value in chunks was lost. Nothing was changed. Start the value
-    /// again.
+    /// Network or server: the connection of a value in chunks was lost. Nothing was changed; start again.
     #[error("{server}: {cause}; read or write the value from its start again")]
     StreamLost {
         /// The server.
@@ -91,21 +90,21 @@ pub enum ClientError {
         /// The cause.
         cause: ConnectionError,
     },
-    /// Caller: the user has no permission, or the server requires authentication. Nothing was changed.
+    /// Caller: no permission, or the server requires authentication. Nothing was changed.
     #[error("{server}: {message}")]
     Denied {
         /// The server.
         server: String,
-        /// The server's message: the user, the operation and the missing permission.
+        /// The server's message: user, operation, missing permission.
         message: String,
     },
-    /// The key was changed concurrently in every attempt ([`crate::Cache::compute`]). Nothing was changed.
+    /// Concurrent changes in every attempt ([`crate::Cache::compute`]). Nothing was changed.
     #[error("the key was changed concurrently in each of {attempts} attempts")]
     Contended {
         /// The number of attempts.
         attempts: u32,
     },
-    /// Network or server: an iteration was interrupted and cannot resume. The items before were valid.
+    /// Network or server: an iteration cannot resume. Earlier items are valid.
     #[error("the iteration of cache {cache} was interrupted and cannot resume on another server")]
     IterationInterrupted {
         /// The cache.
@@ -138,8 +137,8 @@ fn because(cause: Option<&ConnectionError>) -> String {
 }
 
 impl ClientError {
-    /// Whether a write that failed with this error may have been applied, or may still be. After other errors
-    /// nothing was changed.
+    /// Returns whether a write that failed with this error may have been or still be applied. After other errors nothing was
+    /// changed.
     pub const fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Closed | Self::Uncertain { .. } | Self::ProtocolViolation { .. } => true,
@@ -155,22 +154,20 @@ impl ClientError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}: {error}", among(.places))]
 pub struct KeysError {
-    /// The indices of the affected keys in the caller's input: one index if the key is known, else those of
-    /// the failed request, in its order. The server may have executed some of them before the failure.
+    /// Indices of the affected keys in the caller's input: one if known, else those of the failed request, in its order, some of
+    /// which the server may have executed.
     pub places: Vec<usize>,
-    /// The cause, and what may have been changed of these keys.
+    /// The cause and effects of the failure.
     #[source]
     pub error: ClientError,
 }
 
 impl From<KeysError> for ClientError {
-    /// Drops the keys' indices.
     fn from(failed: KeysError) -> Self {
         failed.error
     }
 }
 
-/// Maximum number of indices in the message.
 const PLACES_LISTED: usize = 8;
 
 fn among(places: &[usize]) -> String {
@@ -183,11 +180,11 @@ fn among(places: &[usize]) -> String {
     }
 }
 
-/// The failure of authentication, of the client or of the server. No operation was sent.
+/// The failure of authentication, on either side. No operation was sent.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoginError {
-    /// Caller or server: unknown user, or wrong password, certificate or token. No server says which.
+    /// Caller or server: unknown user, or wrong password, certificate or token; servers do not say which.
     #[error("authentication failed ({mechanism}): {message}")]
     Rejected {
         /// The mechanism.
@@ -195,21 +192,21 @@ pub enum LoginError {
         /// The server's message.
         message: String,
     },
-    /// Caller or server: no mechanism is supported by both.
+    /// Caller or server: no common mechanism.
     #[error("the server offers {offered}; {reason}")]
     NoMechanism {
-        /// The mechanisms that the server offers.
+        /// The server's mechanisms.
         offered: String,
         /// Why the client can use none of them.
         reason: &'static str,
     },
-    /// Server: it does not offer authentication, usually because it has no users.
+    /// Server: no authentication, usually because it has no users.
     #[error("the server does not offer authentication: {0}")]
     NotAsked(String),
-    /// Caller: the name or password has prohibited characters.
+    /// Caller: prohibited characters in the name or password.
     #[error("the user name or password is empty or has prohibited characters")]
     InvalidNameOrPassword,
-    /// Server: its part of the exchange is invalid. An impostor has not learnt the password.
+    /// Server: invalid exchange. An impostor has not learnt the password.
     #[error("{mechanism}: {error}")]
     Scram {
         /// The mechanism.
@@ -217,7 +214,7 @@ pub enum LoginError {
         /// The error.
         error: ScramError,
     },
-    /// Server: a message that the mechanism does not allow in this state.
+    /// Server: a message not allowed in this state.
     #[error("unexpected authentication message from the server ({0})")]
     OutOfTurn(Mechanism),
     /// System: no random numbers.
@@ -225,20 +222,20 @@ pub enum LoginError {
     NoRandomness,
 }
 
-/// Why a connection failed or ended.
+/// The reason why a connection failed or ended.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// Network.
     #[error("{0}")]
     Io(Arc<io::Error>),
-    /// Either side: an untrusted certificate, or a peer without TLS.
+    /// Either side: untrusted certificate, or no TLS.
     #[error("TLS: {0}")]
     Tls(String),
-    /// Authentication of the client or the server failed.
+    /// The failure of authentication.
     #[error(transparent)]
     Login(#[from] LoginError),
-    /// Connecting took too long.
+    /// Connecting took this long.
     #[error("no connection within {0:?}")]
     ConnectTimedOut(Duration),
     /// The server closed the connection.
@@ -250,24 +247,24 @@ pub enum ConnectionError {
     /// The server refused the connection.
     #[error("the server refuses: {0}")]
     Refused(String),
-    /// The server supports only versions older than the forced one, or than all that the client supports.
+    /// The server supports only versions older than the forced one, or than the client's oldest.
     #[error("the server supports versions up to {}; {needed} is needed", spoken(*.newest))]
     VersionTooOld {
-        /// The server's newest version, as its byte.
+        /// The server's newest version as its byte.
         newest: u8,
-        /// The oldest version that would suffice.
+        /// The oldest sufficient version.
         needed: ProtocolVersion,
     },
-    /// The server did not respond to PINGs.
+    /// No response to PINGs.
     #[error("the server sent nothing for {0:?}")]
     PingTimedOut(Duration),
-    /// A request stayed without a response.
+    /// A request without a response.
     #[error("a request had no response {0:?} after its deadline")]
     ResponseTimedOut(Duration),
-    /// The server suspects a member that it needed for the operation.
+    /// The server suspects a member that the operation needs.
     #[error("the server suspects a member: {0}")]
     Suspected(String),
-    /// The server shuts down. It has answered all requests that it had begun.
+    /// The server shuts down, with all begun requests answered.
     #[error("the server shuts down")]
     ServerEnds,
     /// The client closed the connection.
@@ -288,20 +285,20 @@ impl From<io::Error> for ConnectionError {
     }
 }
 
-/// The failure to connect a client. No connection stays open.
+/// The failure to connect. No connection stays open.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Caller: the URI is invalid.
+    /// Caller: invalid URI.
     #[error("invalid Hot Rod URI: {reason}")]
     Uri {
-        /// The reason. It does not quote the URI, which may have a password.
+        /// The reason, without the URI, which may have a password.
         reason: String,
     },
     /// Caller: invalid certificates or keys.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No server is reachable: the addresses with the reasons.
+    /// No server is reachable: addresses and reasons.
     #[error("no server can be reached: {}", listed(.0))]
     Unreachable(Vec<(String, ConnectionError)>),
 }

@@ -1,4 +1,4 @@
-//! The clusters of a client and the current one (facts section 9.3). Replication between the clusters is up to the servers.
+//! The clusters of a client (facts section 9.3). Replication between them is up to the servers.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -6,10 +6,9 @@ use consort_hotrod::ServerAddress;
 
 use crate::error::ConnectError;
 
-/// The name of the cluster of the initial servers, as in Java's client.
+/// The cluster of the initial servers, named as in Java's client.
 pub const DEFAULT_CLUSTER: &str = "___DEFAULT-CLUSTER___";
 
-/// A configured cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct FailoverCluster {
     name: String,
@@ -22,19 +21,17 @@ impl FailoverCluster {
     }
 }
 
-/// All clusters, and the current one.
 pub(crate) struct FailoverClusters {
     all: Vec<FailoverCluster>,
     /// Changed under the lock of the client's servers.
     current: AtomicUsize,
-    /// The number of switches. Whatever began before the last switch belongs to another cluster.
+    /// Switches so far. A request begun before the last one belongs to another cluster.
     switches: AtomicU64,
-    /// Failed attempts to connect to each server before the next cluster is tried.
+    /// Failed attempts per server before the next cluster is tried.
     attempts: u32,
 }
 
 impl FailoverClusters {
-    /// The default cluster with these servers, and the others.
     pub(crate) fn new(
         servers: Vec<ServerAddress>,
         others: Vec<FailoverCluster>,
@@ -62,8 +59,7 @@ impl FailoverClusters {
         self.current.load(Ordering::Acquire)
     }
 
-    /// Makes this cluster the current one. Returns whether another one was. The caller holds the lock of the
-    /// client's servers.
+    /// Makes this cluster the current one. Returns whether another one was. The caller holds the lock of the client's servers.
     pub(crate) fn set_current(&self, index: usize) -> bool {
         if self.current() == index {
             return false;
@@ -73,7 +69,6 @@ impl FailoverClusters {
         true
     }
 
-    /// The number of clusters.
     pub(crate) const fn count(&self) -> usize {
         self.all.len()
     }
@@ -90,32 +85,27 @@ impl FailoverClusters {
         self.name(self.current())
     }
 
-    /// The initial servers of a cluster.
     pub(crate) fn servers_of(&self, index: usize) -> &[ServerAddress] {
         &self.all[index].servers
     }
 
-    /// The initial servers of the current cluster.
     pub(crate) fn servers(&self) -> &[ServerAddress] {
         self.servers_of(self.current())
     }
 
-    /// Failed attempts to connect to each server before the next cluster is tried.
     pub(crate) const fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// The number of switches.
     pub(crate) fn switches(&self) -> u64 {
         self.switches.load(Ordering::Acquire)
     }
 
-    /// The topology id that means none, for the current cluster (facts section 1.2).
+    /// Returns the current cluster's id for "no topology" (facts section 1.2).
     pub(crate) fn no_topology(&self) -> i32 {
         if self.switches() == 0 { -1 } else { -2 }
     }
 
-    /// The other clusters in the order of a failover: from the current one on.
     pub(crate) fn others(&self) -> impl Iterator<Item = usize> {
         let (current, count) = (self.current(), self.all.len());
         (1..count).map(move |step| (current + step) % count)

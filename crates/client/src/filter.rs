@@ -3,27 +3,26 @@
 use bytes::Bytes;
 use consort_hotrod::ops::listener::{Factory, KEY_PREFIX, VALUE_PREFIX};
 
-/// A filter known to the servers by name, with its parameters. It works on the bytes of keys and values.
+/// A server-side filter, by name, with parameters. It works on encoded keys and values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter(Factory);
 
-/// Maximum number of parameters of a filter or converter: the count is one byte.
+/// The count of parameters is one byte.
 pub(crate) const PARAMS_MAX: usize = 255;
 
 impl Filter {
-    /// Entries whose encoded key begins with these bytes. Only Consort's servers have this filter.
+    /// Selects entries whose encoded key begins with these bytes. Consort's servers only.
     pub fn key_prefix(prefix: impl Into<Bytes>) -> Self {
         Self::named(KEY_PREFIX, [prefix.into()])
     }
 
-    /// Entries whose encoded value begins with these bytes. A listener receives a change if the previous or
-    /// the new value matches, or the previous value is unknown. Only Consort's servers have this filter.
+    /// Selects entries whose encoded value begins with these bytes. A listener gets a change if the previous or new value
+    /// matches, or the previous one is unknown. Consort's servers only.
     pub fn value_prefix(prefix: impl Into<Bytes>) -> Self {
         Self::named(VALUE_PREFIX, [prefix.into()])
     }
 
-    /// The filter of this name, with its first 255 parameters. The operation fails if the servers do not have
-    /// it.
+    /// Selects by a named filter with its first 255 parameters. If the servers lack it, the operation fails.
     pub fn named(name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         Self(Factory { name: name.into(), params: params.into_iter().take(PARAMS_MAX).collect() })
     }

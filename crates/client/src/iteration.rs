@@ -1,8 +1,8 @@
-//! Iterations over all entries of a cache, as streams that fetch on demand (facts section 2.10).
+//! Iterations over a cache as streams that fetch on demand (facts section 2.10).
 //!
-//! The client asks each server for the segments of which it is the primary, several servers at a time.
-//! Servers report finished segments. If a server is lost or has forgotten the iteration, the client requests
-//! the remaining segments from their new owners and drops entries it has already yielded (`tracking`).
+//! The client asks each server for the segments of which it is the primary, several servers at a time. Servers report finished
+//! segments. If a server is lost or has forgotten the iteration, the client requests the rest from the new owners and drops
+//! duplicates (`tracking`).
 
 mod server_iteration;
 mod tracking;
@@ -27,7 +27,7 @@ use crate::limits::{SEGMENTS_MAX, WALK_TRIES_MAX, WALKS_AT_ONCE};
 use server_iteration::{BatchError, FetchedBatch, IterationRequest, SegmentSet, ServerIteration};
 use tracking::Tracking;
 
-/// Default number of entries fetched but not consumed: a few hundred KB of small entries, and few requests.
+/// A few hundred KB of small entries, and few requests.
 const BATCH: usize = 1_024;
 
 type Decoding<T> = dyn Fn(Item) -> Result<T, ClientError> + Send;
@@ -36,11 +36,10 @@ type LearningTopology = Pin<Box<dyn Future<Output = Result<(), ClientError>> + S
 /// An iteration over a cache. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`] and
 /// [`Cache::values`].
 ///
-/// Entries come from several servers at once, in no order. An entry that exists from the first poll to the
-/// end comes exactly once, also if servers crash, join or leave meanwhile; an entry created or removed
-/// meanwhile may come. For that the client remembers the keys of unfinished segments, up to 64 MB. Beyond
-/// that limit, with servers that map keys to segments differently, and after a switch to another cluster, an
-/// interrupted iteration ends with [`ClientError::IterationInterrupted`].
+/// Entries come in no order. An entry that exists from the first poll to the end comes exactly once, also if servers crash, join
+/// or leave; an entry created or removed meanwhile may come. For that the client remembers keys of unfinished segments, up to 64
+/// MB. Beyond that, with servers that map keys to segments differently, and after a switch to another cluster, an interruption
+/// ends it with [`ClientError::IterationInterrupted`].
 ///
 /// Dropping the stream ends the iteration on the servers.
 #[must_use = "an iteration sends no request before it is polled"]
@@ -50,11 +49,10 @@ pub struct EntryStream<T> {
     segments: Option<BTreeSet<usize>>,
     state: State,
     server_iterations: Vec<ServerIteration>,
-    /// Segment sets that wait for a free slot.
     ahead: VecDeque<SegmentSet>,
     items: VecDeque<Item>,
     tracking: Tracking,
-    /// The cluster of the iteration: the number of switches when it began.
+    /// The number of cluster switches at its begin.
     switches: u64,
     /// Attempts since the last entry or finished segment.
     tries: usize,
@@ -63,7 +61,6 @@ pub struct EntryStream<T> {
 
 enum State {
     New,
-    /// A request for the topology is in progress.
     LearningTopology(LearningTopology),
     Running,
     Over,
@@ -80,25 +77,24 @@ impl<T> EntryStream<T> {
         Arc::get_mut(&mut self.request).expect("settings are changed before the request is shared")
     }
 
-    /// Sets the number of entries fetched but not consumed, for all servers together; default 1,024.
+    /// Sets how many entries are fetched but not consumed, for all servers together; default 1,024.
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = batch.max(1);
         self
     }
 
-    /// Restricts the iteration to these segments.
+    /// Iterates over these segments only.
     pub fn segments(mut self, segments: impl IntoIterator<Item = u16>) -> Self {
         self.segments = Some(segments.into_iter().map(usize::from).collect());
         self
     }
 
-    /// Restricts the iteration to entries that match a filter.
+    /// Iterates over entries that match a filter.
     pub fn filter(mut self, filter: Filter) -> Self {
         self.settings().filter = Some(filter.into_factory());
         self
     }
 
-    /// Requests the next batches, as far as there is room for them. Returns whether it requested any.
     fn fetch(&mut self) -> bool {
         while self.server_iterations.len() < WALKS_AT_ONCE
             && let Some(part) = self.ahead.pop_front()
@@ -125,7 +121,6 @@ impl<T> EntryStream<T> {
         has_asked
     }
 
-    /// Groups segments by their primary.
     fn divide(&mut self, segments: Option<BTreeSet<usize>>) {
         let routing = self.request.cache.routing();
         let Some((routing, count)) = routing.and_then(|routing| Some((routing.clone(), routing.segments()?)))
@@ -159,7 +154,6 @@ impl<T> EntryStream<T> {
         }
     }
 
-    /// Takes a batch. Removes the server iteration if it has ended.
     fn take(&mut self, index: usize, fetched: FetchedBatch) -> Result<(), ClientError> {
         let (remote, batch) = match fetched {
             // The entries of one cluster cannot complete those of another.
@@ -298,7 +292,6 @@ impl<T> EntryStream<T> {
     }
 }
 
-/// Asks a server for the topology.
 async fn learn_topology(request: Arc<IterationRequest>) -> Result<(), ClientError> {
     let ping = request.ask(RequestBody::Server(server::Request::Ping));
     request.client.perform(&request.cache, ping, None).await.map(drop)
@@ -317,8 +310,8 @@ impl<T> EntryStream<T> {
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; earlier items are valid. After a failure of the servers the stream ends; after a
-    /// decoding failure the next item follows.
+    /// [`ClientError`]; earlier items are valid. A failure of the servers ends the stream; after a decoding failure the next
+    /// item follows.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
@@ -357,7 +350,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Iterates over all entries; see [`EntryStream`]. Values are those at the time of the server's batch.
+    /// Iterates over all entries; see [`EntryStream`]. Values are as of the server's batch.
     pub fn entries(&self) -> EntryStream<(K, V)>
     where
         KE: Decode<K>,
@@ -386,8 +379,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         stream
     }
 
-    /// Iterates over all values, as [`Cache::entries`]. Keys are transferred, too, because the client needs
-    /// them to drop duplicates.
+    /// Iterates over all values. Keys are transferred, too: the client needs them to drop duplicates.
     pub fn values(&self) -> EntryStream<V>
     where
         VE: Decode<V>,
@@ -414,8 +406,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Iterates over all keys. Values are not transferred unless a filter is set, because servers apply one
-    /// function at a time.
+    /// Iterates over all keys. Values are transferred only with a filter, because servers apply one function at a time.
     pub fn keys(&self) -> EntryStream<K>
     where
         KE: Decode<K>,

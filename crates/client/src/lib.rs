@@ -12,10 +12,9 @@
 //! # }
 //! ```
 //!
-//! The client supports versions 3.0 to 4.1 and negotiates the newest that both sides know. The feature
-//! `legacy` adds versions 2.0 to 2.9: each is tried on a new connection until the server understands one. An
-//! operation that the negotiated version lacks fails with [`ClientError::Unsupported`], which names the
-//! version that has it.
+//! The client negotiates the newest protocol version that both sides know, from 3.0 to 4.1. The feature `legacy` adds 2.0 to 2.9,
+//! each tried on a new connection. If the negotiated version lacks an operation, it fails with
+//! [`ClientError::Unsupported`], which names the needed version.
 //!
 //! # Embedded or remote
 //!
@@ -40,33 +39,28 @@
 //!
 //! # Connections
 //!
-//! A client has one connection to each server, shared by all tasks. Requests are written together; responses
-//! come in any order and are matched by id. From responses the client learns the servers of the cluster and
-//! the owners of keys, and routes requests to them. State machines without IO make all decisions
+//! All tasks share one connection per server. Requests are written together; responses come in any order. The client learns the
+//! cluster's servers and the owners of keys from responses, and routes requests to them. State machines without IO decide
 //! (`connection`, `routing`, `backoff`); a task per server does the IO.
 //!
-//! If a connection has no room for a request, callers wait in order. Every operation has a deadline, which
-//! includes this wait.
+//! If a connection has no room for a request, callers wait in order; this counts towards an operation's deadline.
 //!
 //! # Authentication
 //!
-//! With `hotrods://` all connections use TLS. The client authenticates each new connection before any other
-//! request, with the user and password of the URI or other credentials ([`ClientBuilder`]), by the strongest
-//! mechanism that both sides support. Without TLS it sends no password or token in clear text unless that
-//! mechanism is forced, because an impostor could read it. With SCRAM the server must prove that it knows the
-//! user.
+//! `hotrods://` uses TLS. Each new connection is authenticated before any other request, by the strongest mechanism that both
+//! sides support ([`ClientBuilder`]). Without TLS the client sends no password or token in clear text unless that mechanism is
+//! forced: an impostor could read it. With SCRAM the server must prove that it knows the user.
 //!
 //! # Failures of servers
 //!
-//! A lost connection is made again after delays that double from 50 ms to 5 s. Meanwhile requests go to other
-//! servers. Requests in flight are repeated there if that is safe: reads, and writes of which no byte was
-//! sent. Other writes fail with [`ClientError::Uncertain`], because their outcome is unknown.
-//! [`ClientError::is_outcome_unknown`] classifies any error.
+//! A lost connection is made again after delays that double from 50 ms to 5 s. Meanwhile other servers get the requests, and
+//! repeats of those in flight that are safe: reads, and writes of which no byte was sent. Other writes fail with
+//! [`ClientError::Uncertain`]. [`ClientError::is_outcome_unknown`] classifies any error.
 //!
 //! # Failover clusters
 //!
-//! A client can fail over to other clusters: when no server of the current cluster is reachable, or by hand.
-//! Each cluster has its own caches, whether or not their servers replicate to each other.
+//! A client can fail over to other clusters when no server of the current one is reachable, or by hand. Each cluster has its own
+//! caches, replicated or not.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -82,18 +76,17 @@
 //!
 //! # Events and near caches
 //!
-//! [`Cache::listen`] returns a stream of changes, [`Counter::listen`] one of a counter's changes.
-//! [`Cache::near`] returns a handle that caches reads and invalidates them on changes. All events use the
-//! shared connection. After a possible loss of events, because a server was lost or a reader was too slow, a
-//! listener gets a gap event, and a near cache is emptied.
+//! [`Cache::listen`] and [`Counter::listen`] return streams of changes. [`Cache::near`] returns a handle that
+//! caches reads and invalidates them on changes. After a possible loss of events (a lost server, a slow reader), a listener gets
+//! a gap event, and a near cache is emptied.
 //!
 //! # Memory
 //!
-//! Values as [`bytes::Bytes`] are not copied: they are slices of receive buffers of up to 64 KB, or of their
-//! own size if larger, and keep the buffer in memory. Copy a value before keeping it for long.
+//! Values as [`bytes::Bytes`] are slices of receive buffers of up to 64 KB (or their own size if larger), which they keep in
+//! memory. Copy a value before you keep it for long.
 //!
-//! A large value need not be in memory at once: a [`ValueReader`] holds at most nine chunks of
-//! [`PIECE_BYTES`], a [`ValueWriter`] seven. Other requests go between them.
+//! A [`ValueReader`] holds at most nine chunks of [`PIECE_BYTES`] of a large value, a [`ValueWriter`] seven. Other requests go
+//! between them.
 //!
 //! ```no_run
 //! # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {

@@ -13,11 +13,10 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::operation::Answer;
 
-/// A cache with several values per key. Cheap to clone; many tasks can use it at once.
+/// A cache with several values per key; cheap to clone.
 ///
-/// Values are compared by their bytes. Unless duplicates are allowed, the values of a key are a set without
-/// an order. Values never expire. Use a cache either as a multimap or as a plain cache: each fails on values
-/// written by the other.
+/// Values are compared by their bytes and never expire. Unless duplicates are allowed, a key's values are a set without an order.
+/// Do not mix it with a plain cache: each fails on values written by the other.
 pub struct Multimap<K, V, KE = Postcard, VE = Postcard> {
     cache: Cache<K, V, KE, VE>,
     allows_duplicates: bool,
@@ -36,7 +35,7 @@ impl<K, V, KE, VE> fmt::Debug for Multimap<K, V, KE, VE> {
 }
 
 impl Client {
-    /// Returns a multimap of serde values. The first operation fails if the servers do not have the cache.
+    /// Returns a multimap of serde values. If the servers lack the cache, the first operation fails.
     pub fn multimap<K, V>(&self, name: &str) -> Multimap<K, V> {
         self.cache(name).as_multimap()
     }
@@ -50,8 +49,8 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE: Clone, VE: Clone> Multimap<K, V, KE, VE> {
-    /// Returns a handle that allows duplicates, kept in the order of the puts. Needs servers of 4.0; with
-    /// older ones operations fail with [`ClientError::Unsupported`].
+    /// Returns a handle that allows duplicates, kept in put order. Before servers of 4.0 operations fail with
+    /// [`ClientError::Unsupported`].
     #[must_use]
     pub fn with_duplicates(&self) -> Self {
         Self { cache: self.cache.clone(), allows_duplicates: true }
@@ -64,7 +63,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.cache.name()
     }
 
-    /// Returns whether a key can have a value more than once.
+    /// Returns whether a value can occur more than once.
     pub const fn allows_duplicates(&self) -> bool {
         self.allows_duplicates
     }
@@ -74,7 +73,6 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.cache.ask(RequestBody::Multimap(request), Flags::NONE, None).await
     }
 
-    /// Performs an action with a boolean result.
     async fn is(&self, action: Action) -> Result<bool, ClientError> {
         let answer = self.ask(action).await?;
         match answer.body {
@@ -182,7 +180,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::ContainsEntry(self.assignment(key, value)?)).await
     }
 
-    /// Returns the number of values of all keys. The servers scan all values.
+    /// Returns the number of values of all keys. Scans all values.
     pub async fn size(&self) -> Result<u64, ClientError> {
         let answer = self.ask(Action::Size).await?;
         match answer.body {

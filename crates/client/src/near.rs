@@ -1,12 +1,8 @@
 //! Near caches: local copies of read entries, invalidated by events (facts sections 2.12 and 9.1).
 //!
-//! A listener at one server reports changes (`near_listener`). Reads to cache go to the same server on the same
-//! connection (`near_reads`). So their responses and the events are ordered, and the server's filter has their
-//! keys. When the connection is lost, the near cache is emptied and disabled until a new listener is
-//! registered.
-//!
-//! This module has the entries, and knows neither caches nor requests: the client's state of a cache refers to
-//! its near cache.
+//! A listener at one server reports changes (`near_listener`). Reads to cache use the same server and connection (`near_reads`),
+//! so responses and events are ordered, and the server's filter has their keys. When the connection is lost, the near cache is
+//! emptied and disabled until a new listener is registered.
 
 mod table;
 
@@ -32,13 +28,11 @@ use table::{Lookup, NearEntry, PendingRead, Table};
 /// The configuration of a near cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NearCacheConfig {
-    /// Maximum number of entries; default 10,000. On overflow, entries that are least likely to be read are
-    /// evicted.
+    /// Maximum number of entries; default 10,000. The least likely to be read are evicted.
     pub max_entries: usize,
     /// Maximum bytes of keys and values, plus about 128 per entry; default 64 MiB.
     pub max_bytes: usize,
-    /// Whether servers get a Bloom filter of the cached keys and report changes of those only; default true.
-    /// Needs version 3.1.
+    /// Whether servers report changes of cached keys only, by a Bloom filter; default true. Needs version 3.1.
     pub bloom: bool,
 }
 
@@ -61,7 +55,7 @@ pub struct NearStats {
     pub updates: u64,
     /// Current number of entries.
     pub entries: usize,
-    /// Whether a listener is registered. If not, the near cache is empty.
+    /// Whether a listener is registered; else the near cache is empty.
     pub is_on: bool,
 }
 
@@ -77,32 +71,26 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A near cache with its background task.
 pub(crate) struct NearCache {
     pub(crate) config: NearCacheConfig,
-    /// The media types of keys and values.
     pub(crate) types: (MediaType, MediaType),
     pub(crate) entries: Arc<NearEntries>,
-    /// The outcome of the first registration of the listener, once known.
+    /// The outcome of the listener's first registration.
     pub(crate) started: watch::Receiver<Option<Result<(), ClientError>>>,
-    /// Keeps the listener registered.
     pub(crate) task: JoinHandle<()>,
 }
 
 impl Drop for NearCache {
-    /// Ends the listener with the task.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// The state shared by callers, the connection and the task.
 pub(crate) struct NearEntries {
     table: Table<ServerConnection>,
     counters: Counters,
-    /// Notified when the server's filter has too many stale keys.
+    /// The server's filter has too many stale keys.
     is_stale: Notify,
-    /// Maximum number of stale keys in the filter.
     gone_max: u64,
 }
 
@@ -117,12 +105,10 @@ impl NearEntries {
         }
     }
 
-    /// Starts caching reads on this connection.
     pub(crate) fn turn_on(&self, target: &ServerConnection) {
         self.table.turn_on(target);
     }
 
-    /// Stops caching and removes all entries.
     pub(crate) fn turn_off(&self) {
         self.table.turn_off();
     }
@@ -137,7 +123,6 @@ impl NearEntries {
         }
     }
 
-    /// Waits until the server's filter has too many stale keys.
     pub(crate) async fn stale_filter(&self) {
         loop {
             self.is_stale.notified().await;
@@ -147,24 +132,21 @@ impl NearEntries {
         }
     }
 
-    /// Starts a filter update and visits the cached keys, which will be in the new filter.
+    /// Starts a filter update; visits the keys of the new filter.
     pub(crate) fn begin_update(&self, key: impl FnMut(&[u8])) {
         self.table.begin_update(key);
     }
 
-    /// Ends a filter update that the server has applied.
     pub(crate) fn end_update(&self) {
         self.table.end_update();
         count(&self.counters.updates);
     }
 }
 
-/// Receives the change events of one server.
 pub(crate) struct InvalidationSink {
     pub(crate) entries: Arc<NearEntries>,
-    /// Notified when the connection is lost.
     pub(crate) lost: Arc<Notify>,
-    /// Set when the connection is lost.
+    /// Whether the connection is lost.
     pub(crate) is_lost: Arc<AtomicBool>,
 }
 
@@ -189,7 +171,6 @@ impl Sink for InvalidationSink {
 }
 
 impl NearCache {
-    /// Looks up a key. A miss begins a read.
     pub(crate) fn lookup(&self, key: &Bytes, now: Time) -> NearLookup<'_> {
         let entries = &*self.entries;
         match entries.table.lookup(key, now) {
@@ -208,17 +189,14 @@ impl NearCache {
         }
     }
 
-    /// Returns the invalidation of these keys.
     pub(crate) fn invalidations(&self, keys: impl IntoIterator<Item = Bytes>) -> Invalidations<'_> {
         Invalidations { entries: &self.entries, keys: Some(keys.into_iter().collect()) }
     }
 
-    /// Returns the invalidation of all keys.
     pub(crate) fn invalidation_of_all(&self) -> Invalidations<'_> {
         Invalidations { entries: &self.entries, keys: None }
     }
 
-    /// Waits until a listener is registered for the first time.
     pub(crate) async fn started(&self, start_timeout: Duration) -> Result<(), ClientError> {
         let mut started = self.started.clone();
         match timeout(start_timeout, started.wait_for(Option::is_some)).await {
@@ -242,8 +220,7 @@ impl NearCache {
     }
 }
 
-/// Builds the entry to cache. Entries with max-idle are not cached, because only reads at the server count as
-/// uses.
+/// Returns the entry to cache. Entries with max-idle are not cached: only reads at the server count as uses.
 fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<NearEntry> {
     if metadata.max_idle.is_some() {
         return None;
@@ -262,7 +239,6 @@ fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<NearEntry> {
     Some(NearEntry { metadata, value: Bytes::copy_from_slice(value), until })
 }
 
-/// The result of a lookup.
 pub(crate) enum NearLookup<'a> {
     Hit(Metadata, Bytes),
     /// Read the key on this connection.
@@ -271,14 +247,13 @@ pub(crate) enum NearLookup<'a> {
     Off,
 }
 
-/// A pending read, ended on drop.
 pub(crate) struct Reading<'a> {
     entries: &'a NearEntries,
     read: Option<PendingRead>,
 }
 
 impl Reading<'_> {
-    /// Ends the read with the entry at the server, which may be cached.
+    /// Ends the read; the entry at the server may be cached.
     pub(crate) fn end(mut self, found: Option<(Metadata, &Bytes)>, clock: Clock) {
         if let Some(read) = self.read.take() {
             let kept = found.and_then(|(metadata, value)| kept(metadata, value, clock.now()));
@@ -299,7 +274,7 @@ impl Drop for Reading<'_> {
 /// The keys to invalidate when a write ends or is cancelled.
 pub(crate) struct Invalidations<'a> {
     entries: &'a NearEntries,
-    /// The keys; `None` for all.
+    /// `None` for all.
     keys: Option<SmallVec<[Bytes; 1]>>,
 }
 

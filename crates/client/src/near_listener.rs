@@ -1,4 +1,4 @@
-//! The listener of a near cache: a task keeps it registered at one server and renews the server's filter (facts section 2.12).
+//! The listener of a near cache: a task keeps it registered and renews the server's filter (facts section 2.12).
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,11 +19,10 @@ use crate::near::{InvalidationSink, NearCache, NearCacheConfig, NearEntries, Nea
 use crate::operation::NotExecuted;
 use crate::registration::{ListenedCache, ListenerRegistration};
 
-/// The task that keeps the listener registered.
 struct NearCacheTask {
     listened: ListenedCache,
     entries: Arc<NearEntries>,
-    /// Bits of the filter; 0 without one.
+    /// 0 without a filter.
     bits: u32,
     timeout: Duration,
     begins: watch::Sender<Option<Result<(), ClientError>>>,
@@ -108,7 +107,6 @@ impl NearCacheTask {
         }
     }
 
-    /// Sends a filter of the cached keys to the server.
     async fn update(&self, registration: &ListenerRegistration) -> Result<(), ClientError> {
         let mut filter = BloomFilter::new(self.bits).expect("the number of bits is in range");
         self.entries.begin_update(|key| filter.add(key));
@@ -129,7 +127,7 @@ impl NearCacheTask {
     }
 }
 
-/// Returns the near cache shared by the handles of a cache. Starts its listener if there is none.
+/// Returns the near cache shared by a cache's handles; starts its listener if there is none.
 fn shared_near_cache(
     listened: ListenedCache,
     config: NearCacheConfig,
@@ -172,22 +170,20 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// Returns a handle with a near cache: [`Cache::get`] and [`Cache::get_with_metadata`] keep what they
-    /// read until it changes. All such handles of a client share one near cache, which is dropped with the
-    /// last of them.
+    /// Returns a handle with a near cache: [`Cache::get`] and [`Cache::get_with_metadata`] keep their results until a change.
+    /// Such handles of a client share one near cache, dropped with the last of them.
     ///
-    /// Writes through such handles invalidate the key before they return. Writes of other clients invalidate
-    /// it when their event arrives, shortly after they return; until then reads return the old value. Writes
-    /// with [`crate::Flags::SKIP_LISTENER_NOTIFICATION`] do not invalidate. Entries with max-idle are not
-    /// cached.
+    /// Writes through these handles invalidate the key before they return. Other clients' writes invalidate it when their event
+    /// arrives, shortly after they return; until then reads return the old value. Writes with
+    /// [`crate::Flags::SKIP_LISTENER_NOTIFICATION`] do not invalidate. Entries with max-idle are not cached.
     ///
-    /// Reads on a miss go to one server for all keys, the one that sends the events. When its connection is
-    /// lost, the near cache is emptied and stays off until another server sends events.
+    /// Misses of all keys go to the server that sends the events. When its connection is lost, the near cache is emptied and off
+    /// until another server sends events.
     ///
     /// # Errors
     ///
-    /// [`ClientError::NearCacheConflict`] if handles of this client have a near cache with other settings; if
-    /// no server is reachable in time, or the server refuses.
+    /// [`ClientError::NearCacheConflict`] if this client has a near cache with other settings; if no server is reachable in
+    /// time, or the server refuses.
     pub async fn near(&self, near: NearCacheConfig) -> Result<Self, ClientError> {
         let timeout = self.options().timeout;
         let shared = shared_near_cache(self.listened(), near, timeout)?;

@@ -10,12 +10,12 @@ use crate::near::{NearCache, NearLookup, Reading};
 use crate::operation::{NotExecuted, RequestSpec};
 use crate::server::ServerConnection;
 
-/// A value with its metadata; `None` if the key has none.
+/// A read value with its metadata; `None` if the key has none.
 pub(crate) type Found = Option<(Metadata, Bytes)>;
 
 impl NearCache {
-    /// Looks up a key, or performs the request, which reads it, and caches its result. `None` if the near cache
-    /// cannot serve the key.
+    /// Looks up a key, or performs the request that reads it and caches the result. `None` if the near cache cannot serve the
+    /// key.
     pub(crate) async fn read(
         &self,
         client: &ClientState,

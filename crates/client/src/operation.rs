@@ -1,4 +1,4 @@
-//! An operation from its request to its response: routing, retries and failover.
+//! An operation from request to response: routing, retries, failover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,6 @@ use crate::server::{Server, ServerConnection};
 /// The suffix of a server's message about a write with an unknown outcome.
 const MAY_BE_DONE: &str = "; the write may have been done";
 
-/// A request to a cache.
 pub(crate) struct RequestSpec {
     pub(crate) body: RequestBody,
     pub(crate) flags: Flags,
@@ -33,16 +32,14 @@ pub(crate) struct RequestSpec {
     pub(crate) timeout: Duration,
 }
 
-/// A server's response.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) body: ResponseBody,
-    /// The server that responded.
     pub(crate) target: ServerConnection,
     operation: &'static str,
 }
 
-/// Why a request bound to one connection was not executed.
+/// The reason why a request bound to one connection was not executed.
 pub(crate) enum NotExecuted {
     Failed(ClientError),
     /// Another server may execute it.
@@ -50,7 +47,6 @@ pub(crate) enum NotExecuted {
 }
 
 impl Answer {
-    /// The error for a response of the wrong type.
     pub(crate) fn unexpected(&self) -> ClientError {
         ClientError::ProtocolViolation {
             server: self.target.server.to_string(),
@@ -60,7 +56,7 @@ impl Answer {
     }
 }
 
-/// Whether a request can be sent twice with the same outcome.
+/// Returns whether sending a request twice has the same outcome.
 fn is_repeatable(body: &RequestBody) -> bool {
     match body {
         RequestBody::Map(request) => matches!(
@@ -92,7 +88,6 @@ fn is_repeatable(body: &RequestBody) -> bool {
     }
 }
 
-/// The units of a connection's room that a request takes.
 pub(crate) fn units(body: &RequestBody) -> u32 {
     let bytes = match body {
         RequestBody::Map(request) => {
@@ -123,15 +118,13 @@ pub(crate) fn units(body: &RequestBody) -> u32 {
     u32::try_from(1 + bytes / ROOM_UNIT).unwrap_or(u32::MAX)
 }
 
-/// The outcome of an attempt.
 enum AttemptOutcome {
     Done(Answer),
     Failed(ClientError),
-    /// Try another server; fail with the error if there is none.
+    /// Fail with the error if there is no other server.
     TryAnotherServer(Option<ClientError>),
 }
 
-/// An operation in progress.
 struct Operation<'a> {
     client: &'a ClientState,
     cache: &'a CacheState,
@@ -143,7 +136,7 @@ struct Operation<'a> {
 }
 
 impl ClientState {
-    /// Performs a request: on the preferred server if any, else on an owner of the key.
+    /// Performs a request on the preferred server, or on an owner of the key.
     pub(crate) async fn perform(
         &self,
         cache: &CacheState,
@@ -153,7 +146,7 @@ impl ClientState {
         self.perform_with(cache, ask, preferred, |_| {}).await
     }
 
-    /// As [`ClientState::perform`], with a callback before each attempt.
+    /// Performs a request with a callback before each attempt.
     pub(crate) async fn perform_with(
         &self,
         cache: &CacheState,
@@ -164,7 +157,6 @@ impl ClientState {
         self.operation(cache, ask).run(preferred, prepare).await
     }
 
-    /// Performs a request on this connection only.
     pub(crate) async fn perform_at(
         &self,
         cache: &CacheState,
@@ -180,7 +172,6 @@ impl ClientState {
         }
     }
 
-    /// Sends a request on this connection and ignores its response.
     pub(crate) fn send_detached(&self, cache: &CacheState, ask: RequestSpec, target: &ServerConnection) {
         let mut operation = self.operation(cache, ask);
         target.handle.send_detached(&mut operation.request, operation.deadline);
@@ -246,7 +237,6 @@ impl Operation<'_> {
         }
     }
 
-    /// The topology id to send: the client's current one.
     fn topology_id(&self, routing: Option<&Routing<Arc<Server>>>) -> i32 {
         routing.map_or_else(|| self.client.clusters.no_topology(), Routing::id)
     }
@@ -268,7 +258,6 @@ impl Operation<'_> {
         self.client.choose(routing, preferred, key, avoided)
     }
 
-    /// Waits for a change of the servers, if none is usable.
     async fn wait(&self, preferred: Option<&Arc<Server>>) -> Result<(), ClientError> {
         let changed = self.client.changed();
         tokio::pin!(changed);
@@ -334,7 +323,7 @@ impl Operation<'_> {
         AttemptOutcome::Done(Answer { status, body, target: target.clone(), operation })
     }
 
-    /// Handles a request that may have been executed.
+    /// Evaluates a request that may have been executed.
     fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> AttemptOutcome {
         if self.client.is_closed() {
             AttemptOutcome::Failed(ClientError::Closed)
@@ -369,7 +358,7 @@ impl Operation<'_> {
     }
 }
 
-/// Whether a server's message names this exception. Quoted parts, such as keys, are not searched.
+/// Returns whether a server's message names this exception outside of quotes, which may be keys.
 fn says(text: &str, exception: &str) -> bool {
     text.split('"').next().is_some_and(|own| own.contains(exception))
 }

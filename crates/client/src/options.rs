@@ -12,21 +12,21 @@ pub(crate) fn expiration(lifetime: Lifetime) -> Expiration {
     Expiration { lifespan: span(lifetime.lifespan), max_idle: span(lifetime.max_idle) }
 }
 
-/// Converts to milliseconds, which servers store. Rounds up, so that a short span does not become unlimited.
+/// Converts to milliseconds, rounded up: a short span must not become unlimited.
 fn span(span: Option<Duration>) -> Span {
     let Some(span) = span else { return Span::Infinite };
     let milliseconds = span.as_nanos().div_ceil(1_000_000).max(1);
     Span::Of(u64::try_from(milliseconds).unwrap_or(u64::MAX), TimeUnit::Milliseconds)
 }
 
-/// The options sent with every operation of a handle. [`crate::Cache::with_options`] changes them.
+/// The options of a handle's operations, set by [`crate::Cache::with_options`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheOptions {
-    /// The timeout of an operation, including the wait for room and servers.
+    /// The timeout, including waits for room and servers.
     pub timeout: Duration,
-    /// The lifetime of entries written without one; `None` for the cache's default.
+    /// The default lifetime of writes; `None` for the cache's.
     pub lifetime: Option<Lifetime>,
-    /// Additional flags. Operations that return previous values request them on their own.
+    /// Additional flags; requests for previous values need none.
     pub flags: Flags,
 }
 

@@ -23,7 +23,7 @@ pub struct QueryResult<T> {
     pub is_exact: bool,
 }
 
-/// A query under construction. From [`Cache::query`].
+/// A query under construction, from [`Cache::query`].
 #[must_use = "a query is sent only when its result is requested"]
 pub struct Query<'c, K, V, KE, VE> {
     cache: &'c Cache<K, V, KE, VE>,
@@ -37,8 +37,8 @@ impl<K, V, KE, VE> fmt::Debug for Query<'_, K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns an Ickle query over the cache's entries: protobuf entities with a schema known to the servers,
-    /// wrapped as Infinispan's clients do (`application/x-protostream`).
+    /// Returns an Ickle query over the cache's entries: protobuf entities of a registered schema, wrapped as Infinispan's clients
+    /// do (`application/x-protostream`).
     ///
     /// ```no_run
     /// # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -95,11 +95,11 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
         }
     }
 
-    /// Runs a query without `SELECT` and returns the entities.
+    /// Runs a query without `SELECT`; returns entities.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; for an invalid query with the error and its position.
+    /// [`ClientError`]; for an invalid query with its position.
     pub async fn entities(self) -> Result<QueryResult<V>, ClientError>
     where
         VE: Decode<V>,
@@ -110,7 +110,7 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
         Ok(QueryResult { hits: hits.collect::<Result<_, _>>()?, count, is_exact })
     }
 
-    /// Runs a query with `SELECT` and returns the rows: an optional value per column.
+    /// Runs a query with `SELECT`; returns rows with an optional value per column.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
         Ok(QueryResult { hits: hits.collect(), count, is_exact })
     }
 
-    /// Runs a `DELETE`. Returns the number of removed entries.
+    /// Runs a `DELETE`; returns the number of removed entries.
     ///
     /// # Errors
     ///

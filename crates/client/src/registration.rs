@@ -1,7 +1,5 @@
-//! The registration of a listener at a server, removed on drop (facts sections 2.7 and 2.14).
-//!
-//! The server reports changes of the whole cluster. The registration is lost with the connection; its owner
-//! then makes a new one.
+//! The registration of a listener at a server, removed on drop (facts sections 2.7 and 2.14). The server reports changes of the
+//! whole cluster. The registration is lost with the connection; its owner makes a new one.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -19,11 +17,9 @@ use crate::limits::TIMEOUT;
 use crate::operation::RequestSpec;
 use crate::server::ServerConnection;
 
-/// The target of a listener.
 #[derive(Clone)]
 pub(crate) enum ListenTarget {
     Entries,
-    /// The counter of this name.
     Counter(Text),
 }
 
@@ -39,7 +35,7 @@ impl ListenTarget {
     }
 }
 
-/// The cache of a listener, with the media types of its events.
+/// The cache of a listener, with its events' media types.
 #[derive(Clone)]
 pub(crate) struct ListenedCache {
     pub(crate) client: Arc<ClientState>,
@@ -49,17 +45,15 @@ pub(crate) struct ListenedCache {
     pub(crate) subject: ListenTarget,
 }
 
-/// A listener being registered or registered at one server. Dropping it removes it there.
+/// A listener at one server, removed there on drop.
 pub(crate) struct ListenerRegistration {
     listened: ListenedCache,
     pub(crate) target: ServerConnection,
     id: Bytes,
-    /// Notified when the connection is lost.
     lost: Arc<Notify>,
 }
 
 impl ListenerRegistration {
-    /// Waits until the connection is lost.
     pub(crate) async fn lost(&self) {
         self.lost.notified().await;
     }
@@ -73,7 +67,6 @@ impl Drop for ListenerRegistration {
     }
 }
 
-/// Returns a random id of sixteen bytes.
 fn new_id() -> Bytes {
     let random = || RandomState::new().build_hasher().finish().to_be_bytes();
     [random(), random()].concat().into()
@@ -90,8 +83,7 @@ impl ListenedCache {
         }
     }
 
-    /// Registers a listener at a usable server. Creates a sink for each server that it tries, with the handle
-    /// to notify of a loss.
+    /// Registers a listener at a usable server. Creates a sink, with the handle for a loss, per server that it tries.
     pub(crate) async fn add(
         &self,
         request: impl FnOnce(Bytes) -> RequestBody,

@@ -5,16 +5,14 @@ use consort_hotrod::{CacheTopology, Owners};
 
 use crate::limits::SERVERS_MAX;
 
-/// A topology with servers instead of addresses.
 pub(crate) struct Routing<S> {
     id: i32,
     servers: Vec<S>,
-    /// The owners by segment; not empty.
+    /// By segment; not empty.
     owners: Option<Vec<Owners>>,
 }
 
 impl<S> Routing<S> {
-    /// Converts a topology; `None` if it is unusable.
     pub(crate) fn new(
         topology: &CacheTopology,
         server: impl FnMut(&consort_hotrod::ServerAddress) -> S,
@@ -26,7 +24,6 @@ impl<S> Routing<S> {
         Some(Self { id: topology.id, servers: topology.servers.iter().map(server).collect(), owners })
     }
 
-    /// The topology id to send to servers.
     pub(crate) const fn id(&self) -> i32 {
         self.id
     }
@@ -35,17 +32,14 @@ impl<S> Routing<S> {
         &self.servers
     }
 
-    /// The number of segments, if known.
     pub(crate) fn segments(&self) -> Option<u32> {
         u32::try_from(self.owners.as_ref()?.len()).ok()
     }
 
-    /// The primary of a segment, if known.
     pub(crate) fn primary_of(&self, segment: usize) -> Option<&S> {
         self.servers.get(*self.owners.as_ref()?.get(segment)?.first()? as usize)
     }
 
-    /// The known owners of a key, the primary first.
     fn owners(&self, key: &[u8]) -> impl Iterator<Item = &S> {
         let owners = self.owners.as_ref().and_then(|owners| {
             let count = u32::try_from(owners.len()).ok()?;
@@ -54,12 +48,12 @@ impl<S> Routing<S> {
         owners.into_iter().flatten().filter_map(|owner| self.servers.get(*owner as usize))
     }
 
-    /// The primary of a key, where reads and writes are fastest.
+    /// Returns the key's primary, where reads and writes are fastest.
     pub(crate) fn primary(&self, key: &[u8]) -> Option<&S> {
         self.owners(key).next()
     }
 
-    /// Chooses the first usable owner of the key, or else any usable server, round robin.
+    /// Chooses the first usable owner of the key, or any usable server, round robin.
     pub(crate) fn choose<T>(
         &self,
         key: Option<&[u8]>,
@@ -71,7 +65,6 @@ impl<S> Routing<S> {
     }
 }
 
-/// The first usable server, starting at this index.
 pub(crate) fn in_turn<S, T>(servers: &[S], turn: usize, usable: impl FnMut(&S) -> Option<T>) -> Option<T> {
     let (before, from) = servers.split_at(turn.checked_rem(servers.len()).unwrap_or(0));
     from.iter().chain(before).find_map(usable)

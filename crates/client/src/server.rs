@@ -18,20 +18,18 @@ use crate::connection::state_machine::Connection;
 use crate::error::ConnectionError;
 use crate::limits::{CONNECT_TIME_MAX, PAUSE_MAX};
 
-/// The state of the connection.
 enum State {
     Connecting,
     Up(Arc<ConnectionHandle>),
     Down(ConnectionError),
 }
 
-/// A server known to the client.
 pub(crate) struct Server {
     pub(crate) address: ServerAddress,
-    /// The client's number of cluster switches when it learnt of this server.
+    /// Cluster switches before the client learnt of this server.
     pub(crate) switches: u64,
     state: RwLock<State>,
-    /// Failed attempts to connect since the server was last usable.
+    /// Failures to connect since it was last usable.
     failures: AtomicU32,
     retires: Notify,
     clock: Clock,
@@ -39,7 +37,6 @@ pub(crate) struct Server {
     security: Security,
 }
 
-/// A server and one of its connections.
 #[derive(Clone)]
 pub(crate) struct ServerConnection {
     pub(crate) server: Arc<Server>,
@@ -64,17 +61,14 @@ impl Server {
         Self { address, switches, state, failures, retires: Notify::new(), clock, version, security }
     }
 
-    /// Returns the failed attempts to connect since the server was last usable.
     pub(crate) fn failures(&self) -> u32 {
         self.failures.load(Ordering::Acquire)
     }
 
-    /// Returns whether a connection succeeds. It is closed at once.
     pub(crate) async fn answers(&self) -> bool {
         self.connect().await.is_ok()
     }
 
-    /// Returns the connection, if there is one.
     pub(crate) fn handle(&self) -> Option<Arc<ConnectionHandle>> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Up(handle) => Some(handle.clone()),
@@ -82,7 +76,7 @@ impl Server {
         }
     }
 
-    /// Returns the last failure, if there is no connection.
+    /// Returns the last failure if there is no connection.
     pub(crate) fn trouble(&self) -> Option<ConnectionError> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Down(cause) => Some(cause.clone()),
@@ -94,7 +88,6 @@ impl Server {
         *self.state.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// Retires the server: pending requests are still answered.
     pub(crate) fn retire(&self) {
         self.retires.notify_one();
     }
@@ -146,8 +139,7 @@ impl Server {
         }
     }
 
-    /// Connects and begins in this version. The error has the version to try next, if the server did not
-    /// understand this one.
+    /// Connects in this version. The error has the version to try next, if the server did not understand this one.
     async fn connect_in(
         &self,
         greeting: ProtocolVersion,
@@ -171,7 +163,6 @@ impl Server {
         }
     }
 
-    /// Runs until the server is retired and all responses have come.
     async fn run(&self, mut driver: Driver) -> Result<(), ConnectionError> {
         tokio::select! {
             ended = driver.until(|_| false) => return ended,

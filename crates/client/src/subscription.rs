@@ -1,4 +1,4 @@
-//! Subscriptions: a listener kept registered at some server, whose events wait in a bounded queue per reader.
+//! Subscriptions: a listener kept registered at a server, with a bounded queue per reader.
 
 mod fan_out;
 mod queue;
@@ -25,43 +25,36 @@ use fan_out::FanOut;
 use queue::Queue;
 pub(crate) use queue::{ByteSize, Delivery};
 
-/// The specification of a listener.
 pub(crate) struct SubscriptionSpec<T> {
     pub(crate) listened: ListenedCache,
-    /// The longest pause between two signs of life from a server while registering.
+    /// Longest pause between two signs of life while registering.
     pub(crate) timeout: Duration,
     /// Existing entries come first.
     pub(crate) with_state: bool,
-    /// Makes the request that registers a listener of this id.
     pub(crate) request: Box<dyn Fn(Bytes) -> RequestBody + Send + Sync>,
-    /// Converts a server's event; `None` if it is not wanted.
+    /// `None` if the event is not wanted.
     pub(crate) to_event: Box<dyn Fn(ServerEvent) -> Option<T> + Send + Sync>,
 }
 
-/// A listener kept registered at some server. Dropping it ends it.
 pub(crate) struct SharedListener<T> {
     fan: Arc<FanOut<T>>,
     started: watch::Receiver<Option<Result<(), ClientError>>>,
-    /// The timeout of the first registration.
     start_timeout: Duration,
     task: JoinHandle<()>,
 }
 
 impl<T> Drop for SharedListener<T> {
-    /// Ends the listener with the task.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
-    /// Starts a listener without readers.
     pub(crate) fn begin(spec: SubscriptionSpec<T>) -> Arc<Self> {
         Self::for_readers(Arc::new(FanOut::new()), spec)
     }
 
-    /// Starts a listener. Readers of the initial events must exist already, because the server may be faster
-    /// than the caller.
+    /// Starts a listener. Readers of initial events must exist already: the server may be faster than the caller.
     fn for_readers(fan: Arc<FanOut<T>>, spec: SubscriptionSpec<T>) -> Arc<Self> {
         let (begins, started) = watch::channel(None);
         let (client, start_timeout) = (spec.listened.client.clone(), spec.timeout);
@@ -71,15 +64,13 @@ impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
         Arc::new(Self { fan, started, start_timeout, task })
     }
 
-    /// Whether no more events come.
     pub(crate) fn has_ended(&self) -> bool {
         self.fan.has_ended()
     }
 }
 
-/// A reader of a listener. The listener ends with the last one.
+/// A reader of a listener, which ends with its last reader.
 pub(crate) struct Subscription<T> {
-    /// Keeps the connections open.
     #[expect(dead_code, reason = "keeps the connections open")]
     client: Arc<ClientState>,
     queue: Arc<Queue<T>>,
@@ -93,7 +84,7 @@ impl<T> Drop for Subscription<T> {
 }
 
 impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
-    /// Starts a listener for one reader. No change that begins after this returns is missed without a gap.
+    /// Starts a listener for one reader. It misses no change that begins after this returns, without a gap.
     pub(crate) async fn begin(spec: SubscriptionSpec<T>, queue_len_max: usize) -> Result<Self, ClientError> {
         let client = spec.listened.client.clone();
         let fan = Arc::new(FanOut::new());
@@ -101,7 +92,6 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
         Self { client, queue, listener: SharedListener::for_readers(fan, spec) }.started().await
     }
 
-    /// Adds a reader to a shared listener.
     pub(crate) async fn of(
         client: Arc<ClientState>,
         listener: Arc<SharedListener<T>>,
@@ -111,7 +101,6 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
         Self { client, queue, listener }.started().await
     }
 
-    /// Waits until the listener is registered.
     async fn started(self) -> Result<Self, ClientError> {
         let (mut started, start_timeout) = (self.listener.started.clone(), self.listener.start_timeout);
         let outcome = match timeout(start_timeout, started.wait_for(Option::is_some)).await {
@@ -132,7 +121,6 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
     }
 }
 
-/// The outcome of the first registration, once known.
 type StartOutcome = watch::Sender<Option<Result<(), ClientError>>>;
 
 fn note_started(started: &StartOutcome, outcome: Result<(), ClientError>) {
@@ -145,12 +133,10 @@ fn note_started(started: &StartOutcome, outcome: Result<(), ClientError>) {
     });
 }
 
-/// The sink of one registration.
 struct ListenerSink<T> {
     spec: Arc<SubscriptionSpec<T>>,
     fan: Arc<FanOut<T>>,
     started: Arc<StartOutcome>,
-    /// Notified when some of the initial state arrives.
     delivery: Arc<Notify>,
     lost: Arc<Notify>,
 }
@@ -175,7 +161,7 @@ impl<T: ByteSize + Clone + Send> Sink for ListenerSink<T> {
     }
 }
 
-/// Whether a later attempt would fail with the same error.
+/// Returns whether a later attempt would fail alike.
 const fn is_final(error: &ClientError) -> bool {
     matches!(
         error,
@@ -187,7 +173,6 @@ const fn is_final(error: &ClientError) -> bool {
     )
 }
 
-/// The task that keeps a listener registered.
 struct ListenerTask<T> {
     spec: Arc<SubscriptionSpec<T>>,
     fan: Arc<FanOut<T>>,

@@ -1,4 +1,4 @@
-//! Parser of `hotrod[s]://[user:password@]host[:port][,host[:port]…][?name=value&…]` (facts section 8).
+//! Parser of client URIs (facts section 8); see [`crate::Client::connect`].
 
 use consort_hotrod::{Intelligence, ProtocolVersion, ServerAddress};
 use consort_sasl::Mechanism;
@@ -13,7 +13,6 @@ use crate::failover_clusters::FailoverCluster;
 /// The default port of Hot Rod servers.
 pub const DEFAULT_PORT: u16 = 11222;
 
-/// The settings in a URI.
 #[derive(Default, Debug)]
 pub(crate) struct ParsedUri {
     pub(crate) servers: Vec<ServerAddress>,
@@ -24,7 +23,6 @@ pub(crate) struct ParsedUri {
     pub(crate) tls: Option<Tls>,
 }
 
-/// Parses a URI.
 pub(crate) fn parse(uri: &str) -> Result<ParsedUri, ConnectError> {
     read(uri).map_err(|reason| ConnectError::Uri { reason })
 }
@@ -108,13 +106,11 @@ fn is_scheme(text: &str) -> bool {
     text.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
 }
 
-/// Parses a supported version.
 fn version(text: &str, oldest: ProtocolVersion) -> Option<ProtocolVersion> {
     let mut spoken = ProtocolVersion::ALL.into_iter().filter(|version| *version >= oldest);
     spoken.find(|version| version.to_string() == text)
 }
 
-/// The user and the files of certificates, collected from the whole URI.
 #[derive(Default)]
 struct SecurityProperties {
     is_within_tls: bool,
@@ -125,7 +121,6 @@ struct SecurityProperties {
     server_name: Option<String>,
 }
 
-/// Reads a password from the first line of a file.
 fn password_of(file: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
     match text.lines().next() {
@@ -183,7 +178,6 @@ impl SecurityProperties {
     }
 }
 
-/// Decodes percent-encoded text.
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
     decoded.map(Into::into).map_err(|_| "percent-encoded text is not UTF-8".to_owned())

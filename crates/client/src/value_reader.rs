@@ -14,31 +14,24 @@ use crate::error::ClientError;
 use crate::limits::{PIECE_BYTES, PIECES_AHEAD, PIECES_AHEAD_BESIDE, PIECES_TOGETHER};
 
 enum State {
-    /// More chunks follow.
     Open(i32),
-    /// All chunks have come.
     Complete,
     Failed(ClientError),
 }
 
-/// How far to request ahead.
 struct PrefetchLimits {
     most: usize,
-    /// Chunks requested and awaited together.
     together: usize,
 }
 
 /// A value read in chunks, unaffected by later writes of its key.
 ///
-/// It holds at most nine chunks in memory: the one returned by [`ValueReader::next`] and eight in flight;
-/// three while the connection has other requests, whose responses go between. Dropping it early ends the
-/// stream on the server.
+/// At most nine chunks are in memory: the one returned by [`ValueReader::next`] and eight in flight; three while the connection
+/// has other requests, whose responses go between. Dropping it ends the stream on the server.
 pub struct ValueReader {
     pinned: PinnedConnection,
     state: State,
-    /// The chunk to return next.
     piece: Option<Bytes>,
-    /// The requested chunks, in order.
     ahead: InFlightChunks,
     entry: Entry<()>,
 }
@@ -92,17 +85,17 @@ impl ValueReader {
         self.entry.lifetime
     }
 
-    /// Returns when the value was written, by the server's clock, if it has a lifespan.
+    /// Returns when the value was written by the server's clock; `None` without a lifespan.
     pub const fn created(&self) -> Option<SystemTime> {
         self.entry.created
     }
 
-    /// Returns the next chunk, `None` at the end, and requests the following ones. Cancel-safe.
+    /// Returns the next chunk, `None` at the end, and requests more. Cancel-safe.
     ///
     /// # Errors
     ///
-    /// [`ClientError::StreamLost`] if the connection of the stream is lost. A timeout ends the stream, too.
-    /// After an error, each call returns the same error.
+    /// [`ClientError::StreamLost`] if the stream's connection is lost. A timeout ends the stream, too. Later calls repeat the
+    /// error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
@@ -134,7 +127,7 @@ impl ValueReader {
         }
     }
 
-    /// Requests the next chunks. Those requested beyond the end are empty.
+    /// Requests the next chunks. Those beyond the end are empty.
     async fn ask_ahead(&mut self) -> Result<(), ClientError> {
         let State::Open(stream) = self.state else { return Ok(()) };
         let PrefetchLimits { most, together } = self.prefetch_limits();

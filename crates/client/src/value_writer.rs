@@ -13,7 +13,6 @@ use crate::chunked_values::{InFlightChunks, PinnedConnection};
 use crate::error::{ClientError, ConnectionError};
 use crate::limits::{PIECE_BYTES, PIECES_UNDER_WAY, PIECES_UNDER_WAY_BESIDE};
 
-/// The condition of the put.
 #[derive(Clone, Copy)]
 enum Condition {
     Always,
@@ -23,23 +22,21 @@ enum Condition {
 
 /// A value written in chunks, visible once [`ValueWriter::finish`] has returned.
 ///
-/// It holds at most seven chunks in memory: the one being filled and six in flight; two while the connection
-/// has other requests, which go between. Dropping it early changes nothing and ends the stream on the server.
+/// At most seven chunks are in memory: the one being filled and six in flight; two while the connection has other requests, which
+/// go between. Dropping it early changes nothing and ends the stream on the server.
 pub struct ValueWriter {
     cache: RawCache,
     key: Bytes,
     expiration: Expiration,
     condition: Condition,
-    /// The current chunk. A full chunk is sent only when more bytes follow, so that the last one is never
-    /// empty.
+    /// A full chunk is sent only when more bytes follow, so that the last is never empty.
     piece: BytesMut,
-    /// The stream, once there is more than one chunk.
+    /// `None` for a single chunk so far.
     stream: Option<(PinnedConnection, i32)>,
     under_way: InFlightChunks,
     state: State,
 }
 
-/// Whether the writer is usable.
 enum State {
     Whole,
     /// A write was cancelled.
@@ -54,7 +51,7 @@ impl fmt::Debug for ValueWriter {
 }
 
 impl<K, V, KE> Cache<K, V, KE, Raw> {
-    /// Starts writing the value of a key in chunks, with this handle's lifetime.
+    /// Starts writing a value in chunks, with this handle's lifetime.
     ///
     /// # Errors
     ///
@@ -78,14 +75,14 @@ impl<K, V, KE> Cache<K, V, KE, Raw> {
 }
 
 impl ValueWriter {
-    /// Puts the value only if the key has none at the end.
+    /// Requires at the end that the key has no value.
     #[must_use]
     pub fn if_absent(mut self) -> Self {
         self.condition = Condition::Absent;
         self
     }
 
-    /// Puts the value only if the entry has this version at the end.
+    /// Requires at the end that the entry has this version.
     #[must_use]
     pub fn if_version(mut self, version: Version) -> Self {
         self.condition = Condition::Version(version.0);
@@ -96,9 +93,8 @@ impl ValueWriter {
     ///
     /// # Errors
     ///
-    /// [`ClientError::StreamLost`] if the connection of the stream is lost; the server's error if the value
-    /// is too large. Nothing is changed, and each further call returns the same error. After a cancelled call
-    /// the writer fails, too, because the sent part is unknown.
+    /// [`ClientError::StreamLost`] if the stream's connection is lost; the server's error if the value is too large. Nothing is
+    /// changed, and later calls repeat the error. A cancelled call makes the writer fail, too, because the sent part is unknown.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ClientError> {
         self.check()?;
         self.state = State::Torn;
@@ -164,7 +160,6 @@ impl ValueWriter {
         ClientError::StreamLost { server, cause: ConnectionError::ClosedLocally }
     }
 
-    /// Puts a value of a single chunk.
     async fn put_at_once(&mut self) -> Result<bool, ClientError> {
         let to = Assignment {
             key: self.key.clone(),
@@ -179,7 +174,6 @@ impl ValueWriter {
         self.cache.write(request).await
     }
 
-    /// Sends the current chunk once fewer than the maximum are in flight.
     async fn send(&mut self, is_last: bool) -> Result<(), ClientError> {
         if self.stream.is_none() {
             self.stream = Some(self.start().await?);

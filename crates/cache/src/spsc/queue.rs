@@ -1,9 +1,8 @@
 //! The queue: a ring of slots, each owned by one side at a time.
 //!
-//! `pushed` and `popped` only grow. The slots from `popped` to `pushed` are filled and owned by the consumer;
-//! the others are empty and owned by the producer. Only the producer writes `pushed`, after filling a slot;
-//! only the consumer writes `popped`, after emptying one. Writes use `Release` and the other side's reads
-//! `Acquire`, so that a side sees the contents of the slots that it owns.
+//! `pushed` and `popped` only grow. The slots from `popped` to `pushed` are filled and the consumer's; the others are empty and
+//! the producer's. Only the producer writes `pushed`, after filling a slot; only the consumer writes `popped`, after emptying
+//! one. Writes use `Release` and the other side's reads `Acquire`, so that a side sees the contents of its slots.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -17,9 +16,8 @@ struct Shared<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     pushed: AtomicUsize,
     popped: AtomicUsize,
-    /// The number of acknowledged values.
     done: AtomicUsize,
-    /// The consumer has notified the producer, which has not read the acknowledgements since.
+    /// The producer is notified and has not read the acknowledgements since.
     is_notified: AtomicBool,
     waker: TaskWaker,
 }
@@ -48,12 +46,11 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-/// The sending side.
 pub(crate) struct Producer<T> {
     shared: Arc<Shared<T>>,
     /// As in `shared`, which only this side writes.
     pushed: usize,
-    /// The number of acknowledgements at the last read.
+    /// Acknowledgements at the last read.
     done: usize,
 }
 
@@ -78,7 +75,7 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Creates a queue with at least `room` slots, rounded up to a power of two.
+/// Creates a queue of at least `room` slots, rounded up to a power of two.
 pub(crate) fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
     let slots = (0..room.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
@@ -93,12 +90,11 @@ pub(crate) fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 impl<T> Producer<T> {
-    /// Returns whether a slot is free.
     pub(crate) fn has_room(&self) -> bool {
         self.pushed.wrapping_sub(self.shared.popped.load(Ordering::Acquire)) < self.shared.slots.len()
     }
 
-    /// Pushes a value. Does not wake the consumer: see [`Producer::take_waker`].
+    /// Pushes a value without waking the consumer: see [`Producer::take_waker`].
     ///
     /// # Errors
     ///
@@ -115,7 +111,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Returns the consumer's waker, if it waits. Wake it after releasing locks.
+    /// Returns the waker of a waiting consumer. Wake it after releasing locks.
     pub(crate) fn take_waker(&self) -> Option<Waker> {
         self.shared.waker.take()
     }
@@ -127,7 +123,7 @@ impl<T> Producer<T> {
         self.poll_acks()
     }
 
-    /// Returns the acknowledgements since the last call without resetting the consumer's notification.
+    /// Returns the acknowledgements since the last call, and keeps the consumer's notification.
     pub(crate) fn poll_acks(&mut self) -> usize {
         let done = self.shared.done.load(Ordering::Acquire);
         done.wrapping_sub(std::mem::replace(&mut self.done, done))
@@ -135,7 +131,6 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Pops the oldest value.
     pub(crate) fn pop(&mut self) -> Option<T> {
         if self.popped == self.shared.pushed.load(Ordering::Acquire) {
             return None;
@@ -147,19 +142,18 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
-    /// Wakes this task when a value is pushed from now on. Check for earlier values afterwards.
+    /// Wakes this task at a later push. Check for earlier values afterwards.
     pub(crate) fn register(&self, waker: &Waker) {
         self.shared.waker.register(waker);
     }
 
-    /// Acknowledges a value. Returns whether the producer must be notified to call [`Producer::take_acks`];
-    /// false if it was notified already and has not read yet.
+    /// Acknowledges a value. Returns whether to notify the producer to call [`Producer::take_acks`]; false if a notification is
+    /// pending.
     pub(crate) fn ack(&mut self) -> bool {
         self.ack_silently();
         !self.shared.is_notified.swap(true, Ordering::AcqRel)
     }
 
-    /// Acknowledges a value without a notification.
     pub(crate) fn ack_silently(&mut self) {
         self.done = self.done.wrapping_add(1);
         self.shared.done.store(self.done, Ordering::Release);

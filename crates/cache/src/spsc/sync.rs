@@ -3,7 +3,7 @@
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The used part of loom's cell, which takes a closure so that loom can track the access.
+/// The used part of loom's cell: with a closure loom can track the access.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -17,7 +17,6 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// The waiting task.
 #[derive(Debug, Default)]
 pub(crate) struct TaskWaker(atomic_waker::AtomicWaker);
 

@@ -1,5 +1,3 @@
-//! The credentials of a client.
-
 use std::sync::{Arc, Mutex, PoisonError};
 
 use consort_sasl::scram::{Hash, Keys};
@@ -7,7 +5,6 @@ use consort_sasl::{Mechanism, prepare};
 
 use crate::error::{ConnectionError, LoginError};
 
-/// The parameters of a key derivation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyDerivation {
     pub(crate) hash: Hash,
@@ -15,13 +12,12 @@ pub(crate) struct KeyDerivation {
     pub(crate) iterations: u32,
 }
 
-/// User name, password, token, and the forced mechanism.
 #[derive(Default)]
 pub(crate) struct Credentials {
     user: Option<(String, String)>,
     token: Option<String>,
     only: Option<Mechanism>,
-    /// The most recently derived keys: all servers of a cluster have the same verifier of a user.
+    /// The keys derived last: all servers of a cluster have the same verifier of a user.
     derived: Mutex<Option<(KeyDerivation, Arc<Keys>)>>,
 }
 
@@ -56,12 +52,10 @@ impl Credentials {
         Self { only: Some(mechanism), ..self }
     }
 
-    /// Whether any credentials are configured.
     pub(crate) const fn is_some(&self) -> bool {
         self.user.is_some() || self.token.is_some() || self.only.is_some()
     }
 
-    /// The forced mechanism.
     pub(crate) const fn only(&self) -> Option<Mechanism> {
         self.only
     }
@@ -74,8 +68,7 @@ impl Credentials {
         self.token.as_deref()
     }
 
-    /// Whether the credentials suffice for a mechanism. EXTERNAL must be forced, because this type does not
-    /// know of certificates.
+    /// Returns whether the credentials suffice. EXTERNAL must be forced: certificates are unknown here.
     pub(crate) fn can(&self, mechanism: Mechanism) -> bool {
         if self.only.is_some_and(|only| only != mechanism) {
             return false;
@@ -87,7 +80,6 @@ impl Credentials {
         }
     }
 
-    /// Derives the keys from the password, on a blocking thread.
     pub(crate) async fn keys(&self, wanted: KeyDerivation) -> Result<Arc<Keys>, ConnectionError> {
         let known = self.derived.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((_, keys)) = known.filter(|(derived, _)| *derived == wanted) {

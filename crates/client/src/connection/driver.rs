@@ -1,7 +1,5 @@
-//! The driver of a connection: one task with its socket, timer and buffers.
-//!
-//! It writes the requests of all callers together. Before a write it lets other tasks run once, because a
-//! caller woken by a response usually has a next request.
+//! The driver of a connection: a task with its socket, timer and buffers. It writes the requests of all callers together.
+//! Other tasks run once before a write: a caller woken by a response usually has a next request.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -20,22 +18,18 @@ use crate::clock::Time;
 use crate::error::ConnectionError;
 use crate::limits::{READ_AT_ONCE, READ_MIN, ROUNDS_MAX};
 
-/// The outcome of one step.
 struct StepOutcome {
     is_reached: bool,
-    /// Let other tasks run before writing.
     yields: bool,
     timeout: Time,
 }
 
-/// A connection with its socket and buffers.
 pub(crate) struct Driver {
     stream: Stream,
     pub(crate) handle: Arc<ConnectionHandle>,
     input: BytesMut,
     output: Output,
     written: u64,
-    /// System calls that wrote bytes.
     writes: u64,
     timer: Pin<Box<Sleep>>,
     effects: Effects,
@@ -64,7 +58,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// If the connection is lost before. Its callers have been notified.
+    /// If the connection is lost before; its callers have been notified.
     pub(crate) async fn until(
         &mut self,
         reached: impl Fn(&Connection) -> bool,
@@ -76,7 +70,6 @@ impl Driver {
         ended
     }
 
-    /// Ends the connection for all callers.
     fn lose(&mut self, cause: &ConnectionError) {
         if !std::mem::replace(&mut self.is_lost, true) {
             self.handle.close();
@@ -120,7 +113,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// The work under the lock: passes in the received bytes and takes the bytes to write.
+    /// Works under the lock: passes in the received bytes and takes the bytes to write.
     fn exchange(
         &mut self,
         has_read: bool,
@@ -150,8 +143,7 @@ impl Driver {
         Ok(StepOutcome { is_reached, yields, timeout })
     }
 
-    /// Reads available bytes. Reserves at most twice the received bytes, because an announced length may be
-    /// false.
+    /// Reads available bytes. Reserves at most twice the received bytes, because an announced length may be false.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         if self.input.capacity() - self.input.len() < READ_MIN {
             self.input.reserve(self.input.len().max(READ_AT_ONCE));
@@ -164,8 +156,7 @@ impl Driver {
         }
     }
 
-    /// Reads the bytes that the server sent before it stopped reading. Returns why the connection ends: the
-    /// server's notice if there is one, else `cause`.
+    /// Reads the rest that the server sent. Returns why the connection ends: the server's notice, or else `cause`.
     fn read_rest(
         &mut self,
         cause: ConnectionError,
@@ -204,7 +195,6 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Notifies all callers, however the task ends.
     fn drop(&mut self) {
         self.lose(&ConnectionError::ClosedLocally);
     }

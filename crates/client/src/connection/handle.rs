@@ -1,4 +1,4 @@
-//! The callers' side of a connection: grants room for requests, makes callers wait, and returns responses.
+//! The callers' side of a connection: room for requests, waiting callers, responses.
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -16,25 +16,22 @@ use super::state_machine::{Connection, Effects, Refused};
 use crate::clock::{Clock, Time};
 use crate::limits::ROOM;
 
-/// A connection that is open, or was.
 pub(crate) struct ConnectionHandle {
     connection: Mutex<Connection>,
     room: Semaphore,
-    /// The server may hang. Written by the driver.
     is_silent: AtomicBool,
     pub(crate) clock: Clock,
 }
 
-/// Why a request has no response.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// Not sent: the connection accepts no requests.
+    /// The connection accepts no requests.
     NotOpen,
-    /// Not sent: the operation needs a newer protocol version.
+    /// The operation needs a newer protocol version.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
-    /// Not sent: no room before the deadline.
+    /// No room before the deadline.
     NoRoom,
-    /// The request may have been sent.
+    /// The request may have been sent, unlike after the other errors.
     Failed(Failure),
 }
 
@@ -52,23 +49,20 @@ impl ConnectionHandle {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries out effects, without the lock.
     pub(crate) fn apply(&self, effects: &mut Effects) {
         self.free(std::mem::take(&mut effects.room));
         effects.wake.drain(..).for_each(Waker::wake);
     }
 
-    /// Whether the server may hang: it has sent nothing since the last PING.
+    /// Returns whether the server may hang: it has sent nothing since the last PING.
     pub(crate) fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the server may hang. Returns whether that is a change.
     pub(crate) fn set_silent(&self, is_silent: bool) -> bool {
         self.is_silent() != is_silent && self.is_silent.swap(is_silent, Ordering::Relaxed) != is_silent
     }
 
-    /// Fails all waiters for room.
     pub(crate) fn close(&self) {
         self.room.close();
     }
@@ -79,7 +73,6 @@ impl ConnectionHandle {
         }
     }
 
-    /// Takes room as soon as there is enough.
     async fn take_room(&self, units: u32, deadline: Time) -> Result<(), CallError> {
         match self.room.try_acquire_many(units) {
             Ok(permit) => permit.forget(),
@@ -91,8 +84,7 @@ impl ConnectionHandle {
         Ok(())
     }
 
-    /// Waits for room, sends the request and waits for its response. A movable request fails early if the
-    /// server is silent.
+    /// Waits for room, sends the request and waits for its response. A movable request fails early if the server is silent.
     pub(crate) async fn call(
         &self,
         request: &mut Request,
@@ -106,8 +98,8 @@ impl ConnectionHandle {
         poll_fn(|cx| call.poll(request, deadline, cx)).await
     }
 
-    /// Waits for room and sends the request. The returned future yields the response; no task is woken before
-    /// it is polled. Requests begun later are sent later.
+    /// Waits for room and sends the request. The returned future yields the response; no task is woken before it is polled.
+    /// Requests keep their order.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         request: &mut Request,
@@ -121,8 +113,8 @@ impl ConnectionHandle {
         Ok(call)
     }
 
-    /// Sends a request whose response is ignored, if the connection is open. It bypasses the limit of room,
-    /// so it must be small; it ends a stream, iteration or listener.
+    /// Sends a request and ignores the response, if the connection is open. It bypasses the limit of room, so it must be small;
+    /// it ends a stream, iteration or listener.
     pub(crate) fn send_detached(&self, request: &mut Request, deadline: Time) {
         // A failure is harmless: the server cleans up after its own timeout.
         let _ =
@@ -130,10 +122,9 @@ impl ConnectionHandle {
     }
 }
 
-/// A request that has room.
 pub(crate) struct Call<L: Deref<Target = ConnectionHandle>> {
     handle: L,
-    /// The room to return here; after the submission the connection returns it.
+    /// Room to return here; after the submission the connection returns it.
     units: u32,
     can_move: bool,
     id: Option<u64>,
@@ -194,7 +185,6 @@ impl<L: Deref<Target = ConnectionHandle>> Call<L> {
     }
 }
 
-/// Resolves to the response of a request that was sent.
 impl<L: Deref<Target = ConnectionHandle> + Unpin> Future for Call<L> {
     type Output = Result<Response, CallError>;
 

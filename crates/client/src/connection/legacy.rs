@@ -1,9 +1,7 @@
-//! Protocol versions before 3.0, used with the feature `legacy`: how the client detects such a server, and
-//! how it rewrites requests.
+//! Protocol versions before 3.0 (feature `legacy`): detection of such servers, and rewriting of requests.
 //!
-//! Those versions have no response that reports the server's version. A server that does not know a request's
-//! version says so; how it parses the rest of the request is undefined. So each older version is tried on a
-//! new connection, the newest first (facts sections 2.5 and 7).
+//! These versions report no server version. A server rejects a request of an unknown version, but how it parses the rest is
+//! undefined. So the client tries each older version on a new connection, the newest first (facts sections 2.5 and 7).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,19 +9,16 @@ use consort_hotrod::ops::iteration::{self, TO_EMPTY_BYTES};
 use consort_hotrod::ops::{bulk, map};
 use consort_hotrod::{Expiration, ProtocolVersion, Request, RequestBody, Status};
 
-/// The oldest supported version.
 pub(crate) const OLDEST: ProtocolVersion =
     if cfg!(feature = "legacy") { ProtocolVersion::V2_0 } else { ProtocolVersion::V3_0 };
 
-/// The version in which every server from 3.0 on understands a PING and reports its newest version.
+/// Every server from 3.0 on understands a PING in this version and reports its newest one.
 pub(crate) const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
 
-/// The versions in which a connection may speak.
 #[derive(Clone, Copy)]
 pub(crate) struct Versions {
-    /// The only version, if the options force one.
     pub(crate) forced: Option<ProtocolVersion>,
-    /// [`OLDEST`]. Tests take both values of it in one build.
+    /// [`OLDEST`]; tests use both values of it in one build.
     pub(crate) oldest: ProtocolVersion,
 }
 
@@ -32,25 +27,23 @@ impl Versions {
         Self { forced, oldest: OLDEST }
     }
 
-    /// The version in which a connection begins: the forced version if it is older than 3.0.
+    /// Returns the version in which a connection begins: the forced one if older than 3.0.
     pub(crate) fn initial(self) -> ProtocolVersion {
         self.forced.map_or(GREETING, |forced| forced.min(GREETING))
     }
 
-    /// The least version that a server must know.
     pub(crate) fn needed(self) -> ProtocolVersion {
         self.forced.unwrap_or(self.oldest)
     }
 
-    /// The next older version to try; `None` if a version is forced.
     pub(crate) fn before(self, version: ProtocolVersion) -> Option<ProtocolVersion> {
         let older = ProtocolVersion::ALL.into_iter().rev().find(|older| *older < version);
         older.filter(|older| self.forced.is_none() && *older >= self.oldest)
     }
 }
 
-/// Whether a server responds with this status to an unknown version. Servers differ in which of these they
-/// use. Failed authentication and overload have other statuses.
+/// Returns whether servers answer an unknown version with this status; servers differ in it. Failed authentication and overload
+/// have other statuses.
 pub(crate) const fn is_not_understood(status: Status) -> bool {
     matches!(
         status,
@@ -58,7 +51,7 @@ pub(crate) const fn is_not_understood(status: Status) -> bool {
     )
 }
 
-/// Rewrites a request for its version; `None` if it needs no change.
+/// Rewrites a request for its version; `None` if unchanged.
 pub(crate) fn rewrite_for_version(request: &Request) -> Option<Request> {
     let version = request.header.version;
     if version >= ProtocolVersion::V3_0 {
@@ -82,7 +75,7 @@ pub(crate) fn rewrite_for_version(request: &Request) -> Option<Request> {
     Some(rewritten)
 }
 
-/// Writes a span in a form that servers do not read as a point in time.
+/// Writes a span so that servers do not read it as a point in time.
 fn literal(expiration: &mut Expiration) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     *expiration = expiration.before_3_0(now);

@@ -1,5 +1,4 @@
-//! The SASL authentication of a connection, from the server's list of mechanisms to the end of the chosen
-//! one: a state machine without IO and randomness.
+//! The SASL authentication of a connection: a state machine without IO and randomness.
 
 use std::sync::Arc;
 
@@ -13,10 +12,8 @@ use consort_sasl::{Mechanism, prepare};
 use super::credentials::{Credentials, KeyDerivation};
 use crate::error::LoginError;
 
-/// The next step of a login.
 #[derive(Debug)]
 pub(crate) enum LoginStep {
-    /// Send this request.
     Send(auth::Request),
     /// Derive keys from the password, which takes time.
     Derive,
@@ -27,20 +24,17 @@ pub(crate) enum LoginStep {
 #[derive(Debug)]
 enum State {
     Started,
-    /// The credentials were sent in one message.
+    /// One message held the credentials.
     CredentialsSent(Mechanism),
     Challenging(First, Hash),
-    /// Waits for the derived keys.
     Deriving(Challenged),
     Proving(Last, Hash),
     Over,
 }
 
-/// The state of a login.
 #[derive(Debug)]
 pub(crate) struct Login {
     credentials: Arc<Credentials>,
-    /// The connection is encrypted.
     is_private: bool,
     nonce: String,
     server: (String, u16),
@@ -48,7 +42,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// Creates the login of a connection to this server. The nonce must be new and random.
+    /// Creates the login of a connection. The nonce must be new and random.
     pub(crate) fn new(
         credentials: Arc<Credentials>,
         is_private: bool,
@@ -58,7 +52,6 @@ impl Login {
         Self { credentials, is_private, nonce, server, state: State::Started }
     }
 
-    /// Handles the refusal of a request.
     pub(crate) fn refused(&mut self, message: &str) -> LoginError {
         let message = message.to_owned();
         let mechanism = match std::mem::replace(&mut self.state, State::Over) {
@@ -70,7 +63,7 @@ impl Login {
         LoginError::Rejected { mechanism, message }
     }
 
-    /// Handles the response to a request.
+    /// Handles a response.
     ///
     /// # Errors
     ///
@@ -111,7 +104,6 @@ impl Login {
         }
     }
 
-    /// Chooses the strongest mechanism that both sides support.
     fn choose(&mut self, offered: &[&str]) -> Result<auth::Request, LoginError> {
         let usable = |mechanism: &&Mechanism| self.credentials.can(**mechanism);
         let known: Vec<Mechanism> =
@@ -155,14 +147,13 @@ impl Login {
         Ok((State::CredentialsSent(mechanism), message))
     }
 
-    /// Returns the key derivation that the login waits for.
     pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         let State::Deriving(challenged) = &self.state else { return None };
         let (hash, salt) = (challenged.hash(), challenged.salt().to_vec());
         Some(KeyDerivation { hash, salt, iterations: challenged.iterations() })
     }
 
-    /// Continues with the derived keys. Returns the next request, if the login waited for the keys.
+    /// Continues with the derived keys. Returns the next request if the login waited for them.
     pub(crate) fn authenticate(&mut self, keys: &Keys) -> Option<auth::Request> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Deriving(challenged) => {
@@ -263,7 +254,6 @@ mod tests {
     const SERVER_FIRST: &[u8] =
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
 
-    /// A login that waits for the server's proof.
     fn proving() -> Login {
         let mut login = login(user(), false);
         login.answered(&offer(&["SCRAM-SHA-256"])).unwrap();

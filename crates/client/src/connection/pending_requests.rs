@@ -7,40 +7,32 @@ use consort_hotrod::{RequestContext, Response};
 use crate::clock::Time;
 use crate::error::ConnectionError;
 
-/// The failure of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// The end of the connection; `None` if the deadline passed.
+    /// `None` if the deadline passed.
     pub(crate) cause: Option<ConnectionError>,
-    /// Whether the server may have the request.
     pub(crate) was_sent: bool,
 }
 
-/// The state of a request.
 #[derive(Debug)]
 enum Outcome {
-    /// The caller waits.
     Awaited(Waker),
-    /// The outcome waits for the caller.
     Ended(Result<Response, Failure>),
-    /// The caller has gone.
     Unwanted,
-    /// A request of the connection itself.
+    /// Sent by the connection itself.
     Own,
 }
 
-/// A request in flight.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     pub(crate) asked: RequestContext,
-    /// Its offset in the connection's output.
+    /// Offset in the connection's output.
     pub(crate) start: u64,
     pub(crate) deadline: Time,
-    /// Its units of the connection's room.
+    /// Units of the connection's room.
     pub(crate) units: u32,
-    /// Another server can execute it while this one is silent.
     pub(crate) can_move: bool,
-    /// No response will come: the id can be reused once the caller has taken the outcome.
+    /// No response will come; the id is free once the caller has taken the outcome.
     is_over: bool,
     outcome: Outcome,
 }
@@ -66,8 +58,7 @@ impl PendingRequest {
     }
 }
 
-/// All requests in flight of a connection. Ids are small numbers from 1; 0 is for events and connection
-/// errors.
+/// The requests in flight of a connection. Ids are small numbers from 1; 0 is for events and connection errors.
 #[derive(Default)]
 pub(crate) struct PendingRequests {
     places: Vec<Option<PendingRequest>>,
@@ -80,12 +71,10 @@ impl PendingRequests {
         self.taken == 0
     }
 
-    /// Returns the next id.
     pub(crate) fn next_id(&self) -> u64 {
         self.free.last().map_or(self.places.len(), |index| *index) as u64 + 1
     }
 
-    /// Inserts a request under [`PendingRequests::next_id`].
     pub(crate) fn insert(&mut self, entry: PendingRequest) {
         self.taken += 1;
         match self.free.pop() {
@@ -94,7 +83,6 @@ impl PendingRequests {
         }
     }
 
-    /// Allows a request to be sent to another server as well.
     pub(crate) fn allow_move(&mut self, id: u64) {
         if let Some(entry) = self.get_mut(id) {
             entry.can_move = true;
@@ -109,13 +97,12 @@ impl PendingRequests {
         self.places.get_mut(Self::index(id)?)?.as_mut()
     }
 
-    /// Whether this is a request of the connection itself.
     pub(crate) fn is_own(&self, id: u64) -> bool {
         let entry = Self::index(id).and_then(|index| self.places.get(index)?.as_ref());
         entry.is_some_and(|entry| matches!(entry.outcome, Outcome::Own))
     }
 
-    /// Returns what a response with this id answers.
+    /// Returns the request that this id's response answers.
     pub(crate) fn asked(&self, id: u64) -> Option<RequestContext> {
         let entry = self.places.get(Self::index(id)?)?.as_ref()?;
         (!entry.is_over).then_some(entry.asked)
@@ -144,7 +131,7 @@ impl PendingRequests {
         Some((waker, self.release(id)))
     }
 
-    /// Fails the awaited requests for which `failure` returns one.
+    /// Fails the awaited requests for which `failure` returns a failure.
     pub(crate) fn fail(
         &mut self,
         mut failure: impl FnMut(&PendingRequest) -> Option<Failure>,
@@ -157,13 +144,11 @@ impl PendingRequests {
         }
     }
 
-    /// Fails all requests.
     pub(crate) fn close(&mut self, failure: impl Fn(&PendingRequest) -> Failure, wake: &mut Vec<Waker>) {
         self.fail(|entry| Some(failure(entry)), wake);
         self.places.iter_mut().flatten().for_each(|entry| entry.is_over = true);
     }
 
-    /// Iterates over the requests without a response.
     pub(crate) fn open(&self) -> impl Iterator<Item = &PendingRequest> {
         self.places.iter().flatten().filter(|entry| !entry.is_over)
     }

@@ -13,7 +13,6 @@ use super::login::Login;
 use super::stream::{Connector, Stream, Tls};
 use crate::error::{ConnectionError, LoginError};
 
-/// The security settings of all connections of a client.
 #[derive(Clone, Default)]
 pub(crate) struct Security {
     connector: Option<Connector>,
@@ -26,7 +25,6 @@ impl Security {
         Ok(Self { connector, credentials: credentials.is_some().then(|| Arc::new(credentials)) })
     }
 
-    /// Wraps the stream in TLS, if configured.
     pub(crate) async fn open(&self, host: &str, stream: TcpStream) -> Result<Stream, ConnectionError> {
         match &self.connector {
             Some(connector) => connector.connect(host, stream).await,
@@ -34,7 +32,6 @@ impl Security {
         }
     }
 
-    /// Creates the login of a new connection, if the client has credentials.
     pub(crate) fn login(&self, server: &ServerAddress) -> Result<Option<Login>, ConnectionError> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
         let random = ring::rand::generate::<[u8; 18]>(&ring::rand::SystemRandom::new());

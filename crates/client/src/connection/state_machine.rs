@@ -1,10 +1,8 @@
-//! A connection to a server as a state machine without IO.
+//! A connection as a state machine without IO.
 //!
-//! It begins with authentication, if configured (`login`), and a PING that negotiates the protocol version.
-//! Requests are then encoded into one buffer, which the owner writes whenever it can. Responses are decoded
-//! from any fragmentation and in any order, and matched by id. A request keeps its id until its response
-//! arrives, also if its caller has gone, because the response cannot be decoded without it. Deadlines are
-//! checked every [`TICK`]. A silent server gets a PING.
+//! It begins with the login, if configured, and a PING that negotiates the version. Requests are encoded into one buffer.
+//! Responses of any fragmentation and order are matched by id. A request keeps its id until its response arrives, also
+//! without its caller: the response cannot be decoded without it. Deadlines are checked every [`TICK`].
 
 use std::task::{Poll, Waker};
 
@@ -28,51 +26,46 @@ use crate::limits::{
     SILENT_AFTER, TICK,
 };
 
-/// Effects for the owner to carry out.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// Tasks to wake.
     pub(crate) wake: Vec<Waker>,
     /// Units of room that became free.
     pub(crate) room: u32,
 }
 
-/// Why a request was not sent.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The connection accepts no requests.
     NotOpen,
-    /// The operation needs a newer protocol version than the negotiated one.
+    /// The operation needs a newer version than the negotiated one.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
 }
 
 #[derive(Debug)]
 enum Phase {
-    /// Authentication is in progress.
     LoggingIn(Box<Login>),
     Greeting,
     Open(ProtocolVersion),
-    /// Accepts no more requests; pending ones are still answered.
+    /// Pending requests are still answered.
     Draining,
     Lost,
 }
 
-/// Counters of a connection.
+/// The traffic of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// Requests, PINGs of the connection itself included.
+    /// Requests, the connection's PINGs included.
     pub requests: u64,
-    /// Responses received.
+    /// Responses.
     pub answers: u64,
-    /// Events received.
+    /// Events.
     pub events: u64,
-    /// System calls that wrote requests.
+    /// Writing system calls.
     pub writes: u64,
-    /// System calls that read responses.
+    /// Reading system calls.
     pub reads: u64,
 }
 
-/// Whether the operation reads or writes a value in chunks.
 const fn is_of_stream(opcode: Opcode) -> bool {
     matches!(
         opcode,
@@ -85,47 +78,39 @@ const fn is_of_stream(opcode: Opcode) -> bool {
     )
 }
 
-/// The state of a connection.
 pub(crate) struct Connection {
     /// The owner counts the system calls.
     pub(crate) traffic: Traffic,
-    /// The receivers of events.
     pub(crate) sinks: Sinks,
     phase: Phase,
     versions: Versions,
-    /// The version of the connection's own requests.
     greeting: ProtocolVersion,
     /// The server did not understand the initial version.
     is_not_understood: bool,
     pending: PendingRequests,
-    /// Number of pending requests of callers that belong to no stream.
     other_requests: usize,
     /// When such a request was last sent or answered.
     other_request_at: Option<Time>,
     decoder: ResponseDecoder,
     output: Output,
-    /// Bytes encoded so far, and bytes handed out for writing.
+    /// Bytes encoded, and bytes handed out for writing.
     encoded: u64,
     handed_out: u64,
-    /// When the server last sent something, or when the first request after an idle period was made.
+    /// The first request after an idle period counts, too.
     received_at: Time,
-    /// When deadlines were last checked.
     checked_at: Time,
-    /// A PING is pending.
     is_pinged: bool,
-    /// When the last PING was sent.
     pinged_at: Time,
-    /// The server has sent nothing since the last PING: it may hang.
+    /// The server may hang: nothing came since the last PING.
     is_silent: bool,
-    /// The writing task, if it has to be woken for the next request.
     writer: Option<Waker>,
-    /// The server was told that close notices are understood.
+    /// The server knows that this client understands close notices.
     has_offered_notice: bool,
 }
 
 impl Connection {
-    /// Creates a connection that begins in this version. If no version is forced, it negotiates the newest
-    /// that both sides support. A login must succeed before any other request.
+    /// Creates a connection that begins in this version. Unless forced, it negotiates the newest version of both sides. A login
+    /// must succeed before any other request.
     pub(crate) fn new(
         now: Time,
         versions: Versions,
@@ -169,7 +154,6 @@ impl Connection {
         self.ask(now, RequestBody::Server(server::Request::Ping));
     }
 
-    /// Sends a request of the connection itself.
     fn ask(&mut self, now: Time, body: RequestBody) {
         let header = RequestHeader::new(self.pending.next_id(), self.greeting);
         let request = Request { header, body };
@@ -190,27 +174,23 @@ impl Connection {
         self.traffic.requests += 1;
     }
 
-    /// Whether requests are accepted.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open(_))
     }
 
-    /// Whether the drain is complete.
     pub(crate) const fn is_drained(&self) -> bool {
         matches!(self.phase, Phase::Draining) && self.pending.is_empty()
     }
 
-    /// Whether the server may hang: it has sent nothing since the last PING.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Allows a pending request to be sent to another server as well.
     pub(crate) fn allow_move(&mut self, id: u64) {
         self.pending.allow_move(id);
     }
 
-    /// Encodes a request, and sets its id and version. [`Connection::poll_answer`] returns its outcome.
+    /// Encodes a request and sets its id and version. [`Connection::poll_answer`] returns its outcome.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -240,8 +220,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// Adds the close-notice parameter to the first request of a connection, in versions that have
-    /// parameters, and removes it from others: the request may have been sent on another connection before.
+    /// Offers close notices in a connection's first request if the version has parameters, and removes the offer from others: a
+    /// request may have been sent on another connection before.
     fn offer_notice(&self, spoken: ProtocolVersion, request: &mut Request) {
         request.header.params.clear();
         if !self.has_offered_notice && spoken >= ProtocolVersion::V4_0 {
@@ -249,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Whether requests that belong to no stream are pending or recent. Streams then leave bandwidth to them.
+    /// Returns whether requests outside of streams are pending or recent. Streams then leave bandwidth to them.
     pub(crate) fn has_other_requests(&self, now: Time) -> bool {
         self.other_requests > 0
             || self.other_request_at.is_some_and(|at| now.saturating_sub(at) < OTHER_REQUEST_RECENT)
@@ -265,11 +245,11 @@ impl Connection {
         self.pending.abandon(id)
     }
 
-    /// Decodes the responses and events received.
+    /// Decodes responses and events.
     ///
     /// # Errors
     ///
-    /// If the bytes are invalid. The stream cannot be resynchronised then.
+    /// If the bytes are invalid; the stream cannot be resynchronised then.
     pub(crate) fn handle_receive(
         &mut self,
         now: Time,
@@ -336,7 +316,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Continues the login with a response.
     fn continue_login(&mut self, now: Time, response: &Response) -> Result<(), ConnectionError> {
         let Phase::LoggingIn(login) = &mut self.phase else { return Ok(()) };
         let next = match &response.body {
@@ -355,7 +334,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the key derivation that the login waits for.
     pub(crate) fn derivation(&self) -> Option<KeyDerivation> {
         match &self.phase {
             Phase::LoggingIn(login) => login.derivation(),
@@ -363,7 +341,6 @@ impl Connection {
         }
     }
 
-    /// Continues the login with the derived keys.
     pub(crate) fn authenticate(&mut self, now: Time, keys: &Keys) {
         let Phase::LoggingIn(login) = &mut self.phase else { return };
         if let Some(request) = login.authenticate(keys) {
@@ -371,7 +348,7 @@ impl Connection {
         }
     }
 
-    /// Returns the version to use, by the response to the first PING.
+    /// Returns the version to use by the response to the first PING.
     fn agreed(&self, response: &Response) -> Result<ProtocolVersion, ConnectionError> {
         let newest = match &response.body {
             ResponseBody::Error(text) => return Err(ConnectionError::Refused(text.as_str().to_owned())),
@@ -393,16 +370,15 @@ impl Connection {
         if self.is_not_understood { self.versions.before(self.greeting) } else { None }
     }
 
-    /// When to call [`Connection::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Time {
         if self.pending.is_empty() { self.received_at + PING_AFTER } else { self.checked_at + TICK }
     }
 
-    /// Checks deadlines and whether the server is alive.
+    /// Checks deadlines and the server's life.
     ///
     /// # Errors
     ///
-    /// If the server is not alive.
+    /// If the server does not respond.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) -> Result<(), ConnectionError> {
         self.checked_at = now;
         let silence = now.saturating_sub(self.received_at);
@@ -429,8 +405,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Once the server is silent, fails the pending requests that another server can execute. Later requests
-    /// come here only if all servers are silent; they wait.
+    /// Fails the pending requests that another server can execute, once the server is silent. Later requests come here only if
+    /// all servers are silent.
     fn detect_silence(&mut self, now: Time, effects: &mut Effects) {
         let has_answered = self.received_at > self.pinged_at;
         let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;
@@ -446,7 +422,6 @@ impl Connection {
         self.pending.fail(failure, &mut effects.wake);
     }
 
-    /// Hands out the bytes to write, if `into` is empty.
     pub(crate) fn take_output(&mut self, into: &mut Output) {
         if into.is_empty() {
             std::mem::swap(&mut self.output, into);
@@ -454,12 +429,10 @@ impl Connection {
         }
     }
 
-    /// Whether there are bytes to write.
     pub(crate) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 
-    /// Sets the task to wake for the next request.
     pub(crate) fn set_writer(&mut self, writer: &Waker) {
         match &mut self.writer {
             Some(own) => own.clone_from(writer),
@@ -467,12 +440,11 @@ impl Connection {
         }
     }
 
-    /// Takes the task to wake after a request was submitted; `None` if it was woken already.
+    /// Takes the task to wake after a submission; `None` if it was woken already.
     pub(crate) const fn take_writer(&mut self) -> Option<Waker> {
         self.writer.take()
     }
 
-    /// Stops accepting requests.
     pub(crate) fn drain(&mut self) {
         if self.is_open() {
             self.phase = Phase::Draining;

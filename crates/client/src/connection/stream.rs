@@ -28,14 +28,13 @@ impl Tls {
         Self { roots, identity: None, server_name: None }
     }
 
-    /// Sets the certificate to show to servers that request one.
+    /// Sets the certificate for servers that request one.
     #[must_use]
     pub fn identity(self, identity: Identity) -> Self {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Sets the name that all servers' certificates must have. By default each must have the host connected
-    /// to, including addresses from topologies.
+    /// Sets the name that all servers' certificates must have. Default: the host connected to, also from topologies.
     #[must_use]
     pub fn server_name(self, name: impl Into<String>) -> Self {
         Self { server_name: Some(name.into()), ..self }
@@ -52,14 +51,13 @@ impl Tls {
     }
 }
 
-/// Performs TLS handshakes.
 #[derive(Clone)]
 pub(crate) struct Connector {
     connector: TlsConnector,
     server_name: Option<ServerName<'static>>,
 }
 
-/// Rustls' text for a self-signed certificate of an authority; `openssl req -x509` makes such by default.
+/// Rustls' text for a self-signed certificate of an authority, the default of `openssl req -x509`.
 const AUTHORITY: &str = "CaUsedAsEndEntity";
 
 impl Connector {
@@ -92,7 +90,6 @@ impl Connector {
     }
 }
 
-/// The stream of a connection.
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls {
@@ -103,7 +100,6 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Writes the buffered output of TLS.
     pub(crate) fn poll_within(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls { stream, has_within: has_within @ true } => {

@@ -1,4 +1,4 @@
-//! One server's part of an iteration: start, batches, end.
+//! One server's part of an iteration.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -14,7 +14,6 @@ use crate::error::ClientError;
 use crate::operation::{NotExecuted, RequestSpec};
 use crate::server::{Server, ServerConnection};
 
-/// The common settings of all parts of an iteration.
 pub(super) struct IterationRequest {
     pub(super) client: Arc<ClientState>,
     pub(super) cache: Arc<CacheState>,
@@ -38,21 +37,19 @@ impl IterationRequest {
     }
 }
 
-/// Segments to iterate on one server.
 pub(super) struct SegmentSet {
     pub(super) server: Option<Arc<Server>>,
-    /// The unfinished segments; `None` for all.
+    /// Unfinished ones; `None` for all.
     pub(super) segments: Option<BTreeSet<usize>>,
 }
 
-/// Why there is no next batch.
 pub(super) enum BatchError {
-    /// The server or the connection is lost, or the server has forgotten the iteration.
+    /// The server or connection is lost, or the server has forgotten the iteration.
     Interrupted(Option<ClientError>),
     Failed(ClientError),
 }
 
-/// An iteration begun on a server. Dropping it ends it there.
+/// An iteration begun on a server, which ends there on drop.
 pub(super) struct RemoteIteration {
     request: Arc<IterationRequest>,
     target: ServerConnection,
@@ -69,12 +66,10 @@ impl Drop for RemoteIteration {
 pub(super) type FetchedBatch = Result<(RemoteIteration, Batch), BatchError>;
 pub(super) type Fetching = Pin<Box<dyn Future<Output = FetchedBatch> + Send>>;
 
-/// A part in progress.
 pub(super) struct ServerIteration {
     pub(super) part: SegmentSet,
     pub(super) remote: Option<RemoteIteration>,
     fetching: Option<Fetching>,
-    /// The pending batch is the first one.
     begins: bool,
 }
 
@@ -87,7 +82,6 @@ impl ServerIteration {
         self.fetching.is_some()
     }
 
-    /// Requests the next batch of up to this many entries.
     pub(super) fn fetch(&mut self, request: &Arc<IterationRequest>, batch: u32) {
         let (request, remote, server) = (request.clone(), self.remote.take(), self.part.server.clone());
         self.begins = remote.is_none();
@@ -109,8 +103,7 @@ impl ServerIteration {
         std::task::Poll::Ready(fetched)
     }
 
-    /// Returns the pending start, which must complete although its entries are unused: it cannot be ended
-    /// before its id is known.
+    /// Returns the pending start. It must complete: without its id the iteration cannot be ended.
     pub(super) fn abandon(self) -> Option<Fetching> {
         self.fetching.filter(|_| self.begins)
     }
@@ -135,7 +128,6 @@ async fn begin(
 }
 
 impl RemoteIteration {
-    /// The cluster that runs the iteration.
     pub(super) fn switches(&self) -> u64 {
         self.target.server.switches
     }

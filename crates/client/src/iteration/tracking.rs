@@ -1,6 +1,5 @@
-//! The keys that an iteration has yielded, so that it can resume on another server without duplicates.
-//!
-//! Keys are kept until the server reports their segment as finished.
+//! The keys that an iteration has yielded, kept until the server reports their segment as finished, so that it can resume
+//! elsewhere without duplicates.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,12 +7,11 @@ use consort_hotrod::hash::segment_of;
 
 use crate::limits::WALKED_BYTES_MAX;
 
-/// Approximate overhead of a kept key.
+/// Approximate.
 const KEY_OVERHEAD: usize = 48;
 
-/// The yielded keys of unfinished segments.
 pub(super) struct Tracking {
-    /// The number of segments; without it all keys count as one segment.
+    /// `None`: all keys count as one segment.
     segments: Option<u32>,
     given: BTreeMap<usize, HashSet<Box<[u8]>>>,
     bytes: usize,
@@ -30,13 +28,11 @@ impl Tracking {
         self.segments.is_some()
     }
 
-    /// Returns the segment of a key, if the number of segments is known.
     pub(super) fn segment(&self, key: &[u8]) -> Option<usize> {
         let segments = self.segments.filter(|segments| *segments > 0)?;
         Some(segment_of(key, segments) as usize)
     }
 
-    /// Records a key. Returns whether it is new.
     pub(super) fn is_new(&mut self, key: &[u8]) -> bool {
         if self.is_lost {
             return true;
@@ -52,7 +48,6 @@ impl Tracking {
         is_new
     }
 
-    /// Drops the keys of a finished segment.
     pub(super) fn finish(&mut self, segment: usize) {
         if self.segments.is_none() {
             return;
@@ -62,14 +57,13 @@ impl Tracking {
         }
     }
 
-    /// Gives up tracking: the keys take too much memory, or the server maps keys to segments differently.
+    /// Gives up: the keys take too much memory, or the server maps keys to segments differently.
     pub(super) fn lose(&mut self) {
         self.given.clear();
         self.bytes = 0;
         self.is_lost = true;
     }
 
-    /// Whether tracking was given up.
     pub(super) const fn is_lost(&self) -> bool {
         self.is_lost
     }

@@ -1,9 +1,8 @@
 //! The entries of a near cache, and the reads that may add to them.
 //!
-//! A read that is pending when its key is invalidated may return the outdated value. So the table tracks
-//! reads: the result of a read is cached only if its key was not invalidated since the read began. Responses
-//! and events of a connection are ordered, and a server reports no change before reads there see it (facts
-//! section 9.1): either the event arrives while the read is tracked, or the read returns the change.
+//! A read pending at the invalidation of its key may return the old value. So the table caches a read's result only if its key
+//! was not invalidated since the read began. A connection orders responses and events, and a server reports no change before
+//! reads see it (facts section 9.1): either the event arrives while the read is tracked, or the read returns the change.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -18,17 +17,15 @@ use quick_cache::unsync::{Cache, DefaultLifecycle};
 use crate::clock::Time;
 use crate::limits::{NEAR_OVERHEAD, NEAR_PART_ENTRIES, NEAR_PARTS_MAX};
 
-/// A cached entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NearEntry {
     pub(super) metadata: Metadata,
     pub(super) value: Bytes,
-    /// When the entry expires.
+    /// Expiry.
     pub(super) until: Option<Time>,
 }
 
-/// Weighs entries so that both their number and their size are bounded, in units of the average budget of an
-/// entry.
+/// Weighs entries in units of the average budget of an entry, so that both number and size are bounded.
 #[derive(Clone)]
 struct Weigher {
     unit: usize,
@@ -40,54 +37,49 @@ impl Weighter<Bytes, NearEntry> for Weigher {
     }
 }
 
-/// Whether entries are cached, and the connection for reads.
+/// The mode of the table: whether it caches entries, and the connection for reads.
 #[derive(Clone)]
 enum Mode<P> {
     Off,
     On(P),
-    /// The server's filter is being replaced. Keys that the server adds meanwhile may be lost, so reads are
-    /// not cached.
+    /// The server's filter is being replaced. It may lose keys that the server adds meanwhile, so reads are not cached.
     Updating(P),
 }
 
-/// The pending reads of one key.
 struct Reads {
     count: usize,
-    /// The value of the shard's counter at the key's last invalidation.
+    /// The shard's counter at the key's last invalidation.
     forgotten: u64,
 }
 
 struct Shard<P> {
     mode: Mode<P>,
     kept: Cache<Bytes, NearEntry, Weigher, RandomState, DefaultLifecycle<Bytes, NearEntry>>,
-    /// One item per key being read.
+    /// One per key being read.
     reads: HashMap<Bytes, Reads>,
     /// Counts invalidations.
     count: u64,
-    /// The counter's value at the last invalidation of all keys.
+    /// The counter at the last invalidation of all keys.
     all_forgotten: u64,
 }
 
-/// A pending read; it must be ended.
+/// A pending read, which must be ended.
 pub(super) struct PendingRead {
     key: Bytes,
     since: u64,
 }
 
-/// The result of a lookup.
 pub(super) enum Lookup<P> {
     Hit(NearEntry),
     /// Read the key on this connection; the result may be cached.
     Miss(P, PendingRead),
-    /// Read the key as without a near cache.
     Off,
 }
 
-/// The entries of a near cache.
 pub(super) struct Table<P> {
     shards: Box<[Mutex<Shard<P>>]>,
     hasher: RandomState,
-    /// Keys added to the server's filter and not cached any more, since the filter was made.
+    /// Keys in the server's filter that are not cached any more.
     gone: AtomicU64,
 }
 
@@ -133,7 +125,6 @@ impl<P: Clone> Table<P> {
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up a key. A miss begins a read.
     pub(super) fn lookup(&self, key: &Bytes, now: Time) -> Lookup<P> {
         let mut shard = self.shard(key);
         let target = match &shard.mode {
@@ -177,7 +168,6 @@ impl<P: Clone> Table<P> {
         true
     }
 
-    /// Invalidates a key.
     pub(super) fn forget(&self, key: &[u8]) {
         let mut shard = self.shard(key);
         if let Mode::Off = shard.mode {
@@ -192,7 +182,6 @@ impl<P: Clone> Table<P> {
         self.note_gone(1);
     }
 
-    /// Invalidates all keys.
     pub(super) fn forget_all(&self) {
         for mut shard in self.shards() {
             self.note_gone(shard.kept.len() as u64);
@@ -201,7 +190,6 @@ impl<P: Clone> Table<P> {
         }
     }
 
-    /// Starts caching reads on this connection.
     pub(super) fn turn_on(&self, target: &P) {
         self.gone.store(0, Ordering::Relaxed);
         for mut shard in self.shards() {
@@ -209,7 +197,6 @@ impl<P: Clone> Table<P> {
         }
     }
 
-    /// Stops caching.
     pub(super) fn turn_off(&self) {
         for mut shard in self.shards() {
             shard.mode = Mode::Off;
@@ -218,7 +205,6 @@ impl<P: Clone> Table<P> {
         }
     }
 
-    /// Starts a filter update and visits the cached keys, which will be in the new filter.
     pub(super) fn begin_update(&self, mut key: impl FnMut(&[u8])) {
         self.gone.store(0, Ordering::Relaxed);
         for mut shard in self.shards() {
@@ -231,7 +217,6 @@ impl<P: Clone> Table<P> {
         }
     }
 
-    /// Ends a filter update.
     pub(super) fn end_update(&self) {
         for mut shard in self.shards() {
             if let Mode::Updating(target) = &shard.mode {

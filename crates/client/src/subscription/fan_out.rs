@@ -1,23 +1,19 @@
-//! The readers of one listener.
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
 use super::queue::{ByteSize, Delivery, Queue};
 use crate::error::ClientError;
 
-/// The readers, each with its own queue, so that none delays another.
+/// The readers of a listener, each with its queue, so that none delays another.
 pub(super) struct FanOut<T>(Mutex<Readers<T>>);
 
 struct Readers<T> {
     queues: Vec<Arc<Queue<T>>>,
-    /// The listener is not registered. A new reader may miss the first events.
+    /// A new reader may miss the first events.
     is_lost: bool,
-    /// The reason why no more events come.
     end: Option<ClientError>,
 }
 
-/// Several tasks woken as one.
 struct WakeAll(Vec<Waker>);
 
 impl Wake for WakeAll {
@@ -49,7 +45,6 @@ impl<T> FanOut<T> {
 }
 
 impl<T: ByteSize + Clone> FanOut<T> {
-    /// Adds a reader with a queue of this length.
     pub(super) fn add(&self, queue_len_max: usize) -> Arc<Queue<T>> {
         let queue = Arc::new(Queue::new(queue_len_max));
         let mut readers = self.lock();
@@ -63,12 +58,11 @@ impl<T: ByteSize + Clone> FanOut<T> {
         queue
     }
 
-    /// Notes that the listener is registered.
     pub(super) fn mark_registered(&self) {
         self.lock().is_lost = false;
     }
 
-    /// Notes that the listener has lost its server. Returns the task to wake.
+    /// Marks the listener as unregistered. Returns the task to wake.
     pub(super) fn mark_lost(&self) -> Option<Waker> {
         self.lock().is_lost = true;
         self.push(Delivery::Gap)
@@ -84,7 +78,6 @@ impl<T: ByteSize + Clone> FanOut<T> {
         }
     }
 
-    /// Ends all readers. Returns the task to wake.
     pub(super) fn end(&self, error: &ClientError) -> Option<Waker> {
         let mut readers = self.lock();
         readers.end = Some(error.clone());

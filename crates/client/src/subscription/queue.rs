@@ -1,5 +1,3 @@
-//! The queue of a listener's reader.
-
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -7,20 +5,15 @@ use std::task::{Context, Poll, Waker};
 use crate::error::ClientError;
 use crate::limits::EVENT_BYTES_MAX;
 
-/// An item whose size counts while it is queued.
 pub(crate) trait ByteSize {
-    /// The bytes whose number a server determines.
+    /// Bytes whose number a server determines.
     fn bytes(&self) -> usize;
 }
 
-/// A delivery to a reader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery<T> {
-    /// An event.
     Event(T),
-    /// The initial state is complete.
     Complete,
-    /// Earlier events may be missing.
     Gap,
 }
 
@@ -33,8 +26,8 @@ impl<T: ByteSize> Delivery<T> {
     }
 }
 
-/// A bounded queue from a connection to a reader. On overflow a gap replaces all queued events, because the
-/// newest ones are the most useful to a slow reader.
+/// A bounded queue from a connection to a reader. On overflow a gap replaces all events, because the newest ones help a slow
+/// reader most.
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
     queue_len_max: usize,
@@ -44,7 +37,7 @@ struct Waiting<T> {
     events: VecDeque<Delivery<T>>,
     bytes: usize,
     reader: Option<Waker>,
-    /// The reason why no more events come, reported once.
+    /// Why no more events come, reported once.
     end: Option<Option<ClientError>>,
 }
 
@@ -87,7 +80,6 @@ impl<T: ByteSize> Queue<T> {
         waiting.reader.take()
     }
 
-    /// Ends the queue.
     pub(super) fn end(&self, error: ClientError) -> Option<Waker> {
         let mut waiting = self.lock();
         waiting.end = Some(Some(error));

@@ -11,7 +11,6 @@ use consort_hotrod::{RequestContext, Status};
 
 use super::*;
 
-/// Counts its wake-ups.
 #[derive(Default)]
 struct Caller(AtomicUsize);
 
@@ -21,12 +20,10 @@ impl Wake for Caller {
     }
 }
 
-/// A connection and the server at its other end.
 struct Pair {
     now: Time,
     connection: Connection,
     caller: Arc<Caller>,
-    /// Requests without a response yet.
     asked: Vec<Request>,
     requests: consort_hotrod::RequestDecoder,
     written: u64,
@@ -46,7 +43,6 @@ impl Pair {
         Self::speaking(Versions { forced, oldest: ProtocolVersion::V3_0 })
     }
 
-    /// As with the feature `legacy`.
     fn with_legacy(forced: Option<ProtocolVersion>) -> Self {
         Self::speaking(Versions { forced, oldest: ProtocolVersion::V2_0 })
     }
@@ -66,7 +62,6 @@ impl Pair {
         pair
     }
 
-    /// An open connection.
     fn open() -> Self {
         let mut pair = Self::begun(None);
         pair.answer(0, pong(41)).unwrap();
@@ -74,7 +69,6 @@ impl Pair {
         pair
     }
 
-    /// Moves the written bytes to the server.
     fn write(&mut self) {
         let mut output = Output::new();
         self.connection.take_output(&mut output);
@@ -98,7 +92,6 @@ impl Pair {
         received
     }
 
-    /// The server answers the request at this index.
     fn answer(&mut self, index: usize, body: ResponseBody) -> Result<(), ConnectionError> {
         let (asked, response) = self.response(index, body);
         let mut out = Output::new();
@@ -212,8 +205,7 @@ fn s002_22_the_version_is_one_before_3_0_if_the_server_says_so_or_it_is_wanted()
     assert!(Pair::with_legacy(None).answer(0, pong(19)).is_err(), "1.x is not spoken");
 }
 
-/// S002-22: after a version that the server does not understand, the next older one is tried, unless a
-/// version is forced.
+/// S002-22: the client tries the next older version, unless a version is forced.
 #[test]
 fn s002_22_a_greeting_that_is_not_understood_leads_to_an_older_one() {
     let refused = |wanted, id, status| {
@@ -234,8 +226,7 @@ fn s002_22_a_greeting_that_is_not_understood_leads_to_an_older_one() {
     assert_eq!(refused(Some(ProtocolVersion::V4_0), 1, Status::UnknownVersion), None);
 }
 
-/// S002-2: requests made before a write go out together, and responses may come in any order and
-/// fragmentation.
+/// S002-2.
 #[test]
 fn s002_2_requests_go_out_together_and_answers_find_them_in_any_order() {
     let mut pair = Pair::open();
@@ -362,7 +353,6 @@ fn the_first_request_of_a_connection_says_that_a_close_notice_is_understood() {
     assert_eq!(param_counts(31), [0, 0], "its headers have no parameters");
 }
 
-/// An error that concerns the whole connection.
 fn complaint(status: Status) -> Bytes {
     let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);
     let asked = RequestContext { version, opcode, intelligence: consort_hotrod::Intelligence::Basic };
@@ -426,7 +416,6 @@ fn requests_that_can_be_made_twice_end_when_the_server_has_become_silent() {
     assert_eq!(pair.value(write), Some("b's".into()));
 }
 
-/// A slow request is not repeated while the server answers PINGs.
 #[test]
 fn a_server_that_works_long_on_a_request_is_not_silent() {
     let mut pair = Pair::open();
@@ -484,7 +473,6 @@ fn an_operation_that_is_too_new_is_not_sent() {
     assert!(!pair.connection.has_output());
 }
 
-/// Invalid responses end the connection without a panic.
 #[test]
 fn invalid_responses_end_the_connection_without_a_panic() {
     let complaint = {
@@ -519,7 +507,7 @@ fn invalid_responses_end_the_connection_without_a_panic() {
     assert_eq!(pair.value(id).unwrap(), "v");
 }
 
-/// Random bytes instead of responses, and responses with random bits flipped.
+/// Random bytes, and responses with random bits flipped.
 #[test]
 fn no_bytes_make_a_connection_panic() {
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
@@ -553,7 +541,6 @@ fn no_bytes_make_a_connection_panic() {
     }
 }
 
-/// Records its events.
 #[derive(Default)]
 struct RecordingSink {
     keys: std::sync::Mutex<Vec<Bytes>>,
@@ -601,7 +588,7 @@ fn events_go_to_their_listener_until_the_connection_ends() {
     assert_eq!(sinks.map(|sink| sink.lost.load(Ordering::Relaxed)), [1, 0]);
 }
 
-/// S002-15: a request that belongs to no stream counts until shortly after its response.
+/// S002-15: a request counts until shortly after its response.
 #[test]
 fn s002_15_streams_detect_other_requests_of_the_connection() {
     let mut pair = Pair::open();
