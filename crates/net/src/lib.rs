@@ -20,6 +20,7 @@ mod bound_edge;
 mod client_listener;
 mod clock;
 mod config;
+#[cfg(feature = "dns")]
 mod dns;
 mod driver;
 mod driver_waker;
@@ -42,6 +43,7 @@ pub use bound_edge::BoundEdge;
 pub use client_listener::listen;
 pub use clock::Clock;
 pub use config::{ClientAuth, DiagConfig, EdgeKind, TlsConfig, TransportConfig};
+#[cfg(feature = "dns")]
 pub use dns::query as query_dns;
 pub use driver::{Application, Driver, DriverHandle, EdgeState, Submitter};
 pub use driver_waker::DriverWaker;

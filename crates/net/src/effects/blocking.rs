@@ -15,7 +15,6 @@ use consort_group::{DnsRecord, Outcome, Token};
 use tokio::task::JoinHandle;
 
 use super::Outcomes;
-use crate::dns;
 use crate::signals::{Key, Owner, Signals, SourceWaker};
 
 /// A layer has one or two.
@@ -131,11 +130,22 @@ impl Job {
             }
             Self::LookUp { name } => look_up(&name).map(Outcome::Addresses),
             Self::QueryDns { name, record, server } => {
-                dns::query(&name, record, server.as_deref()).map(Outcome::Services)
+                query_dns(&name, record, server.as_deref()).map(Outcome::Services)
             }
         };
         result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
     }
+}
+
+#[cfg(feature = "dns")]
+fn query_dns(name: &str, record: DnsRecord, server: Option<&str>) -> io::Result<Vec<(IpAddr, u16)>> {
+    crate::dns::query(name, record, server)
+}
+
+#[cfg(not(feature = "dns"))]
+fn query_dns(name: &str, _: DnsRecord, _: Option<&str>) -> io::Result<Vec<(IpAddr, u16)>> {
+    let why = "SRV records and dns_address need the feature `dns` of the crate consort or consort-channel";
+    Err(io::Error::new(io::ErrorKind::Unsupported, format!("{name}: {why}")))
 }
 
 fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {
