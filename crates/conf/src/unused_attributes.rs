@@ -214,8 +214,7 @@ const ROWS: &[Row] = &[
     ),
     (DISCOVERIES, &["use_disk_cache"], NoEffect("it needs PDC, which is refused")),
     (
-        &["
-FILE_PING"],
+        &["FILE_PING"],
         &["register_shutdown_hook"],
         NoEffect("a member removes its file when it leaves, and the commands leave at SIGTERM"),
     ),

@@ -1,9 +1,6 @@
 //! The part of a cache's API that embedded caches and the client share: the basic operations ([`BasicCache`]), encodings
 //! of keys and values, lifetimes, and kinds of events.
 //!
-//! All members must use the same encodings of a cache: the media types are part of its configuration, and a member with
-//! others is refused.
-//!
 //! ```
 //! use consort_encoding::{Decode, Encode, Encoding, Postcard};
 //!
@@ -13,6 +10,9 @@
 //! assert_eq!(Postcard.media_type(), "application/x-postcard");
 //! # Ok::<(), consort_encoding::EncodingError>(())
 //! ```
+//!
+//! All members must use the same encodings of a cache: the media types are part of its configuration, and a member with
+//! others is refused.
 
 #![forbid(unsafe_code)]
 
