@@ -79,7 +79,7 @@ pub struct Publication {
     pub segments: Option<Arc<[Segment]>>,
     /// The limit of unconsumed entries.
     pub batch: usize,
-    /// The members with an outstanding request, up to [`LANES_MAX`].
+    /// The members with an outstanding request, up to [`LANES_MAX`]; 1 means one member after the other.
     pub lanes: usize,
     /// The owner to read from. [`ReadFrom::Nearest`]: the reader's own member, else the owner with the fewest
     /// segments to send. [`ReadFrom::Primary`]: the primary, or another owner while it is unreachable.

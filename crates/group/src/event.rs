@@ -227,7 +227,7 @@ pub enum Effect {
     },
     /// Close the listener, not its connections.
     CloseListener,
-    /// Connect. Outcomes: `Connected` or `Failed`; later `Frame`s and one `Closed`.
+    /// Connect and write the set-up bytes. Outcomes: `Connected` or `Failed`; later `Frame`s and one `Closed`.
     Connect {
         /// The peer's address.
         to: PhysAddr,

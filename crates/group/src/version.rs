@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A JGroups version: major in 5 bits, minor in 5, micro in 6.
+/// A JGroups version as its 16 bits: major in 5, minor in 5, micro in 6.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u16);
 

@@ -283,7 +283,7 @@ impl Skimmer {
     }
 }
 
-/// With the number's end; `None` if it has not arrived.
+/// Decodes a number of at most 64 bits; returns it with its end, or `None` if it has not arrived.
 pub(crate) fn vlong(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u64, usize)>> {
     let mut number = 0;
     for nth in 0..10 {
@@ -299,7 +299,7 @@ pub(crate) fn vlong(bytes: &[u8], at: usize, what: &'static str) -> Result<Optio
     error(at, Reason::Number(what))
 }
 
-/// As [`vlong`].
+/// Decodes a number of at most 32 bits, as [`vlong`] does.
 pub(crate) fn vint(bytes: &[u8], at: usize, what: &'static str) -> Result<Option<(u32, usize)>> {
     let mut number = 0;
     for nth in 0..5 {

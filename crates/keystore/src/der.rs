@@ -10,9 +10,9 @@ pub(crate) const OID: u8 = 0x06;
 pub(crate) const BMP_STRING: u8 = 0x1e;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
-/// Constructed.
+/// The tag `[0]`, constructed.
 pub(crate) const EXPLICIT_0: u8 = 0xa0;
-/// Primitive.
+/// The tag `[0]`, primitive.
 pub(crate) const IMPLICIT_0: u8 = 0x80;
 
 #[derive(Clone, Copy)]

@@ -300,7 +300,7 @@ impl Protocol for FlowControl {
         }
     }
 
-    /// The variants interoperate with the plain kinds.
+    /// The non-blocking variants interoperate with the plain kinds, the only ones in JGroups 5.5.
     fn id(&self) -> ProtocolId {
         if self.kind.is_multicast() { ProtocolId::MFC } else { ProtocolId::UFC }
     }

@@ -86,7 +86,8 @@ const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 /// Senders that continue a closed connection do so within minutes.
 const CLOSED_CONNECTIONS_MAX: usize = 1_000;
 
-/// 1 MiB, 32 full windows. Beyond it they are forgotten, because an out-of-band message delivered twice is better
+/// Words of 64 seqnos in which delivered out-of-band messages of closed connections are remembered: 1 MiB, 32 full
+/// windows. Beyond it they are forgotten, because an out-of-band message delivered twice is better
 /// than one never delivered.
 const CLOSED_CONNECTION_WORDS_MAX: usize = 1 << 17;
 
