@@ -12,19 +12,25 @@ use hickory_resolver::config::{
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use tokio::time::{Instant, timeout_at};
 
 /// The port of DNS.
 const PORT: u16 = 53;
 
-/// Time for one response, and attempts for each server.
+/// Time for one response, and repetitions of a request without one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-const ATTEMPTS: usize = 2;
+const REPETITIONS: usize = 1;
 
 /// Time for all requests of a query: a discovery does not wait for a name server that answers each request late.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time for the names of services. The addresses that are found until then count.
+const SERVICES_TIMEOUT: Duration = Duration::from_secs(8);
+
 /// Services whose names are resolved. A headless service has one per member.
 const SERVICES_MAX: usize = 1_000;
+
+const TOO_SLOW: &str = "the name servers are too slow";
 
 /// Returns the addresses of a name with their ports, which are 0 for A and AAAA. Blocks for at most 10 s while it waits
 /// for name servers: for `server`, or for those of the system.
@@ -36,8 +42,7 @@ pub fn query(name: &str, record: DnsRecord, server: Option<&str>) -> io::Result<
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(async {
         let found = tokio::time::timeout(QUERY_TIMEOUT, find(name, record, server)).await;
-        found
-            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the name servers are too slow")))
+        found.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, TOO_SLOW)))
     });
     answer.map_err(|error| {
         let server = server.map(|server| format!(" (server {server})")).unwrap_or_default();
@@ -50,7 +55,7 @@ async fn find(name: &str, record: DnsRecord, server: Option<&str>) -> io::Result
     let mut found = match record {
         DnsRecord::A => addresses(&resolver, name, RecordType::A).await?,
         DnsRecord::Aaaa => addresses(&resolver, name, RecordType::AAAA).await?,
-        DnsRecord::Srv => services(&resolver, name).await?,
+        DnsRecord::Srv => services(&resolver, name, Instant::now() + SERVICES_TIMEOUT).await?,
     };
     found.sort_unstable();
     found.dedup();
@@ -73,7 +78,7 @@ fn resolver(server: Option<&str>) -> io::Result<TokioResolver> {
 /// A discovery repeats its query, so that nothing is kept for the next one.
 fn limit(options: &mut ResolverOpts) {
     options.timeout = RESPONSE_TIMEOUT;
-    options.attempts = ATTEMPTS;
+    options.attempts = REPETITIONS;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
 }
@@ -104,7 +109,7 @@ async fn addresses(resolver: &TokioResolver, name: &str, kind: RecordType) -> io
 }
 
 /// Returns the addresses of services. Their names are resolved by the response's further records, or else asked for.
-async fn services(resolver: &TokioResolver, name: &str) -> io::Result<Vec<(IpAddr, u16)>> {
+async fn services(resolver: &TokioResolver, name: &str, until: Instant) -> io::Result<Vec<(IpAddr, u16)>> {
     let response = resolver.lookup(name, RecordType::SRV).await.map_err(in_words)?;
     let (mut found, mut failure) = (Vec::new(), None);
     let services = response.answers().iter().filter_map(|record| match &record.data {
@@ -120,9 +125,10 @@ async fn services(resolver: &TokioResolver, name: &str) -> io::Result<Vec<(IpAdd
             .filter_map(address)
             .collect();
         if ips.is_empty() {
-            match addresses_of_service(resolver, target).await {
-                Ok(asked) => ips = asked,
-                Err(error) => failure = Some(error),
+            match timeout_at(until, addresses_of_service(resolver, target)).await {
+                Ok(Ok(asked)) => ips = asked,
+                Ok(Err(error)) => failure = Some(error),
+                Err(_) => failure = Some(io::Error::new(io::ErrorKind::TimedOut, TOO_SLOW)),
             }
         }
         found.extend(ips.into_iter().map(|ip| (ip, port)));

@@ -8,8 +8,9 @@ use std::io::{self, Read};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use consort_group::{DnsRecord, Outcome, Token};
 use tokio::task::JoinHandle;
@@ -19,6 +20,9 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 
 /// A layer has one or two.
 const JOBS_MAX: usize = 256;
+
+/// The time between two warnings of one cause.
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Look-ups at a time. A name server that does not respond delays its names for seconds, and must not delay others.
 const LOOK_UPS_MAX: usize = 8;
@@ -58,7 +62,8 @@ impl Jobs {
     }
 
     pub(super) fn add(&mut self, token: Token, job: Job, outcomes: &mut Outcomes) {
-        if self.waiting.len() >= JOBS_MAX {
+        // Each protocol looks a name up once at a time, and the configuration limits the names.
+        if self.waiting.len() >= JOBS_MAX && !job.is_look_up() {
             outcomes.push_back((token, Outcome::Failed("too many jobs are queued".into())));
             return;
         }
@@ -149,15 +154,39 @@ fn query_dns(name: &str, _: DnsRecord, _: Option<&str>) -> io::Result<Vec<(IpAdd
 }
 
 fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {
-    let mut files = Vec::new();
+    let (mut files, mut unreadable) = (Vec::new(), None);
     for name in names(directory, ending)? {
         // A member may remove its file meanwhile.
-        let Ok(file) = fs::File::open(directory.join(&name)) else { continue };
-        let mut content = Vec::new();
-        file.take(FILE_LEN_MAX).read_to_end(&mut content)?;
-        files.push((name, String::from_utf8_lossy(&content).into_owned()));
+        match read_file(&directory.join(&name)) {
+            Ok(content) => files.push((name, content)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => unreadable = Some(io::Error::new(error.kind(), format!("{name}: {error}"))),
+        }
     }
-    Ok(files)
+    match unreadable {
+        Some(error) if files.is_empty() => Err(error),
+        Some(error) => {
+            warn_of_unreadable(directory, &error);
+            Ok(files)
+        }
+        None => Ok(files),
+    }
+}
+
+fn read_file(path: &Path) -> io::Result<String> {
+    let mut content = Vec::new();
+    fs::File::open(path)?.take(FILE_LEN_MAX).read_to_end(&mut content)?;
+    Ok(String::from_utf8_lossy(&content).into_owned())
+}
+
+/// Logs the first unreadable file beside readable ones, and then one a minute.
+fn warn_of_unreadable(directory: &Path, error: &io::Error) {
+    static WARNED: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
+        *warned = Some(Instant::now());
+        tracing::warn!(?directory, %error, "a file of the directory is left out, because it cannot be read");
+    }
 }
 
 fn write(directory: &Path, name: &str, content: &str) -> io::Result<()> {
@@ -246,6 +275,17 @@ mod tests {
         assert_eq!(read_all(&directory, ".other").unwrap().len(), 1, "files with another suffix stay");
         fs::remove_dir_all(&directory).unwrap();
         remove_all(&directory, ".list", "a.list").unwrap();
+    }
+
+    #[test]
+    fn file_that_cannot_be_read_is_left_out_and_an_error_if_it_is_the_only_one() {
+        let directory = scratch("unreadable");
+        fs::create_dir_all(directory.join("b.list")).unwrap();
+        let error = read_all(&directory, ".list").unwrap_err().to_string();
+        assert!(error.starts_with("b.list: "), "{error}");
+        write(&directory, "a.list", "1").unwrap();
+        assert_eq!(read_all(&directory, ".list").unwrap(), [("a.list".to_owned(), "1".to_owned())]);
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

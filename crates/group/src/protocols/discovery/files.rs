@@ -40,6 +40,9 @@ const ENDING: &str = ".list";
 /// coordinator meanwhile.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Entries that a discovery asks, those of coordinators first. Files of crashed members accumulate.
+const ADDRESSES_MAX: usize = 2_000;
+
 /// The shortest time before the coordinator writes its file again.
 const INFO_WRITER_SLEEP_MIN: Duration = Duration::from_secs(1);
 
@@ -127,7 +130,7 @@ impl Files {
                     let location = &self.config.location;
                     tracing::warn!(location, why, "FILE_PING: cannot read or write the files of members");
                 }
-                is_read && is_joining
+                is_read && is_joining && self.found_no_member(cx)
             }
             _ => false,
         }
@@ -136,10 +139,12 @@ impl Files {
     fn found(&mut self, cx: &mut Cx<'_>, files: &[(String, String)], is_joining: bool) -> bool {
         let Some(request) = self.request.clone() else { return false };
         let listed: Vec<PingData> = files.iter().flat_map(|(_, text)| parse_file(text)).collect();
-        self.remove_files_of_predecessors(cx, files);
+        self.remove_files_of_predecessors(cx, files, is_joining);
         let (local, own) = (cx.local().clone(), Some(cx.shared().phys));
-        let others: Vec<&PingData> =
+        let mut others: Vec<&PingData> =
             listed.iter().filter(|data| data.sender != local && data.phys != own).collect();
+        others.sort_by_key(|data| !data.is_coordinator);
+        others.truncate(ADDRESSES_MAX);
         let addresses: BTreeSet<PhysAddr> = others.iter().filter_map(|data| data.phys).collect();
         for data in others {
             cx.book().learn(&data.sender, data.name.as_deref(), data.phys);
@@ -181,14 +186,17 @@ impl Files {
         false
     }
 
-    /// Removes the files that processes before this one wrote at this member's physical address.
-    fn remove_files_of_predecessors(&self, cx: &mut Cx<'_>, files: &[(String, String)]) {
+    /// Removes the files that processes before this one wrote at this member's physical address. A joining member keeps
+    /// those that list others, too: it finds the survivors by them until their new coordinator has written its file.
+    fn remove_files_of_predecessors(&self, cx: &mut Cx<'_>, files: &[(String, String)], is_joining: bool) {
         let (local, own) = (cx.local().clone(), Some(cx.shared().phys));
         for (name, text) in files {
             let is_writer = |data: &PingData| name.starts_with(&data.sender.to_string());
             let is_predecessor =
                 |data: PingData| data.sender != local && data.phys == own && is_writer(&data);
-            if parse_file(text).into_iter().any(is_predecessor) {
+            let listed = parse_file(text);
+            let lists_others = listed.iter().any(|data| data.phys != own);
+            if listed.into_iter().any(is_predecessor) && !(is_joining && lists_others) {
                 let (directory, name) = (self.directory(cx), name.clone());
                 cx.request(Effect::RemoveFile { directory, name });
             }
@@ -257,6 +265,7 @@ impl Files {
         cx.disarm(READ_FILES);
         cx.disarm(WRITE_FILE);
         self.request = None;
+        self.reading = None;
         self.coordinator = None;
         self.members.clear();
         self.remove_own_file(cx);
@@ -442,15 +451,40 @@ mod tests {
         let mut harness = harness(FilePingConfig::default());
         search(&mut harness, true);
         let files = [(9, line(9, 1, 'T') + &line(2, 2, 'F'))];
-        assert_eq!(answer(&mut harness, &files), [format!("remove {}", file_of(9))]);
+        assert_eq!(answer(&mut harness, &files), [""; 0], "it lists the survivors");
         assert_eq!(asked(&mut harness), [phys(2)], "not its predecessor, which is itself by its address");
         respond(&mut harness, 2, false);
         assert_eq!(found(&mut harness), None);
         harness.advance(REPEAT_INTERVAL);
-        assert_eq!(answer(&mut harness, &[(2, line(2, 2, 'T'))]), [""; 0]);
-        assert_eq!(asked(&mut harness), [phys(2)]);
+        assert_eq!(answer(&mut harness, &files), [""; 0]);
+        assert_eq!(asked(&mut harness), [phys(2)], "until the new coordinator has written its file");
+        harness.advance(REPEAT_INTERVAL);
+        let both = [(9, line(9, 1, 'T') + &line(2, 2, 'F')), (2, line(2, 2, 'T'))];
+        assert_eq!(answer(&mut harness, &both), [""; 0]);
         respond(&mut harness, 2, true);
         assert_eq!(found(&mut harness), Some(vec![member(2)]));
+        search(&mut harness, false);
+        assert_eq!(answer(&mut harness, &both), [format!("remove {}", file_of(9))], "once it has joined");
+    }
+
+    #[test]
+    fn file_of_a_predecessor_that_lists_no_other_member_is_removed_by_a_join() {
+        let mut harness = harness(FilePingConfig::default());
+        search(&mut harness, true);
+        let removed = answer(&mut harness, &[(9, line(9, 1, 'T'))]);
+        assert_eq!(removed, [format!("remove {}", file_of(9)), "write 1F".to_owned()]);
+    }
+
+    #[test]
+    fn at_most_2000_entries_are_asked_and_coordinators_first() {
+        let mut harness = harness(FilePingConfig::default());
+        search(&mut harness, true);
+        let entry = |n: u64| format!("X \t{} \t127.0.0.1:{} \tF\n", member(100 + n), 10_000 + n);
+        let stale: String = (0..ADDRESSES_MAX as u64).map(entry).collect();
+        answer(&mut harness, &[(9, stale), (2, line(2, 2, 'T'))]);
+        let asked = asked(&mut harness);
+        assert_eq!(asked.len(), ADDRESSES_MAX);
+        assert!(asked.contains(&phys(2)));
     }
 
     #[test]
@@ -491,11 +525,15 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_directory_leaves_the_member_alone_at_once() {
+    fn unreadable_directory_is_read_num_read_loops_times_and_leaves_the_member_alone() {
         let mut harness = harness(FilePingConfig::default());
         search(&mut harness, true);
-        let (read, _) = effects(&mut harness);
-        harness.done(read.unwrap(), Outcome::Failed("Permission denied".to_owned()));
+        for _ in 0..5 {
+            assert_eq!(found(&mut harness), None);
+            let (read, _) = effects(&mut harness);
+            harness.done(read.unwrap(), Outcome::Failed("Permission denied".to_owned()));
+            harness.advance(Duration::from_millis(200));
+        }
         assert_eq!(found(&mut harness), Some(vec![]));
     }
 

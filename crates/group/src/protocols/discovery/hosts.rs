@@ -27,7 +27,7 @@ crate::properties! {
 pub struct Hosts {
     config: TcpPingConfig,
     hosts: Vec<HostPort>,
-    lookups: LookUps,
+    pub(super) lookups: LookUps,
     /// The addresses of each name at its last successful look-up.
     resolved: BTreeMap<String, Vec<IpAddr>>,
     /// The last request.
@@ -214,6 +214,28 @@ mod tests {
             (asked(&mut harness), unresolved(&harness)),
             (vec!["10.0.0.8:7800".to_owned()], String::new())
         );
+    }
+
+    #[test]
+    fn join_waits_for_a_slow_look_up_and_then_for_responses() {
+        let mut harness = harness("grid");
+        let found = find(&mut harness);
+        harness.advance(TIMEOUT + Duration::from_secs(1));
+        assert_eq!(harness.take_up_events(), [], "the join goes on");
+        harness.done(found[0].0, four(7));
+        assert_eq!(asked(&mut harness), ["10.0.0.7:7800"]);
+        harness.advance(TIMEOUT / 2);
+        assert_eq!(harness.take_up_events(), []);
+        harness.advance(TIMEOUT);
+        assert_eq!(harness.take_up_events(), [Event::Found(Vec::new())]);
+    }
+
+    #[test]
+    fn join_ends_although_a_look_up_does_not() {
+        let mut harness = harness("grid");
+        find(&mut harness);
+        harness.advance(TIMEOUT + EXTENSION * (EXTENSIONS_MAX + 1));
+        assert_eq!(harness.take_up_events(), [Event::Found(Vec::new())]);
     }
 
     #[test]

@@ -42,6 +42,10 @@ impl LookUps {
         self.running.contains_key(&token)
     }
 
+    pub(super) fn is_any_running(&self) -> bool {
+        !self.running.is_empty()
+    }
+
     /// Handles the outcome of a look-up. Returns the name with its addresses and ports, none after a failure. A
     /// port that is not known is 0. Returns `None` if the outcome is that of another effect, or of a look-up that was cancelled.
     pub(super) fn finish(

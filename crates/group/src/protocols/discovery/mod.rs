@@ -68,7 +68,19 @@ struct Search {
     responses: BTreeMap<Address, PingData>,
     runs_left: u32,
     interval: Duration,
+    /// Time for responses.
+    timeout: Duration,
+    /// How often the end may still be put off, because host names are being resolved.
+    extensions_left: u32,
+    /// Names were being resolved at the last end.
+    is_resolving: bool,
 }
+
+/// The interval at which a search looks whether the look-ups of host names have ended.
+const EXTENSION: Duration = Duration::from_millis(500);
+
+/// At most this often: the resolver of a host with a dead name server needs 5 s or 10 s.
+const EXTENSIONS_MAX: u32 = 20;
 
 /// A discovery protocol.
 pub struct Discovery {
@@ -252,6 +264,24 @@ impl Discovery {
         cx.raise(Event::Heard(data));
     }
 
+    /// Puts the end off while no member has responded and host names are being resolved, and then once more, so that the
+    /// addresses have time to respond. Otherwise a member whose first name server is dead forms a cluster of its own.
+    fn extend_search(&mut self, cx: &mut Cx<'_>) -> bool {
+        let is_resolving = self.source.is_resolving();
+        let Some(search) = &mut self.search else { return false };
+        let was_resolving = std::mem::replace(&mut search.is_resolving, is_resolving);
+        if !search.responses.is_empty() || search.extensions_left == 0 {
+            return false;
+        }
+        if is_resolving {
+            search.extensions_left -= 1;
+            cx.arm(END, EXTENSION);
+        } else if was_resolving {
+            cx.arm(END, search.timeout);
+        }
+        is_resolving || was_resolving
+    }
+
     fn end_search(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(END);
         cx.disarm(RUN);
@@ -337,7 +367,14 @@ impl Protocol for Discovery {
                 if *is_initial {
                     let runs = self.source.begin_join(self.config.num_discovery_runs.max(1), *timeout);
                     let interval = *timeout / runs;
-                    self.search = Some(Search { responses: BTreeMap::new(), runs_left: runs - 1, interval });
+                    self.search = Some(Search {
+                        responses: BTreeMap::new(),
+                        runs_left: runs - 1,
+                        interval,
+                        timeout: *timeout,
+                        extensions_left: EXTENSIONS_MAX,
+                        is_resolving: false,
+                    });
                     cx.arm(END, *timeout);
                     if runs > 1 {
                         cx.arm(RUN, interval);
@@ -360,6 +397,7 @@ impl Protocol for Discovery {
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match key {
+            END if self.extend_search(cx) => {}
             END => self.end_search(cx),
             RUN => {
                 if let Some(search) = &mut self.search

@@ -53,7 +53,7 @@ pub struct Names {
     ports: RangeInclusive<u16>,
     /// The last request. It is sent to the addresses of the names.
     question: Option<Message>,
-    lookups: LookUps,
+    pub(super) lookups: LookUps,
 }
 
 impl Names {

@@ -27,7 +27,7 @@ crate::properties! {
 pub struct Routers {
     config: TcpGossipConfig,
     all: Vec<Router>,
-    lookups: LookUps,
+    pub(super) lookups: LookUps,
     /// The last request. It is sent to the members that routers list.
     question: Option<Message>,
     is_registered: bool,

@@ -123,6 +123,16 @@ impl Source {
         }
     }
 
+    /// Returns whether host names are being resolved.
+    pub(super) fn is_resolving(&self) -> bool {
+        match self {
+            Self::TcpPing(hosts) => hosts.lookups.is_any_running(),
+            Self::Dns(names) => names.lookups.is_any_running(),
+            Self::TcpGossip(routers) => routers.lookups.is_any_running(),
+            _ => false,
+        }
+    }
+
     pub(super) fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match self {
             Self::TcpGossip(routers) => routers.reach(cx),
