@@ -14,9 +14,9 @@ use crate::{Rng, Time};
 /// A random 128-bit identity. Ordered by the signed most significant half, then the least.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Uuid {
-    /// The upper half.
+    /// The upper 64 bits.
     pub most: u64,
-    /// The lower half, first on the wire.
+    /// The lower 64 bits, first on the wire.
     pub least: u64,
 }
 

@@ -51,6 +51,7 @@ impl Servers {
         &self.addresses
     }
 
+    /// Kills the last one as `kill -9` does. Returns its name.
     pub(super) fn kill_last(&mut self) -> anyhow::Result<String> {
         let last = self.processes.0.last_mut().context("a server to kill")?;
         last.kill()?;

@@ -5,7 +5,7 @@ use std::fmt;
 /// A position in a stack's file, counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Position {
-    /// The file: 0 is the stack's own, then the included ones ([`StackConfig::file`]).
+    /// The file's index: 0 is the stack's own, 1 the first included one ([`StackConfig::file`]).
     pub file: u16,
     /// The line.
     pub line: u32,
