@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use consort_conf::{ConfigError, IgnoredAttribute, Variables};
-use consort_group::config::StackConfig;
-use consort_group::protocols::registry::{self, Resolver};
+use consort_group::config::{ProtocolConfig, StackConfig};
+use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{Gms, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig};
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
@@ -231,6 +231,7 @@ fn make(
     let mut names = TransportResolver { own: edge.phys_addr().ip, ip_version, ports };
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
+        check_dns(protocol, cfg!(feature = "dns")).map_err(fail)?;
         let layer = registry::layer(protocol, &mut names)
             .ok_or_else(|| ConnectError::NoSuchLayer(protocol.name.clone()))?;
         layers.push(layer.map_err(fail)?);
@@ -243,6 +244,27 @@ fn make(
         layers[at] = Box::new(Gms::with_policy(properties, policy));
     }
     Ok(StackParts { edge, version, diag, layers, policy })
+}
+
+/// Refuses the attributes of DNS_PING that need the feature `dns`. The member would stay alone.
+fn check_dns(protocol: &ProtocolConfig, has_dns: bool) -> Result<(), ValueError> {
+    let set = |name: &str, plain: &[&str]| {
+        let attribute = protocol.attributes.iter().find(|(own, _, _)| own == name);
+        attribute.filter(|(_, value, _)| !plain.iter().any(|plain| value.trim().eq_ignore_ascii_case(plain)))
+    };
+    if has_dns || protocol.short_name() != "DNS_PING" {
+        return Ok(());
+    }
+    match set("dns_record_type", &["", "A", "AAAA"]).or_else(|| set("dns_address", &[""])) {
+        Some((name, value, position)) => Err(ValueError {
+            protocol: protocol.short_name().to_owned(),
+            what: format!(
+                "attribute {name}: `{value}` needs the feature `dns` of the crate consort or consort-channel"
+            ),
+            position: *position,
+        }),
+        None => Ok(()),
+    }
 }
 
 struct TransportResolver {
@@ -333,6 +355,22 @@ mod tests {
         let error = listening(tcp, "match-interface:none").unwrap_err().to_string();
         assert!(error.starts_with("my.xml:3:11: FD_SOCK2: attribute bind_addr: "), "{error}");
         assert!(error.contains("127.0.0.1"), "it lists the addresses: {error}");
+    }
+
+    #[test]
+    fn records_that_need_the_feature_dns_are_refused_without_it() {
+        let checked = |attributes: &str, has_dns| {
+            let text = format!("<config><TCP/>\n<dns.DNS_PING dns_query=\"grid\" {attributes}/></config>");
+            let stack = consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config;
+            check_dns(&stack.protocols[1], has_dns).map_err(|error| error.to_string())
+        };
+        let refused = [r#"dns_record_type="SRV""#, r#"dns_address="10.0.0.1""#];
+        for attributes in refused {
+            let error = checked(attributes, false).unwrap_err();
+            assert!(error.contains("needs the feature `dns`"), "{error}");
+            assert_eq!(checked(attributes, true), Ok(()));
+        }
+        assert_eq!(checked(r#"dns_record_type="AAAA" dns_address="""#, false), Ok(()));
     }
 
     #[test]

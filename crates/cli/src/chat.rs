@@ -59,7 +59,7 @@ impl Chat {
         let own = Arc::new(OnceLock::new());
         let printer = Printer { channel: own.clone() };
         let builder = self.join.builder()?.receiver(printer);
-        // Whoever is asked may take long to answer, or never do it.
+        // The coordinator may answer late, or never.
         let channel = tokio::select! {
             joined = builder.connect(&self.join.cluster) => joined?,
             name = signals.next() => anyhow::bail!("{name} before cluster {} was joined", self.join.cluster),

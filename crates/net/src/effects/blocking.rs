@@ -33,6 +33,9 @@ const FILES_MAX: usize = 4096;
 /// A file has a line per member.
 const FILE_LEN_MAX: u64 = 1024 * 1024;
 
+/// Bytes of all files of a directory: a line per member of the largest cluster in each of many stale files.
+const FILES_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
 pub(super) enum Job {
     Read { directory: String, ending: &'static str },
     Write { directory: String, name: String, content: String },
@@ -154,11 +157,21 @@ fn query_dns(name: &str, _: DnsRecord, _: Option<&str>) -> io::Result<Vec<(IpAdd
 }
 
 fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {
-    let (mut files, mut unreadable) = (Vec::new(), None);
+    let (mut files, mut unreadable, mut room) = (Vec::new(), None, FILES_BYTES_MAX);
     for name in names(directory, ending)? {
         // A member may remove its file meanwhile.
         match read_file(&directory.join(&name)) {
-            Ok(content) => files.push((name, content)),
+            Ok(content) if content.len() as u64 > room => {
+                let why = format!(
+                    "{name} and later files: all files together have more than {FILES_BYTES_MAX} bytes"
+                );
+                unreadable = Some(io::Error::new(io::ErrorKind::FileTooLarge, why));
+                break;
+            }
+            Ok(content) => {
+                room -= content.len() as u64;
+                files.push((name, content));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => unreadable = Some(io::Error::new(error.kind(), format!("{name}: {error}"))),
         }
@@ -285,6 +298,18 @@ mod tests {
         assert!(error.starts_with("b.list: "), "{error}");
         write(&directory, "a.list", "1").unwrap();
         assert_eq!(read_all(&directory, ".list").unwrap(), [("a.list".to_owned(), "1".to_owned())]);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn files_of_a_directory_have_at_most_16_mib_together() {
+        let directory = scratch("large");
+        let content = " ".repeat(FILE_LEN_MAX as usize);
+        for n in 10..28 {
+            write(&directory, &format!("{n}.list"), &content).unwrap();
+        }
+        let read = read_all(&directory, ".list").unwrap();
+        assert_eq!(read.iter().map(|(_, content)| content.len() as u64).sum::<u64>(), FILES_BYTES_MAX);
         fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -195,7 +195,7 @@ impl Edge for TcpEdge {
 fn pass(event: LinkEvent, inbound: Inbound<'_>, lost_peers: &mut Vec<PhysAddr>) {
     match event {
         LinkEvent::Frame { peer, frame, .. } => inbound(peer, frame),
-        LinkEvent::Closed { peer, is_graceful: false, .. } => lost_peers.push(peer),
+        LinkEvent::Closed { peer, is_graceful: false, is_ended_here: false, .. } => lost_peers.push(peer),
         _ => {}
     }
 }

@@ -131,7 +131,7 @@ impl Hosts {
 mod tests {
     use super::*;
     use crate::Effect;
-    use crate::harness::{Harness, phys};
+    use crate::harness::{Harness, member, phys};
 
     const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -228,6 +228,19 @@ mod tests {
         assert_eq!(harness.take_up_events(), []);
         harness.advance(TIMEOUT);
         assert_eq!(harness.take_up_events(), [Event::Found(Vec::new())]);
+    }
+
+    #[test]
+    fn request_for_a_member_during_a_join_does_not_replace_that_of_the_join() {
+        let mut harness = harness("grid");
+        let found = find(&mut harness);
+        harness.raise(Event::WhoHas(vec![member(9)]));
+        asked(&mut harness);
+        harness.done(found[0].0, four(7));
+        let sent = harness.take_down();
+        let [message] = &sent[..] else { panic!("{sent:?}") };
+        let data = wire::decode_ping_data(message.payload_bytes().unwrap()).unwrap();
+        assert_eq!(data[0].wanted, None);
     }
 
     #[test]

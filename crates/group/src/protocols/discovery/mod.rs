@@ -143,7 +143,12 @@ impl Discovery {
             .with_header(self.id(), HeaderBody::Ping(Box::new(header)));
         message.transient |= crate::Transient::DONT_LOOPBACK;
         message.src = Some(cx.local().clone());
-        self.source.ask(cx, message);
+        // Addresses that a join's look-ups and reads still find get the request of the join.
+        if self.search.is_some() && !is_initial {
+            self.source.ask_known(cx, message);
+        } else {
+            self.source.ask(cx, message);
+        }
     }
 
     fn answer_to(&self, cx: &mut Cx<'_>, dest: Option<Address>, data: &[PingData]) {

@@ -40,9 +40,6 @@ impl crate::config::Property for DnsRecord {
     }
 }
 
-/// The maximum number of addresses learned at run time that get a request, as of TCPPING by default.
-const DYNAMIC_HOSTS_MAX: usize = 2_000;
-
 /// The maximum number of addresses per name. Each address may have several ports.
 const ADDRESSES_MAX: usize = 2_000;
 
@@ -63,7 +60,7 @@ impl Names {
     }
 
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
-        let known = source::known(cx, DYNAMIC_HOSTS_MAX);
+        let known = source::known(cx, source::KNOWN_MAX);
         source::send_to(cx, &question, known);
         self.question = Some(question);
         // Look-ups in progress serve this request, too.
@@ -102,7 +99,7 @@ impl Names {
                 places.extend(self.ports.clone().map(|port| PhysAddr::new(ip, port)));
             }
         }
-        let known: BTreeSet<PhysAddr> = source::known(cx, DYNAMIC_HOSTS_MAX).collect();
+        let known: BTreeSet<PhysAddr> = source::known(cx, source::KNOWN_MAX).collect();
         places.retain(|place| !known.contains(place));
         source::send_to(cx, &question, places);
     }

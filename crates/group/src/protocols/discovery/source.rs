@@ -31,6 +31,9 @@ crate::properties! {
     }
 }
 
+/// Addresses learned at run time that get a request, as of TCPPING by default.
+pub(super) const KNOWN_MAX: usize = 2_000;
+
 pub(super) enum SourceResult {
     Message(Box<Message>),
     Data(PingData),
@@ -154,6 +157,17 @@ impl Source {
             }
             Self::FilePing(files) => files.disconnect(cx),
             _ => {}
+        }
+    }
+
+    /// Sends a request to the known members only, and keeps the last request for addresses that are found later.
+    pub(super) fn ask_known(&mut self, cx: &mut Cx<'_>, message: Message) {
+        match self {
+            Self::TcpPing(_) | Self::Dns(_) | Self::FilePing(_) => {
+                let addresses = known(cx, KNOWN_MAX);
+                send_to(cx, &message, addresses);
+            }
+            _ => self.ask(cx, message),
         }
     }
 

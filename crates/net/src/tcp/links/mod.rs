@@ -64,8 +64,9 @@ pub(crate) enum LinkEvent {
     Connected { link: u64 },
     /// An attempt failed.
     Failed { link: u64, reason: String },
-    /// A connection of the table ended, not by the owner's request.
-    Closed { link: u64, peer: PhysAddr, is_graceful: bool },
+    /// A connection of the table ended, not by the owner's request. `is_ended_here`: the table ended it, and the peer may be
+    /// well.
+    Closed { link: u64, peer: PhysAddr, is_graceful: bool, is_ended_here: bool },
 }
 
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(LinkEvent);

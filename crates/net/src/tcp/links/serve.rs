@@ -171,7 +171,7 @@ impl Links {
             Some(State::Open(mut connection)) => {
                 let (peer, queue) = (connection.peer, connection.framed.end_without_queue());
                 self.drain(now, old, connection, DRAIN_TIME);
-                (queue, Some(LinkEvent::Closed { link, peer, is_graceful: true }))
+                (queue, Some(LinkEvent::Closed { link, peer, is_graceful: true, is_ended_here: false }))
             }
             Some(State::Connecting(Attempt { mut queue, .. })) => {
                 queue.begin(Bytes::new());
@@ -228,12 +228,12 @@ impl Links {
     fn serve_open(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {
         let reading = self.read(now, index, &mut connection, true, sink);
         if reading == Reading::Ended {
-            return self.close_lost(index, connection, sink);
+            return self.close_lost(index, connection, false, sink);
         }
         if connection.framed.is_peer_closing {
             // The peer closes, and its frames have been read. The next packet opens another connection.
             let (link, peer) = (self.slots.link(index), connection.peer);
-            sink(LinkEvent::Closed { link, peer, is_graceful: true });
+            sink(LinkEvent::Closed { link, peer, is_graceful: true, is_ended_here: false });
             return self.drain(now, index, connection, DRAIN_TIME);
         }
         self.write(now, index, connection, sink);
@@ -252,18 +252,26 @@ impl Links {
             }
             Err(error) => {
                 self.warnings.count(now, "write_failed", || format!("{}: {error}", connection.peer));
-                self.close_lost(index, connection, sink);
+                // The peer may have said that it closes. Its words arrive before the end of the connection.
+                self.read(now, index, &mut connection, true, sink);
+                self.close_lost(index, connection, false, sink);
             }
         }
     }
 
-    pub(super) fn close_lost(&mut self, index: u32, connection: Connection, sink: Sink<'_>) {
+    pub(super) fn close_lost(
+        &mut self,
+        index: u32,
+        connection: Connection,
+        is_ended_here: bool,
+        sink: Sink<'_>,
+    ) {
         let Connection { peer, framed, .. } = connection;
         self.stats.dropped += framed.queue.len() as u64;
         self.forget(peer, index);
         let link = self.slots.link(index);
         self.slots.release(index);
-        sink(LinkEvent::Closed { link, peer, is_graceful: framed.is_peer_closing });
+        sink(LinkEvent::Closed { link, peer, is_graceful: framed.is_peer_closing, is_ended_here });
     }
 
     fn continue_drain(&mut self, now: Time, index: u32, mut connection: Connection, sink: Sink<'_>) {

@@ -134,7 +134,7 @@ impl Links {
                 let received = connection.framed.input.len();
                 format!("{peer}: {received} of {length} bytes of a frame received in {} s", takes.as_secs())
             });
-            self.close_lost(index, connection, sink);
+            self.close_lost(index, connection, true, sink);
         }
     }
 }
@@ -166,6 +166,8 @@ mod tests {
         clients: Vec<TcpStream>,
         outputs: Vec<BytesMut>,
         frames: usize,
+        /// Of each connection that ended, whether the table ended it.
+        ended_here: Vec<bool>,
     }
 
     impl Table {
@@ -187,7 +189,7 @@ mod tests {
                 clients.push(client);
             }
             let outputs = vec![BytesMut::new(); peers.len()];
-            Self { links, peers, clients, outputs, frames: 0 }
+            Self { links, peers, clients, outputs, frames: 0, ended_here: Vec::new() }
         }
 
         fn serve(&mut self, now: Time) {
@@ -196,6 +198,10 @@ mod tests {
                 self.links.service(now, index, &mut |event| events.push(event));
             }
             self.links.handle_timeout(now, &mut |event| events.push(event));
+            self.ended_here.extend(events.iter().filter_map(|event| match event {
+                LinkEvent::Closed { is_ended_here, .. } => Some(*is_ended_here),
+                _ => None,
+            }));
             self.frames += events.iter().filter(|event| matches!(event, LinkEvent::Frame { .. })).count();
         }
 
@@ -323,5 +329,6 @@ mod tests {
         table.serve(in_time + Duration::from_secs(17) + POLL_INTERVAL);
         assert_eq!(table.links.peers().count(), 0);
         assert_eq!(table.links.warnings.iter().collect::<Vec<_>>(), [("slow_frame", 1)]);
+        assert_eq!(table.ended_here, [true], "no reason to suspect the peer");
     }
 }
