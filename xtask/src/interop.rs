@@ -3,7 +3,8 @@
 use std::process::{Command, Stdio};
 
 use crate::counted::cargo_test;
-use crate::steps::Outcome;
+use crate::steps::{OPTIMISED, Outcome};
+use crate::test_targets;
 
 /// Tools of the tests, and a harmless argument.
 const TOOLS: &[(&str, &str, &str)] = &[
@@ -24,9 +25,37 @@ pub(crate) const TOOL: [&str; 4] = ["build", "--profile=quick", "--package", "co
 
 /// Optimised, because ten thousand messages of 100 KB pass.
 pub(crate) const TESTS: [&str; 6] =
-    ["test", "--profile=quick", "--package", "consort-interop", "--package", "consort-bench"];
+    ["test", "--profile=quick", "--package", OPTIMISED[0], "--package", OPTIMISED[1]];
 
-pub(crate) fn run(filter: Option<&str>) -> Outcome {
+const JGROUPS: &[&str] = &["chaos", "encryption", "jgroups", "protocols", "routers", "tls", "total_order"];
+
+const HOTROD: &[&str] = &["client", "hotrod"];
+
+const BENCH: &str = "quick";
+
+/// Clusters with JGroups' members.
+pub(crate) fn jgroups(filter: Option<&str>) -> Outcome {
+    run(|program| JGROUPS.contains(&program), filter)
+}
+
+/// Hot Rod: Infinispan's clients with our server, and our client with Infinispan's.
+pub(crate) fn hotrod(filter: Option<&str>) -> Outcome {
+    run(|program| HOTROD.contains(&program), filter)
+}
+
+/// The bench beside the peers that it measures.
+pub(crate) fn bench(filter: Option<&str>) -> Outcome {
+    run(|program| program == BENCH, filter)
+}
+
+/// All other programs: the server's processes, the command's tools, the chart.
+pub(crate) fn processes(filter: Option<&str>) -> Outcome {
+    let is_elsewhere =
+        |program: &str| program == BENCH || JGROUPS.contains(&program) || HOTROD.contains(&program);
+    run(|program| !is_elsewhere(program), filter)
+}
+
+fn run(is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
     let missing: Vec<String> = TOOLS
         .iter()
         .filter(|(tool, argument, _)| !is_there(tool, argument))
@@ -39,9 +68,16 @@ pub(crate) fn run(filter: Option<&str>) -> Outcome {
         Outcome::Passed => {}
         other => return other,
     }
-    let mut arguments: Vec<&str> = TESTS.into_iter().chain(filter).collect();
+    let programs = match test_targets::names(|package| OPTIMISED.contains(&package)) {
+        Ok(programs) => programs,
+        Err(error) => return Outcome::Failed(error),
+    };
+    let selected = programs.iter().filter(|program| is_selected(program));
+    let mut arguments: Vec<String> = TESTS.into_iter().map(str::to_owned).collect();
+    arguments.extend(selected.map(|program| format!("--test={program}")));
+    arguments.extend(filter.map(str::to_owned));
     // Three clusters at a time, because each waits for a while.
-    arguments.extend(["--", "--test-threads=3"]);
+    arguments.extend(["--", "--test-threads=3"].map(str::to_owned));
     cargo_test(&arguments)
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod book;
 mod claims;
 mod counted;
+mod disk;
 mod documents;
 mod fuzz;
 mod interop;
@@ -20,6 +21,7 @@ mod sbom;
 mod semver;
 mod steps;
 mod structure;
+mod test_targets;
 mod tools;
 mod words;
 
@@ -40,7 +42,7 @@ enum Command {
     /// Runs everything that has to pass: formatting, the table of claims, lints, all tests, documentation,
     /// injected bugs, Java interop.
     Test {
-        /// Runs one step only.
+        /// Runs one step only, or the steps of a group (`tests`, `interop`).
         #[arg(long, value_name = "STEP")]
         only: Option<String>,
         /// Only tests whose name contains this (with `--only`). For the step `semver`: the revision to compare with.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::book;
 use crate::claims;
 use crate::counted::cargo_test;
+use crate::disk;
 use crate::documents;
 use crate::interop;
 use crate::links;
@@ -14,6 +15,7 @@ use crate::prebuild::Prebuild;
 use crate::reference;
 use crate::semver;
 use crate::structure;
+use crate::test_targets;
 use crate::words;
 
 pub(crate) enum Outcome {
@@ -25,9 +27,15 @@ pub(crate) enum Outcome {
     Missing(String),
 }
 
+/// A name, what it shows, and its run with the filter of the command line.
 type Step = (&'static str, &'static str, fn(Option<&str>) -> Outcome);
 
+/// Names under which `--only` runs several steps.
+const GROUPS: &[(&str, &[&str])] =
+    &[("tests", &["unit", "simulations", "live"]), ("interop", &["jgroups", "hotrod", "processes", "bench"])];
+
 const STEPS: &[Step] = &[
+    ("disk", "the disk has the space that the other steps need", |_| disk::run()),
     ("format", "every file is formatted", |_| cargo(&["fmt", "--all", "--check"])),
     ("claims", "every claim has a row, and every test that a row names exists", |_| claims::run()),
     ("words", "documentation names actors and things, and tests their subjects", |_| words::run()),
@@ -49,10 +57,14 @@ const STEPS: &[Step] = &[
         let mut outcomes = parts.into_iter().map(clippy);
         outcomes.find(|outcome| !matches!(outcome, Outcome::Passed)).unwrap_or(Outcome::Passed)
     }),
-    ("tests", "unit, property, vector, live and documentation tests", |filter| {
-        let arguments: Vec<&str> = ALONE.into_iter().chain(filter).collect();
-        cargo_test(&arguments)
+    ("unit", "unit, property, vector and documentation tests", |filter| {
+        let parts: [&[&str]; 2] = [&["--lib", "--bins"], &["--doc"]];
+        in_turn(parts, |part| cargo_test(&[&ALONE[..], part, filter.as_slice()].concat()))
     }),
+    ("simulations", "clusters in virtual time, models of stores and queries, hostile bytes", |filter| {
+        alone(|program| SIMULATED.contains(&program), filter)
+    }),
+    ("live", "sockets, processes and files", |filter| alone(|program| !SIMULATED.contains(&program), filter)),
     ("docs", "links of documents lead somewhere, and the documentation builds without warning", |_| {
         let links = links::run();
         if !matches!(links, Outcome::Passed) {
@@ -83,26 +95,28 @@ const STEPS: &[Step] = &[
         "injected-bugs",
         "the simulator finds every bug that is injected into the protocols and the grid",
         |filter| {
-            let arguments: Vec<&str> = INJECTED.into_iter().chain(filter).collect();
-            match cargo_test(&arguments) {
-                Outcome::Tested(simulated) if filter.is_none() => {
-                    match cargo_test(&[&INJECTED_INTO_NODES[..], &["injected_bug"]].concat()) {
-                        Outcome::Tested(more) => Outcome::Tested(simulated + more),
-                        outcome => outcome,
-                    }
-                }
-                outcome => outcome,
-            }
+            let parts: [&[&str]; 2] = [&INJECTED, &[&INJECTED_INTO_NODES[..], &["injected_bug"]].concat()];
+            let parts = parts.into_iter().take(if filter.is_some() { 1 } else { 2 });
+            in_turn(parts, |part| cargo_test(&[part, filter.as_slice()].concat()))
         },
     ),
     ("book", "mdBook builds the book", |_| book::run()),
     ("documents", "the commands in the documents run", |_| documents::run()),
-    ("interop", "one cluster with Java JGroups members, and the bench beside them", interop::run),
+    ("jgroups", "one cluster with Java JGroups members", interop::jgroups),
+    ("hotrod", "Infinispan's clients and our server, our client and Infinispan's server", interop::hotrod),
+    ("processes", "servers and tools as processes, networks that are cut, the chart", interop::processes),
+    ("bench", "every measurement runs, beside its peers", interop::bench),
 ];
 
 /// These tests need nothing but cargo.
-const ALONE: [&str; 6] =
-    ["test", "--workspace", "--exclude", "consort-interop", "--exclude", "consort-bench"];
+const ALONE: [&str; 6] = ["test", "--workspace", "--exclude", OPTIMISED[0], "--exclude", OPTIMISED[1]];
+
+/// Packages whose tests need other tools than cargo, and run optimised members.
+pub(crate) const OPTIMISED: [&str; 2] = ["consort-interop", "consort-bench"];
+
+/// The programs of [`ALONE`] that run in virtual time or without a network. `it` is also the name of the live tests of the client
+/// and the server.
+const SIMULATED: &[&str] = &["grid", "it", "short", "swarm"];
 
 const INJECTED: [&str; 5] =
     ["test", "--profile=quick", "--package=consort-sim", "--features=injected-bugs", "--test=injected_bugs"];
@@ -119,10 +133,15 @@ fn later_builds() -> Vec<Vec<&'static str>> {
 }
 
 pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
-    let steps: Vec<&Step> = STEPS.iter().filter(|(name, ..)| only.is_none_or(|only| only == *name)).collect();
+    let is_selected = |name: &str| {
+        only.is_none_or(|only| {
+            only == name || GROUPS.iter().any(|(group, steps)| *group == only && steps.contains(&name))
+        })
+    };
+    let steps: Vec<&Step> = STEPS.iter().filter(|(name, ..)| is_selected(name)).collect();
     if steps.is_empty() {
-        let names: Vec<&str> = STEPS.iter().map(|(name, ..)| *name).collect();
-        eprintln!("no such step; there are: {}", names.join(", "));
+        let names = STEPS.iter().map(|(name, ..)| *name).chain(GROUPS.iter().map(|(name, _)| *name));
+        eprintln!("no such step; there are: {}", names.collect::<Vec<_>>().join(", "));
         return ExitCode::from(2);
     }
     let is_ci = std::env::var_os("CI").is_some();
@@ -132,12 +151,27 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
         println!("--- {name}: {what}");
         let start = Instant::now();
         match *name {
-            "tests" if only.is_none() => prebuild = Some(Prebuild::start(later_builds())),
+            "unit" if only.is_none() => prebuild = Some(Prebuild::start(later_builds())),
             "injected-bugs" => prebuild.take().into_iter().for_each(Prebuild::finish),
             _ => {}
         }
-        let outcome = run(filter);
+        let outcome = match run(filter) {
+            Outcome::Tested(0) if filter.is_none() => Outcome::Failed("no test ran".to_owned()),
+            // A full disk makes every later step fail with messages that name another cause.
+            Outcome::Failed(why) if *name == "disk" => {
+                println!("FAILED: {why}");
+                return ExitCode::FAILURE;
+            }
+            outcome => outcome,
+        };
         results.push((name, start.elapsed(), outcome));
+    }
+    let is_untested = |(.., outcome): &(&str, Duration, Outcome)| matches!(outcome, Outcome::Tested(0));
+    if let Some(filter) = filter
+        && results.iter().all(is_untested)
+    {
+        println!("no test has {filter} in its name");
+        return ExitCode::FAILURE;
     }
     println!();
     let mut has_failed = false;
@@ -157,6 +191,30 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
         println!("{name:<10} {:>6.1} s  {text}", time.as_secs_f64());
     }
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Runs tests of [`ALONE`]'s packages from the programs that `is_selected` accepts.
+fn alone(is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
+    let programs = match test_targets::names(|package| !OPTIMISED.contains(&package)) {
+        Ok(programs) => programs,
+        Err(error) => return Outcome::Failed(error),
+    };
+    let programs = programs.iter().filter(|program| is_selected(program));
+    let programs: Vec<String> = programs.map(|program| format!("--test={program}")).collect();
+    let arguments = ALONE.into_iter().chain(programs.iter().map(String::as_str)).chain(filter);
+    cargo_test(&arguments.collect::<Vec<_>>())
+}
+
+/// Runs parts until one does not pass, and adds up their tests.
+fn in_turn<T>(parts: impl IntoIterator<Item = T>, run: impl Fn(T) -> Outcome) -> Outcome {
+    let mut tests = 0;
+    for part in parts {
+        match run(part) {
+            Outcome::Tested(more) => tests += more,
+            outcome => return outcome,
+        }
+    }
+    Outcome::Tested(tests)
 }
 
 fn clippy(what: &[&str]) -> Outcome {
