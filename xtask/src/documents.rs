@@ -6,6 +6,7 @@
 //! * `<!-- not run: REASON -->` for blocks that need more than this machine has, programs that are only
 //!   compiled, and other languages.
 //! * `<!-- prints: TEXT -->`: the output of the block contains this text.
+//! * `<!-- exits with CODE -->`: each command of the block ends with this code instead of 0.
 //! * `<!-- stops servers -->`: the document's servers end before the block runs.
 //!
 //! The blocks of a document run in order in one folder, with the `consort` built here, in a network of their
@@ -26,12 +27,13 @@ use crate::steps::{Outcome, cargo, status};
 const TIME_MAX: &str = "120";
 
 /// Each program with an argument that has no effect.
-const TOOLS: [(&str, &str); 5] = [
+const TOOLS: [(&str, &str); 6] = [
     ("unshare", "--version"),
     ("ip", "-V"),
     ("bash", "--version"),
     ("timeout", "--version"),
     ("curl", "--version"),
+    ("pkill", "--version"),
 ];
 
 /// Commands that run until they are stopped, with the beginning of the line that they print when they work.
@@ -47,6 +49,7 @@ struct Block {
     text: String,
     not_run: Option<String>,
     prints: Vec<String>,
+    exit_code: i32,
     stops_servers: bool,
 }
 
@@ -60,6 +63,9 @@ impl Block {
             self.not_run = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
         } else if let Some(text) = text.strip_prefix("prints:") {
             self.prints.push(text.trim().to_owned());
+        } else if let Some(code) = text.strip_prefix("exits with ") {
+            // A code that is no number is one that no command has.
+            self.exit_code = code.trim().parse().unwrap_or(-1);
         } else if text == "stops servers" {
             self.stops_servers = true;
         }
@@ -280,8 +286,8 @@ impl Session {
             }
             let output = shell.output().map_err(|error| failed(&error))?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            if !output.status.success() {
-                return Err(failed(&format!("{}\n{text}", output.status)));
+            if output.status.code() != Some(block.exit_code) {
+                return Err(failed(&format!("{}, and not {}\n{text}", output.status, block.exit_code)));
             }
             printed.push_str(&text);
         }

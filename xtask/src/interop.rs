@@ -21,7 +21,15 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("ip", "-V", "iproute2"),
 ];
 
-pub(crate) const TOOL: [&str; 4] = ["build", "--profile=quick", "--package", "consort-cli"];
+/// The command, and the example that joins Java members.
+pub(crate) const TOOL: [&str; 6] = [
+    "build",
+    "--profile=quick",
+    "--package=consort-cli",
+    "--package=consort-examples",
+    "--bin=consort",
+    "--bin=jgroups_member",
+];
 
 /// Optimised, because ten thousand messages of 100 KB pass.
 pub(crate) const TESTS: [&str; 6] =

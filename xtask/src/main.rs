@@ -17,6 +17,7 @@ mod miri;
 mod package;
 mod prebuild;
 mod reference;
+mod release;
 mod sbom;
 mod semver;
 mod steps;
@@ -80,6 +81,16 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         output: Option<String>,
     },
+    /// Makes all files of a release in `target/release-files`: an archive and a Debian package with the command, completions and
+    /// manual pages, the book, the chart, the crates, the bill of materials, the changes and checksums.
+    Release {
+        /// Into this directory, which is emptied before.
+        #[arg(long, value_name = "DIR")]
+        output: Option<String>,
+        /// Takes this binary instead of building one.
+        #[arg(long, value_name = "FILE")]
+        binary: Option<String>,
+    },
     /// Looks for known holes in these crates, in a copy of RustSec's advisory-db, and prints the date of the copy. Without a
     /// database it fails.
     Advisories {
@@ -106,6 +117,7 @@ fn main() -> ExitCode {
         Command::Documents => documents::run_here(),
         Command::Miri => miri::run(),
         Command::Sbom { output } => sbom::run(output.as_deref()),
+        Command::Release { output, binary } => release::run(output.as_deref(), binary.as_deref()),
         Command::Advisories { database } => advisories::run(database.as_deref()),
     }
 }

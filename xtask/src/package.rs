@@ -59,6 +59,34 @@ fn check() -> Result<Outcome, String> {
     }
 }
 
+/// Packs the public crates, and returns their files in the order of their names.
+pub(crate) fn pack_public() -> Result<Vec<PathBuf>, String> {
+    let metadata = metadata()?;
+    let own =
+        metadata["packages"].as_array().into_iter().flatten().filter(|package| package["source"].is_null());
+    let (public, internal): (Vec<&Value>, Vec<&Value>) = own.partition(|package| is_public(package));
+    match pack(&internal.iter().map(|package| text(package, "name")).collect()) {
+        Outcome::Failed(error) | Outcome::Missing(error) => return Err(error),
+        _ => {}
+    }
+    let file = |package: &&Value| {
+        format!("target/package/{}-{}.crate", text(package, "name"), text(package, "version"))
+    };
+    let mut files: Vec<PathBuf> = public.iter().map(|package| root().join(file(package))).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Returns the version that all crates share.
+pub(crate) fn version() -> Result<String, String> {
+    let manifest =
+        fs::read_to_string(root().join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
+    let manifest: toml::Table = manifest.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+    let version =
+        manifest.get("workspace").and_then(|workspace| workspace.get("package")?.get("version")?.as_str());
+    version.map(str::to_owned).ok_or_else(|| "Cargo.toml has no workspace.package.version".to_owned())
+}
+
 fn metadata() -> Result<Value, String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["metadata", "--format-version=1", "--locked", "--all-features"]).current_dir(root());

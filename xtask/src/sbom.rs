@@ -6,6 +6,8 @@ use std::process::{Command, ExitCode};
 
 use serde_json::{Value, json};
 
+use crate::claims::root;
+
 /// The package of the shipped binary.
 const SHIPPED: &str = "consort-cli";
 
@@ -33,9 +35,7 @@ pub(crate) struct Materials {
 
 pub(crate) fn run(output: Option<&str>) -> ExitCode {
     let written = materials().and_then(|materials| {
-        let lock = std::fs::read_to_string("Cargo.lock").map_err(|error| format!("Cargo.lock: {error}"))?;
-        let bill = bill(&materials, &checksums(&lock)).ok_or("a package has no entry")?;
-        let text = serde_json::to_string_pretty(&bill).map_err(|error| error.to_string())? + "\n";
+        let text = text_of(&materials)?;
         match output {
             None => print!("{text}"),
             Some(file) => std::fs::write(file, text).map_err(|error| format!("{file}: {error}"))?,
@@ -52,6 +52,18 @@ pub(crate) fn run(output: Option<&str>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Returns the bill as JSON.
+pub(crate) fn text() -> Result<String, String> {
+    text_of(&materials()?)
+}
+
+fn text_of(materials: &Materials) -> Result<String, String> {
+    let lock =
+        std::fs::read_to_string(root().join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
+    let bill = bill(materials, &checksums(&lock)).ok_or("a package has no entry")?;
+    Ok(serde_json::to_string_pretty(&bill).map_err(|error| error.to_string())? + "\n")
 }
 
 pub(crate) fn materials() -> Result<Materials, String> {

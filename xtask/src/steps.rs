@@ -13,6 +13,7 @@ use crate::links;
 use crate::package;
 use crate::prebuild::Prebuild;
 use crate::reference;
+use crate::release;
 use crate::semver;
 use crate::structure;
 use crate::test_targets;
@@ -102,6 +103,7 @@ const STEPS: &[Step] = &[
     ),
     ("book", "mdBook builds the book", |_| book::run()),
     ("documents", "the commands in the documents run", |_| documents::run()),
+    ("release", "two releases of one binary have the same bytes", |_| release::step()),
     ("jgroups", "one cluster with Java JGroups members", interop::jgroups),
     ("hotrod", "Infinispan's clients and our server, our client and Infinispan's server", interop::hotrod),
     ("processes", "servers and tools as processes, networks that are cut, the chart", interop::processes),

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -56,6 +57,8 @@ fn magic(bytes: &[u8]) -> Option<bool> {
 
 /// A captured packet with its link layer's number.
 pub struct Captured<'b> {
+    /// When the packet was captured, since 1970 in UTC.
+    pub time: Duration,
     link: u32,
     bytes: &'b [u8],
 }
@@ -67,6 +70,8 @@ pub fn packets(bytes: &[u8]) -> impl Iterator<Item = Result<Captured<'_>, Captur
         let four: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
         Some(if is_little { u32::from_le_bytes(four) } else { u32::from_be_bytes(four) })
     };
+    // The second magic number stands for nanoseconds.
+    let nanos_per_unit = if number(0) == Some(MAGICS[1]) { 1 } else { 1_000 };
     let link = number(20).unwrap_or(0) & 0x0fff_ffff;
     let mut at = 24;
     std::iter::from_fn(move || {
@@ -77,8 +82,10 @@ pub fn packets(bytes: &[u8]) -> impl Iterator<Item = Result<Captured<'_>, Captur
         let content = length.and_then(|length| bytes.get(at + 16..at + 16 + length));
         match content {
             Some(content) => {
+                let nanos = u64::from(number(at + 4).unwrap_or(0)) * nanos_per_unit;
+                let time = Duration::from_secs(number(at).unwrap_or(0).into()) + Duration::from_nanos(nanos);
                 at += 16 + content.len();
-                Some(Ok(Captured { link, bytes: content }))
+                Some(Ok(Captured { time, link, bytes: content }))
             }
             None => {
                 at = bytes.len();

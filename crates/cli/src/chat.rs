@@ -14,9 +14,10 @@ use crate::terminal::Escaped;
 /// Joins a cluster and sends every line of its input to all members.
 #[derive(Args)]
 #[command(after_help = "Example:\n  \
-    consort chat --cluster chat --name me\n\n\
-    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, whose cluster is\n\
-    `chat`. A line `quit` or `exit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
+    consort chat --name me\n\n\
+    It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, which joins the same\n\
+    cluster by default. A line `quit` or `exit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
+#[command(mut_arg("cluster", |argument| argument.default_value("chat")))]
 pub(crate) struct Chat {
     #[command(flatten)]
     join: Join,
@@ -66,6 +67,14 @@ impl Chat {
         };
         let _ = own.set(channel.clone());
         println!("{}", introduction(&channel));
+        if channel.view().is_some_and(|view| view.len() == 1) {
+            // A firewall and an empty network look alike from here.
+            println!(
+                "-- no other member responds. If others run, this shows why: consort doctor --config {} --cluster {}",
+                Escaped(&self.join.config),
+                Escaped(&self.join.cluster)
+            );
+        }
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         loop {
             let line = tokio::select! {

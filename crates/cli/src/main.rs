@@ -16,6 +16,7 @@ mod doctor;
 mod join;
 mod log;
 mod log_filter;
+mod man;
 mod parse;
 mod password;
 mod perf;
@@ -84,6 +85,8 @@ enum Command {
     Parse(parse::Parse),
     /// Print a completion script for a shell
     Completion(completion::Completion),
+    /// Write the manual page of each command into a directory
+    Man(man::Man),
     /// Simulate whole clusters in virtual time, with faults from a seed
     Sim(sim::Sim),
 }
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         Command::Probe(probe) => probe.run(),
         Command::Parse(parse) => parse.run(),
         Command::Completion(completion) => completion.run(Arguments::command()),
+        Command::Man(man) => man.run(Arguments::command()),
         Command::Sim(sim) => sim.run(),
     };
     match result {

@@ -4,6 +4,7 @@ mod show;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -14,6 +15,8 @@ use consort_capture as capture;
 #[command(after_help = "Example:\n  \
     tcpdump -i lo -w jgroups.pcap 'tcp portrange 7800-7810 or udp port 45588'\n  \
     consort parse jgroups.pcap\n\n\
+    A line has the time of the packet in UTC, source and destination, the members, the\n\
+    length, the flags and the headers.\n\
     The exit code is 1 if there is no JGroups message.")]
 pub(crate) struct Parse {
     /// A capture (pcap, not pcapng), or a text with a packet per line in hex digits.
@@ -22,6 +25,12 @@ pub(crate) struct Parse {
 
 /// The most characters of an invalid line that an error repeats.
 const SHOWN_MAX: usize = 60;
+
+/// Hours, minutes, seconds and microseconds in UTC.
+fn time_of_day(time: Duration) -> String {
+    let seconds = time.as_secs() % 86_400;
+    format!("{:02}:{:02}:{:02}.{:06}", seconds / 3_600, seconds / 60 % 60, seconds % 60, time.subsec_micros())
+}
 
 impl Parse {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
@@ -32,7 +41,8 @@ impl Parse {
             for packet in capture::packets(&bytes) {
                 let packet = packet.with_context(|| self.file.display().to_string())?;
                 for payload in streams.payloads(&packet) {
-                    shown.payload(&payload.connection, payload.kind, &payload.bytes);
+                    let place = format!("{}  {}", time_of_day(packet.time), payload.connection);
+                    shown.payload(&place, payload.kind, &payload.bytes);
                 }
             }
         } else {
@@ -52,5 +62,17 @@ impl Parse {
         }
         eprintln!("{} messages, {} packets that are something else", shown.messages, shown.others);
         Ok(if shown.messages > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_packets_are_shown_in_utc_with_microseconds() {
+        let time = Duration::new(1_764_431_469, 70_123_456);
+        assert_eq!(time_of_day(time), "15:51:09.070123");
+        assert_eq!(time_of_day(Duration::ZERO), "00:00:00.000000");
     }
 }

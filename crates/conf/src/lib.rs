@@ -14,6 +14,7 @@
 
 mod alternatives;
 mod error;
+mod infinispan;
 mod known_names;
 mod required_layers;
 mod stacks;

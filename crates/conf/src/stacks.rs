@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use consort_group::config::{Position, StackConfig};
 
 use crate::error::{ConfigError, Fault};
+use crate::infinispan::{self, Found, Stacks};
 use crate::known_names::{IgnoredAttribute, check, is_transport};
+use crate::tree::root_name;
 use crate::variables::Variables;
 use crate::xml::{Attribute, Element, read};
 
@@ -68,14 +70,16 @@ pub struct Stack {
     pub ignored: Vec<IgnoredAttribute>,
 }
 
-/// Reads a file, or one of [`STOCK`] if there is none.
+/// Reads a file, or one of [`STOCK`] if there is none. The file is JGroups', or Infinispan's with stacks in `<jgroups>`: then the
+/// stack is the one that the transport names, or `NAME` if `name` is `FILE#NAME`.
 ///
 /// # Errors
 ///
 /// If the file is unreadable or no XML, or a protocol or attribute is unknown.
 pub fn load_stack(name: &str, variables: &Variables) -> Result<Stack, ConfigError> {
-    let (text, directory) = file(name, None, None)?;
-    finish(name, &text, directory.as_deref(), variables)
+    let (path, stack) = infinispan::split_name(name);
+    let (text, directory) = file(path, None, None)?;
+    finish((path, stack), &text, directory.as_deref(), variables)
 }
 
 /// Parses a stack; errors name it `source`. Includes are relative to the current directory.
@@ -84,18 +88,23 @@ pub fn load_stack(name: &str, variables: &Variables) -> Result<Stack, ConfigErro
 ///
 /// As [`load_stack`].
 pub fn parse_stack(source: &str, text: &str, variables: &Variables) -> Result<Stack, ConfigError> {
-    finish(source, text, None, variables)
+    finish((source, None), text, None, variables)
 }
 
+/// `requested` is the name of a stack in Infinispan's file.
 fn finish(
-    source: &str,
+    (source, requested): (&str, Option<&str>),
     text: &str,
     directory: Option<&Path>,
     variables: &Variables,
 ) -> Result<Stack, ConfigError> {
     let config = StackConfig { source: source.to_owned(), included: Vec::new(), protocols: Vec::new() };
     let mut gathering = StackReader { config, variables, problems: Vec::new() };
-    gathering.file(0, text, directory, 0);
+    if root_name(text).as_deref() == Some(infinispan::ROOT) {
+        gathering.infinispan(text, requested, directory);
+    } else {
+        gathering.file(0, text, directory, 0);
+    }
     let StackReader { mut config, problems, .. } = gathering;
     for protocol in &mut config.protocols {
         let name = protocol.short_name().to_owned();
@@ -128,6 +137,21 @@ struct StackReader<'v> {
 }
 
 impl StackReader<'_> {
+    fn infinispan(&mut self, text: &str, requested: Option<&str>, directory: Option<&Path>) {
+        let source = self.config.source.clone();
+        self.config.included.push(Stacks::built_in_name().to_owned());
+        let stacks = Stacks::read(&source, text, 1, self.variables, &mut self.problems);
+        match stacks.select(requested) {
+            Ok(Found::Protocols(protocols)) => self.config.protocols = protocols,
+            Ok(Found::File { path, position }) => {
+                if let Err(problem) = self.include(&source, &path, &[], position, (directory, 0)) {
+                    self.problems.push(problem);
+                }
+            }
+            Err(problem) => self.problems.push(problem),
+        }
+    }
+
     /// `number` is the file's in positions.
     fn file(&mut self, number: u16, text: &str, directory: Option<&Path>, depth: usize) {
         let source = self.config.file(Position { file: number, ..Position::default() }).to_owned();
@@ -386,8 +410,11 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
             let _ = parse_stack("my.xml", &String::from_utf8_lossy(&bytes), &Variables::new());
-            let text = format!("<config>{}</config>", String::from_utf8_lossy(&bytes));
-            let _ = parse_stack("my.xml", &text, &Variables::new());
+            let text = String::from_utf8_lossy(&bytes);
+            for around in [["<config>", "</config>"], ["<infinispan><jgroups><stack name=\"a\" ", "</stack></jgroups></infinispan>"]] {
+                let text = format!("{}{text}{}", around[0], around[1]);
+                let _ = parse_stack("my.xml", &text, &Variables::new());
+            }
         }
     }
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use consort_group::config::Position;
 use quick_xml::Reader;
-use quick_xml::events::Event;
+use quick_xml::events::{BytesStart, Event};
 
 use crate::error::{ConfigError, Fault};
 use crate::known_names::nearest;
 use crate::variables::Variables;
-use crate::xml::{Attribute, ELEMENTS_MAX, Source};
+use crate::xml::{Attribute, ELEMENTS_MAX, Source, without_comments};
 
 /// Cache configurations have five levels.
 const DEPTH_MAX: usize = 32;
@@ -66,48 +66,7 @@ impl Tree {
     /// If it is no XML with one root, or a variable is unset.
     pub fn parse(file: &str, text: &str, variables: &Variables) -> Result<Self, ConfigError> {
         let source = Source { name: file, file: 0, text, original: text, variables };
-        let mut reader = Reader::from_str(text);
-        // Open elements, the innermost last.
-        let mut open: Vec<Node> = Vec::new();
-        let mut root: Option<Node> = None;
-        let mut count = 0;
-        loop {
-            let (at, event) = source.next(&mut reader)?;
-            let is_empty = matches!(event, Event::Empty(_));
-            match event {
-                Event::Start(tag) | Event::Empty(tag) => {
-                    count += 1;
-                    if count > ELEMENTS_MAX || open.len() >= DEPTH_MAX {
-                        return Err(source.fail(at, "too many elements"));
-                    }
-                    if open.is_empty() && root.is_some() {
-                        return Err(source.fail(at, "a second outermost element"));
-                    }
-                    let node = Node {
-                        name: tag.local_name().as_ref().to_owned(),
-                        attributes: source.attributes(&tag, at)?,
-                        children: Vec::new(),
-                        position: source.position(at),
-                    };
-                    if is_empty {
-                        close(node, &mut open, &mut root);
-                    } else {
-                        open.push(node);
-                    }
-                }
-                Event::End(_) => {
-                    if let Some(node) = open.pop() {
-                        close(node, &mut open, &mut root);
-                    }
-                }
-                Event::Eof => break,
-                _ => {}
-            }
-        }
-        if !open.is_empty() {
-            return Err(source.fail(text.len(), "the file ends within an element"));
-        }
-        let root = root.ok_or_else(|| source.fail(0, "there is no element"))?;
+        let root = read_tree(&source, |tag, at| source.attributes(tag, at))?;
         Ok(Self { file: file.to_owned(), root })
     }
 
@@ -141,6 +100,68 @@ impl Tree {
     pub fn wrong(&self, position: Position, what: impl Into<String>) -> ConfigError {
         ConfigError::new(&self.file, position, Fault::Structure(what.into()))
     }
+}
+
+/// Reads the elements of stacks: comments may be between attributes, and an attribute of an unset variable is omitted.
+/// `number` is the file's in positions. Adds the problems of attributes.
+pub(crate) fn stack_tree(
+    name: &str,
+    number: u16,
+    text: &str,
+    variables: &Variables,
+    problems: &mut Vec<ConfigError>,
+) -> Result<Node, ConfigError> {
+    let readable = without_comments(text);
+    let source = Source { name, file: number, text: &readable, original: text, variables };
+    read_tree(&source, |tag, at| Ok(source.stack_attributes(tag, at, problems)))
+}
+
+fn read_tree(
+    source: &Source<'_>,
+    mut attributes: impl FnMut(&BytesStart<'_>, usize) -> Result<Vec<Attribute>, ConfigError>,
+) -> Result<Node, ConfigError> {
+    let mut reader = Reader::from_str(source.text);
+    // Open elements, the innermost last.
+    let mut open: Vec<Node> = Vec::new();
+    let mut root: Option<Node> = None;
+    let mut count = 0;
+    loop {
+        let (at, event) = source.next(&mut reader)?;
+        let is_empty = matches!(event, Event::Empty(_));
+        match event {
+            Event::Start(tag) | Event::Empty(tag) => {
+                count += 1;
+                if count > ELEMENTS_MAX || open.len() >= DEPTH_MAX {
+                    return Err(source.fail(at, "too many elements"));
+                }
+                if open.is_empty() && root.is_some() {
+                    return Err(source.fail(at, "a second outermost element"));
+                }
+                let node = Node {
+                    name: tag.local_name().as_ref().to_owned(),
+                    attributes: attributes(&tag, at)?,
+                    children: Vec::new(),
+                    position: source.position(at),
+                };
+                if is_empty {
+                    close(node, &mut open, &mut root);
+                } else {
+                    open.push(node);
+                }
+            }
+            Event::End(_) => {
+                if let Some(node) = open.pop() {
+                    close(node, &mut open, &mut root);
+                }
+            }
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    if !open.is_empty() {
+        return Err(source.fail(source.text.len(), "the file ends within an element"));
+    }
+    root.ok_or_else(|| source.fail(0, "there is no element"))
 }
 
 fn close(node: Node, open: &mut [Node], root: &mut Option<Node>) {

@@ -119,6 +119,16 @@ impl Source<'_> {
         attributes
     }
 
+    /// An attribute of an unset variable is omitted, so that it keeps its default.
+    pub(crate) fn stack_attributes(
+        &self,
+        tag: &BytesStart<'_>,
+        at: usize,
+        problems: &mut Vec<ConfigError>,
+    ) -> Vec<Attribute> {
+        self.read_attributes(tag, at, problems, |text| self.variables.substitute_attribute(text))
+    }
+
     fn element(
         &self,
         tag: &BytesStart<'_>,
@@ -127,8 +137,7 @@ impl Source<'_> {
     ) -> Result<Element, ConfigError> {
         let name = tag.name().as_ref().to_owned();
         let position = self.position(at);
-        let attributes =
-            self.read_attributes(tag, at, problems, |text| self.variables.substitute_attribute(text));
+        let attributes = self.stack_attributes(tag, at, problems);
         if name == "include" {
             let (files, overrides): (Vec<_>, Vec<_>) =
                 attributes.into_iter().partition(|(name, _, _)| name == "file");
@@ -143,7 +152,7 @@ impl Source<'_> {
 
 /// Replaces comments by blanks, and keeps line breaks. As JGroups' parser, it finds comments between attributes and
 /// in comments, which XML does not allow. One that does not end stays, and one in an attribute's value.
-fn without_comments(text: &str) -> Cow<'_, str> {
+pub(crate) fn without_comments(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut copied = 0;
     let mut at = 0;

@@ -54,6 +54,15 @@ impl Tool {
         Self::start(command)
     }
 
+    /// Starts a program of the package of examples with a setting's properties in its environment.
+    pub fn example(setting: &Setting, name: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(built(name));
+        let variables =
+            setting.properties.iter().map(|(name, value)| (name.to_uppercase().replace('.', "_"), value));
+        command.args(arguments).envs(variables);
+        Self::start(command)
+    }
+
     /// Runs the `consort` command without input to its end.
     pub fn run_consort(arguments: &[&str]) -> Output {
         let run = Command::new(built("consort")).args(arguments).stdin(Stdio::null()).output();

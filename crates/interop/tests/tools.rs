@@ -18,13 +18,47 @@ fn chats(setting: &Setting) {
     let config = setting.config.display().to_string();
     let mut theirs = Tool::java(setting, "org.jgroups.demos.Chat", &["-props", &config, "-name", "Java"]);
     theirs.wait_for(&["view", "(1) [Java]"]);
-    let mut ours = Tool::consort_member(setting, &["chat", "--cluster=chat", "--name=Consort"]);
+    // The default cluster is that of the demo.
+    let mut ours = Tool::consort_member(setting, &["chat", "--name=Consort"]);
     ours.wait_for(&["-- view: [Java|1] (2) [Java, Consort]"]);
     theirs.wait_for(&["[Java|1] (2) [Java, Consort]"]);
     ours.type_line("hello from here");
     theirs.wait_for(&["Consort", "hello from here"]);
     theirs.type_line("hello from there");
     ours.wait_for(&["Java: hello from there"]);
+}
+
+/// The example of a member in a cluster of Java: strings go both ways, and its end shrinks the view.
+#[test]
+fn the_example_of_a_jgroups_member_talks_to_the_chat() {
+    in_own_network("the_example_of_a_jgroups_member_talks_to_the_chat", async {
+        let setting = Setting::new("tcp.xml");
+        let config = setting.config.display().to_string();
+        let mut theirs =
+            Tool::java(&setting, "org.jgroups.demos.Chat", &["-props", &config, "-name", "Java"]);
+        theirs.wait_for(&["view", "(1) [Java]"]);
+        let mut ours = Tool::example(&setting, "jgroups_member", &["Rust", "chat", &config]);
+        ours.wait_for(&["view: [Java|1] (2) [Java, Rust]"]);
+        theirs.wait_for(&["[Java|1] (2) [Java, Rust]"]);
+        ours.type_line("from Rust");
+        theirs.wait_for(&["Rust", "from Rust"]);
+        theirs.type_line("from Java");
+        ours.wait_for(&["string: from Java"]);
+        ours.close_input();
+        ours.wait_for_end();
+        theirs.wait_for(&["[Java|2] (1) [Java]"]);
+    });
+}
+
+/// A chat that is alone says how to find out why.
+#[test]
+fn a_chat_without_other_members_names_the_doctor() {
+    in_own_network("a_chat_without_other_members_names_the_doctor", async {
+        let mut chat = Tool::consort(&["chat", "--bind=127.0.0.1"]);
+        chat.wait_for(&["no other member responds", "consort doctor --config tcp.xml --cluster chat"]);
+        chat.close_input();
+        chat.wait_for_end();
+    });
 }
 
 /// A member that waits to join can be stopped.
@@ -43,7 +77,7 @@ fn a_signal_ends_a_member_before_it_has_joined() {
             }
         }
         chat.signal("TERM");
-        chat.wait_for(&["SIGTERM before cluster consort was joined"]);
+        chat.wait_for(&["SIGTERM before cluster chat was joined"]);
         chat.wait_for_death();
         server.signal("TERM");
         server.wait_for_end();

@@ -20,6 +20,12 @@ pub(super) struct Member {
 }
 
 impl Member {
+    #[cfg(test)]
+    pub(super) fn at(address: std::net::SocketAddr) -> Self {
+        let text = format!("A (ip={address})\nview=[A|0] (1) [A]\ncluster=shop\nversion=5.5.7\n");
+        Self::read(&text).expect("a response")
+    }
+
     /// Reads the response to a probe without keys (facts section 25).
     fn read(answer: &str) -> Option<Self> {
         let first = answer.lines().next()?;
@@ -64,8 +70,40 @@ fn newest(answers: &[String]) -> Vec<Member> {
     by_place.into_values().collect()
 }
 
-/// `is_expected`: there should be members.
+/// Without a cluster, each cluster of the members is checked. `is_expected`: there should be members.
 pub(super) fn check_members(
+    members: &[Member],
+    cluster: Option<&str>,
+    own: (u16, u16),
+    is_expected: bool,
+    findings: &mut Findings,
+) {
+    let all: BTreeSet<&str> = members.iter().map(|member| &*member.cluster).collect();
+    match cluster {
+        Some(cluster) => check_cluster(members, cluster, own, is_expected, findings),
+        None if all.is_empty() => no_response("members", is_expected, findings),
+        None => all.into_iter().for_each(|cluster| check_cluster(members, cluster, own, true, findings)),
+    }
+}
+
+fn no_response(checked: impl Into<String>, is_expected: bool, findings: &mut Findings) {
+    if is_expected {
+        findings.warning(
+            checked,
+            "no member responds to probe, although a program listens",
+            "servers answer with --diagnostics only; other transports may have diag.enabled=\"false\", or the program that listens there is \
+             no member",
+        );
+    } else {
+        findings.warning(
+            checked,
+            "no member responds: a member that starts now is the first",
+            "that is right for the first member; if others run, mend the lines above, or let them have diag.enabled=\"true\"",
+        );
+    }
+}
+
+fn check_cluster(
     members: &[Member],
     cluster: &str,
     own: (u16, u16),
@@ -95,19 +133,8 @@ pub(super) fn check_members(
                 ),
                 format!("members find only those with the same name: --cluster {}", others[0]),
             );
-        } else if is_expected {
-            findings.warning(
-                checked,
-                "no member responds to probe, although a program listens",
-                "servers answer with --diagnostics only; other transports may have diag.enabled=\"false\", or the program that listens there is \
-                 no member",
-            );
         } else {
-            findings.bad(
-                checked,
-                "no member responds: a member that starts now is alone",
-                "that is right for the first member; otherwise mend the BAD lines above",
-            );
+            no_response(checked, is_expected, findings);
         }
         return;
     }
@@ -144,7 +171,7 @@ mod tests {
 
     fn checked_members(members: &[Member], cluster: &str, is_expected: bool) -> (usize, usize, String) {
         let mut findings = Findings::new(false);
-        check_members(members, cluster, (5, 5), is_expected, &mut findings);
+        check_members(members, Some(cluster), (5, 5), is_expected, &mut findings);
         let counts = (findings.count(Verdict::Bad), findings.count(Verdict::Warning));
         (counts.0, counts.1, findings.json().unwrap())
     }
@@ -173,10 +200,19 @@ mod tests {
     fn another_name_another_view_and_another_version_are_distinguished() {
         let (a, java) = (Member::read(CONSORT).unwrap(), Member::read(JAVA).unwrap());
         assert_eq!(checked_members(&[], "shop", true).1, 1);
-        assert!(checked_members(&[], "shop", false).2.contains("is alone"));
+        let (bad, warnings, text) = checked_members(&[], "shop", false);
+        assert!((bad, warnings) == (0, 1) && text.contains("is the first"), "{text}");
         let (bad, _, text) = checked_members(std::slice::from_ref(&a), "stop", true);
         assert!(bad == 1 && text.contains("--cluster shop"), "{text}");
         assert_eq!(checked_members(std::slice::from_ref(&a), "shop", true).0, 0);
+        let mut findings = Findings::new(false);
+        let stop = Member { cluster: "stop".to_owned(), ..a.clone() };
+        check_members(&[a.clone(), stop], None, (5, 5), false, &mut findings);
+        let text = findings.json().unwrap();
+        assert!(
+            text.contains("members of cluster shop") && text.contains("members of cluster stop"),
+            "{text}"
+        );
         let (bad, _, text) = checked_members(&[a, java], "shop", true);
         assert!(bad == 2 && text.contains("2 views") && text.contains("5.4.2.Final"), "{text}");
     }

@@ -6,6 +6,8 @@ mod host;
 mod members;
 mod multicast;
 mod port_probe;
+mod ports;
+mod reach;
 mod routers;
 mod server;
 mod stack;
@@ -30,6 +32,7 @@ use crate::password::Login;
     consort doctor shop.example:11222                   why can I not connect?\n  \
     consort doctor \\\n    \
     'hotrods://shop.example?trust_store_file_name=ca.pem' --user alice\n  \
+    consort doctor --config my-stack.xml                does the file load? is it alone?\n  \
     consort doctor --config tcp.xml --cluster shop \\\n    \
     -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     A line has `ok`, `warning` or `BAD`, the check, and its result. The next line\n\
@@ -57,9 +60,9 @@ pub(crate) struct Doctor {
 #[derive(Args)]
 struct Stack {
     /// Stack of a member: a file, or a stock one such as tcp.xml. Checks why it discovers no member.
-    #[arg(long, value_name = "FILE", requires = "cluster")]
+    #[arg(long, value_name = "FILE")]
     config: Option<String>,
-    /// Name of its cluster
+    /// Name of its cluster. Without it, members of all clusters count
     #[arg(long, value_name = "NAME", requires = "config")]
     cluster: Option<String>,
     /// Bind address: an address, a pattern, or loopback, site_local and the like
@@ -88,14 +91,15 @@ impl Doctor {
             server::check(self.login.client(at)?, time_limit, &mut findings).await?;
         }
         if let Some(config) = self.stack.config {
+            let cluster = self.stack.cluster;
             let join = Join {
                 config,
-                cluster: self.stack.cluster.unwrap_or_default(),
+                cluster: String::new(),
                 name: None,
                 bind: self.stack.bind,
                 define: self.stack.define,
             };
-            stack::check(&join, time_limit, &mut findings).await?;
+            stack::check(&join, cluster.as_deref(), time_limit, &mut findings).await?;
         }
         clocks.compare(&mut findings);
         let (bad, warnings) = (findings.count(Verdict::Bad), findings.count(Verdict::Warning));

@@ -11,7 +11,7 @@ const CHECKED: &str = "routers to ask (TCPGOSSIP)";
 
 pub(super) async fn check(
     protocol: &ProtocolConfig,
-    cluster: &str,
+    cluster: Option<&str>,
     time_limit: Duration,
     found: &mut Discovered,
     findings: &mut Findings,
@@ -22,6 +22,7 @@ pub(super) async fn check(
         Ok(_) => return findings.bad(CHECKED, "none", NAME_THEM),
         Err(error) => return findings.bad(CHECKED, error, NAME_THEM),
     };
+    let of_cluster = cluster.map(|cluster| format!(" of cluster {cluster}")).unwrap_or_default();
     let mut is_reached = false;
     for router in routers {
         let place = router.to_string();
@@ -29,7 +30,8 @@ pub(super) async fn check(
         match consort_router::list_members(&place, time_limit).await {
             Ok(groups) => {
                 is_reached = true;
-                let members = groups.into_iter().filter(|(name, _)| name == cluster);
+                let members =
+                    groups.into_iter().filter(|(name, _)| cluster.is_none_or(|cluster| name == cluster));
                 let members: Vec<_> = members.flat_map(|(_, members)| members).collect();
                 let places = members.iter().filter_map(|member| member.phys);
                 found.hosts.extend(places.filter_map(|place| place.ip));
@@ -39,11 +41,8 @@ pub(super) async fn check(
                     member.phys.map_or_else(|| name.to_owned(), |place| format!("{name} at {place}"))
                 });
                 let result = match members.len() {
-                    0 => format!("it responds, and has no member of cluster {cluster}"),
-                    _ => format!(
-                        "of cluster {cluster} are registered {}",
-                        names.collect::<Vec<_>>().join(", ")
-                    ),
+                    0 => format!("it responds, and has no member{of_cluster}"),
+                    _ => format!("registered members{of_cluster}: {}", names.collect::<Vec<_>>().join(", ")),
                 };
                 findings.good(checked, result);
             }

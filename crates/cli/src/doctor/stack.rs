@@ -5,27 +5,33 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use consort_conf::IgnoredAttribute;
+use consort_conf::{ConfigError, IgnoredAttribute};
 use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
 use consort_group::protocols::Hosts;
 use consort_group::{DnsRecord, Version};
 use consort_net::{EdgeKind, Interface, TransportConfig, query_dns};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::task::JoinSet;
+use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::discovered::Discovered;
 use super::findings::Findings;
-use super::{host, members, multicast, routers};
+use super::reach::{Reach, reach};
+use super::{host, members, multicast, ports, routers};
 use crate::join::Join;
 
-pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Findings) -> anyhow::Result<()> {
+/// Without a cluster, members of all clusters count.
+pub(super) async fn check(
+    join: &Join,
+    cluster: Option<&str>,
+    time_limit: Duration,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
     let checked = format!("stack {}", join.config);
     let variables = join.variables()?;
     let (stack, ignored) = match consort_conf::load_stack(&join.config, &variables) {
         Ok(stack) => (stack.config, stack.ignored),
         Err(error) => {
-            findings.bad(checked, error.to_string(), remedy(&error.to_string()));
+            problems(checked, error, findings);
             return Ok(());
         }
     };
@@ -62,17 +68,33 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
     if transport.kind == EdgeKind::Udp {
         host::receive_buffers(transport.mcast_recv_buf_size.max(transport.ucast_recv_buf_size), findings);
     }
-    let found = discover(&stack, &transport, &interface, (&join.cluster, time_limit), findings).await;
+    let found = discover(&stack, &transport, &interface, (cluster, time_limit), findings).await;
     let members = members::query_members(found.hosts, time_limit).await;
-    unnamed(&members, &join.cluster, &found.asked, findings);
-    members::check_members(&members, &join.cluster, own_version(), found.has_responses, findings);
+    if let Some(cluster) = cluster {
+        unnamed(&members, cluster, &found.asked, findings);
+    }
+    members::check_members(&members, cluster, own_version(), found.has_responses, findings);
+    let ours = members.iter().filter(|member| cluster.is_none_or(|cluster| member.cluster == cluster));
+    ports::check(&ours.collect::<Vec<_>>(), &stack, &transport, time_limit, findings).await;
     Ok(())
 }
 
+/// A line for each problem of a file. Errors name an alternative after a semicolon.
+fn problems(checked: String, mut error: ConfigError, findings: &mut Findings) {
+    let others = std::mem::take(&mut error.others);
+    for problem in std::iter::once(error).chain(others) {
+        let text = problem.to_string();
+        match text.split_once("; ") {
+            Some((fault, alternative)) => findings.bad(checked.clone(), fault, alternative),
+            None => findings.bad(checked.clone(), &*text, remedy(&text)),
+        }
+    }
+}
+
 fn remedy(error: &str) -> &'static str {
-    if ["KUBE_PING", "dns_query"].iter().any(|word| error.contains(word)) {
+    if error.contains("dns_query") {
         // A name with several addresses stands for all of them.
-        "in Kubernetes use DNS_PING with the name of a headless service: dns_query=\"SERVICE.NAMESPACE.svc\""
+        "in Kubernetes use the name of a headless service: dns_query=\"SERVICE.NAMESPACE.svc\""
     } else {
         "correct the file at the named line"
     }
@@ -138,7 +160,7 @@ async fn discover(
     stack: &StackConfig,
     transport: &TransportConfig,
     interface: &Interface,
-    (cluster, time_limit): (&str, Duration),
+    (cluster, time_limit): (Option<&str>, Duration),
     findings: &mut Findings,
 ) -> Discovered {
     let mut found = Discovered::default();
@@ -205,7 +227,7 @@ fn asked_by_tcpping(protocol: &ProtocolConfig, transport: &TransportConfig) -> R
         named,
         range,
         is_list: true,
-        remedy: "name hosts where members are: -D jgroups.tcpping.initial_hosts=HOST[7800],…; a firewall may keep them from each other",
+        remedy: "name hosts where members are: -D jgroups.tcpping.initial_hosts=HOST[7800],… (the first member finds no other)",
     })
 }
 
@@ -262,7 +284,7 @@ async fn hosts(
     findings: &mut Findings,
 ) {
     let Asked { checked, text, named, range, is_list, remedy } = asked;
-    let mut asking = JoinSet::new();
+    let mut addresses = BTreeSet::new();
     for HostPort { host, port } in named {
         let resolved = timeout(time_limit, lookup_host((&**host, *port))).await;
         let mut ips: BTreeSet<IpAddr> = match resolved {
@@ -303,30 +325,40 @@ async fn hosts(
             for port in *port..=port.saturating_add(*range) {
                 let address = SocketAddr::new(ip, port);
                 found.asked.extend(is_list.then_some(address));
-                asking.spawn(async move {
-                    let connected = timeout(time_limit, TcpStream::connect(address)).await;
-                    (address, matches!(connected, Ok(Ok(_))))
-                });
+                addresses.insert(address);
             }
         }
     }
-    let mut there: Vec<SocketAddr> = asking
-        .join_all()
-        .await
-        .into_iter()
-        .filter_map(|(address, is_there)| is_there.then_some(address))
-        .collect();
-    there.sort();
-    found.hosts.extend(there.iter().map(SocketAddr::ip));
+    let reached = reach(addresses, time_limit).await;
+    let of = |wanted: fn(&Reach) -> bool| -> Vec<SocketAddr> {
+        reached.iter().filter(|(_, reach)| wanted(reach)).map(|(address, _)| *address).collect()
+    };
+    let (there, silent) =
+        (of(|reach| matches!(reach, Reach::Listening)), of(|reach| matches!(reach, Reach::Silent)));
+    // A host behind a firewall may respond to probes.
+    found.hosts.extend(there.iter().chain(&silent).map(SocketAddr::ip));
     found.hosts.dedup();
-    let there: Vec<String> = there.iter().map(ToString::to_string).collect();
     found.has_responses = !there.is_empty();
-    if there.is_empty() {
+    if !there.is_empty() {
+        findings.good(*checked, format!("a member listens at {}", addresses_of(&there)));
+    } else if silent.is_empty() {
         let missing = format!("no member listens at any of {text}, nor at the {range} ports after each");
-        findings.bad(*checked, missing, *remedy);
-    } else {
-        findings.good(*checked, format!("a member listens at {}", there.join(", ")));
+        findings.warning(*checked, missing, *remedy);
     }
+    if !silent.is_empty() {
+        findings.bad(
+            *checked,
+            format!(
+                "{} neither accept nor refuse connections within {time_limit:?}: a firewall drops them, or the hosts are down",
+                addresses_of(&silent)
+            ),
+            format!("let TCP to these ports through between all members, in both directions; or {remedy}"),
+        );
+    }
+}
+
+fn addresses_of(all: &[SocketAddr]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn listed(all: &BTreeSet<IpAddr>) -> String {
@@ -380,14 +412,27 @@ fn unnamed(all: &[members::Member], cluster: &str, asked: &[SocketAddr], finding
 mod tests {
     use super::*;
 
+    fn findings_of(text: &str) -> String {
+        let mut findings = Findings::new(false);
+        let error = consort_conf::parse_stack("own.xml", text, &consort_conf::Variables::new()).unwrap_err();
+        problems("stack own.xml".to_owned(), error, &mut findings);
+        findings.json().unwrap()
+    }
+
     #[test]
-    fn kube_ping_is_reported_with_its_replacement() {
-        for name in ["dns.DNS_PING", "org.jgroups.protocols.kubernetes.KUBE_PING"] {
-            let text = format!("<config><TCP/><{name}/></config>");
-            let error =
-                consort_conf::parse_stack("pods.xml", &text, &consort_conf::Variables::new()).unwrap_err();
-            assert!(remedy(&error.to_string()).contains("headless service"), "{error}");
-        }
-        assert!(!remedy("tcp.xml:3: unknown").contains("Kubernetes"));
+    fn each_problem_of_a_file_has_a_line_with_its_alternative() {
+        let found = findings_of("<config><TCP/><S3_PING/><MERGE3 max_intervall=\"1\"/></config>");
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        let findings = found["findings"].as_array().unwrap();
+        let advice: Vec<&str> = findings.iter().map(|one| one["advice"].as_str().unwrap()).collect();
+        assert_eq!(advice.len(), 2, "{found}");
+        assert!(advice[0].contains("use DNS_PING, TCPPING"), "{found}");
+        assert!(advice[1].contains("did you mean `max_interval`?"), "{found}");
+    }
+
+    #[test]
+    fn a_missing_dns_query_is_reported_with_the_name_of_a_service() {
+        let found = findings_of("<config><TCP/><dns.DNS_PING/></config>");
+        assert!(found.contains("headless service"), "{found}");
     }
 }

@@ -53,6 +53,18 @@ crate::properties! {
 }
 
 impl FdSock2Config {
+    /// Returns the ports where a member with this transport port may listen, in the order in which it tries them
+    /// (facts section 14.1).
+    pub fn ports_beside(&self, transport_port: u16) -> Vec<u16> {
+        let Self { offset, port_range, min_port, max_port, .. } = *self;
+        let first = u32::from(transport_port) + u32::from(offset);
+        (0..=u32::from(port_range))
+            .map(|nth| (first + nth) % max_port.clamp(1, 65_536))
+            .map(|port| if port < u32::from(min_port) { port + u32::from(min_port) } else { port })
+            .filter_map(|port| u16::try_from(port).ok())
+            .collect()
+    }
+
     /// Checks that connections are possible.
     ///
     /// # Errors
@@ -137,21 +149,11 @@ impl FdSock2 {
         Self { bind, ..self }
     }
 
-    fn ports(&self, transport_port: u16) -> Vec<u16> {
-        let FdSock2Config { offset, port_range, min_port, max_port, .. } = self.config;
-        let first = u32::from(transport_port) + u32::from(offset);
-        (0..=u32::from(port_range))
-            .map(|nth| (first + nth) % max_port.clamp(1, 65_536))
-            .map(|port| if port < u32::from(min_port) { port + u32::from(min_port) } else { port })
-            .filter_map(|port| u16::try_from(port).ok())
-            .collect()
-    }
-
     fn listen(&mut self, cx: &mut Cx<'_>) {
         if std::mem::replace(&mut self.is_connected, true) {
             return;
         }
-        let ports = self.ports(cx.shared().phys.port);
+        let ports = self.config.ports_beside(cx.shared().phys.port);
         let FdSock2Config { external_addr, external_port, .. } = self.config;
         let bind = self.bind;
         let external = ExternalAddress::configured(external_addr, external_port);

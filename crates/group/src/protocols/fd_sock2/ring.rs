@@ -50,7 +50,8 @@ impl FdSock2 {
         };
         // Members on one host have adjacent ports, one of which is this member's own.
         let candidates = self
-            .ports(phys.port)
+            .config
+            .ports_beside(phys.port)
             .into_iter()
             .map(|port| PhysAddr { port, ..phys })
             .filter(|candidate| Some(*candidate) != self.own)

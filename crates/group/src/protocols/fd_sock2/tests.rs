@@ -379,7 +379,7 @@ fn a_port_of_another_member_is_tried_over_its_existing_connection() {
 #[test]
 fn ports_wrap_at_max_port_and_stay_above_min_port() {
     let ports = |port, min_port, max_port| {
-        FdSock2::new(FdSock2Config { min_port, max_port, ..FdSock2Config::default() }).ports(port)
+        FdSock2Config { min_port, max_port, ..FdSock2Config::default() }.ports_beside(port)
     };
     assert_eq!(ports(7800, 1024, 65536), [7900, 7901, 7902, 7903]);
     assert_eq!(ports(65434, 1024, 65536), [65534, 65535, 1024, 1025]);
