@@ -44,6 +44,9 @@ pub(crate) struct Node {
     /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
     pub(crate) is_sequenced: bool,
+    /// With the number of packets that show a payload nevertheless.
+    pub(crate) is_encrypted: bool,
+    pub(crate) readable_packets: u64,
     pub(crate) log: Log,
     /// The clock's rate, and its time at the node's start.
     pub(crate) rate: f64,
@@ -160,6 +163,8 @@ impl Node {
             phys: phys(place),
             stack: Some(stack),
             is_sequenced: config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER"),
+            is_encrypted: config.protocols.iter().any(|protocol| protocol.short_name().ends_with("_ENCRYPT")),
+            readable_packets: 0,
             log: Log::default(),
             rate: 1.0,
             born: now,

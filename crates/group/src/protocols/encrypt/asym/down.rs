@@ -24,7 +24,7 @@ pub(super) struct Due {
 
 /// The members for which a message carries the shared key.
 enum Receivers<'a> {
-    Nobody,
+    NoMember,
     One(&'a Address),
     All,
 }
@@ -32,7 +32,7 @@ enum Receivers<'a> {
 impl Receivers<'_> {
     fn has(&self, member: &Address) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::NoMember => false,
             Self::One(one) => *one == member,
             Self::All => true,
         }
@@ -108,7 +108,7 @@ impl AsymEncrypt {
         let members = self.members();
         if let Some(dest) = message.dest.clone() {
             // The member has missed the view, and with it perhaps the key.
-            let receivers = if self.is_member(&dest) { Receivers::One(&dest) } else { Receivers::Nobody };
+            let receivers = if self.is_member(&dest) { Receivers::One(&dest) } else { Receivers::NoMember };
             return self.send_with_keys(cx, message, &members, &receivers);
         }
         if is_retransmission(message) {
@@ -118,7 +118,7 @@ impl AsymEncrypt {
             self.make_key(cx);
         }
         let has_new_key = std::mem::take(&mut self.due.distribution);
-        let receivers = if has_new_key { Receivers::All } else { Receivers::Nobody };
+        let receivers = if has_new_key { Receivers::All } else { Receivers::NoMember };
         self.send_with_keys(cx, message, &members, &receivers)
     }
 

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use super::key_pair::encrypt_for;
 use super::key_ring::FORMER_KEY_TIME;
 use super::*;
+use crate::config::Properties as _;
 use crate::harness::{Harness, member, view};
+use crate::protocols::auth::{Auth, AuthConfig, AuthTokenConfig};
 use crate::protocols::encrypt::{SecretKey, SymEncrypt, SymEncryptConfig};
 use crate::vectors::lines;
 use crate::wire::{self, JoinRsp, KEY_BLOCK_MEMBERS_MAX, MemberKeys, Packet, ViewForm};
@@ -534,6 +536,40 @@ fn a_rogue_member_cannot_replace_the_key() {
     let sent = sent_by(&mut rogue, 5, vec![merge_view_of(&next)]);
     assert_eq!(members[1].up_batch(sent).take_up(), []);
     assert_eq!(version(&members[1]), before);
+}
+
+/// S000-57: with AUTH in the stack. The rogue has the protocol and no token.
+#[test]
+fn a_rogue_that_auth_refuses_neither_gets_nor_replaces_the_key() {
+    let mut auth_config = AuthConfig::default();
+    let mut token = AuthTokenConfig::default();
+    auth_config.set("auth_class", "org.jgroups.auth.RegexMembership").unwrap().unwrap();
+    token.set("auth_token.match_string", "10\\..*").unwrap().unwrap();
+    let auth = Auth::new(auth_config, token, |_| Ok(Vec::new())).unwrap();
+    let layer = AsymEncrypt::new(config(), pair(1), random(101)).unwrap();
+    let mut one = Harness::with_layers(1, vec![Box::new(layer), Box::new(auth)]);
+    one.install(view(1, &[1])).take_up_events();
+    let ours = version(&one);
+    let mut rogue = new_member(5);
+    let request = sent_by(&mut rogue, 5, vec![join_req(1)]);
+    assert_eq!(one.up_batch(request).take_up(), []);
+    let refusals: Vec<Message> =
+        one.take_down().into_iter().map(|message| through_network(message, 1)).collect();
+    let read = rogue.up_batch(refusals).take_up();
+    assert!(wire::decode_join_rsp(read[0].payload_bytes().unwrap()).unwrap().fail_reason.is_some());
+    assert_ne!(version(&rogue), ours);
+    // As a merge leader: its request is refused, so that its merge view brings nothing.
+    rogue.install(view(1, &[5]));
+    let next = View::merged(ViewId { creator: member(5), id: 9 }, [member(5), member(1)], []);
+    let id = MergeId { initiator: member(5), id: 1 };
+    let header = |kind| GmsHeader { merge_id: Some(id.clone()), ..gms(kind) };
+    let request = gms_message(header(GmsKind::MergeReq), Some(1), Payload::Empty);
+    let view = gms_message(header(GmsKind::InstallMergeView), Some(1), view_payload(&next));
+    let sent = sent_by(&mut rogue, 5, vec![request, view]);
+    assert_eq!(one.up_batch(sent).take_up(), []);
+    let refused = one.take_down();
+    assert!(refused.len() == 1 && gms_header(&refused[0]).unwrap().merge_rejected, "{refused:?}");
+    assert_eq!(version(&one), ours);
 }
 
 /// S000-57: AUTH, above, refuses it; the reason has to arrive.
