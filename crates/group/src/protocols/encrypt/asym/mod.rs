@@ -25,7 +25,7 @@ use super::cipher::Mode;
 use super::message_cipher::{Vectors, checked_mode, decrypt_batch, has_payload, hex, warn_if_ecb};
 use crate::{
     Address, Control, Cx, Event, GmsHeader, HeaderBody, MergeId, Message, MessageBatch, Pass, ProbeOut,
-    Protocol, ProtocolId, StackCount, View,
+    Protocol, ProtocolId, StackCount, View, ViewId,
 };
 
 crate::properties! {
@@ -95,8 +95,8 @@ struct Merges {
     asked: Vec<Address>,
     /// The led merges that have a key, for retransmissions.
     with_key: VecDeque<MergeId>,
-    /// The merge view's key has come; the merged group's coordinator makes none of its own.
-    has_brought_key: bool,
+    /// The key of a merge view that has come. GMS may ignore the view; then the group keeps its key.
+    key: Option<(ViewId, SharedKey)>,
 }
 
 /// The most members that a joiner or merge leader asks at once; the oldest is forgotten.
@@ -221,8 +221,13 @@ impl AsymEncrypt {
         if view.len() > 1 {
             self.coordinators.clear();
         }
-        let has_key_of_merge = self.merges.has_brought_key;
+        let key = self.merges.key.take().filter(|(id, _)| id == view.id());
         self.merges.follow_view();
+        // Then the merged group's coordinator makes none of its own.
+        let has_key_of_merge = key.is_some();
+        if let Some((_, key)) = key {
+            self.ring.install(cx.now(), key);
+        }
         self.due.distribution = view.is_merge();
         if view.coordinator() != Some(&local) {
             self.due.key = false;

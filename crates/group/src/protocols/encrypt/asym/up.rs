@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::key_ring::SharedKey;
 use super::{AsymEncrypt, ID, gms_header};
-use crate::wire::{self, MemberKeys};
+use crate::wire::{self, MemberKeys, ViewForm};
 use crate::{
     Address, Cx, DropReason, EncryptHeader, GmsKind, HeaderBody, Message, NakAckHeader, Payload, Severity,
 };
@@ -126,10 +126,15 @@ impl AsymEncrypt {
     ) -> Result<(), DropReason> {
         key.cipher().decrypt(header, message)?;
         tracing::debug!(version = super::hex(key.cipher().version()), ?kind, "received a new shared key");
-        self.ring.install(cx.now(), key);
+        if kind == GmsKind::InstallMergeView {
+            let read = message.payload_bytes().map(wire::decode_view_and_digest);
+            let Some(Ok((Some(ViewForm::Full(view)), _))) = read else { return Err(DropReason::Malformed) };
+            self.merges.key = Some((view.id().clone(), key));
+        } else {
+            self.ring.install(cx.now(), key);
+        }
         self.received_keys += 1;
         self.decrypted += 1;
-        self.merges.has_brought_key |= kind == GmsKind::InstallMergeView;
         Ok(())
     }
 
