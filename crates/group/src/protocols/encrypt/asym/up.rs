@@ -147,7 +147,7 @@ impl AsymEncrypt {
         let version = header.version.as_ref().ok_or(DropReason::UnknownKey)?;
         let is_current = self.ring.is_current(version);
         // A former member has the former keys.
-        let is_member = message.src.as_ref().is_some_and(|src| self.is_member(src));
+        let is_member = !is_current && message.src.as_ref().is_some_and(|src| self.is_member(src));
         let cipher = if is_current || is_member { self.ring.find(cx.now(), version) } else { None };
         match cipher {
             Some(cipher) => cipher.decrypt(header, message)?,
