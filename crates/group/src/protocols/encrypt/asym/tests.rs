@@ -14,7 +14,7 @@ use crate::vectors::lines;
 use crate::wire::{self, JoinRsp, KEY_BLOCK_MEMBERS_MAX, MemberKeys, Packet, ViewForm};
 use crate::{
     Digest, DropReason, EncryptHeader, Flags, GmsKind, Indication, NakAckHeader, Object, Payload, Primitive,
-    Rng, ViewId,
+    Rng, UnicastHeader, ViewId,
 };
 
 const CBC: &str = "AES/CBC/PKCS5Padding";
@@ -740,6 +740,28 @@ fn a_member_that_missed_the_view_gets_the_key_with_the_retransmission() {
     assert_eq!(shared, [false, true]);
     assert_eq!(members[1].up_batch(answer).take_up().len(), 1);
     assert_eq!(payloads(&members[1].up(lost[2].clone()).take_up()), [b"later"]);
+}
+
+/// A merge's messages go in clear, over connections between groups with different keys.
+#[test]
+fn acknowledgements_pass_with_an_unknown_key_and_no_other_message_does() {
+    let mut members = group(2);
+    let (mut other, _) = rogue_keys(2);
+    let with = |header, payload| {
+        Message::new(Some(member(1)), payload).with_header(ProtocolId::UNICAST3, HeaderBody::Unicast3(header))
+    };
+    let ack = UnicastHeader::Ack { seqno: 1, conn_id: 0, timestamp: 1 };
+    let data = UnicastHeader::Data { seqno: 1, conn_id: 0, first: true };
+    for (message, passes) in [
+        (with(ack, Payload::Empty), true),
+        (with(UnicastHeader::SendFirstSeqno { timestamp: 1 }, Payload::Empty), true),
+        (with(UnicastHeader::Close { conn_id: 0 }, Payload::Empty), false),
+        (with(data, Payload::Empty), false),
+        (with(ack, Payload::Bytes(Some("payload".into()))), false),
+    ] {
+        let sent = sent_by(&mut other, 5, vec![message]);
+        assert_eq!(members[0].up_batch(sent.clone()).take_up().len(), usize::from(passes), "{sent:?}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::{AsymEncrypt, ID, gms_header};
 use crate::wire::{self, MemberKeys, ViewForm};
 use crate::{
     Address, Cx, DropReason, EncryptHeader, GmsKind, HeaderBody, Message, NakAckHeader, Payload, Severity,
+    UnicastHeader,
 };
 
 impl AsymEncrypt {
@@ -151,9 +152,7 @@ impl AsymEncrypt {
         let cipher = if is_current || is_member { self.ring.find(cx.now(), version) } else { None };
         match cipher {
             Some(cipher) => cipher.decrypt(header, message)?,
-            // It shows that a multicast is missing, perhaps the view with the new key; only this makes the layers above
-            // request it. It has no payload, so that it is not encrypted with any key.
-            None if is_member && is_highest_seqno(message) => {}
+            None if passes_with_unknown_key(message, is_member) => {}
             None => return Err(DropReason::UnknownKey),
         }
         self.decrypted += 1;
@@ -179,12 +178,22 @@ impl AsymEncrypt {
     }
 }
 
-fn is_highest_seqno(message: &Message) -> bool {
-    let is_of = |header: &NakAckHeader| matches!(header, NakAckHeader::HighestSeqno { .. });
-    message.is_multicast()
-        && !super::has_payload(&message.payload)
+/// Whether a message without payload, which no key encrypts, passes with an unknown version.
+///
+/// The last number of a member's multicasts shows that one is missing, perhaps the view with the new key; only this makes
+/// the layers above request it. Acknowledgements and requests for the first message keep connections between groups
+/// with different keys alive, so that the plain messages of a merge arrive.
+fn passes_with_unknown_key(message: &Message, is_member: bool) -> bool {
+    let is_multicast = message.is_multicast();
+    !super::has_payload(&message.payload)
         && message.headers.0.iter().any(|header| match &header.body {
-            HeaderBody::NakAck2(header) | HeaderBody::NakAck4(header) => is_of(header),
+            HeaderBody::NakAck2(header) | HeaderBody::NakAck4(header) => {
+                is_multicast && is_member && matches!(header, NakAckHeader::HighestSeqno { .. })
+            }
+            HeaderBody::Unicast3(header) | HeaderBody::Unicast4(header) => {
+                !is_multicast
+                    && matches!(header, UnicastHeader::Ack { .. } | UnicastHeader::SendFirstSeqno { .. })
+            }
             _ => false,
         })
 }
