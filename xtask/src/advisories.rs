@@ -3,6 +3,7 @@
 //! This command does not fetch the database: a check without network must not look like one that has found
 //! nothing. The output begins with the date of the named copy.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -51,6 +52,28 @@ impl Advisory {
             && !is_safe(&self.versions.patched)
             && !is_safe(&self.versions.unaffected)
     }
+}
+
+/// The part of `deny.toml` that names advisories whose hole has no effect here, with the reason.
+#[derive(Deserialize)]
+struct Rules {
+    advisories: Ignored,
+}
+
+#[derive(Deserialize)]
+struct Ignored {
+    ignore: Vec<IgnoredAdvisory>,
+}
+
+#[derive(Deserialize)]
+struct IgnoredAdvisory {
+    id: String,
+    reason: String,
+}
+
+fn ignored(rules: &str) -> Result<BTreeMap<String, String>, String> {
+    let rules: Rules = toml::from_str(rules).map_err(|error| format!("deny.toml: {error}"))?;
+    Ok(rules.advisories.ignore.into_iter().map(|one| (one.id, one.reason)).collect())
 }
 
 struct Database {
@@ -106,11 +129,19 @@ fn committed(directory: &Path) -> Option<String> {
 }
 
 /// Returns the advisories of a package, and whether one is a vulnerability.
-fn check(database: &Database, packages: &[(String, String)]) -> Result<(Vec<String>, bool), String> {
+fn check(
+    database: &Database,
+    packages: &[(String, String)],
+    ignored: &BTreeMap<String, String>,
+) -> Result<(Vec<String>, bool), String> {
     let (mut found, mut is_bad) = (Vec::new(), false);
     for (name, version) in packages {
         let version: Version = version.parse().map_err(|error| format!("{name} {version}: {error}"))?;
         for one in database.advisories.iter().filter(|one| one.concerns(name, &version)) {
+            if let Some(reason) = ignored.get(&one.advisory.id) {
+                found.push(format!("{}: {name} {version}: ignored, because {reason}", one.advisory.id));
+                continue;
+            }
             let kind = one.advisory.informational.as_deref().unwrap_or("vulnerability");
             is_bad |= one.advisory.informational.is_none();
             found.push(format!("{}: {name} {version}: {kind}", one.advisory.id));
@@ -130,7 +161,8 @@ pub(crate) fn run(database: Option<&str>) -> ExitCode {
         println!("advisory database {}: {} advisories", database.date, database.advisories.len());
         let packages: Vec<(String, String)> =
             sbom::materials()?.packages.into_values().map(|one| (one.name, one.version)).collect();
-        let (found, is_bad) = check(&database, &packages)?;
+        let rules = fs::read_to_string("deny.toml").map_err(|error| format!("deny.toml: {error}"))?;
+        let (found, is_bad) = check(&database, &packages, &ignored(&rules)?)?;
         found.iter().for_each(|line| println!("{line}"));
         println!("{} packages were checked, {} advisories concern them", packages.len(), found.len());
         Ok(is_bad)
@@ -165,7 +197,9 @@ mod tests {
     #[test]
     fn a_version_is_concerned_that_is_neither_patched_nor_unaffected() {
         let database = database(&[HOLE]);
-        let of = |version| check(&database, &packages(&[("leaky", version), ("other", version)])).unwrap();
+        let none = BTreeMap::new();
+        let of =
+            |version| check(&database, &packages(&[("leaky", version), ("other", version)]), &none).unwrap();
         assert_eq!(of("1.0.5"), (vec!["RUSTSEC-2030-0001: leaky 1.0.5: vulnerability".to_owned()], true));
         for safe in ["0.9.9", "1.1.9", "1.2.3", "2.0.0"] {
             assert_eq!(of(safe), (Vec::new(), false), "{safe}");
@@ -177,9 +211,25 @@ mod tests {
         let withdrawn = HOLE.replace("url", "withdrawn = \"2030-03-01\"\nurl");
         let informs = HOLE.replace("url", "informational = \"unmaintained\"\nurl");
         let leaky = packages(&[("leaky", "1.0.5")]);
-        assert_eq!(check(&database(&[&withdrawn]), &leaky).unwrap(), (Vec::new(), false));
-        let (found, is_bad) = check(&database(&[&informs]), &leaky).unwrap();
+        let none = BTreeMap::new();
+        assert_eq!(check(&database(&[&withdrawn]), &leaky, &none).unwrap(), (Vec::new(), false));
+        let (found, is_bad) = check(&database(&[&informs]), &leaky, &none).unwrap();
         assert!(found[0].ends_with("leaky 1.0.5: unmaintained") && !is_bad);
+    }
+
+    #[test]
+    fn an_ignored_advisory_is_shown_with_its_reason_and_fails_nothing() {
+        let rules = "[advisories]\nignore = [{ id = \"RUSTSEC-2030-0001\", reason = \"it is dry here\" }]";
+        let ignored = ignored(rules).unwrap();
+        let (found, is_bad) = check(&database(&[HOLE]), &packages(&[("leaky", "1.0.5")]), &ignored).unwrap();
+        assert_eq!(found, ["RUSTSEC-2030-0001: leaky 1.0.5: ignored, because it is dry here"]);
+        assert!(!is_bad);
+    }
+
+    #[test]
+    fn the_advisories_of_the_repository_are_ignored_with_reasons() {
+        let rules = include_str!("../../deny.toml");
+        assert!(ignored(rules).unwrap().values().all(|reason| reason.len() > 40));
     }
 
     #[test]

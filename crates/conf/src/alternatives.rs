@@ -27,8 +27,9 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["STATE_SOCK"], "use pbcast.STATE or pbcast.STATE_TRANSFER, which all members have to use"),
     (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
     (
-        &["ASYM_ENCRYPT", "SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],
-        "use SYM_ENCRYPT, or TLS between members (attributes tls.* of TCP) with certificates on both sides",
+        &["SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],
+        "use ASYM_ENCRYPT, which exchanges keys itself, or TLS between members (attributes tls.* of TCP) with \
+         certificates on both sides",
     ),
     (&["RATE_LIMITER2", "RATE"], "use RATE_LIMITER"),
     (&["SIZE2"], "use SIZE"),

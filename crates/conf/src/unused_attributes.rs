@@ -315,6 +315,19 @@ const ROWS: &[Row] = &[
         NoEffect("they tune Java's cipher objects; the bytes are the same"),
     ),
     (
+        &["ASYM_ENCRYPT"],
+        &["cipher_pool_size", "provider"],
+        NoEffect("they tune Java's cipher objects; the bytes are the same"),
+    ),
+    (
+        &["ASYM_ENCRYPT"],
+        &["use_external_key_exchange"],
+        Refused {
+            accepted: &["false"],
+            alternative: "remove it at all members: ASYM_ENCRYPT exchanges keys itself; or use TLS between members",
+        },
+    ),
+    (
         &["AUTH"],
         &[
             "auth_token.auth_value",

@@ -297,6 +297,20 @@ pub(crate) fn join_rsps() -> Vec<Vec<u8>> {
     named("08", &["joinrsp"])
 }
 
+pub(crate) fn key_block(bytes: &[u8]) -> Seen {
+    checked(bytes, |(keys, payload)| wire::encode_key_block(keys, payload), wire::decode_key_block)
+}
+
+/// The payloads of the captured sessions; few are key blocks.
+pub(crate) fn key_blocks() -> Vec<Vec<u8>> {
+    let packets = lines("26").chain(lines("31")).map(|(_, bytes)| Bytes::from(bytes));
+    let payloads = packets.filter_map(|bytes| match wire::decode_packet(&bytes, &[]) {
+        Ok(Packet::Single { message, .. }) => message.payload_bytes().map(|payload| payload.to_vec()),
+        _ => None,
+    });
+    payloads.filter(|payload| payload.starts_with(&[0, 0, 0])).collect()
+}
+
 pub(crate) fn address_list(bytes: &[u8]) -> Seen {
     checked(bytes, |list| wire::encode_address_list(list), wire::decode_address_list)
 }

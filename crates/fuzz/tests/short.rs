@@ -47,6 +47,7 @@ targets! {
     views_hold: "view", INPUTS;
     key_stores_hold: "key-store", INPUTS;
     join_responses_hold: "join-rsp", INPUTS;
+    key_blocks_hold: "key-block", INPUTS;
     address_lists_hold: "address-list", INPUTS;
     method_calls_hold: "method-call", INPUTS;
     primitives_hold: "primitive", INPUTS;

@@ -106,6 +106,98 @@ fn a_member_without_the_key_stays_alone() {
     });
 }
 
+fn asymmetric(attributes: &str) -> Setting {
+    let layer = format!("<ASYM_ENCRYPT {attributes}/>{ABOVE}");
+    Setting::edited("tcp.xml", &[(ABOVE, &layer)])
+}
+
+/// The key changes with the crash of the coordinator, and with each leave.
+#[test]
+fn a_key_of_a_java_coordinator_reaches_all_members() {
+    in_own_network("a_key_of_a_java_coordinator_reaches_all_members", async {
+        let attributes = format!("{CBC} sym_keylength=\"256\" change_key_on_leave=\"true\"");
+        encrypted_cluster(&asymmetric(&attributes), true).await;
+    });
+}
+
+#[test]
+fn a_key_of_a_consort_coordinator_reaches_all_members() {
+    in_own_network("a_key_of_a_consort_coordinator_reaches_all_members", async {
+        let attributes = format!("{CBC} change_key_on_leave=\"true\"");
+        encrypted_cluster(&asymmetric(&attributes), false).await;
+    });
+}
+
+/// With JGroups' defaults: AES alone, and the key stays when a member leaves that is not the coordinator.
+#[test]
+fn keys_are_exchanged_with_the_default_attributes() {
+    in_own_network("keys_are_exchanged_with_the_default_attributes", async {
+        encrypted_cluster(&asymmetric(""), true).await;
+    });
+}
+
+/// Two groups with coordinators of different kinds, and a key each, merge and get a common key.
+async fn groups_merge(java_first: bool) {
+    let layer = format!("<ASYM_ENCRYPT {CBC} change_key_on_leave=\"true\"/>{ABOVE}");
+    let setting = Setting::edited(
+        "tcp.xml",
+        &[
+            (ABOVE, &layer),
+            ("<FD_ALL3 timeout=\"40s\" interval=\"5s\" />", "<FD_ALL3 timeout=\"3s\" interval=\"500ms\" />"),
+            ("min_interval=\"10s\"", "min_interval=\"1s\""),
+            ("max_interval=\"30s\"", "max_interval=\"3s\" check_interval=\"4s\""),
+        ],
+    );
+    let mut members = two_and_two(&setting, java_first).await;
+    // A and B are of different kinds, and so are the members of their groups.
+    members.swap(1, 3);
+    for (member, ignored) in [(0, "B C"), (1, "B C"), (2, "A D"), (3, "A D")] {
+        members[member].run(&format!("ignore {ignored}")).await;
+    }
+    same_view(&mut members[..2], "(2) [A, D]").await;
+    same_view(&mut members[2..], "(2) [B, C]").await;
+    everybody_multicasts(&mut members[..2], 100, 100).await;
+    everybody_multicasts(&mut members[2..], 100, 100).await;
+    for member in &mut members {
+        member.run("ignore none").await;
+    }
+    same_view(&mut members, "(4) [").await;
+    everybody_multicasts(&mut members, 500, 1_000).await;
+    exit(members).await;
+}
+
+#[test]
+fn groups_with_a_java_coordinator_of_the_whole_merge() {
+    in_own_network("groups_with_a_java_coordinator_of_the_whole_merge", groups_merge(true));
+}
+
+#[test]
+fn groups_with_a_consort_coordinator_of_the_whole_merge() {
+    in_own_network("groups_with_a_consort_coordinator_of_the_whole_merge", groups_merge(false));
+}
+
+/// S000-57: a coordinator by JGroups would make a member without public key a member that reads nothing.
+#[test]
+fn a_member_without_a_public_key_stays_alone() {
+    in_own_network("a_member_without_a_public_key_stays_alone", async {
+        let setting = asymmetric(CBC);
+        let mut members = vec![setting.consort("A").await, setting.java("B").await];
+        same_view(&mut members, "(2) [A, B]").await;
+        let soon = ("<pbcast.GMS", "<pbcast.GMS max_join_attempts=\"1\"");
+        let plain = Setting {
+            cluster: setting.cluster.clone(),
+            properties: setting.properties.clone(),
+            ..Setting::edited("tcp.xml", &[soon])
+        };
+        let mut rogues = vec![plain.consort("R").await];
+        same_view(&mut rogues, "(1) [R]").await;
+        same_view(&mut members, "(2) [A, B]").await;
+        everybody_multicasts(&mut members, 100, 100).await;
+        exit(rogues).await;
+        exit(members).await;
+    });
+}
+
 /// Members at listed ports form a cluster. Members of either kind at another port are refused with the reason.
 async fn authenticated_cluster(token: &str, java_first: bool) {
     let layer = format!("<AUTH {token}/><pbcast.GMS");

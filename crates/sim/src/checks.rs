@@ -30,10 +30,21 @@ impl std::error::Error for Violation {}
 
 pub(crate) type Broken = (&'static str, String);
 
+/// No packet of an encrypted stack shows a payload.
+fn secrecy(nodes: &[Node]) -> Result<(), Broken> {
+    match nodes.iter().find(|node| node.readable_packets > 0) {
+        Some(node) => {
+            Err(("secrecy", format!("{} has sent {} readable packets", node.name, node.readable_packets)))
+        }
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn all(nodes: &[Node]) -> Result<(), Broken> {
     order(nodes)?;
     content(nodes)?;
     memory(nodes)?;
+    secrecy(nodes)?;
     views(nodes)?;
     membership(nodes)?;
     if total::is_sequenced(nodes) {

@@ -25,6 +25,7 @@ mod effects;
 mod faults;
 pub mod grid;
 mod growth;
+mod message_body;
 mod messages;
 mod network;
 mod node;

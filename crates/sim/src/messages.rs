@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use consort_group::{Address, Message};
 
+use crate::message_body::{PERIOD, period};
 use crate::node::Got;
 use crate::world::{Application, World};
 
@@ -29,25 +30,6 @@ pub(crate) struct NextSend {
 
 /// A payload's number, sender and length.
 const HEAD: usize = 24;
-
-/// The bytes after which the body of a message repeats itself.
-const PERIOD: usize = 256;
-
-/// From each offset in the first period on there is a whole one.
-const BODY: [u8; 2 * PERIOD] = {
-    let mut body = [0; 2 * PERIOD];
-    let mut at = 0;
-    while at < body.len() {
-        body[at] = (at as u8).wrapping_mul(31);
-        at += 1;
-    }
-    body
-};
-
-/// Each byte depends on its offset, and on the number.
-fn period(number: u64) -> &'static [u8] {
-    &BODY[usize::from(number as u8)..][..PERIOD]
-}
 
 fn content(sender: usize, number: u64, size: usize) -> Bytes {
     let mut bytes = BytesMut::with_capacity(size.max(HEAD));

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry::{self, Resolver};
-use consort_group::protocols::{RandomBytes, SecretKey, SymEncryptConfig};
+use consort_group::protocols::{KeyPair, RandomBytes, SecretKey, SymEncryptConfig};
 use consort_group::{Address, PhysAddr, Protocol, Rng, Stack, StackSetup, Time, View};
 
 use crate::backlog::Backlog;
@@ -43,6 +44,9 @@ pub(crate) struct Node {
     /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
     pub(crate) is_sequenced: bool,
+    /// With the number of packets that show a payload nevertheless.
+    pub(crate) is_encrypted: bool,
+    pub(crate) readable_packets: u64,
     pub(crate) log: Log,
     /// The clock's rate, and its time at the node's start.
     pub(crate) rate: f64,
@@ -85,6 +89,15 @@ impl Resolver for SimulatedHost<'_> {
 
     fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
         Ok(Box::new(SeededBytes(Rng::new(self.rng.next_u64()))))
+    }
+
+    /// Key generation takes longer than a run, so that members of all runs share a few pairs.
+    fn key_pair(&mut self, bits: u32) -> Result<KeyPair, String> {
+        static PAIRS: OnceLock<Result<Vec<KeyPair>, String>> = OnceLock::new();
+        let make = |seed| KeyPair::generate(bits, &mut SeededBytes(Rng::new(seed)));
+        let pairs = PAIRS.get_or_init(|| (0..8).map(make).collect()).as_ref().map_err(Clone::clone)?;
+        let nth = self.rng.below(pairs.len() as u64) as usize;
+        pairs.get(nth).cloned().ok_or_else(|| "there is no key pair".to_owned())
     }
 }
 
@@ -150,6 +163,8 @@ impl Node {
             phys: phys(place),
             stack: Some(stack),
             is_sequenced: config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER"),
+            is_encrypted: config.protocols.iter().any(|protocol| protocol.short_name().ends_with("_ENCRYPT")),
+            readable_packets: 0,
             log: Log::default(),
             rate: 1.0,
             born: now,

@@ -22,35 +22,39 @@ pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
 }
 
-/// Begins a name of a stock stack with SYM_ENCRYPT below its NAKACK.
-const ENCRYPTED: &str = "encrypted-";
+/// Begin a name of a stock stack with an encrypting protocol below its NAKACK.
+const ENCRYPTED: &[(&str, &str, &[(&str, &str)])] = &[
+    ("encrypted-", "SYM_ENCRYPT", &[("keystore_name", "simulated")]),
+    ("asym-encrypted-", "ASYM_ENCRYPT", &[("asym_keylength", "1024"), ("change_key_on_leave", "true")]),
+];
 
-fn encrypt(config: &mut StackConfig) -> Result<(), String> {
+fn encrypt(config: &mut StackConfig, protocol: &str, own: &[(&str, &str)]) -> Result<(), String> {
     let at = config.protocols.iter().position(|protocol| protocol.short_name().starts_with("NAKACK"));
     let at = at.ok_or_else(|| "the stack has no NAKACK, below which messages are encrypted".to_owned())?;
     let position = config.protocols[at].position;
-    let attributes =
-        [("keystore_name", "simulated"), ("sym_algorithm", "AES/CBC/PKCS5Padding"), ("sym_iv_length", "16")];
-    let attributes = attributes.map(|(name, value)| (name.to_owned(), value.to_owned(), position)).into();
-    config.protocols.insert(at, ProtocolConfig { name: "SYM_ENCRYPT".to_owned(), attributes, position });
+    let cipher = [("sym_algorithm", "AES/CBC/PKCS5Padding"), ("sym_iv_length", "16")];
+    let attributes = own.iter().chain(&cipher);
+    let attributes = attributes.map(|(name, value)| ((*name).to_owned(), (*value).to_owned(), position));
+    let attributes = attributes.collect();
+    config.protocols.insert(at, ProtocolConfig { name: protocol.to_owned(), attributes, position });
     Ok(())
 }
 
 /// A stock configuration with these attributes changed, where it has the protocol. The name may begin with
-/// `encrypted-`.
+/// `encrypted-` or `asym-encrypted-`.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
-    let (name, is_encrypted) = match name.strip_prefix(ENCRYPTED) {
-        Some(name) => (name, true),
-        None => (name, false),
-    };
+    let encrypted = ENCRYPTED.iter().find_map(|(prefix, protocol, attributes)| {
+        Some((name.strip_prefix(prefix)?, *protocol, *attributes))
+    });
+    let name = encrypted.map_or(name, |(name, ..)| name);
     let (_, text) = STOCK
         .iter()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| format!("there is no stock stack {name}"))?;
     let stack = parse_stack(name, text, &Variables::new()).map_err(|error| error.to_string())?;
     let mut config = stack.config;
-    if is_encrypted {
-        encrypt(&mut config)?;
+    if let Some((_, protocol, attributes)) = encrypted {
+        encrypt(&mut config, protocol, attributes)?;
     }
     let asks = |name: &&str| config.protocols.iter().any(|protocol| protocol.short_name() == *name);
     if let Some(protocol) = ASKS_ROUTERS.iter().find(|name| asks(name)) {

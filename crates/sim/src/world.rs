@@ -9,6 +9,7 @@ use consort_group::{
 };
 
 use crate::effects::{EffectRunner, NodeOutcome};
+use crate::message_body::show_body;
 use crate::network::Network;
 use crate::node::{Node, place_of};
 use crate::schedule::Schedule;
@@ -428,6 +429,9 @@ impl<A: Application> World<A> {
             };
             let (own, count) = (self.nodes[node].place, self.places.len());
             let packet = transmit.whole();
+            if self.nodes[node].is_encrypted && show_body(&packet) {
+                self.nodes[node].readable_packets += 1;
+            }
             for place in dests.into_iter().filter(|&place| place != own && place < count) {
                 self.totals.packets += 1;
                 self.totals.bytes += packet.len() as u64;

@@ -39,6 +39,13 @@ fn an_encrypted_stack_survives_faults() {
     seeds("encrypted-udp.xml", 4, 0..10);
 }
 
+/// S000-57: with joins, leaves, kills and merges, every guaranteed multicast arrives.
+#[test]
+fn a_stack_with_asymmetric_encryption_survives_faults() {
+    seeds("asym-encrypted-tcp.xml", 4, 0..10);
+    seeds("asym-encrypted-udp.xml", 4, 0..10);
+}
+
 #[test]
 fn every_simulated_stack_forms_clusters() {
     let mut count = 0;

@@ -52,7 +52,9 @@ pub mod auth;
 pub use auth::{Auth, AuthConfig, AuthTokenConfig, TokenConfig};
 pub mod encrypt;
 
-pub use encrypt::{RandomBytes, SecretKey, SymEncrypt, SymEncryptConfig};
+pub use encrypt::{
+    AsymEncrypt, AsymEncryptConfig, KeyPair, RandomBytes, SecretKey, SymEncrypt, SymEncryptConfig,
+};
 pub mod rsvp;
 
 pub use rsvp::{Rsvp, RsvpConfig};

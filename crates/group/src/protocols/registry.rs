@@ -52,6 +52,15 @@ pub trait Resolver {
         Err("no source of unpredictable bytes is set".to_owned())
     }
 
+    /// Returns a new RSA key pair, for ASYM_ENCRYPT.
+    ///
+    /// # Errors
+    ///
+    /// If there are no unpredictable bytes.
+    fn key_pair(&mut self, bits: u32) -> Result<KeyPair, String> {
+        KeyPair::generate(bits, &mut *self.random_bytes()?)
+    }
+
     /// Returns the ports that members may use, by default JGroups'.
     fn ports(&self) -> RangeInclusive<u16> {
         7800..=7810
@@ -151,6 +160,14 @@ impl LayerBuilder<'_, '_> {
         layer.map_err(|(name, why)| self.fail_of(name, why))
     }
 
+    fn asym_encrypt(&mut self, config: AsymEncryptConfig) -> Result<AsymEncrypt, ValueError> {
+        self.check(config.check())?;
+        let pair = self.resolver.key_pair(config.asym_keylength);
+        let pair = pair.map_err(|why| self.fail_of("asym_keylength", why))?;
+        let random = self.resolver.random_bytes().map_err(|why| self.fail(self.config.position, why))?;
+        AsymEncrypt::new(config, pair, random).map_err(|(name, why)| self.fail_of(name, why))
+    }
+
     fn auth(&mut self, config: AuthConfig, token: AuthTokenConfig) -> Result<Auth, ValueError> {
         let layer = Auth::new(config, token, |host| self.resolver.hosts(host));
         layer.map_err(|(name, why)| self.fail_of(name, why))
@@ -241,6 +258,7 @@ entries! {
     "UFC_NB": [FlowConfig, QueueConfig] |_, c, queue| Ok(FlowControl::new(FlowKind::UfcNb, c, queue));
     "AUTH": [AuthConfig, AuthTokenConfig] |m, c, token| m.auth(c, token);
     "SYM_ENCRYPT": [SymEncryptConfig] |m, c| m.sym_encrypt(c);
+    "ASYM_ENCRYPT": [AsymEncryptConfig] |m, c| m.asym_encrypt(c);
     "FRAG": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag, c));
     "FRAG2": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag2, c));
     "FRAG3": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag3, c));
@@ -350,6 +368,10 @@ impl Resolver for AnyAddress {
 
     fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
         Ok(Box::new(NoBytes))
+    }
+
+    fn key_pair(&mut self, _bits: u32) -> Result<KeyPair, String> {
+        Ok(KeyPair::absent())
     }
 }
 
@@ -465,6 +487,9 @@ mod tests {
         }
         fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
             Ok(Box::new(encrypt::tests::Counting(0)))
+        }
+        fn key_pair(&mut self, _bits: u32) -> Result<KeyPair, String> {
+            Ok(KeyPair::absent())
         }
     }
 

@@ -7,6 +7,7 @@ mod exceptions;
 mod frequent_headers;
 mod gossip;
 mod headers;
+mod key_block;
 mod messages;
 mod objects;
 mod packets;
@@ -21,6 +22,10 @@ mod vectors;
 pub use exceptions::{decode_exception, encode_exception};
 pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip};
 pub use headers::magic_of_header;
+pub use key_block::{
+    KEY_BLOCK_MEMBERS_MAX, MemberKeys, PUBLIC_KEY_BYTES_MAX, SHARED_KEY_BYTES_MAX, decode_key_block,
+    encode_key_block,
+};
 pub use messages::{Bulk, decode_body, decode_typed, encode_body, encode_typed, message_size, message_type};
 pub use objects::{decode_primitive, encode_primitive, object_length};
 pub use packets::{

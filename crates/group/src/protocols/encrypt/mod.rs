@@ -1,4 +1,5 @@
-//! SYM_ENCRYPT: payloads are encrypted with a key that all members share.
+//! SYM_ENCRYPT and ASYM_ENCRYPT: payloads are encrypted with a key that all members share. With SYM_ENCRYPT each member
+//! reads it from a file; with ASYM_ENCRYPT the coordinator makes and distributes it.
 //!
 //! The layer is below NAKACK and UNICAST, so retransmissions pass it, too. Headers of layers above stay readable,
 //! unless the payload is no byte array: then the whole message is encrypted into the payload of a new one. The format
@@ -7,20 +8,17 @@
 //!
 //! Messages without the layer's header, or of another key, are discarded.
 
+mod asym;
 mod cipher;
 mod key;
+mod message_cipher;
 
-use bytes::Bytes;
-use md5::{Digest as _, Md5};
-
-use self::cipher::{BLOCK, Cipher, Mode};
+pub use self::asym::{AsymEncrypt, AsymEncryptConfig, KeyPair};
+use self::cipher::Mode;
 pub use self::key::{RandomBytes, SecretKey};
+use self::message_cipher::{MessageCipher, Vectors, checked_mode, decrypt_batch, hex, warn_if_ecb};
 use crate::config::Password;
-use crate::wire;
-use crate::{
-    Cx, DropReason, EncryptHeader, HeaderBody, Message, MessageBatch, Object, Payload, ProbeOut, Protocol,
-    ProtocolId, StackCount,
-};
+use crate::{Cx, DropReason, HeaderBody, Message, MessageBatch, ProbeOut, Protocol, ProtocolId, StackCount};
 
 crate::properties! {
     /// SYM_ENCRYPT's properties.
@@ -51,17 +49,7 @@ impl SymEncryptConfig {
     ///
     /// The attribute that is unknown or contradicts another, and a text for the operator.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        let mode = Mode::parse(&self.sym_algorithm).map_err(|why| ("sym_algorithm", why))?;
-        let length = self.sym_iv_length;
-        if mode.has_iv() && length as usize != BLOCK {
-            let why = format!("sym_algorithm ({}) needs sym_iv_length=\"16\"", self.sym_algorithm);
-            return Err(("sym_iv_length", format!("{why}, not {length}")));
-        }
-        if !mode.has_iv() && length != 0 {
-            let why =
-                format!("sym_iv_length ({length}) has to be 0 with sym_algorithm ({})", self.sym_algorithm);
-            return Err(("sym_iv_length", format!("{why}, or use AES/CBC/PKCS5Padding")));
-        }
+        checked_mode(&self.sym_algorithm, self.sym_iv_length)?;
         if self.keystore_name.trim().is_empty() {
             let why = "keystore_name is missing: name the file with the key that all members share";
             return Err(("keystore_name", why.to_owned()));
@@ -75,32 +63,10 @@ impl SymEncryptConfig {
     }
 }
 
-/// The bytes requested at once; each is used once.
-const RANDOM_BYTES: usize = 64 * BLOCK;
-
-/// Random bytes come in larger pieces because a request is a system call.
-struct Vectors {
-    source: Box<dyn RandomBytes>,
-    bytes: Bytes,
-}
-
-impl Vectors {
-    fn next(&mut self) -> Result<Bytes, String> {
-        if self.bytes.len() < BLOCK {
-            let mut bytes = vec![0; RANDOM_BYTES];
-            self.source.fill(&mut bytes)?;
-            self.bytes = bytes.into();
-        }
-        Ok(self.bytes.split_to(BLOCK))
-    }
-}
-
 /// The SYM_ENCRYPT layer.
 pub struct SymEncrypt {
     config: SymEncryptConfig,
-    cipher: Cipher,
-    /// The key's MD5, by which receivers recognise it.
-    version: Bytes,
+    cipher: MessageCipher,
     vectors: Vectors,
     encrypted: u64,
     decrypted: u64,
@@ -120,49 +86,24 @@ impl SymEncrypt {
     ) -> Result<Self, (&'static str, String)> {
         config.check()?;
         let mode = Mode::parse(&config.sym_algorithm).map_err(|why| ("sym_algorithm", why))?;
-        let cipher = Cipher::new(key, mode).map_err(|why| ("keystore_name", why))?;
-        let version = Bytes::copy_from_slice(&Md5::digest(key.bytes()));
-        let vectors = Vectors { source: random, bytes: Bytes::new() };
-        Ok(Self { config, cipher, version, vectors, encrypted: 0, decrypted: 0, rejected: 0 })
+        let cipher = MessageCipher::new(key, mode).map_err(|why| ("keystore_name", why))?;
+        Ok(Self { config, cipher, vectors: Vectors::new(random), encrypted: 0, decrypted: 0, rejected: 0 })
     }
 
     /// Returns false if it must not be sent.
     fn encrypt(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> bool {
-        let iv = if self.cipher.mode().has_iv() {
-            match self.vectors.next() {
-                Ok(iv) => Some(iv),
-                Err(why) => {
-                    self.rejected += 1;
-                    cx.count_drop(DropReason::Unexpected, |_| format!("no initialization vector: {why}"));
-                    return false;
-                }
+        match self.cipher.encrypt(cx, &mut self.vectors, message) {
+            Ok(header) => {
+                message.headers.put(ProtocolId::SYM_ENCRYPT, HeaderBody::Encrypt(Box::new(header)));
+                self.encrypted += 1;
+                true
             }
-        } else {
-            None
-        };
-        let mut needs_deserialization = false;
-        let vector = iv.as_deref().unwrap_or_default();
-        match &mut message.payload {
-            payload if !has_payload(payload) => {}
-            Payload::Bytes(Some(bytes)) | Payload::Nio { direct: false, bytes: Some(bytes) } => {
-                if !bytes.is_empty() {
-                    *bytes = self.cipher.encrypt(vector, bytes).into();
-                }
-            }
-            _ => {
-                message.src.get_or_insert_with(|| cx.local().clone());
-                let text = self.cipher.encrypt(vector, &wire::encode_typed(message));
-                let envelope = Message::bytes(message.dest.clone(), text);
-                let (transient, ticket, credit) = (message.transient, message.ticket, message.credit);
-                *message = Message { transient, ticket, credit, ..envelope };
-                needs_deserialization = true;
+            Err(why) => {
+                self.rejected += 1;
+                cx.count_drop(DropReason::Unexpected, |_| format!("no initialization vector: {why}"));
+                false
             }
         }
-        let version = Some(self.version.clone());
-        let header = EncryptHeader { kind: 0, needs_deserialization, version, server: None, iv };
-        message.headers.put(ProtocolId::SYM_ENCRYPT, HeaderBody::Encrypt(Box::new(header)));
-        self.encrypted += 1;
-        true
     }
 
     /// The error is the reason to discard it.
@@ -173,33 +114,10 @@ impl SymEncrypt {
         if header.kind != 0 {
             return Err(DropReason::Unexpected);
         }
-        if header.version.as_ref() != Some(&self.version) {
+        if !self.cipher.is_of(&header) {
             return Err(DropReason::UnknownKey);
         }
-        if !has_payload(&message.payload) {
-            return Ok(());
-        }
-        let (Payload::Bytes(Some(bytes)) | Payload::Nio { bytes: Some(bytes), .. }) = &mut message.payload
-        else {
-            return Err(DropReason::Malformed);
-        };
-        if !bytes.is_empty() {
-            let plain = self.cipher.decrypt(header.iv.as_deref().unwrap_or_default(), bytes);
-            *bytes = plain.map_err(|_| DropReason::Malformed)?.into();
-        }
-        if header.needs_deserialization {
-            let mut inner = wire::decode_typed(bytes).map_err(|_| DropReason::Malformed)?;
-            if inner.dest != message.dest {
-                return Err(DropReason::WrongDestination);
-            }
-            inner.transient = message.transient;
-            inner.credit = message.credit;
-            if inner.src.is_none() {
-                inner.src.clone_from(&message.src);
-            }
-            *message = inner;
-        }
-        Ok(())
+        self.cipher.decrypt(&header, message)
     }
 
     fn reject(&mut self, cx: &mut Cx<'_>, message: &Message, why: DropReason) {
@@ -219,18 +137,6 @@ impl SymEncrypt {
     }
 }
 
-/// As JGroups: null and no payload are not encrypted.
-fn has_payload(payload: &Payload) -> bool {
-    match payload {
-        Payload::Empty => false,
-        Payload::Bytes(bytes) | Payload::Nio { bytes, .. } => bytes.is_some(),
-        Payload::Object(object) => **object != Object::Null,
-        Payload::Composite(messages) => !messages.is_empty(),
-        Payload::Batch(batch) => !batch.messages.is_empty(),
-        Payload::Long(_) | Payload::Fragment(_) => true,
-    }
-}
-
 impl Protocol for SymEncrypt {
     fn name(&self) -> &'static str {
         "SYM_ENCRYPT"
@@ -241,13 +147,7 @@ impl Protocol for SymEncrypt {
     }
 
     fn start(&mut self, _cx: &mut Cx<'_>) {
-        if self.cipher.mode() == Mode::Ecb {
-            tracing::warn!(
-                sym_algorithm = self.config.sym_algorithm,
-                "equal blocks of payloads are encrypted to equal blocks; \
-                 set sym_algorithm=\"AES/CBC/PKCS5Padding\" and sym_iv_length=\"16\" at all members"
-            );
-        }
+        warn_if_ecb(self.cipher.mode(), &self.config.sym_algorithm);
     }
 
     fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
@@ -255,26 +155,16 @@ impl Protocol for SymEncrypt {
     }
 
     fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
-        let mut decrypted: Vec<Message> = Vec::with_capacity(batch.len());
-        let mut others = Vec::new();
-        for mut message in batch.messages.drain(..) {
-            let kind = (message.is_multicast(), message.is_oob(), message.is_totally_ordered());
-            let src = message.src.clone();
-            if let Err(why) = self.decrypt(&mut message) {
-                self.reject(cx, &message, why);
-                continue;
+        decrypt_batch(cx, batch, |cx, message| match self.decrypt(message) {
+            Ok(()) => {
+                self.decrypted += 1;
+                true
             }
-            self.decrypted += 1;
-            // A message that was encrypted as a whole has its own flags, and the source may be another member.
-            let is_same = (message.is_multicast(), message.is_oob(), message.is_totally_ordered()) == kind;
-            if is_same && message.src == src {
-                decrypted.push(message);
-            } else {
-                others.push(message);
+            Err(why) => {
+                self.reject(cx, message, why);
+                false
             }
-        }
-        batch.messages = decrypted;
-        others.into_iter().for_each(|message| cx.deliver(message));
+        });
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
@@ -283,7 +173,7 @@ impl Protocol for SymEncrypt {
 
     fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
-        out.put("version", self.version.iter().map(|byte| format!("{byte:02X}")).collect::<String>());
+        out.put("version", hex(self.cipher.version()));
         out.put("num_encrypted", self.encrypted);
         out.put("num_decrypted", self.decrypted);
         out.put("num_rejected", self.rejected);

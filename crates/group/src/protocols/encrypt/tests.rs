@@ -1,8 +1,11 @@
+use bytes::Bytes;
+
 use super::*;
 use crate::harness::{Harness, exchange, member, view};
 use crate::protocols::{NakAck, NakAckConfig, NakAckKind, Unicast, UnicastConfig, UnicastKind};
 use crate::vectors::{lines, vector};
-use crate::{Address, Flags, GmsHeader, GmsKind, NakAckHeader, Primitive, Transient};
+use crate::wire;
+use crate::{Address, Flags, GmsHeader, GmsKind, NakAckHeader, Object, Payload, Primitive, Transient};
 
 /// Counts up, so that each vector differs.
 pub(in crate::protocols) struct Counting(pub(in crate::protocols) u8);

@@ -1,0 +1,199 @@
+//! Messages from the network: which are decrypted, and which bring keys.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::key_ring::SharedKey;
+use super::{AsymEncrypt, ID, gms_header};
+use crate::wire::{self, MemberKeys, ViewForm};
+use crate::{
+    Address, Cx, DropReason, EncryptHeader, GmsKind, HeaderBody, Message, NakAckHeader, Payload, Severity,
+    UnicastHeader,
+};
+
+impl AsymEncrypt {
+    /// The error is the reason to discard the message.
+    pub(super) fn receive(&mut self, cx: &mut Cx<'_>, message: &mut Message) -> Result<(), DropReason> {
+        let header = match message.headers.take(ID) {
+            Some(HeaderBody::Encrypt(header)) => Some(*header),
+            Some(_) => return Err(DropReason::Malformed),
+            None => None,
+        };
+        let src = message.src.clone().ok_or(DropReason::Malformed)?;
+        if message.is_multicast() && !self.is_member(&src) {
+            return Err(DropReason::NotMember);
+        }
+        let gms = gms_header(message).map(|gms| (gms.kind, gms.merge_rejected));
+        match (gms, header) {
+            (Some((GmsKind::MergeReq | GmsKind::ViewAck, _)), _)
+            | (Some((GmsKind::GetDigestReq | GmsKind::GetDigestRsp, _)), _)
+            | (Some((GmsKind::MergeRsp, true)), None) => Ok(()),
+            (_, None) => Err(DropReason::MissingHeader),
+            (Some((kind, _)), Some(header)) if header.kind == 1 => {
+                self.receive_with_keys(cx, kind, &header, message, &src)
+            }
+            (
+                Some((GmsKind::JoinReq | GmsKind::JoinReqWithStateTransfer | GmsKind::MergeRsp, _)),
+                Some(_),
+            ) => Err(DropReason::MissingHeader),
+            (_, Some(header)) if header.kind == 0 => self.decrypt(cx, &header, message),
+            _ => Err(DropReason::Unexpected),
+        }
+    }
+
+    fn receive_with_keys(
+        &mut self,
+        cx: &mut Cx<'_>,
+        kind: GmsKind,
+        header: &EncryptHeader,
+        message: &mut Message,
+        src: &Address,
+    ) -> Result<(), DropReason> {
+        let block = message.payload_bytes().ok_or(DropReason::Malformed)?;
+        let (keys, payload) = wire::decode_key_block(block).map_err(|_| DropReason::Malformed)?;
+        message.payload = Payload::Bytes(Some(payload).filter(|payload| !payload.is_empty()));
+        match kind {
+            GmsKind::JoinReq | GmsKind::JoinReqWithStateTransfer => {
+                // A joiner speaks for itself only.
+                let own: Vec<&MemberKeys> = keys.iter().filter(|keys| keys.member == *src).collect();
+                let [own] = own[..] else { return Err(DropReason::Malformed) };
+                self.publics.learn(src, &own.public);
+                Ok(())
+            }
+            GmsKind::MergeRsp => {
+                if self.merges.asked.contains(src) {
+                    self.learn(cx, &keys);
+                }
+                Ok(())
+            }
+            GmsKind::JoinRsp | GmsKind::View | GmsKind::InstallMergeView => {
+                if self.may_bring_key(kind, src) {
+                    self.learn(cx, &keys);
+                    if let Some(key) = self.brought_key(cx, header, &keys) {
+                        return self.install(cx, key, kind, header, message);
+                    }
+                }
+                self.decrypt(cx, header, message)
+            }
+            _ => Err(DropReason::Unexpected),
+        }
+    }
+
+    fn learn(&mut self, cx: &Cx<'_>, keys: &[MemberKeys]) {
+        let others: BTreeMap<&Address, &Bytes> = keys
+            .iter()
+            .filter(|keys| !cx.is_local(&keys.member))
+            .map(|keys| (&keys.member, &keys.public))
+            .collect();
+        others.into_iter().for_each(|(member, public)| self.publics.learn(member, public));
+    }
+
+    /// Whether a message may bring the shared key. A joiner accepts it from coordinators that it has asked, a member from
+    /// members, and from the leader of a merge that it has agreed to. So a member that AUTH refuses, or that has not been
+    /// asked, cannot replace the key.
+    fn may_bring_key(&self, kind: GmsKind, src: &Address) -> bool {
+        match kind {
+            GmsKind::View => self.is_member(src),
+            GmsKind::JoinRsp => self.is_alone() && self.coordinators.contains(src),
+            GmsKind::InstallMergeView => self.merges.leader.as_ref() == Some(src),
+            _ => false,
+        }
+    }
+
+    /// Returns the new key in this member's entry, if it is the key that the header names.
+    fn brought_key(&mut self, cx: &Cx<'_>, header: &EncryptHeader, keys: &[MemberKeys]) -> Option<SharedKey> {
+        let version = header.version.as_ref()?;
+        // A group of several has other keys since; a replayed view must not bring one back.
+        let is_replayed = !self.is_alone() && self.ring.is_retired(version);
+        if self.ring.is_current(version) || is_replayed {
+            return None;
+        }
+        let own = keys.iter().find(|keys| cx.is_local(&keys.member) && !keys.shared.is_empty())?;
+        let bytes = self.pair.decrypt(self.vectors.source(), &own.shared)?;
+        // Wrong padding gives random bytes, whose length or version does not fit.
+        let key = SharedKey::new(bytes.to_vec(), self.mode).ok()?;
+        key.has_version(version).then_some(key)
+    }
+
+    /// A key that does not decrypt the message is not installed.
+    fn install(
+        &mut self,
+        cx: &mut Cx<'_>,
+        key: SharedKey,
+        kind: GmsKind,
+        header: &EncryptHeader,
+        message: &mut Message,
+    ) -> Result<(), DropReason> {
+        key.cipher().decrypt(header, message)?;
+        tracing::debug!(version = super::hex(key.cipher().version()), ?kind, "received a new shared key");
+        if kind == GmsKind::InstallMergeView {
+            let read = message.payload_bytes().map(wire::decode_view_and_digest);
+            let Some(Ok((Some(ViewForm::Full(view)), _))) = read else { return Err(DropReason::Malformed) };
+            self.merges.key = Some((view.id().clone(), key));
+        } else {
+            self.ring.install(cx.now(), key);
+        }
+        self.received_keys += 1;
+        self.decrypted += 1;
+        Ok(())
+    }
+
+    fn decrypt(
+        &mut self,
+        cx: &Cx<'_>,
+        header: &EncryptHeader,
+        message: &mut Message,
+    ) -> Result<(), DropReason> {
+        let version = header.version.as_ref().ok_or(DropReason::UnknownKey)?;
+        let is_current = self.ring.is_current(version);
+        // A former member has the former keys.
+        let is_member = !is_current && message.src.as_ref().is_some_and(|src| self.is_member(src));
+        let cipher = if is_current || is_member { self.ring.find(cx.now(), version) } else { None };
+        match cipher {
+            Some(cipher) => cipher.decrypt(header, message)?,
+            None if passes_with_unknown_key(message, is_member) => {}
+            None => return Err(DropReason::UnknownKey),
+        }
+        self.decrypted += 1;
+        Ok(())
+    }
+
+    pub(super) fn reject(&mut self, cx: &mut Cx<'_>, message: &Message, why: DropReason) {
+        cx.absorb(message);
+        // Around a join and a change of the key, some messages come before the key or the view that they need.
+        let is_expected = self.is_alone() && matches!(why, DropReason::NotMember | DropReason::UnknownKey);
+        let severity = if is_expected { Severity::Expected } else { Severity::Unexpected };
+        self.rejected += u64::from(!is_expected);
+        let text = match why {
+            DropReason::MissingHeader => "is not encrypted: all members need ASYM_ENCRYPT",
+            DropReason::UnknownKey => "is encrypted with a key that this member does not have",
+            DropReason::NotMember => "is a multicast of a member outside the view",
+            _ => "cannot be decrypted: it is damaged, or sym_algorithm differs among members",
+        };
+        cx.count_drop_of(why, severity, |book| {
+            let src = message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.member(src).to_string());
+            format!("message from {src} {text}")
+        });
+    }
+}
+
+/// Whether a message without payload, which no key encrypts, passes with an unknown version.
+///
+/// The last number of a member's multicasts shows that one is missing, perhaps the view with the new key; only this makes
+/// the layers above request it. Acknowledgements and requests for the first message keep connections between groups
+/// with different keys alive, so that the plain messages of a merge arrive.
+fn passes_with_unknown_key(message: &Message, is_member: bool) -> bool {
+    let is_multicast = message.is_multicast();
+    !super::has_payload(&message.payload)
+        && message.headers.0.iter().any(|header| match &header.body {
+            HeaderBody::NakAck2(header) | HeaderBody::NakAck4(header) => {
+                is_multicast && is_member && matches!(header, NakAckHeader::HighestSeqno { .. })
+            }
+            HeaderBody::Unicast3(header) | HeaderBody::Unicast4(header) => {
+                !is_multicast
+                    && matches!(header, UnicastHeader::Ack { .. } | UnicastHeader::SendFirstSeqno { .. })
+            }
+            _ => false,
+        })
+}
