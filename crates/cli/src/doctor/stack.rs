@@ -70,9 +70,9 @@ pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Find
 }
 
 fn remedy(error: &str) -> &'static str {
-    if ["KUBE_PING", "dns_query"].iter().any(|word| error.contains(word)) {
+    if error.contains("dns_query") {
         // A name with several addresses stands for all of them.
-        "in Kubernetes use DNS_PING with the name of a headless service: dns_query=\"SERVICE.NAMESPACE.svc\""
+        "in Kubernetes name a headless service: dns_query=\"SERVICE.NAMESPACE.svc\", or use --config kubernetes.xml"
     } else {
         "correct the file at the named line"
     }
@@ -381,13 +381,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kube_ping_is_reported_with_its_replacement() {
-        for name in ["dns.DNS_PING", "org.jgroups.protocols.kubernetes.KUBE_PING"] {
-            let text = format!("<config><TCP/><{name}/></config>");
-            let error =
-                consort_conf::parse_stack("pods.xml", &text, &consort_conf::Variables::new()).unwrap_err();
-            assert!(remedy(&error.to_string()).contains("headless service"), "{error}");
-        }
+    fn dns_ping_without_name_is_reported_with_the_stack_for_kubernetes() {
+        let text = "<config><TCP/><dns.DNS_PING/></config>";
+        let error = consort_conf::parse_stack("pods.xml", text, &consort_conf::Variables::new()).unwrap_err();
+        let remedy = |error: &str| super::remedy(error);
+        assert!(remedy(&error.to_string()).contains("kubernetes.xml"), "{error}");
         assert!(!remedy("tcp.xml:3: unknown").contains("Kubernetes"));
     }
 }
