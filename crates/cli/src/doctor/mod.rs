@@ -6,6 +6,7 @@ mod host;
 mod members;
 mod multicast;
 mod port_probe;
+mod pods;
 mod routers;
 mod server;
 mod stack;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::discovered::Discovered;
 use super::findings::Findings;
-use super::{host, members, multicast, routers};
+use super::{host, members, multicast, pods, routers};
 use crate::join::Join;
 
 pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Findings) -> anyhow::Result<()> {
@@ -155,6 +155,12 @@ async fn discover(
                 let asked = asked_by_dns(protocol, transport, findings).await;
                 hosts(&asked, interface, time_limit, &mut found, findings).await;
             }
+            "KUBE_PING" => {
+                let asked = pods::asked(protocol, transport, interface.ip, time_limit, findings).await;
+                if let Some(asked) = asked {
+                    hosts(&asked, interface, time_limit, &mut found, findings).await;
+                }
+            }
             "TCPGOSSIP" => routers::check(protocol, cluster, time_limit, &mut found, findings).await,
             "PING" if transport.ip_mcast => {
                 multicast::check(transport.mcast_addr, interface, time_limit, findings);
@@ -177,14 +183,14 @@ async fn discover(
 
 const TCPPING: &str = "hosts to ask (TCPPING)";
 
-struct Asked {
-    checked: &'static str,
-    text: String,
-    named: Vec<HostPort>,
+pub(super) struct Asked {
+    pub(super) checked: &'static str,
+    pub(super) text: String,
+    pub(super) named: Vec<HostPort>,
     /// This many ports after each are queried, too.
-    range: u16,
-    is_list: bool,
-    remedy: &'static str,
+    pub(super) range: u16,
+    pub(super) is_list: bool,
+    pub(super) remedy: &'static str,
 }
 
 /// The hosts that TCPPING asks.
@@ -384,7 +390,6 @@ mod tests {
     fn dns_ping_without_name_is_reported_with_the_stack_for_kubernetes() {
         let text = "<config><TCP/><dns.DNS_PING/></config>";
         let error = consort_conf::parse_stack("pods.xml", text, &consort_conf::Variables::new()).unwrap_err();
-        let remedy = |error: &str| super::remedy(error);
         assert!(remedy(&error.to_string()).contains("kubernetes.xml"), "{error}");
         assert!(!remedy("tcp.xml:3: unknown").contains("Kubernetes"));
     }

@@ -58,9 +58,10 @@ async fn list_repeatedly(query: &KubernetesQuery) -> Result<PodList, KubernetesE
             Ok(listed) => return listed,
             Err(_) => break,
         }
-        if attempt < query.attempts && timeout_at(end, sleep(query.pause)).await.is_err() {
+        if attempt == query.attempts || Instant::now() + query.pause >= end {
             break;
         }
+        sleep(query.pause).await;
     }
     Err(failure.unwrap_or_else(|| KubernetesError::TooSlow {
         server: query.server.clone(),

@@ -116,7 +116,8 @@ impl KubePingConfig {
         !self.masterHost.trim().is_empty()
     }
 
-    fn dns_names(&self) -> impl Iterator<Item = &str> {
+    /// Returns the names that are looked up first.
+    pub fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.dns_query.split(',').map(str::trim).filter(|name| !name.is_empty())
     }
 
