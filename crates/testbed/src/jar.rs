@@ -143,7 +143,9 @@ impl Jar {
         let project = java.join("pom.xml");
         let release = release(&project, "jgroups")?;
         let jar = directory.join(format!("lib/jgroups-{release}.jar"));
-        if !jar.exists() {
+        let kubernetes = release(&project, "jgroups-kubernetes")?;
+        let kubernetes = directory.join(format!("lib/jgroups-kubernetes-{kubernetes}.jar"));
+        if !jar.exists() || !kubernetes.exists() {
             tree.copy_dependencies(&java, &directory.join("lib"), "Maven, for JGroups")?;
         }
         let classes = directory.join("classes");
