@@ -7,8 +7,8 @@ use consort_group::config::{HostPort, ProtocolConfig};
 use consort_group::protocols::{KubePingConfig, registry};
 use consort_net::{TransportConfig, list_pods};
 
+use super::discovered::Asked;
 use super::findings::Findings;
-use super::stack::Asked;
 
 const CHECKED: &str = "pods (KUBE_PING)";
 

@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::discovered::Discovered;
+use super::discovered::{Asked, Discovered};
 use super::findings::Findings;
 use super::{host, members, multicast, pods, routers};
 use crate::join::Join;
@@ -182,16 +182,6 @@ async fn discover(
 }
 
 const TCPPING: &str = "hosts to ask (TCPPING)";
-
-pub(super) struct Asked {
-    pub(super) checked: &'static str,
-    pub(super) text: String,
-    pub(super) named: Vec<HostPort>,
-    /// This many ports after each are queried, too.
-    pub(super) range: u16,
-    pub(super) is_list: bool,
-    pub(super) remedy: &'static str,
-}
 
 /// The hosts that TCPPING asks.
 fn asked_by_tcpping(protocol: &ProtocolConfig, transport: &TransportConfig) -> Result<Asked, String> {

@@ -5,6 +5,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use consort_group::{KubernetesQuery, PodInfo, PodList, PodSelector};
@@ -119,8 +120,9 @@ const GROUP_LABELS: [&str; 3] = ["pod-template-hash", "deployment", "controller-
 fn pod(pod: Pod) -> PodInfo {
     let ObjectMeta { name, labels, deletion_timestamp, .. } = pod.metadata;
     let status = pod.status.unwrap_or_default();
-    let mut ips: Vec<_> = status.pod_ips.iter().flatten().filter_map(|entry| entry.ip.parse().ok()).collect();
-    ips.extend(status.pod_ip.as_deref().and_then(|ip| ip.parse().ok()).filter(|ip| !ips.contains(ip)));
+    let texts = status.pod_ips.iter().flatten().map(|entry| entry.ip.as_str()).chain(status.pod_ip.as_deref());
+    let mut ips: Vec<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
+    ips.dedup();
     let phase = status.phase.as_deref().unwrap_or_default();
     let mut containers = status.container_statuses.iter().flatten();
     let mut conditions = status.conditions.iter().flatten();
