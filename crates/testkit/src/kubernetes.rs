@@ -10,7 +10,8 @@ use std::thread;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::Authority;
@@ -22,6 +23,8 @@ pub struct ApiRequest {
     pub target: String,
     /// The token.
     pub token: Option<String>,
+    /// Whether the client has shown a certificate of the server's own authority.
+    pub has_certificate: bool,
 }
 
 /// The answer to a request.
@@ -73,7 +76,11 @@ impl FakeKubernetes {
         let files = authority.certify("kubernetes", hosts);
         let chain = CertificateDer::pem_file_iter(&files.cert).unwrap().map(Result::unwrap).collect();
         let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
-        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(authority.file()).unwrap()).unwrap();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build().unwrap();
+        let config = ServerConfig::builder().with_client_cert_verifier(verifier);
+        let config = config.with_single_cert(chain, key).unwrap();
         let (config, respond): (_, Arc<Respond>) = (Arc::new(config), Arc::new(respond));
         let listener = TcpListener::bind((ip, 0)).unwrap();
         let server = Self {
@@ -128,7 +135,8 @@ fn serve(
 ) -> io::Result<()> {
     let connection = ServerConnection::new(config).map_err(io::Error::other)?;
     let mut stream = BufReader::new(StreamOwned::new(connection, stream));
-    while let Some(request) = read_request(&mut stream)? {
+    while let Some(mut request) = read_request(&mut stream)? {
+        request.has_certificate = stream.get_ref().conn.peer_certificates().is_some();
         requests.lock().unwrap().push(request.clone());
         let (status, body) = match respond(&request) {
             ApiResponse::Json(status, value) => (status, value.to_string()),
@@ -168,7 +176,7 @@ fn read_request(stream: &mut impl BufRead) -> io::Result<Option<ApiRequest>> {
         line.clear();
         stream.read_line(&mut line)?;
         let Some((name, value)) = line.trim_end().split_once(": ") else {
-            return Ok(Some(ApiRequest { target, token }));
+            return Ok(Some(ApiRequest { target, token, has_certificate: false }));
         };
         if name.eq_ignore_ascii_case("authorization") {
             token = value.strip_prefix("Bearer ").map(str::to_owned);

@@ -54,7 +54,7 @@ fn pods_of_the_own_namespace_are_listed_by_labels_with_the_token() {
     assert!(list.pods.iter().all(|pod| pod.is_ready && !pod.is_finished && !pod.is_deleting));
     let requests = api.take_requests();
     assert_eq!(requests.len(), 1);
-    assert_eq!(requests[0].token.as_deref(), Some("token-1"));
+    assert_eq!((requests[0].token.as_deref(), requests[0].has_certificate), (Some("token-1"), false));
     let (path, query) = requests[0].target.split_once('?').unwrap();
     assert_eq!(path, "/api/v1/namespaces/shop/pods");
     // As jgroups-kubernetes encodes it.
@@ -292,7 +292,8 @@ fn client_certificate_replaces_the_token() {
         ..config(&api)
     };
     assert_eq!(names(&list_by(&identity).unwrap()), ["a"]);
-    assert_eq!(api.take_requests()[0].token, None);
+    let request = api.take_requests().remove(0);
+    assert_eq!((request.token, request.has_certificate), (None, true));
 }
 
 #[test]

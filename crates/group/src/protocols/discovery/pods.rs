@@ -447,6 +447,16 @@ mod tests {
     }
 
     #[test]
+    fn port_range_is_the_number_of_further_ports() {
+        let mut harness = harness(&[("port_range", "2"), ("service", "grid")]);
+        find(&mut harness);
+        let (token, query) = listed(&mut harness);
+        assert_eq!(query.selector, PodSelector::Service("grid".to_owned()));
+        harness.done(token, pods(vec![pod("a", &["10.0.0.7"])]));
+        assert_eq!(asked(&mut harness), ["10.0.0.7:7800", "10.0.0.7:7801", "10.0.0.7:7802"]);
+    }
+
+    #[test]
     fn discovery_without_join_has_a_time_limit_of_its_own() {
         let mut harness = harness(&[]);
         harness.raise(Event::WhoHas(vec![crate::harness::member(9)]));
@@ -581,6 +591,8 @@ mod tests {
     fn server_can_have_an_ipv6_address() {
         let query = config(&[("masterHost", "fd00::1"), ("masterPort", "6443")]).query(Duration::ZERO);
         assert_eq!(query.server, "https://[fd00::1]:6443");
+        let query = config(&[("masterProtocol", "http"), ("masterPort", "8001")]).query(Duration::ZERO);
+        assert_eq!(query.server, "http://10.96.0.1:8001");
     }
 
     #[test]
