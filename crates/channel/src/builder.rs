@@ -426,7 +426,10 @@ mod tests {
         let files = format!("saTokenFile=\"{}\" caCertFile=\"{}\"", file("token"), file("ca.crt"));
         let in_pod = format!("masterHost=\"10.96.0.1\" {files}");
         let error = checked(&in_pod, 7800, false).unwrap_err();
-        assert!(error.contains("needs the feature `kubernetes`") && error.contains("use DNS_PING"), "{error}");
+        assert!(
+            error.contains("needs the feature `kubernetes`") && error.contains("use DNS_PING"),
+            "{error}"
+        );
         let error = checked(&in_pod, 0, true).unwrap_err();
         assert!(error.contains("set bind_port"), "{error}");
         let error = checked(&files, 7800, true).unwrap_err();

@@ -90,7 +90,11 @@ async fn members_without_role_begin_alone_and_merge_when_it_is_granted() {
             if is_granted.load(Ordering::SeqCst) {
                 pod_list(ips.iter().map(|ip| pod(ip, ip)).collect())
             } else {
-                failure(403, "Forbidden", "User \"system:serviceaccount:shop:default\" cannot list resource \"pods\"")
+                failure(
+                    403,
+                    "Forbidden",
+                    "User \"system:serviceaccount:shop:default\" cannot list resource \"pods\"",
+                )
             }
         }
     });

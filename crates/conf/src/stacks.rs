@@ -72,11 +72,7 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("KUBE_PING", "operationAttempts", "KUBERNETES_OPERATION_ATTEMPTS"),
     ("KUBE_PING", "operationSleep", "KUBERNETES_OPERATION_SLEEP"),
     ("KUBE_PING", "useNotReadyAddresses", "KUBERNETES_USE_NOT_READY_ADDRESSES"),
-    (
-        "KUBE_PING",
-        "split_clusters_during_rolling_update",
-        "KUBERNETES_SPLIT_CLUSTERS_DURING_ROLLING_UPDATE",
-    ),
+    ("KUBE_PING", "split_clusters_during_rolling_update", "KUBERNETES_SPLIT_CLUSTERS_DURING_ROLLING_UPDATE"),
     ("KUBE_PING", "caCertFile", "KUBERNETES_CA_CERTIFICATE_FILE"),
     ("KUBE_PING", "saTokenFile", "KUBERNETES_SA_TOKEN_FILE"),
     ("KUBE_PING", "saTokenFile", "SA_TOKEN_FILE"),

@@ -23,8 +23,17 @@ type Row = (&'static [&'static str], &'static [&'static str], UnusedAttribute);
 const ALL: &[&str] = &["*"];
 const TRANSPORTS: &[&str] = &["TCP", "TCP_NIO2", "UDP", "SHARED_LOOPBACK"];
 const STREAMS: &[&str] = &["TCP", "TCP_NIO2"];
-const DISCOVERIES: &[&str] =
-    &["PING", "TCPPING", "TCPGOSSIP", "DNS_PING", "KUBE_PING", "MPING", "FILE_PING", "LOCAL_PING", "SHARED_LOOPBACK_PING"];
+const DISCOVERIES: &[&str] = &[
+    "PING",
+    "TCPPING",
+    "TCPGOSSIP",
+    "DNS_PING",
+    "KUBE_PING",
+    "MPING",
+    "FILE_PING",
+    "LOCAL_PING",
+    "SHARED_LOOPBACK_PING",
+];
 const MULTICASTS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4"];
 const RETRANSMISSIONS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4", "UNICAST3", "UNICAST4"];
 

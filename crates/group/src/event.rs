@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    Address, Digest, ExternalAddress, KubernetesQuery, Member, MessageBatch, PhysAddr, PingData, PodList, View,
+    Address, Digest, ExternalAddress, KubernetesQuery, Member, MessageBatch, PhysAddr, PingData, PodList,
+    View,
 };
 
 /// A layer's decision on an event.

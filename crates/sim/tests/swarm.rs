@@ -60,7 +60,10 @@ fn stacks_that_ask_routers_are_refused_with_the_reason() {
 #[test]
 fn kubernetes_stack_is_refused_with_the_reason_and_not_offered() {
     let refused = run(&Plan::new("kubernetes.xml", 3), 1).expect_err("no Kubernetes is simulated");
-    assert!(refused.what.contains("KUBE_PING, which asks name servers and the API of Kubernetes"), "{refused}");
+    assert!(
+        refused.what.contains("KUBE_PING, which asks name servers and the API of Kubernetes"),
+        "{refused}"
+    );
     assert!(simulated_stacks().all(|stack| stack != "kubernetes.xml"));
 }
 

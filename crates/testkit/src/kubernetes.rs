@@ -78,7 +78,8 @@ impl FakeKubernetes {
         let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(authority.file()).unwrap()).unwrap();
-        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build().unwrap();
+        let verifier =
+            WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build().unwrap();
         let config = ServerConfig::builder().with_client_cert_verifier(verifier);
         let config = config.with_single_cert(chain, key).unwrap();
         let (config, respond): (_, Arc<Respond>) = (Arc::new(config), Arc::new(respond));
@@ -203,7 +204,8 @@ pub fn pod(name: &str, ip: &str) -> Value {
 
 /// The answer with these pods.
 pub fn pod_list(pods: Vec<Value>) -> ApiResponse {
-    let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": pods});
+    let list =
+        json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": pods});
     ApiResponse::Json(200, list)
 }
 

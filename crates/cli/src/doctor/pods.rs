@@ -28,7 +28,11 @@ pub(super) async fn asked(
         }
     };
     if let Some((name, why)) = config.missing() {
-        findings.bad(CHECKED, format!("{name}: {why}"), "-D jgroups.dns.dns_query=NAME of a headless service");
+        findings.bad(
+            CHECKED,
+            format!("{name}: {why}"),
+            "-D jgroups.dns.dns_query=NAME of a headless service",
+        );
         return None;
     }
     let mut hosts: Vec<String> = config.dns_names().map(str::to_owned).collect();
@@ -69,7 +73,11 @@ async fn listed(
     let asked = config.select(&list, Some(own));
     let found = format!("{} listed in namespace {}, {} to ask", list.pods.len(), list.namespace, asked.len());
     if asked.is_empty() {
-        findings.bad(CHECKED, found, "correct namespace, labels or service: they have to select the members' own pods");
+        findings.bad(
+            CHECKED,
+            found,
+            "correct namespace, labels or service: they have to select the members' own pods",
+        );
         return None;
     }
     findings.good(CHECKED, found);

@@ -108,7 +108,8 @@ fn discovery_by_the_api_has_a_token_a_role_and_a_stack_and_dns_has_none_of_them(
     assert_eq!(binding["subjects"][0]["name"], chart.pod()["spec"]["serviceAccountName"]);
     let stack = chart.only("ConfigMap")["data"]["stack.xml"].as_str().expect("a stack");
     let service = chart.only("StatefulSet")["spec"]["serviceName"].as_str().expect("a service");
-    let parsed = consort_conf::parse_stack("stack.xml", stack, &consort_conf::Variables::new()).expect("a stack");
+    let parsed =
+        consort_conf::parse_stack("stack.xml", stack, &consort_conf::Variables::new()).expect("a stack");
     let discovery = &parsed.config.protocols[1];
     assert_eq!(discovery.short_name(), "KUBE_PING");
     assert_eq!((discovery.get("service"), discovery.get("namespace")), (Some(service), Some("shop")));
@@ -120,7 +121,11 @@ fn discovery_by_the_api_has_a_token_a_role_and_a_stack_and_dns_has_none_of_them(
     assert_eq!(chart.pod()["spec"]["automountServiceAccountToken"], false);
     assert_eq!(chart.all("Role").count() + chart.all("RoleBinding").count(), 0);
     let refused = helm(&["template", "grid"], &[r#"cluster={"discovery": "multicast"}"#]);
-    assert!(!refused.status.success() && text(&refused.stderr).contains("discovery"), "{}", text(&refused.stderr));
+    assert!(
+        !refused.status.success() && text(&refused.stderr).contains("discovery"),
+        "{}",
+        text(&refused.stderr)
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub enum KubernetesError {
         /// The reason.
         why: String,
     },
-    /// The API server cannot be verified. Its answers and this member's token would be anyone's.
+    /// The API server cannot be verified, so that another server could get the token.
     #[error(
         "the API server cannot be verified, because the certificates in {path} cannot be read: {why}; set caCertFile \
          (KUBERNETES_CA_CERTIFICATE_FILE), or let the pod mount its service account's token (automountServiceAccountToken)"
@@ -53,7 +53,9 @@ pub enum KubernetesError {
         why: String,
     },
     /// The request cannot be made.
-    #[error("{server} cannot be asked: {why}; correct masterProtocol, masterHost, masterPort and labels, and the PEM files")]
+    #[error(
+        "{server} cannot be asked: {why}; correct masterProtocol, masterHost, masterPort and labels, and the PEM files"
+    )]
     Settings {
         /// The API server.
         server: String,
@@ -121,7 +123,10 @@ pub enum KubernetesError {
         resource: &'static str,
     },
     /// The API server answered with another status.
-    #[error("{server} answers with the status {status}: {message}; check namespace, labels and service, and the API server's log")]
+    #[error(
+        "{server} answers with the status {status}: {message}; check namespace, labels and service, and the API server's \
+         log"
+    )]
     Status {
         /// The API server.
         server: String,
@@ -131,7 +136,9 @@ pub enum KubernetesError {
         message: String,
     },
     /// The answer exceeds the limit.
-    #[error("the answer of {server} has more than {bytes_max} bytes; choose fewer pods: set labels or service")]
+    #[error(
+        "the answer of {server} has more than {bytes_max} bytes; choose fewer pods: set labels or service"
+    )]
     TooLarge {
         /// The API server.
         server: String,
@@ -163,7 +170,8 @@ impl KubernetesError {
 /// Says which Role is missing and how it is made, for the service account that the server names.
 fn role(message: &str, namespace: &str, resource: &str) -> String {
     let account = message.split_once("system:serviceaccount:").map(|(_, rest)| rest);
-    let account = account.and_then(|rest| rest.split(['"', '\'', ' ']).next()).filter(|name| name.contains(':'));
+    let account =
+        account.and_then(|rest| rest.split(['"', '\'', ' ']).next()).filter(|name| name.contains(':'));
     let account = account.unwrap_or("NAMESPACE:SERVICEACCOUNT");
     format!(
         "its service account needs a Role with the verb list on {resource} in namespace {namespace}: kubectl create role \

@@ -38,8 +38,8 @@ pub fn list_pods(query: &KubernetesQuery) -> Result<PodList, KubernetesError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(KubernetesError::Runtime)?;
     // The client logs each failure as an error. Callers log failures by their own limits.
-    let silent = tracing::subscriber::NoSubscriber::default();
-    let listed = tracing::subscriber::with_default(silent, || runtime.block_on(list_repeatedly(query)));
+    let silent = tracing::Dispatch::none();
+    let listed = tracing::dispatcher::with_default(&silent, || runtime.block_on(list_repeatedly(query)));
     if query.is_logged {
         match &listed {
             Ok(list) => tracing::info!(namespace = list.namespace, pods = ?list.pods, "listed pods"),
@@ -120,7 +120,8 @@ const GROUP_LABELS: [&str; 3] = ["pod-template-hash", "deployment", "controller-
 fn pod(pod: Pod) -> PodInfo {
     let ObjectMeta { name, labels, deletion_timestamp, .. } = pod.metadata;
     let status = pod.status.unwrap_or_default();
-    let texts = status.pod_ips.iter().flatten().map(|entry| entry.ip.as_str()).chain(status.pod_ip.as_deref());
+    let texts =
+        status.pod_ips.iter().flatten().map(|entry| entry.ip.as_str()).chain(status.pod_ip.as_deref());
     let mut ips: Vec<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
     ips.dedup();
     let phase = status.phase.as_deref().unwrap_or_default();
@@ -136,8 +137,7 @@ fn pod(pod: Pod) -> PodInfo {
             && status.reason.is_none()
             && containers.all(|container| container.ready)
             && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-        group: labels
-            .and_then(|mut labels| GROUP_LABELS.into_iter().find_map(|name| labels.remove(name))),
+        group: labels.and_then(|mut labels| GROUP_LABELS.into_iter().find_map(|name| labels.remove(name))),
     }
 }
 

@@ -59,7 +59,10 @@ fn pods_of_the_own_namespace_are_listed_by_labels_with_the_token() {
     assert_eq!(path, "/api/v1/namespaces/shop/pods");
     // As jgroups-kubernetes encodes it.
     assert!(query.contains("labelSelector=app+in+%28a%2Cb%29%2Cx%21%3Dy"), "{query}");
-    assert!(query.contains("fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"), "{query}");
+    assert!(
+        query.contains("fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"),
+        "{query}"
+    );
 }
 
 #[test]
@@ -72,13 +75,17 @@ fn given_namespace_replaces_the_own_one() {
     assert_eq!(list, PodList { namespace: "other".to_owned(), pods: Vec::new() });
     assert!(api.take_requests()[0].target.starts_with("/api/v1/namespaces/other/pods?"));
     let error = error_of(&config(&api));
-    assert!(error.starts_with("the own namespace is unknown, because ") && error.contains("KUBERNETES_NAMESPACE"), "{error}");
+    assert!(
+        error.starts_with("the own namespace is unknown, because ") && error.contains("KUBERNETES_NAMESPACE"),
+        "{error}"
+    );
 }
 
 #[test]
 fn finished_deleting_and_not_ready_pods_and_both_families_are_recognized() {
     let api = FakeKubernetes::start(|_| {
-        let six = changed(pod("six", "fd00::5"), "/status/podIPs", json!([{"ip": "fd00::5"}, {"ip": "10.0.0.5"}]));
+        let six =
+            changed(pod("six", "fd00::5"), "/status/podIPs", json!([{"ip": "fd00::5"}, {"ip": "10.0.0.5"}]));
         let mut pending = pod("pending", "10.0.0.9");
         pending["status"] = json!({"phase": "Pending"});
         pod_list(vec![
@@ -102,7 +109,11 @@ fn finished_deleting_and_not_ready_pods_and_both_families_are_recognized() {
 fn pod_has_the_group_of_its_first_label_of_a_workload() {
     let api = FakeKubernetes::start(|_| {
         pod_list(vec![
-            changed(pod("a", "10.0.0.1"), "/metadata/labels", json!({"deployment": "d", "pod-template-hash": "h"})),
+            changed(
+                pod("a", "10.0.0.1"),
+                "/metadata/labels",
+                json!({"deployment": "d", "pod-template-hash": "h"}),
+            ),
             changed(pod("b", "10.0.0.2"), "/metadata/labels", json!({"controller-revision-hash": "r"})),
             pod("c", "10.0.0.3"),
         ])
@@ -115,12 +126,8 @@ fn pod_has_the_group_of_its_first_label_of_a_workload() {
 #[test]
 fn endpoints_of_a_service_are_listed_without_pods() {
     let api = FakeKubernetes::start(|_| {
-        let endpoint = |name: &str, ip: &str, conditions: Value| {
-            json!({"addresses": [ip], "conditions": conditions, "targetRef": {"kind": "Pod", "name": name}})
-        };
-        let slice = |kind: &str, endpoints: Value| {
-            json!({"metadata": {"name": "grid-x"}, "addressType": kind, "endpoints": endpoints, "ports": []})
-        };
+        let endpoint = |name: &str, ip: &str, conditions: Value| json!({"addresses": [ip], "conditions": conditions, "targetRef": {"kind": "Pod", "name": name}});
+        let slice = |kind: &str, endpoints: Value| json!({"metadata": {"name": "grid-x"}, "addressType": kind, "endpoints": endpoints, "ports": []});
         ApiResponse::Json(
             200,
             json!({
@@ -162,7 +169,10 @@ fn long_list_comes_in_several_answers_and_ends_at_the_limit() {
     assert_eq!(list_by(&config(&api)).unwrap().pods.len(), PODS_MAX);
     let requests = api.take_requests();
     assert_eq!(requests.len(), PODS_MAX / PAGE_LEN as usize);
-    assert!(requests[0].target.contains("limit=250") && !requests[0].target.contains("continue="), "{requests:?}");
+    assert!(
+        requests[0].target.contains("limit=250") && !requests[0].target.contains("continue="),
+        "{requests:?}"
+    );
     assert!(requests[1].target.contains("continue=next+0"), "{requests:?}");
 }
 
@@ -216,7 +226,11 @@ fn missing_role_is_reported_with_the_commands_that_make_it() {
         failure(403, "Forbidden", &message)
     });
     let error = error_of(&config(&api));
-    assert!(error.contains("forbids the list (403: pods is forbidden: User \"system:serviceaccount:shop:member\""), "{error}");
+    assert!(
+        error
+            .contains("forbids the list (403: pods is forbidden: User \"system:serviceaccount:shop:member\""),
+        "{error}"
+    );
     let role = "its service account needs a Role with the verb list on pods in namespace shop: kubectl create role \
                 consort-discovery -n shop --verb=list --resource=pods && kubectl create rolebinding consort-discovery -n shop \
                 --role=consort-discovery --serviceaccount=shop:member";
@@ -231,12 +245,17 @@ fn missing_role_is_reported_with_the_commands_that_make_it() {
 fn failure_without_account_and_other_statuses_are_reported() {
     let api = FakeKubernetes::start(|request| match request.target.as_str() {
         target if target.contains("bad") => failure(400, "BadRequest", "unable to parse requirement"),
-        target if target.contains("gone") => ApiResponse::Text(502, "<html>\u{7} bad gateway</html>".to_owned()),
+        target if target.contains("gone") => {
+            ApiResponse::Text(502, "<html>\u{7} bad gateway</html>".to_owned())
+        }
         _ => failure(403, "Forbidden", "no"),
     });
     let of = |labels: &str| error_of(&KubePingConfig { labels: labels.to_owned(), ..config(&api) });
     assert!(of("a=b").ends_with("--serviceaccount=NAMESPACE:SERVICEACCOUNT"), "{}", of("a=b"));
-    assert!(of("bad").contains("answers with the status 400: unable to parse requirement; check namespace, labels"));
+    assert!(
+        of("bad")
+            .contains("answers with the status 400: unable to parse requirement; check namespace, labels")
+    );
     api.take_requests();
     assert!(of("gone").contains("answers with the status 502: <html>  bad gateway</html>"), "{}", of("gone"));
     assert_eq!(api.take_requests().len(), 2 * 3, "each with its attempts");
@@ -246,7 +265,13 @@ fn failure_without_account_and_other_statuses_are_reported() {
 fn certificate_of_another_authority_or_host_is_refused_before_the_token_is_sent() {
     let api = FakeKubernetes::start_at("127.0.0.1", &["kubernetes.default.svc"], |_| pod_list(Vec::new()));
     let error = error_of(&config(&api));
-    assert!(error.starts_with(&format!("TLS with https://127.0.0.1:{} fails: invalid peer certificate", api.port())), "{error}");
+    assert!(
+        error.starts_with(&format!(
+            "TLS with https://127.0.0.1:{} fails: invalid peer certificate",
+            api.port()
+        )),
+        "{error}"
+    );
     assert!(error.contains("caCertFile") && error.contains("the clock of this host"), "{error}");
     let other = FakeKubernetes::start(|_| pod_list(Vec::new()));
     let error = error_of(&KubePingConfig { caCertFile: other.file("ca.crt"), ..config(&api) });
@@ -261,23 +286,20 @@ fn missing_files_are_reported_and_nothing_is_sent() {
     fs::write(api.file("broken"), "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
     for (name, why) in [("none", "No such file"), ("empty", "it has no certificate"), ("broken", "")] {
         let error = error_of(&KubePingConfig { caCertFile: api.file(name), ..config(&api) });
-        assert!(error.starts_with("the API server cannot be verified, because the certificates in "), "{error}");
+        assert!(
+            error.starts_with("the API server cannot be verified, because the certificates in "),
+            "{error}"
+        );
         assert!(error.contains(&format!("{name} cannot be read: {why}")), "{error}");
         assert!(error.contains("KUBERNETES_CA_CERTIFICATE_FILE"), "{error}");
     }
-    let token = KubePingConfig {
-        saTokenFile: api.file("none"),
-        namespace: "shop".to_owned(),
-        ..config(&api)
-    };
+    let token =
+        KubePingConfig { saTokenFile: api.file("none"), namespace: "shop".to_owned(), ..config(&api) };
     let error = error_of(&token);
     assert!(error.starts_with("there is no token for the API server, because "), "{error}");
     assert!(error.contains("automountServiceAccountToken"), "{error}");
-    let identity = KubePingConfig {
-        clientCertFile: api.file("none"),
-        clientKeyFile: api.file("token"),
-        ..config(&api)
-    };
+    let identity =
+        KubePingConfig { clientCertFile: api.file("none"), clientKeyFile: api.file("token"), ..config(&api) };
     let error = error_of(&identity);
     assert!(error.contains("correct clientCertFile and clientKeyFile"), "{error}");
     assert!(api.take_requests().is_empty());
@@ -335,7 +357,9 @@ fn answer_above_the_limit_is_refused() {
 
 #[test]
 fn answer_that_is_no_list_is_refused() {
-    for text in ["", "<html></html>", "{\"kind\": \"PodList\"", "{\"kind\": \"NodeList\", \"apiVersion\": \"v1\"}"] {
+    for text in
+        ["", "<html></html>", "{\"kind\": \"PodList\"", "{\"kind\": \"NodeList\", \"apiVersion\": \"v1\"}"]
+    {
         let api = FakeKubernetes::start(|_| ApiResponse::Text(200, text.to_owned()));
         let error = error_of(&config(&api));
         assert!(error.contains("is not a list of Kubernetes") && error.contains("masterHost"), "{error}");

@@ -85,7 +85,10 @@ impl KubePingConfig {
             return fail("masterProtocol", &format!("`{}` is neither https nor http", self.masterProtocol));
         }
         if self.apiVersion.trim() != "v1" {
-            return fail("apiVersion", &format!("`{}` is not v1, which every API server has", self.apiVersion));
+            return fail(
+                "apiVersion",
+                &format!("`{}` is not v1, which every API server has", self.apiVersion),
+            );
         }
         if !(1..=ATTEMPTS_MAX).contains(&self.operationAttempts) {
             return fail("operationAttempts", &format!("it has to be from 1 to {ATTEMPTS_MAX}"));
@@ -374,8 +377,7 @@ mod tests {
     use crate::harness::{Harness, phys};
 
     fn config(attributes: &[(&str, &str)]) -> KubePingConfig {
-        let mut config =
-            KubePingConfig { masterHost: "10.96.0.1".to_owned(), ..KubePingConfig::default() };
+        let mut config = KubePingConfig { masterHost: "10.96.0.1".to_owned(), ..KubePingConfig::default() };
         for (name, value) in attributes {
             config.set(name, value).expect("an attribute").expect("a value");
         }
@@ -403,7 +405,11 @@ mod tests {
     }
 
     fn asked(harness: &mut Harness) -> Vec<String> {
-        harness.take_down().iter().map(|message| message.dest.as_ref().expect("a place").to_string()).collect()
+        harness
+            .take_down()
+            .iter()
+            .map(|message| message.dest.as_ref().expect("a place").to_string())
+            .collect()
     }
 
     fn failure(harness: &Harness) -> String {
@@ -574,7 +580,10 @@ mod tests {
     #[test]
     fn values_that_cannot_be_used_are_refused() {
         let refused = |attributes: &[(&str, &str)]| config(attributes).check().unwrap_err().1;
-        assert_eq!(refused(&[("masterProtocol", "ftp")]), "attribute masterProtocol: `ftp` is neither https nor http");
+        assert_eq!(
+            refused(&[("masterProtocol", "ftp")]),
+            "attribute masterProtocol: `ftp` is neither https nor http"
+        );
         assert!(refused(&[("apiVersion", "v2")]).contains("is not v1"));
         assert!(refused(&[("operationAttempts", "11")]).contains("from 1 to 10"));
         assert!(refused(&[("operationAttempts", "0")]).contains("from 1 to 10"));
@@ -582,7 +591,10 @@ mod tests {
         assert!(refused(&[("connectTimeout", "0")]).contains("longer than 0"));
         assert!(refused(&[("readTimeout", "0")]).contains("longer than 0"));
         assert!(refused(&[("service", "grid"), ("labels", "app=grid")]).contains("either service or labels"));
-        assert!(refused(&[("service", "grid"), ("split_clusters_during_rolling_update", "true")]).contains("labels"));
+        assert!(
+            refused(&[("service", "grid"), ("split_clusters_during_rolling_update", "true")])
+                .contains("labels")
+        );
         assert!(refused(&[("clientCertFile", "c.pem")]).contains("both"));
         assert_eq!(config(&[("service", "grid")]).check(), Ok(()));
     }
