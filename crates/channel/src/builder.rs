@@ -8,7 +8,9 @@ use std::sync::Arc;
 use consort_conf::{ConfigError, IgnoredAttribute, Variables};
 use consort_group::config::{ProtocolConfig, StackConfig};
 use consort_group::protocols::registry::{self, Resolver, ValueError};
-use consort_group::protocols::{Gms, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig};
+use consort_group::protocols::{
+    Gms, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
+};
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
@@ -232,6 +234,7 @@ fn make(
     let mut layers: Vec<Box<dyn Protocol>> = vec![Box::new(transport)];
     for protocol in &config.protocols[1..] {
         check_dns(protocol, cfg!(feature = "dns")).map_err(fail)?;
+        check_kubernetes(protocol, *names.ports.start(), cfg!(feature = "kubernetes")).map_err(fail)?;
         let layer = registry::layer(protocol, &mut names)
             .ok_or_else(|| ConnectError::NoSuchLayer(protocol.name.clone()))?;
         layers.push(layer.map_err(fail)?);
@@ -265,6 +268,42 @@ fn check_dns(protocol: &ProtocolConfig, has_dns: bool) -> Result<(), ValueError>
         }),
         None => Ok(()),
     }
+}
+
+/// Refuses KUBE_PING where it cannot find members: without the feature `kubernetes`, without an API server to ask, without
+/// the files for it, or at a port that other members do not know. The member would stay alone.
+fn check_kubernetes(protocol: &ProtocolConfig, port: u16, has_feature: bool) -> Result<(), ValueError> {
+    if protocol.short_name() != "KUBE_PING" {
+        return Ok(());
+    }
+    let fail = |name: &str, what: String| {
+        let attribute = protocol.attributes.iter().find(|(own, _, _)| own == name);
+        Err(ValueError {
+            protocol: protocol.short_name().to_owned(),
+            what,
+            position: attribute.map_or(protocol.position, |(_, _, position)| *position),
+        })
+    };
+    let config: KubePingConfig = registry::properties(protocol)?;
+    if !has_feature {
+        let what = "it needs the feature `kubernetes` of the crate consort or consort-channel; without it use DNS_PING with \
+                    the name of a headless service";
+        return fail("", what.to_owned());
+    }
+    if port == 0 {
+        return fail("", "other members need to know the port: set bind_port of the transport".to_owned());
+    }
+    if let Some((name, why)) = config.missing() {
+        return fail(name, format!("attribute {name}: {why}"));
+    }
+    for (name, path) in config.files_to_ask() {
+        if let Err(error) = std::fs::File::open(path) {
+            let why = "the API server is asked with it; in a pod, let the service account's token be mounted \
+                       (automountServiceAccountToken), or set dns_query, which needs no API";
+            return fail(name, format!("attribute {name}: cannot read {path}: {error}; {why}"));
+        }
+    }
+    Ok(())
 }
 
 struct TransportResolver {
@@ -371,6 +410,37 @@ mod tests {
             assert_eq!(checked(attributes, true), Ok(()));
         }
         assert_eq!(checked(r#"dns_record_type="AAAA" dns_address="""#, false), Ok(()));
+    }
+
+    #[test]
+    fn kube_ping_is_refused_where_it_cannot_find_members() {
+        let directory = std::env::temp_dir().join(format!("consort-kube-refused-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+        std::fs::write(file("token"), "t").unwrap();
+        let checked = |attributes: &str, port, has_feature| {
+            let text = format!("<config><TCP/>\n<KUBE_PING {attributes}/></config>");
+            let stack = consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config;
+            check_kubernetes(&stack.protocols[1], port, has_feature).map_err(|error| error.to_string())
+        };
+        let files = format!("saTokenFile=\"{}\" caCertFile=\"{}\"", file("token"), file("ca.crt"));
+        let in_pod = format!("masterHost=\"10.96.0.1\" {files}");
+        let error = checked(&in_pod, 7800, false).unwrap_err();
+        assert!(
+            error.contains("needs the feature `kubernetes`") && error.contains("use DNS_PING"),
+            "{error}"
+        );
+        let error = checked(&in_pod, 0, true).unwrap_err();
+        assert!(error.contains("set bind_port"), "{error}");
+        let error = checked(&files, 7800, true).unwrap_err();
+        assert!(error.contains("attribute masterHost: there is no API server to ask"), "{error}");
+        // Without the certificates any server would get the token.
+        let error = checked(&in_pod, 7800, true).unwrap_err();
+        assert!(error.contains("attribute caCertFile: cannot read") && error.contains("ca.crt"), "{error}");
+        assert_eq!(checked(&format!("{files} dns_query=\"grid\""), 7800, true), Ok(()));
+        std::fs::write(file("ca.crt"), "").unwrap();
+        assert_eq!(checked(&in_pod, 7800, true), Ok(()));
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

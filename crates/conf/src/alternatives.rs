@@ -14,7 +14,6 @@ const CLOUD_DISCOVERIES: &[&str] = &[
 ];
 
 const ALTERNATIVES: &[(&[&str], &str)] = &[
-    (&["KUBE_PING"], "use DNS_PING with the name of a headless service"),
     (
         &["JDBC_PING", "JDBC_PING2"],
         "use FILE_PING in a directory that all members share, DNS_PING or TCPPING",

@@ -359,6 +359,36 @@ mod tests {
         assert_eq!(stack.config.protocols[1].get("dns_query"), Some("grid.shop.svc"));
     }
 
+    /// The variables of jgroups-kubernetes, which Kubernetes sets in part.
+    #[test]
+    fn kube_ping_takes_its_attributes_from_the_variables_of_a_pod() {
+        let variables = Variables::new()
+            .with("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+            .with("KUBERNETES_SERVICE_PORT", "6443")
+            .with("OPENSHIFT_KUBE_PING_NAMESPACE", "old")
+            .with("KUBERNETES_NAMESPACE", "shop")
+            .with("OPENSHIFT_KUBE_PING_LABELS", "app=grid")
+            .with("KUBERNETES_CLIENT_KEY_ALGO", "RSA");
+        let text = "<config><TCP/><org.jgroups.protocols.kubernetes.KUBE_PING masterPort=\"443\"/></config>";
+        let stack = parse_stack("my.xml", text, &variables).unwrap();
+        let protocol = &stack.config.protocols[1];
+        for (attribute, value) in [
+            ("masterHost", Some("10.96.0.1")),
+            ("masterPort", Some("443")),
+            ("namespace", Some("shop")),
+            ("labels", Some("app=grid")),
+            ("saTokenFile", None),
+        ] {
+            assert_eq!(protocol.get(attribute), value, "{attribute}");
+        }
+        assert_eq!(stack.ignored.len(), 1, "clientKeyAlgo");
+        let kube = |attributes: &str| error(&format!("<config><TCP/><KUBE_PING {attributes}/></config>"));
+        let refused = kube("clientKeyPassword=\"secret\"");
+        assert!(refused.contains("clientKeyPassword") && refused.contains("without password"), "{refused}");
+        let refused = kube("service=\"grid\" labels=\"app=grid\"");
+        assert!(refused.contains("set either service or labels"), "{refused}");
+    }
+
     #[test]
     fn another_protocol_id_is_refused_with_its_place() {
         assert_eq!(

@@ -14,14 +14,15 @@ use crate::xml::{Attribute, Element, read};
 
 macro_rules! stock {
     ($($name:literal),+ $(,)?) => {
-        /// The stock stacks' names and texts, as JGroups'; `tcpgossip.xml` is `tcp.xml` with routers.
+        /// The stock stacks' names and texts, as JGroups'; `tcpgossip.xml` is `tcp.xml` with routers, and `kubernetes.xml`
+        /// with names and pods of Kubernetes.
         pub const STOCK: &[(&str, &str)] = &[$(($name, include_str!(concat!("../stacks/", $name)))),+];
     };
 }
 
 stock! {
     "tcp.xml", "tcp-nio.xml", "tcp-new.xml", "udp.xml", "udp-new.xml", "sequencer.xml", "tcpgossip.xml",
-    "tcp-default.xml", "udp-default.xml", "nio-default.xml",
+    "kubernetes.xml", "tcp-default.xml", "udp-default.xml", "nio-default.xml",
 }
 
 const INCLUDES_MAX: usize = 5;
@@ -59,6 +60,28 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("DNS_PING", "dns_query", "jgroups.dns.dns_query"),
     ("DNS_PING", "dns_record_type", "jgroups.dns.dns_record_type"),
     ("FILE_PING", "location", "jgroups.file.location"),
+    // The first one that is set counts; those of OpenShift and SA_TOKEN_FILE are old names.
+    ("KUBE_PING", "namespace", "KUBERNETES_NAMESPACE"),
+    ("KUBE_PING", "namespace", "OPENSHIFT_KUBE_PING_NAMESPACE"),
+    ("KUBE_PING", "labels", "KUBERNETES_LABELS"),
+    ("KUBE_PING", "labels", "OPENSHIFT_KUBE_PING_LABELS"),
+    ("KUBE_PING", "masterProtocol", "KUBERNETES_MASTER_PROTOCOL"),
+    ("KUBE_PING", "masterHost", "KUBERNETES_SERVICE_HOST"),
+    ("KUBE_PING", "masterPort", "KUBERNETES_SERVICE_PORT"),
+    ("KUBE_PING", "apiVersion", "KUBERNETES_API_VERSION"),
+    ("KUBE_PING", "connectTimeout", "KUBERNETES_CONNECT_TIMEOUT"),
+    ("KUBE_PING", "readTimeout", "KUBERNETES_READ_TIMEOUT"),
+    ("KUBE_PING", "operationAttempts", "KUBERNETES_OPERATION_ATTEMPTS"),
+    ("KUBE_PING", "operationSleep", "KUBERNETES_OPERATION_SLEEP"),
+    ("KUBE_PING", "useNotReadyAddresses", "KUBERNETES_USE_NOT_READY_ADDRESSES"),
+    ("KUBE_PING", "split_clusters_during_rolling_update", "KUBERNETES_SPLIT_CLUSTERS_DURING_ROLLING_UPDATE"),
+    ("KUBE_PING", "caCertFile", "KUBERNETES_CA_CERTIFICATE_FILE"),
+    ("KUBE_PING", "saTokenFile", "KUBERNETES_SA_TOKEN_FILE"),
+    ("KUBE_PING", "saTokenFile", "SA_TOKEN_FILE"),
+    ("KUBE_PING", "clientCertFile", "KUBERNETES_CLIENT_CERTIFICATE_FILE"),
+    ("KUBE_PING", "clientKeyFile", "KUBERNETES_CLIENT_KEY_FILE"),
+    ("KUBE_PING", "clientKeyPassword", "KUBERNETES_CLIENT_KEY_PASSWORD"),
+    ("KUBE_PING", "clientKeyAlgo", "KUBERNETES_CLIENT_KEY_ALGO"),
 ];
 
 /// A checked stack.

@@ -23,8 +23,17 @@ type Row = (&'static [&'static str], &'static [&'static str], UnusedAttribute);
 const ALL: &[&str] = &["*"];
 const TRANSPORTS: &[&str] = &["TCP", "TCP_NIO2", "UDP", "SHARED_LOOPBACK"];
 const STREAMS: &[&str] = &["TCP", "TCP_NIO2"];
-const DISCOVERIES: &[&str] =
-    &["PING", "TCPPING", "TCPGOSSIP", "DNS_PING", "MPING", "FILE_PING", "LOCAL_PING", "SHARED_LOOPBACK_PING"];
+const DISCOVERIES: &[&str] = &[
+    "PING",
+    "TCPPING",
+    "TCPGOSSIP",
+    "DNS_PING",
+    "KUBE_PING",
+    "MPING",
+    "FILE_PING",
+    "LOCAL_PING",
+    "SHARED_LOOPBACK_PING",
+];
 const MULTICASTS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4"];
 const RETRANSMISSIONS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4", "UNICAST3", "UNICAST4"];
 
@@ -212,6 +221,12 @@ const ROWS: &[Row] = &[
         &["discovery_rsp_expiry_time"],
         NoEffect("responses are dropped as soon as their discovery ends"),
     ),
+    (
+        &["KUBE_PING"],
+        &["clientKeyPassword"],
+        Refused { accepted: &[""], alternative: "set clientKeyFile to a PEM file without password" },
+    ),
+    (&["KUBE_PING"], &["clientKeyAlgo"], NoEffect("the PEM file names the key's algorithm")),
     (DISCOVERIES, &["use_disk_cache"], NoEffect("it needs PDC, which is refused")),
     (
         &["FILE_PING"],

@@ -31,7 +31,9 @@ impl Variables {
             if let Some(rest) = name.strip_prefix("JGROUPS_") {
                 let rest = rest.to_lowercase();
                 variables.values.insert(format!("jgroups.{rest}"), value.clone());
-                for section in ["tcpping", "tcp", "udp", "mping", "bundler", "thread_pool", "file"] {
+                for section in
+                    ["tcpping", "tcp", "udp", "mping", "bundler", "thread_pool", "file", "dns", "kube"]
+                {
                     if let Some(rest) = rest.strip_prefix(section).and_then(|rest| rest.strip_prefix('_')) {
                         variables.values.insert(format!("jgroups.{section}.{rest}"), value.clone());
                     }

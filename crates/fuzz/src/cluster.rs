@@ -10,8 +10,8 @@ use consort_conf::{Variables, load_stack};
 use consort_group::config::StackConfig;
 use consort_group::protocols::registry;
 use consort_group::{
-    Address, ConnId, Effect, Event, Flags, Indication, Message, Outcome, PhysAddr, Protocol, Rng, Stack,
-    StackSetup, Time, Token, TransmitDest, View,
+    Address, ConnId, Effect, Event, Flags, Indication, Message, Outcome, PhysAddr, PodList, Protocol, Rng,
+    Stack, StackSetup, Time, Token, TransmitDest, View,
 };
 use consort_net::Interface;
 use consort_sim::Schedule;
@@ -427,6 +427,7 @@ impl Cluster {
             Effect::LeaveGroup => drop(self.groups.remove(&node)),
             Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
             Effect::QueryDns { .. } => self.at(now, here(Outcome::Services(Vec::new()))),
+            Effect::ListPods(_) => self.at(now, here(Outcome::Pods(PodList::default()))),
             Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(all_addresses()))),
             Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
             Effect::WriteFile { .. }
@@ -458,6 +459,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::ReadFiles { .. } => Outcome::Files(Vec::new()),
                     Effect::LookUp { .. } => Outcome::Addresses(Vec::new()),
                     Effect::QueryDns { .. } => Outcome::Services(Vec::new()),
+                    Effect::ListPods(_) => Outcome::Pods(PodList::default()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
                     Effect::Connect { .. } => Outcome::Failed("no member listens".to_owned()),
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Address, Digest, ExternalAddress, Member, MessageBatch, PhysAddr, PingData, View};
+use crate::{
+    Address, Digest, ExternalAddress, KubernetesQuery, Member, MessageBatch, PhysAddr, PingData, PodList,
+    View,
+};
 
 /// A layer's decision on an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -312,6 +315,8 @@ pub enum Effect {
         /// The name server, as host, host:port or address; those of the system if absent.
         server: Option<String>,
     },
+    /// List pods by the API of Kubernetes. Outcome: `Pods` or `Failed`.
+    ListPods(Box<KubernetesQuery>),
     /// Announce this member in the process or simulation (LOCAL_PING). Outcome: `Done`.
     AnnounceLocally(PingData),
     /// Withdraw the announcement. Outcome: `Done`.
@@ -367,6 +372,8 @@ pub enum Outcome {
     Addresses(Vec<IpAddr>),
     /// The addresses of a name with their ports. A port that DNS does not tell is 0.
     Services(Vec<(IpAddr, u16)>),
+    /// The pods that the API of Kubernetes lists.
+    Pods(PodList),
     /// The members in this process.
     Local(Vec<PingData>),
 }

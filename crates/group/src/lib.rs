@@ -31,6 +31,7 @@ mod harness;
 mod header;
 #[cfg(feature = "injected-bugs")]
 mod injected_bug;
+mod kubernetes;
 mod member;
 mod message;
 mod ping_data;
@@ -69,6 +70,7 @@ pub use header::*;
 pub use ids::{MagicId, ProtocolId};
 #[cfg(feature = "injected-bugs")]
 pub use injected_bug::InjectedBug;
+pub use kubernetes::{KubernetesQuery, PodInfo, PodList, PodSelector};
 pub use member::Member;
 pub use message::{EarlyBatch, Flags, Headers, Message, Object, Payload, Primitive, Transient};
 pub use ping_data::PingData;

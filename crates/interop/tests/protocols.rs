@@ -2,6 +2,7 @@
 
 use consort_interop::cluster::{everybody_multicasts, exit, same_view, two_and_two};
 use consort_interop::{Member, Setting, in_own_network};
+use consort_testkit::kubernetes::{FakeKubernetes, pod, pod_list};
 use serde_json::json;
 
 /// The end of `tcp.xml`, above which further protocols stand.
@@ -131,4 +132,48 @@ fn frag3_and_fd_all2_with_a_consort_coordinator() {
         "frag3_and_fd_all2_with_a_consort_coordinator",
         older_protocols("FRAG3", "FD_ALL2", false),
     );
+}
+
+/// Members of both kinds are found by the pods that the API of Kubernetes lists, also after the first one was killed.
+async fn found_by_pods(java_first: bool) {
+    let api = FakeKubernetes::start(|_| pod_list(vec![pod("grid", "127.0.0.1")]));
+    let kube_ping = format!(
+        "<org.jgroups.protocols.kubernetes.KUBE_PING masterHost=\"127.0.0.1\" masterPort=\"{}\" namespace=\"shop\" \
+         labels=\"app=grid\" caCertFile=\"{}\" saTokenFile=\"{}\" async_discovery=\"true\"",
+        api.port(),
+        api.file("ca.crt"),
+        api.file("token")
+    );
+    let hosts = "initial_hosts=\"${jgroups.tcpping.initial_hosts:localhost[7800]}\"";
+    let replacements = [("<TCPPING async_discovery=\"true\"", &*kube_ping), (hosts, "")];
+    let setting = Setting::edited("tcp.xml", &replacements);
+    let mut members = two_and_two(&setting, java_first).await;
+    // Each was admitted at once: none has begun a cluster of its own that is merged later.
+    assert!(members[0].view().await.contains("|3] (4) [A, B, C, D]"));
+    let requests = api.take_requests();
+    assert!(requests.iter().all(|request| request.token.as_deref() == Some("token-1")), "{requests:?}");
+    let place = "/api/v1/namespaces/shop/pods?";
+    assert!(requests.iter().all(|request| request.target.starts_with(place)), "{requests:?}");
+    let by_java = requests.iter().filter(|request| request.target.ends_with("?labelSelector=app%3Dgrid"));
+    let by_consort = requests.iter().filter(|request| request.target.contains("limit=250"));
+    assert!(by_java.count() >= 2 && by_consort.count() >= 2, "{requests:?}");
+    everybody_multicasts(&mut members, 200, 100).await;
+    members.remove(0).kill();
+    same_view(&mut members, "(3) [B, C, D]").await;
+    let e = if java_first { setting.java("E").await } else { setting.consort("E").await };
+    members.push(e);
+    same_view(&mut members, "(4) [B, C, D, E]").await;
+    members.remove(0).exit().await;
+    same_view(&mut members, "(3) [C, D, E]").await;
+    exit(members).await;
+}
+
+#[test]
+fn members_are_found_by_pods_with_a_java_coordinator() {
+    in_own_network("members_are_found_by_pods_with_a_java_coordinator", found_by_pods(true));
+}
+
+#[test]
+fn members_are_found_by_pods_with_a_consort_coordinator() {
+    in_own_network("members_are_found_by_pods_with_a_consort_coordinator", found_by_pods(false));
 }

@@ -28,6 +28,8 @@ mod edge;
 mod effects;
 mod groups;
 mod inbox;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod shared_loopback;
 mod signals;
 mod stats;
@@ -48,6 +50,8 @@ pub use dns::query as query_dns;
 pub use driver::{Application, Driver, DriverHandle, EdgeState, Submitter};
 pub use driver_waker::DriverWaker;
 pub use groups::DefaultGroups;
+#[cfg(feature = "kubernetes")]
+pub use kubernetes::{KubernetesError, list_pods};
 pub use signals::{Command, StackCall, SubmitError};
 pub use stats::EdgeStats;
 pub use warnings::RateLimitedWarnings;

@@ -12,11 +12,15 @@ pub(crate) enum Discovery {
     Own,
 }
 
-/// Protocols that ask routers, which a simulation does not have.
-const ASKS_ROUTERS: &[&str] = &["TCPGOSSIP", "TUNNEL"];
+/// Protocols that ask programs which a simulation does not have.
+const ASKS_OTHERS: &[(&str, &str)] = &[
+    ("TCPGOSSIP", "asks routers"),
+    ("TUNNEL", "asks routers"),
+    ("KUBE_PING", "asks name servers and the API of Kubernetes"),
+];
 
 /// Returns the stock stacks that can be simulated: no stacks that others include, and none whose discovery asks
-/// routers.
+/// routers or Kubernetes.
 pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     let names = STOCK.iter().map(|(name, _)| *name).filter(|name| !name.ends_with("-default.xml"));
     names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
@@ -56,9 +60,9 @@ pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Res
     if let Some((_, protocol, attributes)) = encrypted {
         encrypt(&mut config, protocol, attributes)?;
     }
-    let asks = |name: &&str| config.protocols.iter().any(|protocol| protocol.short_name() == *name);
-    if let Some(protocol) = ASKS_ROUTERS.iter().find(|name| asks(name)) {
-        return Err(format!("{name} has {protocol}, which asks routers: a simulation has none"));
+    let asks = |name: &str| config.protocols.iter().any(|protocol| protocol.short_name() == name);
+    if let Some((protocol, why)) = ASKS_OTHERS.iter().find(|(name, _)| asks(name)) {
+        return Err(format!("{name} has {protocol}, which {why}: a simulation has none"));
     }
     for (protocol, attribute, value) in changes {
         let Some(found) = config.protocols.iter_mut().find(|found| found.short_name() == *protocol) else {

@@ -64,6 +64,16 @@ fn stacks_that_ask_routers_are_refused_with_the_reason() {
     assert!(refused.what.contains("TCPGOSSIP"), "{refused}");
 }
 
+#[test]
+fn kubernetes_stack_is_refused_with_the_reason_and_not_offered() {
+    let refused = run(&Plan::new("kubernetes.xml", 3), 1).expect_err("no Kubernetes is simulated");
+    assert!(
+        refused.what.contains("KUBE_PING, which asks name servers and the API of Kubernetes"),
+        "{refused}"
+    );
+    assert!(simulated_stacks().all(|stack| stack != "kubernetes.xml"));
+}
+
 /// Seeds that have broken a rule. A member that views without it had not reached lacked the messages that it had sent
 /// meanwhile (838055). Three times the checkers were wrong. One judged messages at the moment of a view (826122). One judged
 /// an application that was slow for longer than healing may take (837119). One judged messages that a receiver had taken for

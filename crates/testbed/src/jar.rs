@@ -141,10 +141,14 @@ impl Jar {
         let tree = JavaTree::open()?;
         let (java, directory) = (tree.root.join("interop/java"), &tree.directory);
         let project = java.join("pom.xml");
-        let release = release(&project, "jgroups")?;
-        let jar = directory.join(format!("lib/jgroups-{release}.jar"));
-        if !jar.exists() {
-            tree.copy_dependencies(&java, &directory.join("lib"), "Maven, for JGroups")?;
+        let lib = directory.join("lib");
+        let jar_of = |artifact| -> Result<PathBuf, JarError> {
+            let release = release(&project, artifact)?;
+            Ok(lib.join(format!("{artifact}-{release}.jar")))
+        };
+        let (jar, kubernetes) = (jar_of("jgroups")?, jar_of("jgroups-kubernetes")?);
+        if !jar.exists() || !kubernetes.exists() {
+            tree.copy_dependencies(&java, &lib, "Maven, for JGroups")?;
         }
         let classes = directory.join("classes");
         tree.compile_once(&java, &[project], &classes, || {

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "certificates")]
 mod certificates;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 #[cfg(feature = "log")]
 mod log;
 #[cfg(feature = "messages")]

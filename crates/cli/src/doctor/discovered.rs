@@ -2,10 +2,23 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use consort_group::config::HostPort;
+
 #[derive(Default)]
 pub(super) struct Discovered {
     pub(super) hosts: Vec<IpAddr>,
     pub(super) asked: Vec<SocketAddr>,
     /// Whether a member responds or is registered.
     pub(super) has_responses: bool,
+}
+
+/// The hosts that a discovery protocol asks.
+pub(super) struct Asked {
+    pub(super) checked: &'static str,
+    pub(super) text: String,
+    pub(super) named: Vec<HostPort>,
+    /// This many ports after each are queried, too.
+    pub(super) range: u16,
+    pub(super) is_list: bool,
+    pub(super) remedy: &'static str,
 }

@@ -5,6 +5,7 @@ mod findings;
 mod host;
 mod members;
 mod multicast;
+mod pods;
 mod port_probe;
 mod ports;
 mod reach;

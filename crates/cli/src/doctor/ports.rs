@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use consort_group::config::{Properties, ProtocolConfig, StackConfig};
-use consort_group::protocols::FdSock2Config;
+use consort_group::config::StackConfig;
+use consort_group::protocols::{FdSock2Config, registry};
 use consort_net::{EdgeKind, TransportConfig};
 
 use super::findings::Findings;
@@ -28,7 +28,7 @@ pub(super) async fn check(
         members.filter_map(|member| Some((*member, member.address.parse().ok()?))).collect();
     let is_tcp = transport.kind == EdgeKind::Tcp;
     let monitoring = stack.protocols.iter().find(|protocol| protocol.short_name() == "FD_SOCK2");
-    let monitoring = monitoring.map(monitoring_config);
+    let monitoring = monitoring.and_then(|protocol| registry::properties::<FdSock2Config>(protocol).ok());
     let ports_of = |address: SocketAddr| -> Vec<SocketAddr> {
         let ports = monitoring.as_ref().map(|config| config.ports_beside(address.port())).unwrap_or_default();
         ports.into_iter().map(|port| SocketAddr::new(address.ip(), port)).collect()
@@ -49,15 +49,6 @@ pub(super) async fn check(
             monitoring_ports(&member.name, &candidates, &found, findings);
         }
     }
-}
-
-/// The file is loaded, so its values are valid.
-fn monitoring_config(protocol: &ProtocolConfig) -> FdSock2Config {
-    let mut config = FdSock2Config::default();
-    for (name, value, _) in &protocol.attributes {
-        let _ = config.set(name, value);
-    }
-    config
 }
 
 fn transport_port(name: &str, address: SocketAddr, reach: Option<Reach>, findings: &mut Findings) {

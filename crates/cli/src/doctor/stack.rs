@@ -13,10 +13,10 @@ use consort_net::{EdgeKind, Interface, TransportConfig, query_dns};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::discovered::Discovered;
+use super::discovered::{Asked, Discovered};
 use super::findings::Findings;
 use super::reach::{Reach, reach};
-use super::{host, members, multicast, ports, routers};
+use super::{host, members, multicast, pods, ports, routers};
 use crate::join::Join;
 
 /// Without a cluster, members of all clusters count.
@@ -94,7 +94,7 @@ fn problems(checked: String, mut error: ConfigError, findings: &mut Findings) {
 fn remedy(error: &str) -> &'static str {
     if error.contains("dns_query") {
         // A name with several addresses stands for all of them.
-        "in Kubernetes use the name of a headless service: dns_query=\"SERVICE.NAMESPACE.svc\""
+        "in Kubernetes name a headless service: dns_query=\"SERVICE.NAMESPACE.svc\", or use --config kubernetes.xml"
     } else {
         "correct the file at the named line"
     }
@@ -177,6 +177,12 @@ async fn discover(
                 let asked = asked_by_dns(protocol, transport, findings).await;
                 hosts(&asked, interface, time_limit, &mut found, findings).await;
             }
+            "KUBE_PING" => {
+                let asked = pods::asked(protocol, transport, interface.ip, time_limit, findings).await;
+                if let Some(asked) = asked {
+                    hosts(&asked, interface, time_limit, &mut found, findings).await;
+                }
+            }
             "TCPGOSSIP" => routers::check(protocol, cluster, time_limit, &mut found, findings).await,
             "PING" if transport.ip_mcast => {
                 multicast::check(transport.mcast_addr, interface, time_limit, findings);
@@ -198,16 +204,6 @@ async fn discover(
 }
 
 const TCPPING: &str = "hosts to ask (TCPPING)";
-
-struct Asked {
-    checked: &'static str,
-    text: String,
-    named: Vec<HostPort>,
-    /// This many ports after each are queried, too.
-    range: u16,
-    is_list: bool,
-    remedy: &'static str,
-}
 
 /// The hosts that TCPPING asks.
 fn asked_by_tcpping(protocol: &ProtocolConfig, transport: &TransportConfig) -> Result<Asked, String> {

@@ -15,8 +15,8 @@ pub use stable::{Stable, StableConfig};
 pub mod discovery;
 
 pub use discovery::{
-    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Files, Hosts, MpingBindConfig, MpingConfig,
-    Names, Routers, Source, TcpGossipConfig, TcpPingConfig,
+    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Files, Hosts, KubePingConfig, MpingBindConfig,
+    MpingConfig, Names, Pods, Routers, Source, TcpGossipConfig, TcpPingConfig,
 };
 pub mod gms;
 

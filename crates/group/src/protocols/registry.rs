@@ -232,6 +232,10 @@ entries! {
     "DNS_PING": [DiscoveryConfig, DnsPingConfig] |m, c, config| {
         Ok(Discovery::new(Source::Dns(Names::new(config, m.resolver.ports())), c))
     };
+    "KUBE_PING": [DiscoveryConfig, KubePingConfig] |m, c, config| {
+        m.check(config.check())?;
+        Ok(Discovery::new(Source::Kube(Pods::new(config, *m.resolver.ports().start())), c))
+    };
     "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
     "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));

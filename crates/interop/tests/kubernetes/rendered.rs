@@ -95,6 +95,50 @@ fn helm_and_kubernetes_take_the_chart_with_all_values() {
     }
 }
 
+const KUBE: &str = r#"cluster={"discovery": "kube"}"#;
+
+#[test]
+fn discovery_by_the_api_has_a_token_a_role_and_a_stack_and_dns_has_none_of_them() {
+    let chart = Chart::of(&[KUBE]);
+    assert_eq!(chart.pod()["spec"]["automountServiceAccountToken"], true);
+    let rule = json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list"]});
+    assert_eq!(chart.only("Role")["rules"], json!([rule]));
+    let binding = chart.only("RoleBinding");
+    assert_eq!(binding["roleRef"]["name"], chart.only("Role")["metadata"]["name"]);
+    assert_eq!(binding["subjects"][0]["name"], chart.pod()["spec"]["serviceAccountName"]);
+    let stack = chart.only("ConfigMap")["data"]["stack.xml"].as_str().expect("a stack");
+    let service = chart.only("StatefulSet")["spec"]["serviceName"].as_str().expect("a service");
+    let parsed =
+        consort_conf::parse_stack("stack.xml", stack, &consort_conf::Variables::new()).expect("a stack");
+    let discovery = &parsed.config.protocols[1];
+    assert_eq!(discovery.short_name(), "KUBE_PING");
+    assert_eq!((discovery.get("service"), discovery.get("namespace")), (Some(service), Some("shop")));
+    assert!(chart.arguments().iter().all(|argument| !argument.starts_with("--wait-for-dns")));
+    let named = Chart::of(&[KUBE, r#"serviceAccount={"create": false, "name": "own"}"#]);
+    assert_eq!(named.only("RoleBinding")["subjects"][0]["name"], "own");
+
+    let chart = Chart::of(&[]);
+    assert_eq!(chart.pod()["spec"]["automountServiceAccountToken"], false);
+    assert_eq!(chart.all("Role").count() + chart.all("RoleBinding").count(), 0);
+    let refused = helm(&["template", "grid"], &[r#"cluster={"discovery": "multicast"}"#]);
+    assert!(
+        !refused.status.success() && text(&refused.stderr).contains("discovery"),
+        "{}",
+        text(&refused.stderr)
+    );
+}
+
+#[test]
+fn manifests_of_the_examples_are_kubernetes_types() {
+    let manifests = include_bytes!("../../../../examples/kubernetes/discovery.yaml");
+    let objects = read_strictly(manifests).unwrap_or_else(|error| panic!("{error}"));
+    let kinds: Vec<&str> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "Role", "RoleBinding", "Service", "Deployment"]);
+    let pod = &objects[4]["spec"]["template"];
+    assert!(selects(&objects[3]["spec"]["selector"], &pod["metadata"]["labels"]));
+    assert_eq!(pod["spec"]["serviceAccountName"], objects[0]["metadata"]["name"]);
+}
+
 /// That the reading as Kubernetes' types finds something.
 #[test]
 fn fields_that_kubernetes_does_not_know_are_found() {

@@ -1,5 +1,5 @@
 //! Blocking work on the runtime's blocking threads: files (FILE_PING), one job after the other, and look-ups of host
-//! names (TCPPING, TCPGOSSIP, DNS_PING), several at a time.
+//! names (TCPPING, TCPGOSSIP, DNS_PING) and of pods (KUBE_PING), several at a time.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use consort_group::{DnsRecord, Outcome, Token};
+use consort_group::{DnsRecord, KubernetesQuery, Outcome, PodList, Token};
 use tokio::task::JoinHandle;
 
 use super::Outcomes;
@@ -43,6 +43,7 @@ pub(super) enum Job {
     RemoveAll { directory: String, ending: &'static str, except: String },
     LookUp { name: String },
     QueryDns { name: String, record: DnsRecord, server: Option<String> },
+    ListPods(Box<KubernetesQuery>),
 }
 
 pub(super) struct Jobs {
@@ -119,7 +120,7 @@ impl Jobs {
 
 impl Job {
     fn is_look_up(&self) -> bool {
-        matches!(self, Self::LookUp { .. } | Self::QueryDns { .. })
+        matches!(self, Self::LookUp { .. } | Self::QueryDns { .. } | Self::ListPods(_))
     }
 
     fn changes_nothing(&self) -> bool {
@@ -140,6 +141,7 @@ impl Job {
             Self::QueryDns { name, record, server } => {
                 query_dns(&name, record, server.as_deref()).map(Outcome::Services)
             }
+            Self::ListPods(query) => list_pods(&query).map(Outcome::Pods),
         };
         result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
     }
@@ -154,6 +156,17 @@ fn query_dns(name: &str, record: DnsRecord, server: Option<&str>) -> io::Result<
 fn query_dns(name: &str, _: DnsRecord, _: Option<&str>) -> io::Result<Vec<(IpAddr, u16)>> {
     let why = "SRV records and dns_address need the feature `dns` of the crate consort or consort-channel";
     Err(io::Error::new(io::ErrorKind::Unsupported, format!("{name}: {why}")))
+}
+
+#[cfg(feature = "kubernetes")]
+fn list_pods(query: &KubernetesQuery) -> io::Result<PodList> {
+    crate::kubernetes::list_pods(query).map_err(io::Error::other)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn list_pods(_: &KubernetesQuery) -> io::Result<PodList> {
+    let why = "KUBE_PING needs the feature `kubernetes` of the crate consort or consort-channel";
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
 }
 
 fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {

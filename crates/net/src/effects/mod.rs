@@ -113,6 +113,7 @@ impl EffectRunner {
             Effect::QueryDns { name, record, server } => {
                 self.block(token, Job::QueryDns { name, record, server });
             }
+            Effect::ListPods(query) => self.block(token, Job::ListPods(query)),
             Effect::LookUp { name } => self.block(token, Job::LookUp { name }),
             Effect::AnnounceLocally(data) => {
                 let cluster = shared.cluster.clone().unwrap_or_default();

@@ -2,13 +2,14 @@
 //!
 //! All discovery protocols share requests and responses. They differ in how a request is sent: by multicast
 //! (PING), to a list of hosts (TCPPING), to a separate multicast group (MPING), to members known to routers
-//! (TCPGOSSIP), to the addresses of DNS names (DNS_PING), through files (FILE_PING) or within the process
-//! (LOCAL_PING).
+//! (TCPGOSSIP), to the addresses of DNS names (DNS_PING), to the pods that the API of Kubernetes lists (KUBE_PING),
+//! through files (FILE_PING) or within the process (LOCAL_PING).
 
 mod files;
 mod hosts;
 mod lookups;
 mod names;
+mod pods;
 mod routers;
 mod source;
 
@@ -19,6 +20,7 @@ use std::time::Duration;
 pub use files::{FilePingConfig, Files, parse_file};
 pub use hosts::{Hosts, TcpPingConfig};
 pub use names::{DnsPingConfig, Names};
+pub use pods::{KubePingConfig, Pods};
 pub use routers::{Routers, TcpGossipConfig};
 pub use source::{MpingBindConfig, MpingConfig, Source};
 
@@ -70,9 +72,9 @@ struct Search {
     interval: Duration,
     /// Time for responses.
     timeout: Duration,
-    /// How often the end may still be put off, because host names are being resolved.
+    /// How often the end may still be put off, because host names are being resolved or pods listed.
     extensions_left: u32,
-    /// Names were being resolved at the last end.
+    /// Names were being resolved, or pods listed, at the last end.
     is_resolving: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Files, Hosts, Names, Routers};
+use super::{Files, Hosts, Names, Pods, Routers};
 use crate::wire;
 use crate::{
     Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token,
@@ -58,6 +58,8 @@ pub enum Source {
     TcpGossip(Routers),
     /// To the addresses of DNS names.
     Dns(Names),
+    /// To the pods that the API of Kubernetes lists.
+    Kube(Pods),
     /// Through files in a shared directory.
     FilePing(Files),
     /// Within the process (LOCAL_PING and SHARED_LOOPBACK_PING).
@@ -75,6 +77,7 @@ impl Source {
             Self::Mping { .. } => "MPING",
             Self::TcpGossip(_) => "TCPGOSSIP",
             Self::Dns(_) => "DNS_PING",
+            Self::Kube(_) => "KUBE_PING",
             Self::FilePing(_) => "FILE_PING",
             Self::Local { is_loopback: true } => "SHARED_LOOPBACK_PING",
             Self::Local { .. } => "LOCAL_PING",
@@ -88,6 +91,7 @@ impl Source {
             Self::Mping { .. } => ProtocolId::MPING,
             Self::TcpGossip(_) => ProtocolId::TCPGOSSIP,
             Self::Dns(_) => ProtocolId::DNS_PING,
+            Self::Kube(_) => ProtocolId::KUBE_PING,
             Self::FilePing(_) => ProtocolId::FILE_PING,
             Self::Local { is_loopback: true } => ProtocolId::SHARED_LOOPBACK_PING,
             Self::Local { .. } => ProtocolId::LOCAL_PING,
@@ -97,7 +101,7 @@ impl Source {
     /// Returns whether the coordinator must disseminate members' data. With multicast all members receive all
     /// requests.
     pub(super) fn needs_dissemination(&self) -> bool {
-        matches!(self, Self::TcpPing(_) | Self::TcpGossip(_) | Self::Dns(_) | Self::FilePing(_))
+        !matches!(self, Self::Ping | Self::Mping { .. } | Self::Local { .. })
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
@@ -122,15 +126,20 @@ impl Source {
     pub(super) fn begin_join(&mut self, runs: u32, timeout: Duration) -> u32 {
         match self {
             Self::FilePing(files) => files.begin_join(runs, timeout),
+            Self::Kube(pods) => {
+                pods.begin_join(timeout);
+                runs
+            }
             _ => runs,
         }
     }
 
-    /// Returns whether host names are being resolved.
+    /// Returns whether host names are being resolved, or pods listed.
     pub(super) fn is_resolving(&self) -> bool {
         match self {
             Self::TcpPing(hosts) => hosts.lookups.is_any_running(),
             Self::Dns(names) => names.lookups.is_any_running(),
+            Self::Kube(pods) => pods.is_asking(),
             Self::TcpGossip(routers) => routers.lookups.is_any_running(),
             _ => false,
         }
@@ -151,6 +160,7 @@ impl Source {
             }
             Self::TcpPing(hosts) => hosts.disconnect(),
             Self::Dns(names) => names.disconnect(),
+            Self::Kube(pods) => pods.disconnect(),
             Self::TcpGossip(routers) => routers.disconnect(cx),
             Self::Local { .. } => {
                 cx.request(Effect::RetractLocally);
@@ -163,7 +173,7 @@ impl Source {
     /// Sends a request to the known members only, and keeps the last request for addresses that are found later.
     pub(super) fn ask_known(&mut self, cx: &mut Cx<'_>, message: Message) {
         match self {
-            Self::TcpPing(_) | Self::Dns(_) | Self::FilePing(_) => {
+            Self::TcpPing(_) | Self::Dns(_) | Self::Kube(_) | Self::FilePing(_) => {
                 let addresses = known(cx, KNOWN_MAX);
                 send_to(cx, &message, addresses);
             }
@@ -180,6 +190,7 @@ impl Source {
             }
             Self::TcpGossip(routers) => routers.ask(cx, message),
             Self::Dns(names) => names.ask(cx, message),
+            Self::Kube(pods) => pods.ask(cx, message),
             Self::FilePing(files) => files.ask(cx, message),
             Self::Local { .. } => {
                 cx.request(Effect::FindLocally);
@@ -192,6 +203,7 @@ impl Source {
             Self::TcpPing(hosts) => hosts.probe(out),
             Self::TcpGossip(routers) => routers.probe(out),
             Self::Dns(names) => names.probe(out),
+            Self::Kube(pods) => pods.probe(out),
             Self::FilePing(files) => files.probe(out),
             _ => {}
         }
@@ -236,6 +248,10 @@ impl Source {
             }
             (Self::Dns(names), outcome) => {
                 names.done(cx, token, outcome);
+                Vec::new()
+            }
+            (Self::Kube(pods), outcome) => {
+                pods.done(cx, token, outcome);
                 Vec::new()
             }
             (Self::Mping { .. }, Outcome::Datagram { datagram, .. }) => match wire::decode_body(0, &datagram)
