@@ -2,7 +2,7 @@
 
 pub mod transport;
 
-pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig, UnknownBundler};
+pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig, TunnelConfig, UnknownBundler};
 pub mod nakack;
 
 pub use nakack::{NakAck, NakAckConfig, NakAckKind};
@@ -16,7 +16,7 @@ pub mod discovery;
 
 pub use discovery::{
     Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Files, Hosts, MpingBindConfig, MpingConfig,
-    Names, Routers, Source, TcpGossipConfig, TcpPingConfig,
+    Names, RouterTlsConfig, Routers, Source, TcpGossipConfig, TcpPingConfig,
 };
 pub mod gms;
 

@@ -19,7 +19,7 @@ mod views;
 mod vectors;
 
 pub use exceptions::{decode_exception, encode_exception};
-pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip};
+pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip, encode_gossip_message};
 pub use headers::magic_of_header;
 pub use messages::{Bulk, decode_body, decode_typed, encode_body, encode_typed, message_size, message_type};
 pub use objects::{decode_primitive, encode_primitive, object_length};

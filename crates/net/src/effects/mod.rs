@@ -17,9 +17,11 @@ use tokio::net::TcpListener;
 use self::blocking::{Job, Jobs};
 use self::in_process::Announcement;
 use self::multicast_group::Group;
+use crate::bound_edge::BoundEdge;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
+use crate::tcp::queue::OutFrame;
 
 type Outcomes = VecDeque<(Token, Outcome)>;
 
@@ -34,6 +36,9 @@ struct Table {
 pub(crate) struct EffectRunner {
     signals: Arc<Signals>,
     settings: LinkSettings,
+    router_settings: LinkSettings,
+    /// Whether the transport's packets go through its connections.
+    is_tunnel: bool,
     tables: BTreeMap<u16, Table>,
     groups: BTreeMap<u16, Group>,
     jobs: Jobs,
@@ -42,11 +47,13 @@ pub(crate) struct EffectRunner {
 }
 
 impl EffectRunner {
-    pub(crate) fn new(signals: Arc<Signals>, settings: LinkSettings) -> Self {
+    pub(crate) fn new(signals: Arc<Signals>, edge: &BoundEdge) -> Self {
         Self {
             jobs: Jobs::new(&signals),
             signals,
-            settings,
+            settings: edge.effect_link_settings(),
+            router_settings: edge.router_link_settings(),
+            is_tunnel: edge.is_tunnel(),
             tables: BTreeMap::new(),
             groups: BTreeMap::new(),
             announced: BTreeMap::new(),
@@ -65,7 +72,8 @@ impl EffectRunner {
                 }
             }
             Effect::Connect { to, own, timeout } => {
-                let table = self.table(token);
+                // Connections to routers have no set-up bytes.
+                let table = self.table(token, own.is_none());
                 match table.links.connect(now, to, own, timeout) {
                     Some(index) => {
                         table.tokens.insert(table.links.link_of(index), token);
@@ -78,6 +86,14 @@ impl EffectRunner {
                     && let Some(index) = table.links.slot_of(conn.0)
                 {
                     table.links.push(now, index, PacketPriority::Control, frame);
+                }
+            }
+            Effect::Forward { conn, frame, tail, priority } => {
+                if let Some(table) = self.tables.get_mut(&token.layer())
+                    && let Some(index) = table.links.slot_of(conn.0)
+                {
+                    table.links.stats.packets_out += 1;
+                    table.links.push_in_total(now, index, priority, OutFrame { bytes: frame, tail });
                 }
             }
             Effect::Close { conn, is_graceful } => {
@@ -128,6 +144,11 @@ impl EffectRunner {
                 self.report(token, Outcome::Local(found));
             }
         }
+    }
+
+    /// Returns the transport's connections to routers. It is the stack's first layer.
+    pub(crate) fn tunnel(&self) -> Option<&Links> {
+        self.tables.get(&0).filter(|_| self.is_tunnel).map(|table| &table.links)
     }
 
     pub(crate) fn service(&mut self, now: Time, key: Key) {
@@ -209,10 +230,11 @@ impl EffectRunner {
         self.outcomes.push_back((token, outcome));
     }
 
-    fn table(&mut self, token: Token) -> &mut Table {
+    fn table(&mut self, token: Token, is_to_routers: bool) -> &mut Table {
         let layer = token.layer();
         self.tables.entry(layer).or_insert_with(|| {
-            let links = links_of(layer, self.signals.clone(), self.settings.clone());
+            let settings = if is_to_routers { &self.router_settings } else { &self.settings };
+            let links = links_of(layer, self.signals.clone(), settings.clone());
             Table { links, listener: None, tokens: HashMap::new() }
         })
     }
@@ -228,7 +250,7 @@ impl EffectRunner {
         let outcome = match open_listener(bind, ports, phys) {
             Ok((listener, own)) => {
                 let own = external.map_or(own, |external| external.apply(own));
-                let table = self.table(token);
+                let table = self.table(token, false);
                 table.listener = Some(token);
                 table.links.set_own(own);
                 table.links.listen(listener);

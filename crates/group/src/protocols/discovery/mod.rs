@@ -9,6 +9,7 @@ mod files;
 mod hosts;
 mod lookups;
 mod names;
+pub(super) mod router_stubs;
 mod routers;
 mod source;
 
@@ -19,13 +20,13 @@ use std::time::Duration;
 pub use files::{FilePingConfig, Files, parse_file};
 pub use hosts::{Hosts, TcpPingConfig};
 pub use names::{DnsPingConfig, Names};
-pub use routers::{Routers, TcpGossipConfig};
+pub use routers::{RouterTlsConfig, Routers, TcpGossipConfig};
 pub use source::{MpingBindConfig, MpingConfig, Source};
 
 use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
-    Outcome, Pass, PhysAddr, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, Time,
+    Outcome, Pass, PhysAddr, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, StackCount, Time,
     TimerKey, Token, View,
 };
 
@@ -450,6 +451,10 @@ impl Protocol for Discovery {
         out.put("num_discovery_requests", self.requests_sent);
         out.put("num_discovery_requests_received", self.requests_received);
         out.put("num_discovery_responses", self.responses_received);
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        self.source.counts()
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{Files, Hosts, Names, Routers};
 use crate::wire;
 use crate::{
-    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token,
-    View,
+    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, StackCount,
+    TimerKey, Token, View,
 };
 
 crate::properties! {
@@ -131,7 +131,7 @@ impl Source {
         match self {
             Self::TcpPing(hosts) => hosts.lookups.is_any_running(),
             Self::Dns(names) => names.lookups.is_any_running(),
-            Self::TcpGossip(routers) => routers.lookups.is_any_running(),
+            Self::TcpGossip(routers) => routers.stubs.lookups.is_any_running(),
             _ => false,
         }
     }
@@ -194,6 +194,13 @@ impl Source {
             Self::Dns(names) => names.probe(out),
             Self::FilePing(files) => files.probe(out),
             _ => {}
+        }
+    }
+
+    pub(super) fn counts(&self) -> Vec<(StackCount, u64)> {
+        match self {
+            Self::TcpGossip(routers) => routers.counts(),
+            _ => Vec::new(),
         }
     }
 
