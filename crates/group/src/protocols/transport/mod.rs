@@ -435,7 +435,8 @@ impl Protocol for Transport {
         match received {
             Some(Received::Packet(router, packet)) => self.receive(cx, router, packet),
             Some(Received::Members(data)) => {
-                for member in data.members.iter().filter(|member| member.sender != *cx.local()) {
+                let local = cx.local().clone();
+                for member in data.members.iter().filter(|member| member.sender != local) {
                     cx.book().learn(&member.sender, member.name.as_deref(), member.phys);
                 }
             }
