@@ -20,7 +20,7 @@ pub enum EdgeKind {
     Tunnel,
 }
 
-/// TLS for TCP. The names are JGroups' `tls.*`; the stores are PEM files.
+/// TLS for TCP, and of connections to routers. The names are JGroups' `tls.*`; the stores are PEM files.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TlsConfig {
     /// Whether connections are encrypted at all.

@@ -405,6 +405,39 @@ mod tests {
         }
     }
 
+    /// TUNNEL's routers that do not read.
+    #[tokio::test]
+    async fn queues_of_all_routers_are_bounded_together() {
+        let limits = crate::tcp::queue::QueueLimits { data: MIB, control: MIB };
+        let settings = link_settings(&TransportConfig::tunnel(), Version::V5_5_7, None);
+        let mut links = links_of(0, Arc::new(Signals::default()), LinkSettings { limits, ..settings });
+        let mut routers = Vec::new();
+        let mut indices = Vec::new();
+        for _ in 0..2 {
+            let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+            let to = PhysAddr::from(listener.local_addr().unwrap());
+            let index = links.connect(Time::ZERO, to, None, std::time::Duration::from_secs(9)).unwrap();
+            routers.push(listener);
+            let mut is_connected = false;
+            while !is_connected {
+                tokio::task::yield_now().await;
+                links.service(Time::ZERO, index, &mut |event| {
+                    is_connected |= matches!(event, LinkEvent::Connected { .. });
+                });
+            }
+            indices.push(index);
+        }
+        let frame = OutFrame { bytes: vec![7; MIB / 8].into(), tail: bytes::Bytes::new() };
+        for &index in indices.iter().cycle().take(32) {
+            links.push_in_total(Time::ZERO, index, PacketPriority::Data, frame.clone());
+        }
+        let dropped = links.stats.dropped;
+        assert!((23..=24).contains(&dropped), "8 of 32 frames fit, and one may go beyond: {dropped} are dropped");
+        assert!(links.is_any_half_full());
+        links.push_in_total(Time::ZERO, indices[0], PacketPriority::Control, frame);
+        assert_eq!(links.stats.dropped, dropped, "control traffic has room of its own");
+    }
+
     #[tokio::test]
     async fn frame_of_a_layers_peer_is_read_up_to_1_mib() {
         let mut port = Port::open().await;

@@ -401,8 +401,10 @@ impl Protocol for Transport {
             }
             Event::Disconnect => {
                 self.is_leaving = true;
-                // The last messages go out before the registrations end.
-                self.flush(cx);
+                if self.tunnel.is_some() {
+                    // The last messages go out before the registrations end.
+                    self.flush(cx);
+                }
                 if let Some(tunnel) = &mut self.tunnel {
                     tunnel.disconnect(cx);
                 }
@@ -419,7 +421,7 @@ impl Protocol for Transport {
             keep.push(cx.local().clone());
             cx.book().retain_members(now, &keep);
             if let Some(tunnel) = &mut self.tunnel {
-                tunnel.view_changed();
+                tunnel.view_changed(cx);
             }
         }
     }

@@ -138,8 +138,11 @@ impl Tunnel {
         self.held_bytes = 0;
     }
 
-    pub(super) fn view_changed(&mut self) {
+    pub(super) fn view_changed(&mut self, cx: &mut Cx<'_>) {
         self.plan = None;
+        if self.stubs.len() > 1 {
+            self.request_members(cx);
+        }
     }
 
     pub(super) fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
