@@ -198,7 +198,10 @@ async fn wrong_certificates_are_refused_with_a_clear_text_on_both_sides() {
     let place = router.local_addr();
     for (attributes, text) in [
         // The member does not trust the router.
-        (attributes(&stranger, Some("member")), "no authority in our tls.truststore_path has signed its certificate"),
+        (
+            attributes(&stranger, Some("member")),
+            "no authority in our tls.truststore_path has signed its certificate",
+        ),
         (String::new(), "cannot reach the router"),
     ] {
         let (log, _guard) = Log::begin("warn");

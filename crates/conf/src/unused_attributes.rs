@@ -218,7 +218,11 @@ const ROWS: &[Row] = &[
         ],
         NoEffect(STORE),
     ),
-    (&["TCP", "TUNNEL"], &["tls.provider"], NoEffect("it names a library of Java; both sides speak the same TLS")),
+    (
+        &["TCP", "TUNNEL"],
+        &["tls.provider"],
+        NoEffect("it names a library of Java; both sides speak the same TLS"),
+    ),
     (
         &["TUNNEL"],
         &["tls.sni_matchers"],

@@ -302,7 +302,8 @@ async fn talk_over_tls(java_router: bool, java_first: bool) {
         )
     } else {
         let (own, roots) = (text(&own), text(&authority.file()));
-        let options = ["--tls-cert", &own, "--tls-key", &own, "--tls-client-ca", &roots, "--tls-client-required"];
+        let options =
+            ["--tls-cert", &own, "--tls-key", &own, "--tls-client-ca", &roots, "--tls-client-required"];
         ours_at(12001, &options)
     };
     let mut setting = tunnel(

@@ -369,7 +369,11 @@ impl DriverTask {
         self.pass_view_to_edge(now);
         has_more |= self.transmit(now);
         has_more |= self.report_lost_peers(now);
-        self.app.after_cycle(&self.stack, now, &EdgeState { edge: &*self.edge, tunnel: self.effects.tunnel() });
+        self.app.after_cycle(
+            &self.stack,
+            now,
+            &EdgeState { edge: &*self.edge, tunnel: self.effects.tunnel() },
+        );
         has_more
     }
 

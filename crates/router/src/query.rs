@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::routes::own_group_name;
-use crate::tls::RouterClientTls;
+use crate::tls::{RouterClientTls, explained};
 
 /// Ten thousand members of a group fit into these bytes.
 const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
@@ -63,8 +63,13 @@ pub async fn list_members_over_tls(
     tls: &RouterClientTls,
     within: Duration,
 ) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
-    let request =
-        async { request_members(tls.connect(TcpStream::connect(router).await?).await?).await };
+    let request = async {
+        match request_members(tls.connect(TcpStream::connect(router).await?).await?).await {
+            // With TLS 1.3, a router refuses a certificate after the client's handshake.
+            Err(RouterQueryError::Io(error)) => Err(explained(&error).into()),
+            answer => answer,
+        }
+    };
     timeout(within, request).await.unwrap_or(Err(RouterQueryError::TimedOut(within)))
 }
 

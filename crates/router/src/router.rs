@@ -82,12 +82,8 @@ impl Router {
         let local = listener.local_addr()?;
         let shared = Arc::new(Shared::new(config.notify_ends, config.stall_timeout, bounds));
         let is_ending = watch::Sender::new(false);
-        let accept_task = tokio::spawn(accept_connections(
-            listener,
-            tls,
-            shared.clone(),
-            is_ending.subscribe(),
-        ));
+        let accept_task =
+            tokio::spawn(accept_connections(listener, tls, shared.clone(), is_ending.subscribe()));
         Ok(Self { local, shared, is_ending, accept_task })
     }
 

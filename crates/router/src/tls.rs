@@ -3,9 +3,12 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use consort_tls::{ClientCertificates, Identity, Roots};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -52,16 +55,42 @@ impl RouterClientTls {
     }
 }
 
+/// The peer of a failed handshake has this time to read the reason.
+const ALERT_TIME: Duration = Duration::from_secs(1);
+
+const ALERT_READS: usize = 64;
+
 pub(crate) async fn accept(
     acceptor: Arc<TlsAcceptor>,
     stream: TcpStream,
 ) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
     let peer = stream.peer_addr()?;
-    let refused = |error: io::Error| {
-        let text = format!("no TLS with {peer}: {}", reason(&error));
-        io::Error::new(error.kind(), text)
+    match acceptor.accept(stream).into_fallible().await {
+        Ok(stream) => Ok(stream),
+        Err((error, stream)) => {
+            deliver_alert(stream).await;
+            Err(io::Error::new(error.kind(), format!("no TLS with {peer}: {}", reason(&error))))
+        }
+    }
+}
+
+/// Reads what the peer has sent. Unread bytes would reset the connection, and the peer would not learn the reason.
+async fn deliver_alert(mut stream: TcpStream) {
+    let ending = async {
+        let _ = stream.shutdown().await;
+        let mut ignored = [0; 1024];
+        for _ in 0..ALERT_READS {
+            if !matches!(stream.read(&mut ignored).await, Ok(1..)) {
+                return;
+            }
+        }
     };
-    acceptor.accept(stream).await.map_err(refused)
+    let _ = timeout(ALERT_TIME, ending).await;
+}
+
+/// Explains an error that a peer has sent after the handshake.
+pub(crate) fn explained(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), reason(error))
 }
 
 /// Adds what to check.

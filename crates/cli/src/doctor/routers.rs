@@ -25,7 +25,8 @@ pub(super) async fn check(
 ) {
     let is_tunnel = protocol.short_name() == "TUNNEL";
     let (attribute, variable) = if is_tunnel { TUNNEL } else { TCPGOSSIP };
-    let name_them = format!("start one (consort router), or name others: -D {variable}=HOST[12001],HOST[12001]");
+    let name_them =
+        format!("start one (consort router), or name others: -D {variable}=HOST[12001],HOST[12001]");
     let text = protocol.get(attribute).unwrap_or("localhost[12001]");
     let tls = match client_tls(protocol) {
         Ok(tls) => tls,

@@ -2,7 +2,9 @@
 
 pub mod transport;
 
-pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig, TunnelConfig, UnknownBundler};
+pub use transport::{
+    BundlerKind, Transport, TransportKind, TransportLayerConfig, TunnelConfig, UnknownBundler,
+};
 pub mod nakack;
 
 pub use nakack::{NakAck, NakAckConfig, NakAckKind};

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use consort_group::{
     ConnId, Effect, ExternalAddress, Outcome, PacketPriority, PhysAddr, Shared, Time, Token,
@@ -71,16 +72,7 @@ impl EffectRunner {
                     table.links.close_listeners();
                 }
             }
-            Effect::Connect { to, own, timeout } => {
-                // Connections to routers have no set-up bytes.
-                let table = self.table(token, own.is_none());
-                match table.links.connect(now, to, own, timeout) {
-                    Some(index) => {
-                        table.tokens.insert(table.links.link_of(index), token);
-                    }
-                    None => self.report(token, Outcome::Failed("too many connections".into())),
-                }
-            }
+            Effect::Connect { to, own, timeout } => self.connect(now, token, to, own, timeout),
             Effect::Write { conn, frame } => {
                 if let Some(table) = self.tables.get_mut(&token.layer())
                     && let Some(index) = table.links.slot_of(conn.0)
@@ -89,12 +81,7 @@ impl EffectRunner {
                 }
             }
             Effect::Forward { conn, frame, tail, priority } => {
-                if let Some(table) = self.tables.get_mut(&token.layer())
-                    && let Some(index) = table.links.slot_of(conn.0)
-                {
-                    table.links.stats.packets_out += 1;
-                    table.links.push_in_total(now, index, priority, OutFrame { bytes: frame, tail });
-                }
+                self.forward(now, token, conn, priority, OutFrame { bytes: frame, tail });
             }
             Effect::Close { conn, is_graceful } => {
                 if let Some(table) = self.tables.get_mut(&token.layer()) {
@@ -272,6 +259,26 @@ impl EffectRunner {
         self.report(token, outcome);
     }
 
+    fn connect(&mut self, now: Time, token: Token, to: PhysAddr, own: Option<PhysAddr>, timeout: Duration) {
+        // Connections to routers have no set-up bytes.
+        let table = self.table(token, own.is_none());
+        match table.links.connect(now, to, own, timeout) {
+            Some(index) => {
+                table.tokens.insert(table.links.link_of(index), token);
+            }
+            None => self.report(token, Outcome::Failed("too many connections".into())),
+        }
+    }
+
+    fn forward(&mut self, now: Time, token: Token, conn: ConnId, priority: PacketPriority, frame: OutFrame) {
+        if let Some(Table { links, .. }) = self.tables.get_mut(&token.layer())
+            && let Some(index) = links.slot_of(conn.0)
+        {
+            links.stats.packets_out += 1;
+            links.push_in_total(now, index, priority, frame);
+        }
+    }
+
     fn block(&mut self, token: Token, job: Job) {
         self.jobs.add(token, job, &mut self.outcomes);
     }
@@ -416,7 +423,7 @@ mod tests {
         for _ in 0..2 {
             let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
             let to = PhysAddr::from(listener.local_addr().unwrap());
-            let index = links.connect(Time::ZERO, to, None, std::time::Duration::from_secs(9)).unwrap();
+            let index = links.connect(Time::ZERO, to, None, Duration::from_secs(9)).unwrap();
             routers.push(listener);
             let mut is_connected = false;
             while !is_connected {
@@ -432,7 +439,10 @@ mod tests {
             links.push_in_total(Time::ZERO, index, PacketPriority::Data, frame.clone());
         }
         let dropped = links.stats.dropped;
-        assert!((23..=24).contains(&dropped), "8 of 32 frames fit, and one may go beyond: {dropped} are dropped");
+        assert!(
+            (23..=24).contains(&dropped),
+            "8 of 32 frames fit, and one may go beyond: {dropped} are dropped"
+        );
         assert!(links.is_any_half_full());
         links.push_in_total(Time::ZERO, indices[0], PacketPriority::Control, frame);
         assert_eq!(links.stats.dropped, dropped, "control traffic has room of its own");

@@ -134,8 +134,7 @@ mod with_rustls {
             let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
             let acceptor =
                 self.acceptor.ok_or_else(|| io::Error::other("connections to routers are not accepted"))?;
-            let stream =
-                acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
+            let stream = acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
             Ok(stream.into())
         }
     }

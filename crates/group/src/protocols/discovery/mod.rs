@@ -26,8 +26,8 @@ pub use source::{MpingBindConfig, MpingConfig, Source};
 use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
-    Outcome, Pass, PhysAddr, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, StackCount, Time,
-    TimerKey, Token, View,
+    Outcome, Pass, PhysAddr, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query,
+    StackCount, Time, TimerKey, Token, View,
 };
 
 crate::properties! {

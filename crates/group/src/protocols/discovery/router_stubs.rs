@@ -160,7 +160,8 @@ impl RouterStubs {
     fn resolved(&mut self, cx: &mut Cx<'_>, name: &str, found: &[(IpAddr, u16)]) {
         let (now, timeout) = (cx.now(), self.settings.connect_timeout);
         let first = reachable(name, found, cx.shared().phys.ip).into_iter().next();
-        for stub in self.all.iter_mut().filter(|stub| stub.host.host == name && stub.link == Link::Resolving) {
+        for stub in self.all.iter_mut().filter(|stub| stub.host.host == name && stub.link == Link::Resolving)
+        {
             stub.link = match first {
                 Some(ip) => stub.connect(cx, ip, timeout),
                 None => stub.pause_from(now, self.settings.reconnect_interval),
@@ -201,9 +202,7 @@ impl RouterStubs {
                 }
             }
             Outcome::Failed(why) => self.lost(cx, token, &why).map(StubEvent::Lost),
-            Outcome::Closed { .. } => {
-                self.lost(cx, token, "the connection was closed").map(StubEvent::Lost)
-            }
+            Outcome::Closed { .. } => self.lost(cx, token, "the connection was closed").map(StubEvent::Lost),
             _ => None,
         }
     }

@@ -50,7 +50,7 @@ const TLS_NAMES: &[(&str, &str)] = &[
 
 /// TCPGOSSIP's attributes for TLS, whose names begin with `tls.`.
 #[derive(Clone, Default, PartialEq, Debug)]
-pub struct RouterTlsConfig(RouterTls);
+pub struct RouterTlsConfig(pub RouterTls);
 
 impl Properties for RouterTlsConfig {
     fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
@@ -151,8 +151,8 @@ impl Routers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConnId, Effect};
     use crate::harness::{Harness, member, phys};
+    use crate::{ConnId, Effect};
 
     const TIMEOUT: Duration = Duration::from_secs(2);
     const NEAR: ConnId = ConnId(7);

@@ -19,8 +19,8 @@ use bytes::Bytes;
 
 use bundler::{Bundler, Envelope, Packet, TAIL_MIN, Target};
 pub use bundler::{BundlerKind, UnknownBundler};
-use tunnel::{Received, Tunnel};
 pub use tunnel::TunnelConfig;
+use tunnel::{Received, Tunnel};
 
 use crate::config::HostPort;
 use crate::wire;

@@ -228,7 +228,8 @@ impl Links {
         };
         if self.slots.iter().map(queued).sum::<usize>() > limit {
             self.stats.dropped += 1;
-            self.warnings.count(now, "router_queues_full", || format!("{priority:?} for routers that do not read"));
+            self.warnings
+                .count(now, "router_queues_full", || format!("{priority:?} for routers that do not read"));
             return;
         }
         self.push(now, index, priority, frame);
