@@ -224,7 +224,10 @@ fn make(
 ) -> Result<StackParts, ConnectError> {
     let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
-    let edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
+    let mut edge = TransportConfig::from_protocol(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
+    for discovery in config.protocols.iter().filter(|protocol| protocol.short_name() == "TCPGOSSIP") {
+        edge.set_router_tls(discovery).map_err(fail)?;
+    }
     let (transport, version) = registry::transport(bottom).ok_or(ConnectError::NoTransport)?.map_err(fail)?;
     let policy = bottom.get("message_processing_policy").unwrap_or("max").parse()?;
     let (diag, ip_version) = (edge.diag.clone(), edge.ip_version);

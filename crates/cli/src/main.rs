@@ -77,7 +77,7 @@ enum Command {
     Mperf(perf::mperf::Mperf),
     /// Chat with all members of a cluster, org.jgroups.demos.Chat included
     Chat(chat::Chat),
-    /// Run a router for members that discover each other with TCPGOSSIP, or list its members
+    /// Run a router for members with TCPGOSSIP or TUNNEL, or list its members
     Router(router::Router),
     /// Query members for views, attributes and statistics, as JGroups' probe.sh does
     Probe(probe::Probe),

@@ -1,6 +1,7 @@
 //! `consort router`: tells members each other's addresses, as JGroups' GossipRouter.
 
 use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use anyhow::Context;
 use clap::Args;
 use consort_group::PingData;
 use consort_group::config::{HostPort, Property};
-use consort_router::{Router as Routes, RouterConfig};
+use consort_router::{Router as Routes, RouterClientTls, RouterConfig, RouterTls};
+use consort_tls::{ClientCertificates, Identity, Roots};
 
 use crate::shutdown::Signals;
 use crate::table::table;
@@ -19,13 +21,22 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[command(after_help = "Examples:\n  \
     consort router --host 0.0.0.0           members of all hosts may register\n  \
     consort router --members 10.0.0.1       the members registered there\n  \
+    consort router --host 0.0.0.0 --tls-cert router.pem --tls-key router.key\n  \
+    consort router --members 10.0.0.1 --tls-ca ca.pem\n  \
     consort chat --config tcpgossip.xml \\\n    \
     -D jgroups.tcpgossip.initial_hosts=10.0.0.1[12001],10.0.0.2[12001]\n\n\
     Members with TCPGOSSIP in their stack register with all routers of its list and\n\
     get the addresses of the other members from them; their messages do not pass\n\
-    through the router. Messages of JGroups members with TUNNEL do. Members can use\n\
-    JGroups' own GossipRouter instead, and --members queries it, too.\n\n\
-    With two routers, members discover each other while one router is down. A\n\
+    through the router. All messages of members with TUNNEL (tunnel.xml) do, so that\n\
+    members need not reach each other. Members can use JGroups' own GossipRouter\n\
+    instead, and --members queries it, too.\n\n\
+    With --tls-cert and --tls-key the router takes TLS connections only. Members set\n\
+    tls.enabled and tls.truststore_path at TUNNEL or TCPGOSSIP; tls.server_name is\n\
+    the name in the router's certificate, if that lacks the router's address. With\n\
+    --tls-client-required, only members with a certificate register (their\n\
+    tls.keystore_path). JGroups' TCPGOSSIP has no TLS, its TUNNEL has.\n\n\
+    With two routers, members discover each other, and members with TUNNEL go on,\n\
+    while one router is down. A\n\
     router keeps its members in memory only; members register again after a\n\
     restart.\n\n\
     Every program that reaches a router can register there, so let only members\n\
@@ -41,24 +52,47 @@ pub(crate) struct Router {
     /// Do not report closed connections to the other members of the group
     #[arg(long)]
     no_suspect: bool,
+    /// Accept TLS only, with the certificate chain in this PEM file; with --members the one to present
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM file with the certificate's private key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Request members' certificates, and accept those issued by the CAs in this PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// Refuse members without such a certificate
+    #[arg(long, requires = "tls_client_ca")]
+    tls_client_required: bool,
     /// List the members that are registered with this router, instead of running one
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["host", "port", "no_suspect"])]
+    #[arg(
+        long,
+        value_name = "HOST[:PORT]",
+        conflicts_with_all = ["host", "port", "no_suspect", "tls_client_ca"]
+    )]
     members: Option<String>,
+    /// With --members: use TLS, and trust routers with certificates of the CAs in this PEM file
+    #[arg(long, value_name = "FILE", requires = "members")]
+    tls_ca: Option<PathBuf>,
+    /// With --tls-ca: the name in the router's certificate, instead of its address
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    tls_server_name: Option<String>,
 }
 
 impl Router {
     pub(crate) async fn run(self) -> anyhow::Result<ExitCode> {
         crate::descriptors::raise_limit();
         match self.members {
-            Some(router) => print_members(&router).await,
+            Some(ref router) => print_members(router, self.client_tls()?).await,
             None => self.route().await,
         }
     }
 
     async fn route(self) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
+        let tls = self.tls()?;
         let Self { host, port, no_suspect, .. } = self;
-        let config = RouterConfig { host, port, notify_ends: !no_suspect, ..RouterConfig::default() };
+        let config = RouterConfig { host, port, notify_ends: !no_suspect, tls, ..RouterConfig::default() };
         let router = Routes::start(&config).await.map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => anyhow::anyhow!(
                 "port {port} of {} is taken, by another router perhaps: --port chooses another one",
@@ -73,6 +107,29 @@ impl Router {
         let _ = writeln!(std::io::stdout(), "-- {name}: the router ends; {}", registered(left));
         router.close().await;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Router {
+    fn identity(&self) -> anyhow::Result<Option<Identity>> {
+        let files = self.tls_cert.as_ref().zip(self.tls_key.as_ref());
+        Ok(files.map(|(chain, key)| Identity::from_files(chain, key)).transpose()?)
+    }
+
+    fn tls(&self) -> anyhow::Result<Option<RouterTls>> {
+        let Some(identity) = self.identity()? else { return Ok(None) };
+        let clients = match self.tls_client_ca.as_ref().map(Roots::from_file).transpose()? {
+            Some(roots) if self.tls_client_required => ClientCertificates::Needed(roots),
+            Some(roots) => ClientCertificates::Asked(roots),
+            None => ClientCertificates::NotAsked,
+        };
+        Ok(Some(RouterTls { identity, clients }))
+    }
+
+    fn client_tls(&self) -> anyhow::Result<Option<RouterClientTls>> {
+        let Some(file) = &self.tls_ca else { return Ok(None) };
+        let (roots, identity) = (Roots::from_file(file)?, self.identity()?);
+        Ok(Some(RouterClientTls { roots, identity, server_name: self.tls_server_name.clone() }))
     }
 }
 
@@ -96,10 +153,13 @@ fn place(router: &str) -> anyhow::Result<String> {
     Ok(HostPort { host, port: *port }.to_string())
 }
 
-async fn print_members(router: &str) -> anyhow::Result<ExitCode> {
+async fn print_members(router: &str, tls: Option<RouterClientTls>) -> anyhow::Result<ExitCode> {
     let place = place(router)?;
-    let groups =
-        consort_router::list_members(&place, PATIENCE).await.with_context(|| format!("router {place}"))?;
+    let groups = match tls {
+        Some(tls) => consort_router::list_members_over_tls(&place, &tls, PATIENCE).await,
+        None => consort_router::list_members(&place, PATIENCE).await,
+    };
+    let groups = groups.with_context(|| format!("router {place}"))?;
     print!("{}", group_table(&groups));
     println!("{}", registered(groups.iter().map(|(_, members)| members.len()).sum()));
     Ok(ExitCode::SUCCESS)

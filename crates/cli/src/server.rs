@@ -470,8 +470,15 @@ mod tests {
 
     #[test]
     fn a_stock_stack_of_a_server_suspects_silent_members_after_ten_seconds() {
-        for stack in ["tcp.xml", "tcp-nio.xml", "udp.xml", "sequencer.xml", "tcpgossip.xml", "kubernetes.xml"]
-        {
+        for stack in [
+            "tcp.xml",
+            "tcp-nio.xml",
+            "udp.xml",
+            "sequencer.xml",
+            "tcpgossip.xml",
+            "tunnel.xml",
+            "kubernetes.xml",
+        ] {
             let config = format!("--config={stack}");
             assert_eq!(detection(&[&config]), ("10s".to_owned(), "1250ms".to_owned()), "{stack}");
         }

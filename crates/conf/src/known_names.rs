@@ -61,8 +61,14 @@ pub(crate) fn is_transport(protocol: &str) -> bool {
 
 fn is_used(protocol: &str, attribute: &str) -> bool {
     if is_transport(protocol) {
-        let is_meant = protocol != "SHARED_LOOPBACK" || !UNUSED_WITHOUT_SOCKETS.contains(&attribute);
-        return is_meant && TRANSPORT_ATTRIBUTES.contains(&attribute);
+        let unused = match protocol {
+            "SHARED_LOOPBACK" => UNUSED_WITHOUT_SOCKETS,
+            "TUNNEL" => UNUSED_THROUGH_ROUTERS,
+            _ => &[],
+        };
+        let is_own =
+            registry::own_transport_properties(protocol).iter().any(|property| property.name == attribute);
+        return is_own || (!unused.contains(&attribute) && TRANSPORT_ATTRIBUTES.contains(&attribute));
     }
     let entry = registry::ENTRIES.iter().find(|entry| entry.name == protocol);
     entry.is_some_and(|entry| (entry.properties)().iter().any(|info| info.name == attribute))
@@ -235,6 +241,16 @@ fn check_order(stack: &StackConfig, problems: &mut Vec<ConfigError>) {
 /// SHARED_LOOPBACK has no sockets.
 const UNUSED_WITHOUT_SOCKETS: &[&str] = &["bind_addr", "external_addr", "external_port", "port_range"];
 
+/// TUNNEL's members are reached by their member addresses.
+const UNUSED_THROUGH_ROUTERS: &[&str] = &[
+    "bind_port",
+    "external_addr",
+    "external_port",
+    "port_range",
+    "tls.client_auth",
+    "who_has_cache_timeout",
+];
+
 /// Used transport attributes. A transport has those of them that JGroups knows of it.
 pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "accept_any_version",
@@ -307,9 +323,8 @@ mod tests {
             "my.xml:3:3: unknown protocol `FD_ALL4`; did you mean `FD_ALL3`?"
         );
         assert_eq!(
-            error("<config>\n  <TCP/><TUNNEL/>\n</config>"),
-            "my.xml:2:9: protocol `TUNNEL` of JGroups is not part of Consort; use TCP with TCPGOSSIP and a router \
-             (`consort router`); members must reach each other"
+            error("<config>\n  <TCP/><FD_HOST/>\n</config>"),
+            "my.xml:2:9: protocol `FD_HOST` of JGroups is not part of Consort; use FD_ALL3"
         );
     }
 

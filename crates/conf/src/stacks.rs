@@ -22,7 +22,8 @@ macro_rules! stock {
 
 stock! {
     "tcp.xml", "tcp-nio.xml", "tcp-new.xml", "udp.xml", "udp-new.xml", "sequencer.xml", "tcpgossip.xml",
-    "kubernetes.xml", "tcp-default.xml", "udp-default.xml", "nio-default.xml",
+    "kubernetes.xml", "tunnel.xml",
+    "tcp-default.xml", "udp-default.xml", "nio-default.xml",
 }
 
 const INCLUDES_MAX: usize = 5;
@@ -49,6 +50,8 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("UDP", "mcast_addr", "jgroups.udp.mcast_addr"),
     ("UDP", "mcast_port", "jgroups.udp.mcast_port"),
     ("UDP", "ip_ttl", "jgroups.udp.ip_ttl"),
+    ("TUNNEL", "bind_addr", "jgroups.bind_addr"),
+    ("TUNNEL", "gossip_router_hosts", "jgroups.tunnel.gossip_router_hosts"),
     ("FD_SOCK2", "bind_addr", "jgroups.bind_addr"),
     ("FD_SOCK2", "external_addr", "jgroups.external_addr"),
     ("FD_SOCK2", "external_port", "jgroups.external_port"),

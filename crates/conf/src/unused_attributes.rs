@@ -21,7 +21,7 @@ use UnusedAttribute::{NoEffect, Refused};
 type Row = (&'static [&'static str], &'static [&'static str], UnusedAttribute);
 
 const ALL: &[&str] = &["*"];
-const TRANSPORTS: &[&str] = &["TCP", "TCP_NIO2", "UDP", "SHARED_LOOPBACK"];
+const TRANSPORTS: &[&str] = &["TCP", "TCP_NIO2", "UDP", "SHARED_LOOPBACK", "TUNNEL"];
 const STREAMS: &[&str] = &["TCP", "TCP_NIO2"];
 const DISCOVERIES: &[&str] = &[
     "PING",
@@ -121,7 +121,7 @@ const ROWS: &[Row] = &[
     ),
     (TRANSPORTS, &["time_service_interval"], NoEffect("each cycle reads the clock once")),
     (
-        &["TCP", "TCP_NIO2", "SHARED_LOOPBACK"],
+        &["TCP", "TCP_NIO2", "SHARED_LOOPBACK", "TUNNEL"],
         &["receive_interfaces", "receive_on_all_interfaces"],
         NoEffect("they concern multicast sockets, which this transport does not have"),
     ),
@@ -195,7 +195,29 @@ const ROWS: &[Row] = &[
         ),
     ),
     (
-        &["TCP"],
+        &["TUNNEL"],
+        &["external_addr", "external_port", "who_has_cache_timeout"],
+        NoEffect("members are reached through routers, by their member addresses"),
+    ),
+    (
+        &["TUNNEL"],
+        &["bind_port"],
+        Refused { accepted: &["0"], alternative: "the system chooses the port of connections to routers" },
+    ),
+    (&["TUNNEL"], &["port_range"], NoEffect("JGroups sets it to 0, too")),
+    (
+        &["TUNNEL"],
+        &["max_send_queue", "non_blocking_sends"],
+        NoEffect("writes never block; send_queue_bytes bounds the queues of all routers"),
+    ),
+    (&["TUNNEL"], &["use_nio"], NoEffect("the bytes are the same, and no connection blocks")),
+    (
+        &["TUNNEL"],
+        &["tls.client_auth"],
+        NoEffect("members only open connections; the router's setting decides (--tls-client-ca)"),
+    ),
+    (
+        &["TCP", "TUNNEL"],
         &[
             "tls.keystore_alias",
             "tls.keystore_password",
@@ -205,7 +227,16 @@ const ROWS: &[Row] = &[
         ],
         NoEffect(STORE),
     ),
-    (&["TCP"], &["tls.provider"], NoEffect("it names a library of Java; both sides speak the same TLS")),
+    (
+        &["TCP", "TUNNEL"],
+        &["tls.provider"],
+        NoEffect("it names a library of Java; both sides speak the same TLS"),
+    ),
+    (
+        &["TUNNEL"],
+        &["tls.sni_matchers"],
+        NoEffect("it concerns accepted connections, and members only open some"),
+    ),
     (
         &["TCP"],
         &["tls.sni_matchers"],

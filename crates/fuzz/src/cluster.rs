@@ -413,6 +413,8 @@ impl Cluster {
                     self.at(now + LATENCY, SimEvent::Passed(passed));
                 }
             }
+            // There are no routers here.
+            Effect::Forward { .. } => {}
             Effect::Close { conn, is_graceful } => self.close(conn, is_graceful),
             Effect::JoinGroup { .. } => {
                 self.groups.insert(node, token);
@@ -468,6 +470,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::AnnounceLocally(_) | Effect::RetractLocally => Outcome::Done,
                     Effect::CloseListener
                     | Effect::Write { .. }
+                    | Effect::Forward { .. }
                     | Effect::Close { .. }
                     | Effect::SendGroup { .. }
                     | Effect::LeaveGroup => continue,

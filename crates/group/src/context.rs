@@ -57,6 +57,7 @@ pub enum DropReason {
     UnknownKey,
     QueueFull,
     NoCredits,
+    NoRouter,
     Injected,
     Unexpected,
 }

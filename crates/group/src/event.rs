@@ -246,6 +246,17 @@ pub enum Effect {
         /// The frame.
         frame: Bytes,
     },
+    /// Write a member's packet to a router, if its queue has room. Frame and tail have one length.
+    Forward {
+        /// The connection.
+        conn: ConnId,
+        /// The frame without its tail.
+        frame: Bytes,
+        /// A large payload that follows `frame` uncopied.
+        tail: Bytes,
+        /// The priority.
+        priority: PacketPriority,
+    },
     /// Close a connection, without a `Closed`.
     Close {
         /// The connection.

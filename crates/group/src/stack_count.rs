@@ -25,11 +25,15 @@ pub enum StackCount {
     CreditRequestsSent,
     /// Credit requests received.
     CreditRequestsReceived,
+    /// Routers that are configured (TCPGOSSIP, TUNNEL).
+    Routers,
+    /// Routers that are connected, now.
+    RoutersConnected,
 }
 
 impl StackCount {
     /// All counts.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Suspicions,
         Self::Merges,
         Self::RetransmissionRequestsSent,
@@ -41,5 +45,7 @@ impl StackCount {
         Self::CreditOutstandingBytes,
         Self::CreditRequestsSent,
         Self::CreditRequestsReceived,
+        Self::Routers,
+        Self::RoutersConnected,
     ];
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use consort_conf::{STOCK, UnusedAttribute, Variables, load_stack};
 use consort_group::config::PropertyInfo;
-use consort_group::protocols::registry::{ENTRIES, transport_properties};
+use consort_group::protocols::registry::{ENTRIES, own_transport_properties, transport_properties};
 use consort_net::TransportConfig;
 
 /// The declarations of the transports' attributes, with their documentation.
@@ -33,7 +33,7 @@ numbers in milliseconds or have a unit (`500ms`, `2s`, `5m`). Sizes are bytes or
 | --- | --- |";
 
 const TRANSPORTS: &str = "
-## TCP, TCP_NIO2, UDP, SHARED_LOOPBACK
+## TCP, TCP_NIO2, UDP, SHARED_LOOPBACK, TUNNEL
 
 | attribute | default | meaning |
 | --- | --- | --- |";
@@ -124,8 +124,9 @@ fn main() {
     for PropertyInfo { name, default, doc } in transport_properties() {
         row(name, &default, &doc);
     }
+    let tunnel = ("TUNNEL", own_transport_properties("TUNNEL"));
     let by_name: BTreeMap<&str, Vec<PropertyInfo>> =
-        ENTRIES.iter().map(|entry| (entry.name, (entry.properties)())).collect();
+        ENTRIES.iter().map(|entry| (entry.name, (entry.properties)())).chain([tunnel]).collect();
     for (name, properties) in by_name {
         println!("\n## {name}\n");
         if properties.is_empty() {

@@ -120,20 +120,36 @@ impl TransportConfig {
         let mut config = match protocol.short_name() {
             "TCP" | "TCP_NIO2" => Self::tcp(),
             "UDP" => Self::udp(),
+            "TUNNEL" => Self::tunnel(),
             "SHARED_LOOPBACK" => Self { kind: EdgeKind::SharedLoopback, ..Self::default() },
             _ => return None,
         };
+        Some(config.set_all(protocol).map(|()| config))
+    }
+
+    /// Reads the TLS settings of TCPGOSSIP's connections to routers (its attributes `tls.*`).
+    ///
+    /// # Errors
+    ///
+    /// If a value is invalid.
+    pub fn set_router_tls(&mut self, tcpgossip: &ProtocolConfig) -> Result<(), ValueError> {
+        let attributes = tcpgossip.attributes.iter().filter(|(name, ..)| name.starts_with("tls."));
+        let mut read = Self::default();
+        read.set_all(&ProtocolConfig { attributes: attributes.cloned().collect(), ..tcpgossip.clone() })?;
+        self.router_tls = read.tls;
+        Ok(())
+    }
+
+    fn set_all(&mut self, protocol: &ProtocolConfig) -> Result<(), ValueError> {
         for (name, value, position) in &protocol.attributes {
             let Some((_, set)) = ATTRIBUTES.iter().find(|(own, _)| own == name) else { continue };
-            if let Err(why) = set(&mut config, value) {
-                return Some(Err(ValueError {
-                    protocol: protocol.short_name().to_owned(),
-                    what: format!("attribute {name}: {why}"),
-                    position: *position,
-                }));
-            }
+            set(self, value).map_err(|why| ValueError {
+                protocol: protocol.short_name().to_owned(),
+                what: format!("attribute {name}: {why}"),
+                position: *position,
+            })?;
         }
-        Some(Ok(config))
+        Ok(())
     }
 }
 

@@ -12,19 +12,23 @@ use crate::edge::Edge;
 use crate::shared_loopback::BoundShared;
 use crate::signals::Signals;
 use crate::tcp::links::LinkSettings;
+use crate::tcp::tls::Tls;
 use crate::tcp::{BoundTcp, link_settings};
+use crate::tunnel_edge::BoundTunnel;
 use crate::udp::BoundUdp;
 
 /// Bound sockets, not yet read.
 pub struct BoundEdge {
     bound: Bound,
     effect_links: LinkSettings,
+    router_links: LinkSettings,
 }
 
 enum Bound {
     Tcp(Box<BoundTcp>),
     Udp(Box<BoundUdp>),
     Shared(BoundShared),
+    Tunnel(Box<BoundTunnel>),
 }
 
 impl BoundEdge {
@@ -41,13 +45,17 @@ impl BoundEdge {
             reaper_interval: Duration::ZERO,
             ..link_settings(config, version, None)
         };
+        let is_tunnel = config.kind == EdgeKind::Tunnel;
+        let tls = Tls::to_routers(if is_tunnel { &config.tls } else { &config.router_tls })?;
+        let router_links = LinkSettings { tls, ..effect_links.clone() };
         let choose = || config.bind_addr.choose_of_host(config.ip_version);
         let bound = match config.kind {
             EdgeKind::SharedLoopback => Bound::Shared(BoundShared::bind(config)),
             EdgeKind::Tcp => Bound::Tcp(Box::new(BoundTcp::bind(config, version, &choose()?)?)),
             EdgeKind::Udp => Bound::Udp(Box::new(BoundUdp::bind(config, &choose()?)?)),
+            EdgeKind::Tunnel => Bound::Tunnel(Box::new(BoundTunnel::bind(config, &choose()?)?)),
         };
-        Ok(Self { bound, effect_links })
+        Ok(Self { bound, effect_links, router_links })
     }
 
     /// Returns the address to advertise.
@@ -56,6 +64,7 @@ impl BoundEdge {
             Bound::Tcp(bound) => bound.own(),
             Bound::Udp(bound) => bound.own(),
             Bound::Shared(bound) => bound.own(),
+            Bound::Tunnel(bound) => bound.own(),
         }
     }
 
@@ -64,7 +73,8 @@ impl BoundEdge {
         match &self.bound {
             Bound::Tcp(_) => false,
             Bound::Udp(bound) => bound.has_multicast(),
-            Bound::Shared(_) => true,
+            // A router sends a multicast to all members.
+            Bound::Shared(_) | Bound::Tunnel(_) => true,
         }
     }
 
@@ -73,12 +83,23 @@ impl BoundEdge {
         self.effect_links.clone()
     }
 
+    /// The settings of connections to routers.
+    pub(crate) fn router_link_settings(&self) -> LinkSettings {
+        self.router_links.clone()
+    }
+
+    /// Returns whether the transport's packets go through connections that its layer opens.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        matches!(self.bound, Bound::Tunnel(_))
+    }
+
     /// Registers the sockets with the current runtime.
     pub(crate) fn open(self, signals: &Arc<Signals>) -> io::Result<Box<dyn Edge>> {
         Ok(match self.bound {
             Bound::Tcp(bound) => Box::new(bound.open(signals)?),
             Bound::Udp(bound) => Box::new(bound.open(signals)?),
             Bound::Shared(bound) => Box::new(bound.open(signals)),
+            Bound::Tunnel(bound) => bound,
         })
     }
 }

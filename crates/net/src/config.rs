@@ -16,9 +16,11 @@ pub enum EdgeKind {
     Udp,
     /// Queues in the process (`SHARED_LOOPBACK`).
     SharedLoopback,
+    /// Connections to routers, which the transport's layer opens (`TUNNEL`).
+    Tunnel,
 }
 
-/// TLS for TCP. The names are JGroups' `tls.*`; the stores are PEM files.
+/// TLS for TCP, and of connections to routers. The names are JGroups' `tls.*`; the stores are PEM files.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TlsConfig {
     /// Whether connections are encrypted at all.
@@ -161,8 +163,10 @@ pub struct TransportConfig {
 
     /// Diagnostics, for probe.
     pub diag: DiagConfig,
-    /// TLS.
+    /// TLS between members; for TUNNEL to routers.
     pub tls: TlsConfig,
+    /// TLS of TCPGOSSIP's connections to routers.
+    pub router_tls: TlsConfig,
 }
 
 impl TransportConfig {
@@ -177,6 +181,11 @@ impl TransportConfig {
     /// Returns UDP's defaults (udp.xml's group).
     pub fn udp() -> Self {
         Self { kind: EdgeKind::Udp, bind_port: 0, ..Self::default() }
+    }
+
+    /// Returns TUNNEL's defaults.
+    pub fn tunnel() -> Self {
+        Self { kind: EdgeKind::Tunnel, bind_port: 0, port_range: 0, ..Self::default() }
     }
 
     /// Returns the longest frame in bytes.
@@ -220,6 +229,7 @@ impl Default for TransportConfig {
             mcast_receiver_threads: 1,
             diag: DiagConfig::default(),
             tls: TlsConfig::default(),
+            router_tls: TlsConfig::default(),
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::edge::Edge;
 use crate::effects::EffectRunner;
 use crate::signals::{Command, Key, Owner, Signals, SubmitError};
 use crate::stats::EdgeStats;
+use crate::tcp::links::Links;
 
 /// They fill packets well, and delay a heartbeat by about 1 ms.
 const COMMANDS_PER_CYCLE: usize = 1024;
@@ -72,34 +73,36 @@ pub trait Application: Send {
 /// The edge's state.
 pub struct EdgeState<'a> {
     edge: &'a dyn Edge,
+    /// TUNNEL's connections to routers.
+    tunnel: Option<&'a Links>,
 }
 
 impl EdgeState<'_> {
     /// Returns the edge's counters.
     pub fn stats(&self) -> EdgeStats {
-        self.edge.stats()
+        self.tunnel.map_or_else(|| self.edge.stats(), |links| links.stats)
     }
 
     /// Returns the faults by cause.
     pub fn warnings(&self) -> Vec<(&'static str, u64)> {
-        self.edge.warnings()
+        self.tunnel.map_or_else(|| self.edge.warnings(), |links| links.warnings.iter().collect())
     }
 
     /// Returns the connected peers.
     pub fn peers(&self) -> Vec<PhysAddr> {
-        self.edge.peers()
+        self.tunnel.map_or_else(|| self.edge.peers(), |links| links.peers().collect())
     }
 
     /// Returns whether a peer's data queue is more than half full. A cycle follows when that ends.
     pub fn is_half_full(&self, peer: PhysAddr) -> bool {
-        self.edge.is_half_full(peer)
+        self.tunnel.map_or_else(|| self.edge.is_half_full(peer), Links::is_any_half_full)
     }
 
     /// Returns the bytes of messages for a destination whose queue is less than half full, before asking again: a
     /// quarter of the queue. Headers at most double small messages, which then just fit. A queue shared by
     /// destinations (multicasts and unicasts; over UDP all) may fill sooner.
     pub fn burst_bytes(&self) -> u64 {
-        self.edge.queue_bytes() as u64 / 4
+        self.tunnel.map_or_else(|| self.edge.queue_bytes(), Links::queue_bytes) as u64 / 4
     }
 }
 
@@ -130,7 +133,7 @@ impl Driver {
         app: impl FnOnce(&Submitter) -> A,
     ) -> io::Result<DriverHandle> {
         let signals = Arc::new(Signals::default());
-        let effects = EffectRunner::new(signals.clone(), edge.effect_link_settings());
+        let effects = EffectRunner::new(signals.clone(), &edge);
         let (done, is_done) = watch::channel(false);
         let clock = Clock::start();
         stack.set_clock_origin(clock.system_origin());
@@ -366,7 +369,11 @@ impl DriverTask {
         self.pass_view_to_edge(now);
         has_more |= self.transmit(now);
         has_more |= self.report_lost_peers(now);
-        self.app.after_cycle(&self.stack, now, &EdgeState { edge: &*self.edge });
+        self.app.after_cycle(
+            &self.stack,
+            now,
+            &EdgeState { edge: &*self.edge, tunnel: self.effects.tunnel() },
+        );
         has_more
     }
 

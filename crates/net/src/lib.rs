@@ -34,6 +34,7 @@ mod shared_loopback;
 mod signals;
 mod stats;
 mod tcp;
+mod tunnel_edge;
 mod udp;
 mod warnings;
 

@@ -1,20 +1,22 @@
-//! A client's connection, without set-up bytes.
+//! A client's connection, without set-up bytes, plain or within TLS.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use consort_net::framing::{CLOSE_WORD, Frame, next_frame, put_frame, reserve_room};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
 
 use crate::outbox::cost;
 use crate::routes::Client;
 use crate::shared::Shared;
+use crate::tls;
 
 /// In bytes. Tunnelled frames are bundles (64 KB in JGroups' files) or fragments.
 const FRAME_LEN_MAX: usize = 1024 * 1024;
@@ -39,6 +41,7 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 /// Returns when either side closes.
 pub(crate) async fn serve(
     stream: TcpStream,
+    acceptor: Option<Arc<TlsAcceptor>>,
     client: Client,
     shared: &Shared,
     outgoing: mpsc::UnboundedReceiver<Bytes>,
@@ -48,7 +51,33 @@ pub(crate) async fn serve(
     if let Err(error) = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE) {
         tracing::debug!(%error, "keepalive cannot be set: the end of a host is not detected");
     }
-    let (input, output) = stream.into_split();
+    let Some(acceptor) = acceptor else {
+        let (input, output) = stream.into_split();
+        return exchange(input, output, client, shared, outgoing, is_ending).await;
+    };
+    let handshake = tokio::select! {
+        accepted = timeout(SILENCE_MAX, tls::accept(acceptor, stream)) => accepted,
+        _ = is_ending.changed() => return,
+    };
+    match handshake {
+        Ok(Ok(stream)) => {
+            let (input, output) = tokio::io::split(stream);
+            exchange(input, output, client, shared, outgoing, is_ending).await;
+        }
+        Ok(Err(error)) => shared.warn("no_tls", || error.to_string()),
+        Err(_) => shared.warn("no_tls", || format!("no TLS handshake within {} s", SILENCE_MAX.as_secs())),
+    }
+}
+
+/// Reads and writes frames.
+async fn exchange(
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin,
+    client: Client,
+    shared: &Shared,
+    outgoing: mpsc::UnboundedReceiver<Bytes>,
+    mut is_ending: watch::Receiver<bool>,
+) {
     let writing = async {
         let mut outgoing = outgoing;
         let written = write(output, client, shared, &mut outgoing).await;
@@ -76,7 +105,7 @@ pub(crate) async fn serve(
     }
 }
 
-async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::Result<()> {
+async fn read(mut input: impl AsyncRead + Unpin, client: Client, shared: &Shared) -> io::Result<()> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut buffer = BytesMut::new();
     let silent_until = Instant::now() + SILENCE_MAX;
@@ -126,7 +155,7 @@ async fn read(mut input: OwnedReadHalf, client: Client, shared: &Shared) -> io::
 }
 
 async fn write(
-    mut output: OwnedWriteHalf,
+    mut output: impl AsyncWrite + Unpin,
     client: Client,
     shared: &Shared,
     outgoing: &mut mpsc::UnboundedReceiver<Bytes>,
@@ -143,7 +172,11 @@ async fn write(
             let Ok(next) = outgoing.try_recv() else { break };
             frame = next;
         }
-        let is_written = output.write_all(&bytes).await;
+        // TLS keeps bytes that the socket did not take.
+        let is_written = match output.write_all(&bytes).await {
+            Ok(()) => output.flush().await,
+            error => error,
+        };
         bytes.clear();
         shared.note_written(client, written);
         is_written?;

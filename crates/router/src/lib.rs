@@ -13,8 +13,7 @@
 //! # }
 //! ```
 //!
-//! Members with TCPGOSSIP register with routers and query them. JGroups' members with TUNNEL send all messages
-//! through one. Members register again after a router's restart, because it keeps no state.
+//! Members with TCPGOSSIP register with routers and query them. Members with TUNNEL send all messages through one. Members register again after a router's restart, because it keeps no state.
 //!
 //! [`Routes`] is the state, without sockets or clock; [`Router`] serves it on a socket; [`list_members`] queries a
 //! router.
@@ -27,7 +26,9 @@ mod query;
 mod router;
 mod routes;
 mod shared;
+mod tls;
 
-pub use query::{RouterQueryError, list_members};
+pub use query::{RouterQueryError, list_members, list_members_over_tls};
 pub use router::{Router, RouterConfig};
 pub use routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes, own_group_name};
+pub use tls::{RouterClientTls, RouterTls};

@@ -7,11 +7,12 @@ use bytes::BytesMut;
 use consort_group::PingData;
 use consort_group::wire::{self, GossipData, GossipKind, WireError};
 use consort_net::framing::{BadLength, Frame, next_frame, put_frame, read_capacity};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::routes::own_group_name;
+use crate::tls::{RouterClientTls, explained};
 
 /// Ten thousand members of a group fit into these bytes.
 const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
@@ -48,20 +49,40 @@ pub async fn list_members(
     router: &str,
     within: Duration,
 ) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
-    match timeout(within, request_members(router)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(RouterQueryError::TimedOut(within)),
-    }
+    let request = async { request_members(TcpStream::connect(router).await?).await };
+    timeout(within, request).await.unwrap_or(Err(RouterQueryError::TimedOut(within)))
+}
+
+/// As [`list_members`], of a router with TLS.
+///
+/// # Errors
+///
+/// As for [`list_members`]; also if the router is refused, or refuses this client.
+pub async fn list_members_over_tls(
+    router: &str,
+    tls: &RouterClientTls,
+    within: Duration,
+) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
+    let request = async {
+        match request_members(tls.connect(TcpStream::connect(router).await?).await?).await {
+            // With TLS 1.3, a router refuses a certificate after the client's handshake.
+            Err(RouterQueryError::Io(error)) => Err(explained(&error).into()),
+            answer => answer,
+        }
+    };
+    timeout(within, request).await.unwrap_or(Err(RouterQueryError::TimedOut(within)))
 }
 
 /// A heartbeat follows, because JGroups' router answers it even without groups.
-async fn request_members(router: &str) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
-    let mut stream = TcpStream::connect(router).await?;
+async fn request_members(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
     let mut asked = BytesMut::new();
     for kind in [GossipKind::GetMembers, GossipKind::Heartbeat] {
         put_frame(&mut asked, &wire::encode_gossip(&GossipData::new(kind, None)));
     }
     stream.write_all(&asked).await?;
+    stream.flush().await?;
     let mut groups = Vec::new();
     let mut buffer = BytesMut::new();
     loop {

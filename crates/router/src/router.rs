@@ -9,10 +9,12 @@ use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
 use crate::connection;
 use crate::routes::Client;
 use crate::shared::{Bounds, Shared};
+use crate::tls::RouterTls;
 
 /// Connections to accept: all members may reconnect at once.
 const CONNECTING_MAX: u32 = 4_096;
@@ -35,6 +37,8 @@ pub struct RouterConfig {
     /// A client that has not read for this time loses frames that do not fit; before, its senders are slowed down.
     /// The default of 5 s is longer than a member's long pause, and shorter than a failure detection timeout.
     pub stall_timeout: Duration,
+    /// TLS of all connections; `None`: none.
+    pub tls: Option<RouterTls>,
 }
 
 impl RouterConfig {
@@ -49,6 +53,7 @@ impl Default for RouterConfig {
             port: Self::PORT,
             notify_ends: true,
             stall_timeout: Duration::from_secs(5),
+            tls: None,
         }
     }
 }
@@ -66,17 +71,19 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// If there is no address or no free port.
+    /// If there is no address or no free port, or if certificate and key do not match.
     pub async fn start(config: &RouterConfig) -> io::Result<Self> {
         Self::start_within(config, Bounds::default()).await
     }
 
     async fn start_within(config: &RouterConfig, bounds: Bounds) -> io::Result<Self> {
+        let tls = config.tls.as_ref().map(RouterTls::acceptor).transpose()?.map(Arc::new);
         let listener = consort_net::listen(&config.host, config.port, CONNECTING_MAX).await?;
         let local = listener.local_addr()?;
         let shared = Arc::new(Shared::new(config.notify_ends, config.stall_timeout, bounds));
         let is_ending = watch::Sender::new(false);
-        let accept_task = tokio::spawn(accept_connections(listener, shared.clone(), is_ending.subscribe()));
+        let accept_task =
+            tokio::spawn(accept_connections(listener, tls, shared.clone(), is_ending.subscribe()));
         Ok(Self { local, shared, is_ending, accept_task })
     }
 
@@ -115,6 +122,7 @@ impl Drop for Router {
 
 async fn accept_connections(
     listener: TcpListener,
+    tls: Option<Arc<TlsAcceptor>>,
     shared: Arc<Shared>,
     mut is_ending: watch::Receiver<bool>,
 ) {
@@ -128,7 +136,14 @@ async fn accept_connections(
                     let client = Client(next);
                     next += 1;
                     let outgoing = shared.admit(client);
-                    connections.spawn(serve(stream, client, shared.clone(), outgoing, is_ending.clone()));
+                    connections.spawn(serve(
+                        stream,
+                        tls.clone(),
+                        client,
+                        shared.clone(),
+                        outgoing,
+                        is_ending.clone(),
+                    ));
                 }
                 Ok((_, peer)) => {
                     let detail =
@@ -152,13 +167,14 @@ async fn accept_connections(
 
 async fn serve(
     stream: TcpStream,
+    tls: Option<Arc<TlsAcceptor>>,
     client: Client,
     shared: Arc<Shared>,
     outgoing: mpsc::UnboundedReceiver<Bytes>,
     is_ending: watch::Receiver<bool>,
 ) {
     let _admitted = Admitted { client, shared: shared.clone() };
-    connection::serve(stream, client, &shared, outgoing, is_ending).await;
+    connection::serve(stream, tls, client, &shared, outgoing, is_ending).await;
 }
 
 /// A drop removes the client, however its connection ends.

@@ -92,7 +92,8 @@ impl EffectRunner {
             | Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
             | Effect::RemoveFiles { .. } => vec![here(self.perform_on_files(effect))],
-            Effect::SendGroup { .. } | Effect::LeaveGroup => Vec::new(),
+            // A simulation has no routers.
+            Effect::SendGroup { .. } | Effect::LeaveGroup | Effect::Forward { .. } => Vec::new(),
         }
     }
 

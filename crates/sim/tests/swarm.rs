@@ -59,9 +59,11 @@ fn every_simulated_stack_forms_clusters() {
 
 #[test]
 fn stacks_that_ask_routers_are_refused_with_the_reason() {
-    let refused = run(&Plan::new("tcpgossip.xml", 3), 1).expect_err("no router is simulated");
-    assert_eq!(refused.rule, "configuration");
-    assert!(refused.what.contains("TCPGOSSIP"), "{refused}");
+    for (stack, protocol) in [("tcpgossip.xml", "TCPGOSSIP"), ("tunnel.xml", "TUNNEL")] {
+        let refused = run(&Plan::new(stack, 3), 1).expect_err("no router is simulated");
+        assert_eq!(refused.rule, "configuration");
+        assert!(refused.what.contains(protocol), "{refused}");
+    }
 }
 
 #[test]

@@ -184,6 +184,9 @@ async fn discover(
                 }
             }
             "TCPGOSSIP" => routers::check(protocol, cluster, time_limit, &mut found, findings).await,
+            // PING's requests go through TUNNEL's routers.
+            "TUNNEL" => routers::check(protocol, cluster, time_limit, &mut found, findings).await,
+            "PING" if transport.kind == EdgeKind::Tunnel => continue,
             "PING" if transport.ip_mcast => {
                 multicast::check(transport.mcast_addr, interface, time_limit, findings);
             }

@@ -2,7 +2,9 @@
 
 pub mod transport;
 
-pub use transport::{BundlerKind, Transport, TransportKind, TransportLayerConfig, UnknownBundler};
+pub use transport::{
+    BundlerKind, Transport, TransportKind, TransportLayerConfig, TunnelConfig, UnknownBundler,
+};
 pub mod nakack;
 
 pub use nakack::{NakAck, NakAckConfig, NakAckKind};
@@ -16,7 +18,7 @@ pub mod discovery;
 
 pub use discovery::{
     Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Files, Hosts, KubePingConfig, MpingBindConfig,
-    MpingConfig, Names, Pods, Routers, Source, TcpGossipConfig, TcpPingConfig,
+    MpingConfig, Names, Pods, RouterTlsConfig, Routers, Source, TcpGossipConfig, TcpPingConfig,
 };
 pub mod gms;
 

@@ -151,6 +151,14 @@ impl LayerBuilder<'_, '_> {
         Ok(Source::TcpGossip(Routers::new(hosts, config)))
     }
 
+    fn tunnel(&self, layer: TransportLayerConfig) -> Result<Transport, ValueError> {
+        let config: TunnelConfig = self.properties()?;
+        let default = vec![HostPort { host: "localhost".to_owned(), port: 12001 }];
+        let hosts: Vec<HostPort> = self.value_or("gossip_router_hosts", default)?;
+        self.check(config.check(hosts.len()))?;
+        Ok(Transport::tunnel(layer, config, hosts))
+    }
+
     fn sym_encrypt(&mut self, config: SymEncryptConfig) -> Result<SymEncrypt, ValueError> {
         self.check(config.check())?;
         let key = self.resolver.secret_key(&config);
@@ -228,7 +236,8 @@ entries! {
     };
     "FILE_PING": [DiscoveryConfig, FilePingConfig]
         |_, c, config| Ok(Discovery::new(Source::FilePing(Files::new(config)), c));
-    "TCPGOSSIP": [DiscoveryConfig, TcpGossipConfig] |m, c, config| Ok(Discovery::new(m.tcpgossip(config)?, c));
+    "TCPGOSSIP": [DiscoveryConfig, TcpGossipConfig, RouterTlsConfig]
+        |m, c, config, _| Ok(Discovery::new(m.tcpgossip(config)?, c));
     "DNS_PING": [DiscoveryConfig, DnsPingConfig] |m, c, config| {
         Ok(Discovery::new(Source::Dns(Names::new(config, m.resolver.ports())), c))
     };
@@ -297,6 +306,7 @@ pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("TCP_NIO2", TransportKind::TcpNio2),
     ("UDP", TransportKind::Udp),
     ("SHARED_LOOPBACK", TransportKind::SharedLoopback),
+    ("TUNNEL", TransportKind::Tunnel),
 ];
 
 /// The attributes that the transport's layer reads. The edge or the channel reads the others.
@@ -333,6 +343,11 @@ pub fn transport_properties() -> Vec<PropertyInfo> {
     ];
     let named = TRANSPORT_ATTRIBUTES.iter().zip(documented);
     named.map(|(&name, (default, doc))| PropertyInfo { name, default, doc: doc.to_owned() }).collect()
+}
+
+/// Returns the properties that a transport's layer has beyond [`TRANSPORT_ATTRIBUTES`], with their descriptions.
+pub fn own_transport_properties(name: &str) -> Vec<PropertyInfo> {
+    if name == TransportKind::Tunnel.name() { TunnelConfig::list() } else { Vec::new() }
 }
 
 /// Returns all protocols' names.
@@ -439,7 +454,11 @@ pub fn transport(config: &ProtocolConfig) -> Option<Result<(Transport, Version),
             builder.value_or("enable_suspect_events", layer.enable_suspect_events)?;
         layer.rtt_enabled = builder.value_or("rtt.enabled", layer.rtt_enabled)?;
         let version = builder.value_or("version", Version::V5_5_7)?;
-        Ok((Transport::new(layer.clone()), version))
+        let transport = match kind {
+            TransportKind::Tunnel => builder.tunnel(layer.clone())?,
+            _ => Transport::new(layer.clone()),
+        };
+        Ok((transport, version))
     };
     Some(make())
 }

@@ -103,6 +103,25 @@ pub fn encode_gossip(data: &GossipData) -> Bytes {
     out.freeze()
 }
 
+/// Encodes a `Message` frame without the last `tail` bytes of its payload, which follow uncopied.
+pub fn encode_gossip_message(
+    group: Option<&str>,
+    dest: Option<&Address>,
+    sender: &Address,
+    payload: &[u8],
+    tail: usize,
+) -> Bytes {
+    // Two addresses and the lengths.
+    let mut out = BytesMut::with_capacity(64 + group.map_or(0, str::len) + payload.len());
+    out.put_u8(KINDS.iter().position(|kind| *kind == GossipKind::Message).map_or(0, |kind| kind as u8));
+    put_string(&mut out, group);
+    put_address(&mut out, dest);
+    put_address(&mut out, Some(sender));
+    out.put_i32((payload.len() + tail) as i32);
+    out.put_slice(payload);
+    out.freeze()
+}
+
 /// Decodes a frame; its payload is a slice of `bytes`.
 ///
 /// # Errors

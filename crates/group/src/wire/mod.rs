@@ -20,7 +20,7 @@ mod views;
 mod vectors;
 
 pub use exceptions::{decode_exception, encode_exception};
-pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip};
+pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip, encode_gossip_message};
 pub use headers::magic_of_header;
 pub use key_block::{
     KEY_BLOCK_MEMBERS_MAX, MemberKeys, PUBLIC_KEY_BYTES_MAX, SHARED_KEY_BYTES_MAX, decode_key_block,

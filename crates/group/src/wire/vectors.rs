@@ -313,6 +313,21 @@ fn membership_payloads() {
     }
 }
 
+/// JGroups' bytes, also of a payload whose end follows uncopied.
+#[test]
+fn messages_for_routers_have_the_bytes_of_jgroups() {
+    for name in ["message", "message.all"] {
+        let bytes = vector("10-gossip", name);
+        let data = decode_gossip(&bytes).unwrap();
+        let sender = data.sender.as_ref().unwrap();
+        for tail in 0..=data.payload.len() {
+            let (head, rest) = data.payload.split_at(data.payload.len() - tail);
+            let frame = encode_gossip_message(data.group.as_deref(), data.addr.as_ref(), sender, head, tail);
+            assert_eq!([&frame[..], rest].concat(), bytes, "{name}, {tail}");
+        }
+    }
+}
+
 #[test]
 fn router_frames() {
     for (name, bytes, _) in lines("10-gossip") {

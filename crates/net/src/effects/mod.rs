@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use consort_group::{
     ConnId, Effect, ExternalAddress, Outcome, PacketPriority, PhysAddr, Shared, Time, Token,
@@ -17,9 +18,11 @@ use tokio::net::TcpListener;
 use self::blocking::{Job, Jobs};
 use self::in_process::Announcement;
 use self::multicast_group::Group;
+use crate::bound_edge::BoundEdge;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
+use crate::tcp::queue::OutFrame;
 
 type Outcomes = VecDeque<(Token, Outcome)>;
 
@@ -34,6 +37,9 @@ struct Table {
 pub(crate) struct EffectRunner {
     signals: Arc<Signals>,
     settings: LinkSettings,
+    router_settings: LinkSettings,
+    /// Whether the transport's packets go through its connections.
+    is_tunnel: bool,
     tables: BTreeMap<u16, Table>,
     groups: BTreeMap<u16, Group>,
     jobs: Jobs,
@@ -42,11 +48,13 @@ pub(crate) struct EffectRunner {
 }
 
 impl EffectRunner {
-    pub(crate) fn new(signals: Arc<Signals>, settings: LinkSettings) -> Self {
+    pub(crate) fn new(signals: Arc<Signals>, edge: &BoundEdge) -> Self {
         Self {
             jobs: Jobs::new(&signals),
             signals,
-            settings,
+            settings: edge.effect_link_settings(),
+            router_settings: edge.router_link_settings(),
+            is_tunnel: edge.is_tunnel(),
             tables: BTreeMap::new(),
             groups: BTreeMap::new(),
             announced: BTreeMap::new(),
@@ -64,21 +72,16 @@ impl EffectRunner {
                     table.links.close_listeners();
                 }
             }
-            Effect::Connect { to, own, timeout } => {
-                let table = self.table(token);
-                match table.links.connect(now, to, own, timeout) {
-                    Some(index) => {
-                        table.tokens.insert(table.links.link_of(index), token);
-                    }
-                    None => self.report(token, Outcome::Failed("too many connections".into())),
-                }
-            }
+            Effect::Connect { to, own, timeout } => self.connect(now, token, to, own, timeout),
             Effect::Write { conn, frame } => {
                 if let Some(table) = self.tables.get_mut(&token.layer())
                     && let Some(index) = table.links.slot_of(conn.0)
                 {
                     table.links.push(now, index, PacketPriority::Control, frame);
                 }
+            }
+            Effect::Forward { conn, frame, tail, priority } => {
+                self.forward(now, token, conn, priority, OutFrame { bytes: frame, tail });
             }
             Effect::Close { conn, is_graceful } => {
                 if let Some(table) = self.tables.get_mut(&token.layer()) {
@@ -129,6 +132,11 @@ impl EffectRunner {
                 self.report(token, Outcome::Local(found));
             }
         }
+    }
+
+    /// Returns the transport's connections to routers. It is the stack's first layer.
+    pub(crate) fn tunnel(&self) -> Option<&Links> {
+        self.tables.get(&0).filter(|_| self.is_tunnel).map(|table| &table.links)
     }
 
     pub(crate) fn service(&mut self, now: Time, key: Key) {
@@ -210,10 +218,11 @@ impl EffectRunner {
         self.outcomes.push_back((token, outcome));
     }
 
-    fn table(&mut self, token: Token) -> &mut Table {
+    fn table(&mut self, token: Token, is_to_routers: bool) -> &mut Table {
         let layer = token.layer();
         self.tables.entry(layer).or_insert_with(|| {
-            let links = links_of(layer, self.signals.clone(), self.settings.clone());
+            let settings = if is_to_routers { &self.router_settings } else { &self.settings };
+            let links = links_of(layer, self.signals.clone(), settings.clone());
             Table { links, listener: None, tokens: HashMap::new() }
         })
     }
@@ -229,7 +238,7 @@ impl EffectRunner {
         let outcome = match open_listener(bind, ports, phys) {
             Ok((listener, own)) => {
                 let own = external.map_or(own, |external| external.apply(own));
-                let table = self.table(token);
+                let table = self.table(token, false);
                 table.listener = Some(token);
                 table.links.set_own(own);
                 table.links.listen(listener);
@@ -249,6 +258,26 @@ impl EffectRunner {
             Err(error) => Outcome::Failed(error.to_string()),
         };
         self.report(token, outcome);
+    }
+
+    fn connect(&mut self, now: Time, token: Token, to: PhysAddr, own: Option<PhysAddr>, timeout: Duration) {
+        // Connections to routers have no set-up bytes.
+        let table = self.table(token, own.is_none());
+        match table.links.connect(now, to, own, timeout) {
+            Some(index) => {
+                table.tokens.insert(table.links.link_of(index), token);
+            }
+            None => self.report(token, Outcome::Failed("too many connections".into())),
+        }
+    }
+
+    fn forward(&mut self, now: Time, token: Token, conn: ConnId, priority: PacketPriority, frame: OutFrame) {
+        if let Some(Table { links, .. }) = self.tables.get_mut(&token.layer())
+            && let Some(index) = links.slot_of(conn.0)
+        {
+            links.stats.packets_out += 1;
+            links.push_in_total(now, index, priority, frame);
+        }
     }
 
     fn block(&mut self, token: Token, job: Job) {
@@ -382,6 +411,42 @@ mod tests {
             }
             self.links.stats.bytes_in as usize
         }
+    }
+
+    /// TUNNEL's routers that do not read.
+    #[tokio::test]
+    async fn queues_of_all_routers_are_bounded_together() {
+        let limits = crate::tcp::queue::QueueLimits { data: MIB, control: MIB };
+        let settings = link_settings(&TransportConfig::tunnel(), Version::V5_5_7, None);
+        let mut links = links_of(0, Arc::new(Signals::default()), LinkSettings { limits, ..settings });
+        let mut routers = Vec::new();
+        let mut indices = Vec::new();
+        for _ in 0..2 {
+            let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+            let to = PhysAddr::from(listener.local_addr().unwrap());
+            let index = links.connect(Time::ZERO, to, None, Duration::from_secs(9)).unwrap();
+            routers.push(listener);
+            let mut is_connected = false;
+            while !is_connected {
+                tokio::task::yield_now().await;
+                links.service(Time::ZERO, index, &mut |event| {
+                    is_connected |= matches!(event, LinkEvent::Connected { .. });
+                });
+            }
+            indices.push(index);
+        }
+        let frame = OutFrame { bytes: vec![7; MIB / 8].into(), tail: bytes::Bytes::new() };
+        for &index in indices.iter().cycle().take(32) {
+            links.push_in_total(Time::ZERO, index, PacketPriority::Data, frame.clone());
+        }
+        let dropped = links.stats.dropped;
+        assert!(
+            (23..=24).contains(&dropped),
+            "8 of 32 frames fit, and one may go beyond: {dropped} are dropped"
+        );
+        assert!(links.is_any_half_full());
+        links.push_in_total(Time::ZERO, indices[0], PacketPriority::Control, frame);
+        assert_eq!(links.stats.dropped, dropped, "control traffic has room of its own");
     }
 
     #[tokio::test]

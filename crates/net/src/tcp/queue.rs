@@ -104,6 +104,13 @@ impl SendQueue {
         self.current.as_ref().is_some_and(|(_, written)| *written > 0)
     }
 
+    pub(crate) fn queued_bytes(&self, priority: PacketPriority) -> usize {
+        match priority {
+            PacketPriority::Control => self.control_len,
+            PacketPriority::Data => self.data_len,
+        }
+    }
+
     pub(crate) fn data_len(&self) -> usize {
         self.data_len
     }

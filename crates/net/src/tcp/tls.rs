@@ -36,6 +36,10 @@ mod without {
         pub(crate) fn new(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
             if config.enabled { Err(TlsError::NotBuilt) } else { Ok(None) }
         }
+
+        pub(crate) fn to_routers(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
+            Self::new(config)
+        }
     }
 
     pub(crate) fn reason(_error: &io::Error) -> Option<String> {
@@ -60,7 +64,8 @@ mod with_rustls {
 
     #[derive(Clone)]
     pub(crate) struct Tls {
-        acceptor: TlsAcceptor,
+        /// Absent for connections to routers.
+        acceptor: Option<TlsAcceptor>,
         connector: TlsConnector,
         server_name: Option<ServerName<'static>>,
     }
@@ -83,16 +88,31 @@ mod with_rustls {
             let server = consort_tls::server_with_protocols(&protocols, identity.clone(), clients)?;
             // The client always presents its certificate; whether it is requested is the peer's setting.
             let client = consort_tls::client_with_protocols(&protocols, roots, Some(identity))?;
-            let server_name = config
-                .server_name
-                .clone()
-                .map(|name| ServerName::try_from(name).map_err(|error| TlsError::Name(error.to_string())))
-                .transpose()?;
             Ok(Some(Self {
-                acceptor: TlsAcceptor::from(server),
+                acceptor: Some(TlsAcceptor::from(server)),
                 connector: TlsConnector::from(client),
-                server_name,
+                server_name: Self::server_name(config)?,
             }))
+        }
+
+        /// For connections that only this member opens. A key store is needed if the router requires certificates.
+        pub(crate) fn to_routers(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
+            if !config.enabled {
+                return Ok(None);
+            }
+            let keystore = config.keystore_path.as_deref();
+            let identity = keystore.map(|keystore| Identity::from_files(keystore, keystore)).transpose()?;
+            let trusted = config.truststore_path.as_deref().or(keystore);
+            let roots = Roots::from_file(trusted.ok_or(TlsError::Missing("tls.truststore_path"))?)?;
+            let protocols = ProtocolSettings::by_names(&config.protocols, &config.cipher_suites)?;
+            let client = consort_tls::client_with_protocols(&protocols, roots, identity)?;
+            let (connector, server_name) = (TlsConnector::from(client), Self::server_name(config)?);
+            Ok(Some(Self { acceptor: None, connector, server_name }))
+        }
+
+        fn server_name(config: &TlsConfig) -> Result<Option<ServerName<'static>>, TlsError> {
+            let name = config.server_name.clone().map(ServerName::try_from).transpose();
+            name.map_err(|error| TlsError::Name(error.to_string()))
         }
 
         pub(crate) async fn connect(
@@ -112,8 +132,9 @@ mod with_rustls {
 
         pub(crate) async fn accept(self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
             let (own, peer) = (stream.local_addr()?, stream.peer_addr()?);
-            let stream =
-                self.acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
+            let acceptor =
+                self.acceptor.ok_or_else(|| io::Error::other("connections to routers are not accepted"))?;
+            let stream = acceptor.accept(stream).await.map_err(|error| with_addresses(own, peer, &error))?;
             Ok(stream.into())
         }
     }

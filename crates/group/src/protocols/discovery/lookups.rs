@@ -6,7 +6,7 @@ use super::*;
 use crate::{Drops, Effect};
 
 /// The look-ups of a discovery protocol. Each request resolves all names again, because addresses change.
-pub(super) struct LookUps {
+pub(in crate::protocols) struct LookUps {
     protocol: &'static str,
     running: BTreeMap<Token, String>,
     failures: BTreeMap<String, Failure>,
@@ -107,7 +107,7 @@ impl LookUps {
     }
 
     /// Returns the names whose last look-up failed, separated by commas.
-    pub(super) fn unresolved(&self) -> String {
+    pub(in crate::protocols) fn unresolved(&self) -> String {
         let failing = self.failures.iter().filter(|(_, failure)| !failure.is_resolved);
         failing.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(",")
     }

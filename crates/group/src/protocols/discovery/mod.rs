@@ -10,6 +10,7 @@ mod hosts;
 mod lookups;
 mod names;
 mod pods;
+pub(super) mod router_stubs;
 mod routers;
 mod source;
 
@@ -21,14 +22,14 @@ pub use files::{FilePingConfig, Files, parse_file};
 pub use hosts::{Hosts, TcpPingConfig};
 pub use names::{DnsPingConfig, Names};
 pub use pods::{KubePingConfig, Pods};
-pub use routers::{Routers, TcpGossipConfig};
+pub use routers::{RouterTlsConfig, Routers, TcpGossipConfig};
 pub use source::{MpingBindConfig, MpingConfig, Source};
 
 use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch,
-    Outcome, Pass, PhysAddr, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query, Time,
-    TimerKey, Token, View,
+    Outcome, Pass, PhysAddr, PingData, PingHeader, PingKind, ProbeOut, Protocol, ProtocolId, Query,
+    StackCount, Time, TimerKey, Token, View,
 };
 
 crate::properties! {
@@ -452,6 +453,10 @@ impl Protocol for Discovery {
         out.put("num_discovery_requests", self.requests_sent);
         out.put("num_discovery_requests_received", self.requests_received);
         out.put("num_discovery_responses", self.responses_received);
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        self.source.counts()
     }
 }
 

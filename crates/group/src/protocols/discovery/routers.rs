@@ -2,13 +2,11 @@
 //! members from them. A router's list is no discovery response: the listed members get a request themselves.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
-use super::lookups::{LookUps, reachable};
+use super::router_stubs::{RouterStubs, StubEvent, StubSettings};
 use super::*;
-use crate::config::HostPort;
+use crate::config::{HostPort, Properties, PropertyInfo};
 use crate::wire::{GossipData, GossipKind};
-use crate::{ConnId, Effect};
 
 crate::properties! {
     /// TCPGOSSIP's properties.
@@ -23,136 +21,102 @@ crate::properties! {
     }
 }
 
-/// A member's connections to routers.
+crate::properties! {
+    /// TLS of connections to routers; the edge reads it.
+    RouterTls {
+        /// Whether connections to routers are encrypted. JGroups' TCPGOSSIP has no TLS.
+        enabled: bool = false,
+        /// The PEM file with this member's certificates and private key, for routers that require them.
+        keystore_path: String = String::new(),
+        /// The PEM file with the authorities of routers' certificates. `tls.keystore_path` if not set.
+        truststore_path: String = String::new(),
+        /// The name that routers' certificates must have. The router's address if not set.
+        server_name: String = String::new(),
+        /// TLS versions, separated by commas. All supported ones if not set.
+        protocols: String = String::new(),
+        /// Cipher suites by Java's names, separated by commas. All supported ones if not set.
+        cipher_suites: String = String::new(),
+    }
+}
+
+const TLS_NAMES: &[(&str, &str)] = &[
+    ("tls.enabled", "enabled"),
+    ("tls.keystore_path", "keystore_path"),
+    ("tls.truststore_path", "truststore_path"),
+    ("tls.server_name", "server_name"),
+    ("tls.protocols", "protocols"),
+    ("tls.cipher_suites", "cipher_suites"),
+];
+
+/// TCPGOSSIP's attributes for TLS, whose names begin with `tls.`.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct RouterTlsConfig(pub RouterTls);
+
+impl Properties for RouterTlsConfig {
+    fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        let (_, field) = TLS_NAMES.iter().find(|(own, _)| *own == name)?;
+        self.0.set(field, value)
+    }
+
+    fn show(&self) -> Vec<(&'static str, String)> {
+        let values = self.0.show().into_iter();
+        TLS_NAMES.iter().zip(values).map(|((name, _), (_, value))| (*name, value)).collect()
+    }
+
+    fn list() -> Vec<PropertyInfo> {
+        let fields = RouterTls::list().into_iter();
+        TLS_NAMES.iter().zip(fields).map(|((name, _), info)| PropertyInfo { name, ..info }).collect()
+    }
+}
+
+/// A member's connections to routers, and its last request to their members.
 pub struct Routers {
     config: TcpGossipConfig,
-    all: Vec<Router>,
-    pub(super) lookups: LookUps,
+    pub(super) stubs: RouterStubs,
     /// The last request. It is sent to the members that routers list.
     question: Option<Message>,
-    is_registered: bool,
-}
-
-struct Router {
-    host: HostPort,
-    link: Link,
-    /// Whether a warning about its loss was logged.
-    is_loss_logged: bool,
-}
-
-#[derive(PartialEq, Eq)]
-enum Link {
-    /// Not connected. The timer starts the next attempt.
-    None,
-    /// The router's name is being resolved.
-    Resolving,
-    Connecting(Token),
-    Open(Token, ConnId),
 }
 
 impl Routers {
     /// Creates the source for these routers, without connections.
     pub fn new(hosts: Vec<HostPort>, config: TcpGossipConfig) -> Self {
-        let mut all: Vec<Router> = Vec::new();
-        for host in hosts {
-            if all.iter().all(|router| router.host != host) {
-                all.push(Router { host, link: Link::None, is_loss_logged: false });
-            }
-        }
-        Self { config, all, lookups: LookUps::new("TCPGOSSIP"), question: None, is_registered: false }
+        let settings = StubSettings {
+            protocol: "TCPGOSSIP",
+            connect_timeout: config.sock_conn_timeout,
+            // Messages do not depend on routers.
+            first_pause: config.reconnect_interval,
+            reconnect_interval: config.reconnect_interval,
+            timer: RECONNECT,
+            is_transport: false,
+        };
+        Self { config, stubs: RouterStubs::new(hosts, settings), question: None }
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
-        self.is_registered = true;
-        self.reach(cx);
+        self.stubs.connect(cx);
     }
 
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
-        self.is_registered = false;
         self.question = None;
-        self.lookups.cancel();
-        cx.disarm(RECONNECT);
-        let unregister = frame_for(cx, GossipKind::Unregister).with_member(cx.local().clone());
-        for router in &mut self.all {
-            if let Link::Open(_, conn) = std::mem::replace(&mut router.link, Link::None) {
-                cx.request(Effect::Write { conn, frame: wire::encode_gossip(&unregister) });
-                cx.request(Effect::Close { conn, is_graceful: true });
-            }
-        }
+        self.stubs.disconnect(cx);
     }
 
     pub(super) fn reach(&mut self, cx: &mut Cx<'_>) {
-        let timeout = self.config.sock_conn_timeout;
-        for router in self.all.iter_mut().filter(|router| router.link == Link::None) {
-            router.link = match router.host.host.parse() {
-                Ok(ip) => router.connect(cx, ip, timeout),
-                Err(_) => {
-                    self.lookups.begin_host(cx, &router.host.host);
-                    Link::Resolving
-                }
-            };
-        }
-    }
-
-    /// Connects to the routers of a name that has been resolved, each at the first address.
-    fn resolved(&mut self, cx: &mut Cx<'_>, name: &str, found: &[(IpAddr, u16)]) {
-        let timeout = self.config.sock_conn_timeout;
-        let first = reachable(name, found, cx.shared().phys.ip).into_iter().next();
-        for router in self.all.iter_mut().filter(|router| router.host.host == name) {
-            router.link = match (&router.link, first) {
-                (Link::Resolving, Some(ip)) => router.connect(cx, ip, timeout),
-                (Link::Resolving, None) => Link::None,
-                _ => continue,
-            };
-        }
-        if first.is_none() {
-            cx.arm(RECONNECT, self.config.reconnect_interval);
-        }
+        self.stubs.reach(cx);
     }
 
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
         self.question = Some(question);
-        let conns: Vec<ConnId> = self.all.iter().filter_map(Router::conn).collect();
-        conns.into_iter().for_each(|conn| request_members(cx, conn));
+        for index in self.stubs.open() {
+            self.stubs.request_members(cx, index);
+        }
     }
 
     /// Handles an outcome. `is_searching`: a discovery waits for the last request.
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome, is_searching: bool) {
-        match outcome {
-            Outcome::Addresses(_) | Outcome::Failed(_) if self.lookups.is_running(token) => {
-                if let Some((name, found)) = self.lookups.finish(cx.now(), token, outcome) {
-                    self.resolved(cx, &name, &found);
-                }
-            }
-            Outcome::Connected(conn) => {
-                let connecting = self.all.iter_mut().find(|router| router.link == Link::Connecting(token));
-                let Some(router) = connecting.filter(|_| self.is_registered) else {
-                    cx.request(Effect::Close { conn, is_graceful: true });
-                    return;
-                };
-                if std::mem::take(&mut router.is_loss_logged) {
-                    tracing::info!(router = %router.host, "TCPGOSSIP: reconnected to the router");
-                }
-                router.link = Link::Open(token, conn);
-                let shared = cx.shared();
-                let register = GossipData {
-                    name: Some(shared.name.clone()),
-                    phys: Some(shared.phys),
-                    ..frame_for(cx, GossipKind::Register).with_member(cx.local().clone())
-                };
-                cx.request(Effect::Write { conn, frame: wire::encode_gossip(&register) });
-                if is_searching {
-                    request_members(cx, conn);
-                }
-            }
-            Outcome::Frame { conn, frame } if self.all.iter().any(|router| router.conn() == Some(conn)) => {
-                match wire::decode_gossip(&frame) {
-                    Ok(data) => self.handle_members(cx, &data),
-                    Err(error) => cx.count_drop(DropReason::Malformed, |_| format!("from a router: {error}")),
-                }
-            }
-            Outcome::Failed(why) => self.lost(cx, token, &why),
-            Outcome::Closed { .. } => self.lost(cx, token, "the connection was closed"),
+        match self.stubs.done(cx, token, outcome) {
+            Some(StubEvent::Connected(index)) if is_searching => self.stubs.request_members(cx, index),
+            Some(StubEvent::Frame(_, _, data)) => self.handle_members(cx, &data),
             _ => {}
         }
     }
@@ -172,53 +136,23 @@ impl Routers {
         source::send_to(cx, question, places);
     }
 
-    fn lost(&mut self, cx: &mut Cx<'_>, token: Token, why: &str) {
-        let is_this = |router: &&mut Router| match router.link {
-            Link::Connecting(own) | Link::Open(own, _) => own == token,
-            Link::None | Link::Resolving => false,
-        };
-        let Some(router) = self.all.iter_mut().find(is_this) else { return };
-        router.link = Link::None;
-        if !std::mem::replace(&mut router.is_loss_logged, true) {
-            let again = self.config.reconnect_interval;
-            tracing::warn!(router = %router.host, why, ?again, "TCPGOSSIP: cannot reach the router");
-        }
-        cx.arm(RECONNECT, self.config.reconnect_interval);
+    pub(super) fn counts(&self) -> Vec<(StackCount, u64)> {
+        self.stubs.counts()
     }
 
     pub(super) fn probe(&self, out: &mut ProbeOut) {
         out.put_all(&self.config);
-        let reached = self.all.iter().filter(|router| router.conn().is_some());
-        out.put("num_routers", self.all.len());
-        out.put("num_routers_connected", reached.count());
-        out.put("unresolved_hosts", self.lookups.unresolved());
+        out.put("num_routers", self.stubs.len());
+        out.put("num_routers_connected", self.stubs.open().count());
+        out.put("unresolved_hosts", self.stubs.lookups.unresolved());
     }
-}
-
-impl Router {
-    fn connect(&self, cx: &mut Cx<'_>, ip: IpAddr, timeout: Duration) -> Link {
-        let to = PhysAddr::new(ip, self.host.port);
-        Link::Connecting(cx.request(Effect::Connect { to, own: None, timeout }))
-    }
-
-    fn conn(&self) -> Option<ConnId> {
-        if let Link::Open(_, conn) = self.link { Some(conn) } else { None }
-    }
-}
-
-fn frame_for(cx: &Cx<'_>, kind: GossipKind) -> GossipData {
-    GossipData::new(kind, cx.shared().cluster.clone())
-}
-
-fn request_members(cx: &mut Cx<'_>, conn: ConnId) {
-    let frame = wire::encode_gossip(&frame_for(cx, GossipKind::GetMembers));
-    cx.request(Effect::Write { conn, frame });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::harness::{Harness, member, phys};
+    use crate::{ConnId, Effect};
 
     const TIMEOUT: Duration = Duration::from_secs(2);
     const NEAR: ConnId = ConnId(7);
@@ -330,8 +264,8 @@ mod tests {
         harness.done(tokens[0], Outcome::Closed { conn: NEAR, is_graceful: true });
         assert_eq!(harness.take_effects(), [], "not at once");
         harness.advance(Duration::from_secs(10));
-        let again = reached(&mut harness, &[91, 92]);
-        harness.done(again[0], Outcome::Connected(FAR));
+        let again = reached(&mut harness, &[92, 91]);
+        harness.done(again[1], Outcome::Connected(FAR));
         assert_eq!(written(&mut harness), [(FAR, GossipKind::Register)]);
         // Outcomes of the old attempts are ignored.
         harness.done(tokens[1], Outcome::Connected(ConnId(9)));

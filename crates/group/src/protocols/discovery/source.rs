@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{Files, Hosts, Names, Pods, Routers};
 use crate::wire;
 use crate::{
-    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token,
-    View,
+    Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, StackCount,
+    TimerKey, Token, View,
 };
 
 crate::properties! {
@@ -140,7 +140,7 @@ impl Source {
             Self::TcpPing(hosts) => hosts.lookups.is_any_running(),
             Self::Dns(names) => names.lookups.is_any_running(),
             Self::Kube(pods) => pods.is_asking(),
-            Self::TcpGossip(routers) => routers.lookups.is_any_running(),
+            Self::TcpGossip(routers) => routers.stubs.lookups.is_any_running(),
             _ => false,
         }
     }
@@ -206,6 +206,13 @@ impl Source {
             Self::Kube(pods) => pods.probe(out),
             Self::FilePing(files) => files.probe(out),
             _ => {}
+        }
+    }
+
+    pub(super) fn counts(&self) -> Vec<(StackCount, u64)> {
+        match self {
+            Self::TcpGossip(routers) => routers.counts(),
+            _ => Vec::new(),
         }
     }
 

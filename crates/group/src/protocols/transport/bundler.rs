@@ -72,6 +72,8 @@ pub(super) struct Envelope {
 #[derive(PartialEq, Debug)]
 pub(super) struct Packet {
     pub(super) to: Target,
+    /// The member, for [`Target::Member`].
+    pub(super) dest: Option<Address>,
     pub(super) priority: PacketPriority,
     pub(super) bytes: Bytes,
     /// The tail follows `bytes`.
@@ -83,6 +85,8 @@ pub(super) struct Packet {
 pub(super) enum Target {
     All,
     One(PhysAddr),
+    /// Through a router, by the member's address.
+    Member,
 }
 
 struct Pending {
@@ -259,6 +263,7 @@ impl Bundler {
         }
         out.push(Packet {
             to: pending.to,
+            dest: pending.dest.clone().filter(|_| pending.to == Target::Member),
             priority: pending.priority,
             bytes,
             tail: tail.unwrap_or_default(),

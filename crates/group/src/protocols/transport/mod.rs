@@ -6,6 +6,9 @@
 mod bundler;
 #[cfg(test)]
 mod tests;
+mod tunnel;
+#[cfg(test)]
+mod tunnel_tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,12 +19,15 @@ use bytes::Bytes;
 
 use bundler::{Bundler, Envelope, Packet, TAIL_MIN, Target};
 pub use bundler::{BundlerKind, UnknownBundler};
+pub use tunnel::TunnelConfig;
+use tunnel::{Received, Tunnel};
 
+use crate::config::HostPort;
 use crate::wire;
 use crate::{
-    Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Pass,
-    PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Severity, Time, TpHeader, Transient, Transmit,
-    TransmitDest, View, ViewId,
+    Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Outcome,
+    Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Severity, StackCount, Time, TimerKey, Token,
+    TpHeader, Transient, Transmit, TransmitDest, View, ViewId,
 };
 
 /// The configured transport. Packets' bytes are the same for all.
@@ -35,6 +41,8 @@ pub enum TransportKind {
     TcpNio2,
     /// Within one process.
     SharedLoopback,
+    /// Through routers.
+    Tunnel,
 }
 
 impl TransportKind {
@@ -45,6 +53,7 @@ impl TransportKind {
             Self::Tcp => "TCP",
             Self::TcpNio2 => "TCP_NIO2",
             Self::SharedLoopback => "SHARED_LOOPBACK",
+            Self::Tunnel => "TUNNEL",
         }
     }
 }
@@ -109,14 +118,21 @@ pub struct Transport {
     fan_out: Option<(Option<ViewId>, u64, Arc<[PhysAddr]>)>,
     /// Whether this member leaves, or has left. Then the loss of a connection is no failure.
     is_leaving: bool,
+    /// TUNNEL's routers.
+    tunnel: Option<Tunnel>,
     counters: Counters,
 }
 
 impl Transport {
-    /// Creates a transport.
+    /// Creates a transport that sends through routers.
+    pub fn tunnel(config: TransportLayerConfig, tunnel: TunnelConfig, routers: Vec<HostPort>) -> Self {
+        Self { tunnel: Some(Tunnel::new(tunnel, routers)), ..Self::new(config) }
+    }
+
+    /// Creates a transport that sends through an edge.
     pub fn new(config: TransportLayerConfig) -> Self {
         let tail_min = match config.kind {
-            TransportKind::Tcp | TransportKind::TcpNio2 => TAIL_MIN,
+            TransportKind::Tcp | TransportKind::TcpNio2 | TransportKind::Tunnel => TAIL_MIN,
             TransportKind::Udp | TransportKind::SharedLoopback => usize::MAX,
         };
         Self {
@@ -128,6 +144,7 @@ impl Transport {
             skipped_asked: None,
             fan_out: None,
             is_leaving: false,
+            tunnel: None,
             counters: Counters::default(),
         }
     }
@@ -139,6 +156,7 @@ impl Transport {
             None => Target::All,
             Some(dest) => match self.locate(cx, dest) {
                 Location::Local => return loop_back(cx, message),
+                Location::Routed => Target::Member,
                 Location::Remote(phys) => Target::One(phys),
                 Location::Unknown => return cx.discard(&message, DropReason::UnknownAddress),
             },
@@ -161,7 +179,12 @@ impl Transport {
         if cx.is_local(dest) {
             return Location::Local;
         }
+        if self.tunnel.is_some() && !matches!(dest, Address::Ip(_)) {
+            return Location::Routed;
+        }
         let phys = match dest {
+            // Routers know members, not physical addresses.
+            Address::Ip(ip) if self.tunnel.is_some() && *ip != cx.shared().phys => return Location::Unknown,
             Address::Ip(ip) => Some(*ip),
             member => cx.shared().book.phys(member),
         };
@@ -190,8 +213,16 @@ impl Transport {
         }
         let mut ready = std::mem::take(&mut self.ready);
         for packet in ready.drain(..) {
+            if let Some(tunnel) = &mut self.tunnel {
+                self.counters.packets_sent += 1;
+                self.counters.bytes_sent += (packet.bytes.len() + packet.tail.len()) as u64;
+                tunnel.send(cx, packet);
+                continue;
+            }
             let dest = match packet.to {
                 Target::One(phys) => TransmitDest::One(phys),
+                // Only a tunnel has such packets.
+                Target::Member => continue,
                 Target::All if cx.shared().has_multicast => TransmitDest::Multicast,
                 Target::All => TransmitDest::Many(self.other_addresses(cx)),
             };
@@ -314,6 +345,8 @@ impl Transport {
 
 enum Location {
     Local,
+    /// A router knows the member.
+    Routed,
     Remote(PhysAddr),
     Unknown,
 }
@@ -362,8 +395,20 @@ impl Protocol for Transport {
                     let (version, tp) = (cx.shared().version, wire::encode_tp(cluster));
                     self.envelope = Some(Envelope { version, cluster: cluster.to_owned(), tp });
                 }
+                if let Some(tunnel) = &mut self.tunnel {
+                    tunnel.connect(cx);
+                }
             }
-            Event::Disconnect => self.is_leaving = true,
+            Event::Disconnect => {
+                self.is_leaving = true;
+                if self.tunnel.is_some() {
+                    // The last messages go out before the registrations end.
+                    self.flush(cx);
+                }
+                if let Some(tunnel) = &mut self.tunnel {
+                    tunnel.disconnect(cx);
+                }
+            }
             _ => {}
         }
         Pass::Stop
@@ -375,6 +420,34 @@ impl Protocol for Transport {
             let mut keep = view.members().to_vec();
             keep.push(cx.local().clone());
             cx.book().retain_members(now, &keep);
+            if let Some(tunnel) = &mut self.tunnel {
+                tunnel.view_changed(cx);
+            }
+        }
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        if let Some(tunnel) = &mut self.tunnel {
+            tunnel.timer(cx, key);
+        }
+    }
+
+    fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
+        let received = self.tunnel.as_mut().and_then(|tunnel| tunnel.done(cx, token, outcome));
+        match received {
+            Some(Received::Packet(router, packet)) => self.receive(cx, router, packet),
+            Some(Received::Members(data)) => {
+                let local = cx.local().clone();
+                for member in data.members.iter().filter(|member| member.sender != local) {
+                    cx.book().learn(&member.sender, member.name.as_deref(), member.phys);
+                }
+            }
+            Some(Received::Suspect(member)) if !self.is_leaving && !cx.is_local(&member) => {
+                tracing::debug!(%member, "suspected: its connection to the router has ended");
+                self.counters.suspect_events += 1;
+                cx.raise(Event::Suspect(vec![member]));
+            }
+            _ => {}
         }
     }
 
@@ -466,6 +539,13 @@ impl Protocol for Transport {
         out.put("num_msgs_received", self.counters.messages_received);
         out.put("num_bytes_received", self.counters.bytes_received);
         out.put("num_packets_received", self.counters.packets_received);
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.probe(out);
+        }
+    }
+
+    fn counts(&self) -> Vec<(StackCount, u64)> {
+        self.tunnel.as_ref().map(Tunnel::counts).unwrap_or_default()
     }
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {

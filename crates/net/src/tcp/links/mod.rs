@@ -215,6 +215,35 @@ impl Links {
         is_taken
     }
 
+    /// As [`Self::push`]; the limits hold for all connections together, too.
+    pub(crate) fn push_in_total(&mut self, now: Time, index: u32, priority: PacketPriority, frame: OutFrame) {
+        let limits = self.settings.limits;
+        let limit = match priority {
+            PacketPriority::Control => limits.control,
+            PacketPriority::Data => limits.data,
+        };
+        let queued = |(_, slot): (u32, &Slot)| match &slot.state {
+            State::Open(connection) => connection.framed.queue.queued_bytes(priority),
+            _ => 0,
+        };
+        if self.slots.iter().map(queued).sum::<usize>() > limit {
+            self.stats.dropped += 1;
+            self.warnings
+                .count(now, "router_queues_full", || format!("{priority:?} for routers that do not read"));
+            return;
+        }
+        self.push(now, index, priority, frame);
+    }
+
+    /// Whether any peer's queue of data is half full.
+    pub(crate) fn is_any_half_full(&self) -> bool {
+        let data = |(_, slot): (u32, &Slot)| match &slot.state {
+            State::Open(connection) => connection.framed.queue.data_len(),
+            _ => 0,
+        };
+        self.slots.iter().map(data).sum::<usize>() > self.queue_bytes() / 2
+    }
+
     pub(crate) fn is_half_full(&self, peer: PhysAddr) -> bool {
         let slot = self.find(peer).and_then(|index| self.slots.get(index));
         let waiting = slot.map_or(0, |slot| match &slot.state {

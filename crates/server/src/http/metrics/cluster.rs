@@ -58,6 +58,14 @@ const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
             "consort_cluster_credit_requests_received",
             "Requests of other members for credits.",
         ),
+        StackCount::Routers => {
+            (Kind::Gauge, "consort_cluster_routers", "Routers in the stack's file (TCPGOSSIP, TUNNEL).")
+        }
+        StackCount::RoutersConnected => (
+            Kind::Gauge,
+            "consort_cluster_routers_connected",
+            "Routers to which this server is connected. With TUNNEL and none, it is cut off from all members.",
+        ),
     }
 }
 
