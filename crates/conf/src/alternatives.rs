@@ -15,10 +15,7 @@ const CLOUD_DISCOVERIES: &[&str] = &[
 
 const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["KUBE_PING"], "use DNS_PING with the name of a headless service"),
-    (
-        &["JDBC_PING", "JDBC_PING2"],
-        "use FILE_PING in a directory that all members share, DNS_PING or TCPPING",
-    ),
+    (&["JDBC_PING"], "use JDBC_PING2, which all members have to use, or FILE_PING, DNS_PING or TCPPING"),
     (&["BPING"], "use MPING or TCPPING"),
     (&["PDC"], "remove it: members keep addresses in memory only"),
     (&["TUNNEL"], "use TCP with TCPGOSSIP and a router (`consort router`); members must reach each other"),

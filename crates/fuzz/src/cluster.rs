@@ -426,12 +426,16 @@ impl Cluster {
             }
             Effect::LeaveGroup => drop(self.groups.remove(&node)),
             Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
+            Effect::Database { request, .. } if request.changes_nothing() => {
+                self.at(now, here(Outcome::Rows(Vec::new())));
+            }
             Effect::QueryDns { .. } => self.at(now, here(Outcome::Services(Vec::new()))),
             Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(all_addresses()))),
             Effect::FindLocally => self.at(now, here(Outcome::Local(Vec::new()))),
             Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
             | Effect::RemoveFiles { .. }
+            | Effect::Database { .. }
             | Effect::AnnounceLocally(_)
             | Effect::RetractLocally => self.at(now, here(Outcome::Done)),
         }
@@ -463,6 +467,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }
+                    Effect::Database { .. } => Outcome::Failed("no database".to_owned()),
                     Effect::AnnounceLocally(_) | Effect::RetractLocally => Outcome::Done,
                     Effect::CloseListener
                     | Effect::Write { .. }

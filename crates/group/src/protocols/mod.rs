@@ -15,8 +15,8 @@ pub use stable::{Stable, StableConfig};
 pub mod discovery;
 
 pub use discovery::{
-    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Files, Hosts, MpingBindConfig, MpingConfig,
-    Names, Routers, Source, TcpGossipConfig, TcpPingConfig,
+    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Hosts, JdbcPing2Config, MpingBindConfig,
+    MpingConfig, Names, Routers, Source, Store, StoreConfig, TcpGossipConfig, TcpPingConfig,
 };
 pub mod gms;
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Files, Hosts, Names, Routers};
+use super::{Hosts, Names, Routers, Store};
 use crate::wire;
 use crate::{
     Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, TimerKey, Token,
@@ -58,8 +58,8 @@ pub enum Source {
     TcpGossip(Routers),
     /// To the addresses of DNS names.
     Dns(Names),
-    /// Through files in a shared directory.
-    FilePing(Files),
+    /// Through files in a shared directory (FILE_PING), or rows of a database (JDBC_PING2).
+    Store(Store),
     /// Within the process (LOCAL_PING and SHARED_LOOPBACK_PING).
     Local {
         /// Whether the name is SHARED_LOOPBACK_PING.
@@ -75,7 +75,7 @@ impl Source {
             Self::Mping { .. } => "MPING",
             Self::TcpGossip(_) => "TCPGOSSIP",
             Self::Dns(_) => "DNS_PING",
-            Self::FilePing(_) => "FILE_PING",
+            Self::Store(store) => store.name(),
             Self::Local { is_loopback: true } => "SHARED_LOOPBACK_PING",
             Self::Local { .. } => "LOCAL_PING",
         }
@@ -88,7 +88,7 @@ impl Source {
             Self::Mping { .. } => ProtocolId::MPING,
             Self::TcpGossip(_) => ProtocolId::TCPGOSSIP,
             Self::Dns(_) => ProtocolId::DNS_PING,
-            Self::FilePing(_) => ProtocolId::FILE_PING,
+            Self::Store(store) => store.id(),
             Self::Local { is_loopback: true } => ProtocolId::SHARED_LOOPBACK_PING,
             Self::Local { .. } => ProtocolId::LOCAL_PING,
         }
@@ -97,7 +97,7 @@ impl Source {
     /// Returns whether the coordinator must disseminate members' data. With multicast all members receive all
     /// requests.
     pub(super) fn needs_dissemination(&self) -> bool {
-        matches!(self, Self::TcpPing(_) | Self::TcpGossip(_) | Self::Dns(_) | Self::FilePing(_))
+        matches!(self, Self::TcpPing(_) | Self::TcpGossip(_) | Self::Dns(_) | Self::Store(_))
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
@@ -121,17 +121,25 @@ impl Source {
     /// Begins a join's discovery. Returns how often its request is sent within the timeout.
     pub(super) fn begin_join(&mut self, runs: u32, timeout: Duration) -> u32 {
         match self {
-            Self::FilePing(files) => files.begin_join(runs, timeout),
+            Self::Store(store) => store.begin_join(runs, timeout),
             _ => runs,
         }
     }
 
-    /// Returns whether host names are being resolved.
+    /// Notes that a join ends, and whether a member has responded.
+    pub(super) fn end_join(&self, has_responses: bool) {
+        if let Self::Store(store) = self {
+            store.end_join(has_responses);
+        }
+    }
+
+    /// Returns whether host names are being resolved, or rows read.
     pub(super) fn is_resolving(&self) -> bool {
         match self {
             Self::TcpPing(hosts) => hosts.lookups.is_any_running(),
             Self::Dns(names) => names.lookups.is_any_running(),
             Self::TcpGossip(routers) => routers.lookups.is_any_running(),
+            Self::Store(store) => store.is_reading(),
             _ => false,
         }
     }
@@ -139,7 +147,7 @@ impl Source {
     pub(super) fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match self {
             Self::TcpGossip(routers) => routers.reach(cx),
-            Self::FilePing(files) => files.timer(cx, key),
+            Self::Store(store) => store.timer(cx, key),
             _ => {}
         }
     }
@@ -155,7 +163,7 @@ impl Source {
             Self::Local { .. } => {
                 cx.request(Effect::RetractLocally);
             }
-            Self::FilePing(files) => files.disconnect(cx),
+            Self::Store(store) => store.disconnect(cx),
             _ => {}
         }
     }
@@ -163,7 +171,7 @@ impl Source {
     /// Sends a request to the known members only, and keeps the last request for addresses that are found later.
     pub(super) fn ask_known(&mut self, cx: &mut Cx<'_>, message: Message) {
         match self {
-            Self::TcpPing(_) | Self::Dns(_) | Self::FilePing(_) => {
+            Self::TcpPing(_) | Self::Dns(_) | Self::Store(_) => {
                 let addresses = known(cx, KNOWN_MAX);
                 send_to(cx, &message, addresses);
             }
@@ -180,7 +188,7 @@ impl Source {
             }
             Self::TcpGossip(routers) => routers.ask(cx, message),
             Self::Dns(names) => names.ask(cx, message),
-            Self::FilePing(files) => files.ask(cx, message),
+            Self::Store(store) => store.ask(cx, message),
             Self::Local { .. } => {
                 cx.request(Effect::FindLocally);
             }
@@ -192,14 +200,14 @@ impl Source {
             Self::TcpPing(hosts) => hosts.probe(out),
             Self::TcpGossip(routers) => routers.probe(out),
             Self::Dns(names) => names.probe(out),
-            Self::FilePing(files) => files.probe(out),
+            Self::Store(store) => store.probe(out),
             _ => {}
         }
     }
 
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         match self {
-            Self::FilePing(files) => files.view(cx, view),
+            Self::Store(store) => store.view(cx, view),
             Self::Local { .. } => {
                 let data = super::Discovery::own_data(cx, None);
                 let data = PingData { is_server: true, ..data };
@@ -226,8 +234,8 @@ impl Source {
                 routers.done(cx, token, outcome, is_searching);
                 Vec::new()
             }
-            (Self::FilePing(files), outcome) => {
-                let is_alone = files.done(cx, token, outcome, is_searching);
+            (Self::Store(store), outcome) => {
+                let is_alone = store.done(cx, token, outcome, is_searching);
                 is_alone.then_some(SourceResult::End).into_iter().collect()
             }
             (Self::TcpPing(hosts), outcome) => {
