@@ -143,7 +143,8 @@ impl Jar {
         let project = java.join("pom.xml");
         let release = release(&project, "jgroups")?;
         let jar = directory.join(format!("lib/jgroups-{release}.jar"));
-        if !jar.exists() {
+        let driver = directory.join(format!("lib/postgresql-{}.jar", self::release(&project, "postgresql")?));
+        if !jar.exists() || !driver.exists() {
             tree.copy_dependencies(&java, &directory.join("lib"), "Maven, for JGroups")?;
         }
         let classes = directory.join("classes");

@@ -46,7 +46,8 @@ pub fn client_with_check(
     };
     let config = ClientConfig::builder_with_provider(provider.clone());
     let config = config.with_protocol_versions(settings.versions()).map_err(unfit)?;
-    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { authority, provider }));
+    let config =
+        config.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { authority, provider }));
     let config = match identity {
         Some(identity) => config.with_client_auth_cert(identity.chain, identity.key).map_err(unfit)?,
         None => config.with_no_client_auth(),

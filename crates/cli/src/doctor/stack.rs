@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::discovered::Discovered;
 use super::findings::Findings;
-use super::{host, members, multicast, routers};
+use super::{database, host, members, multicast, routers};
 use crate::join::Join;
 
 pub(super) async fn check(join: &Join, time_limit: Duration, findings: &mut Findings) -> anyhow::Result<()> {
@@ -164,6 +164,7 @@ async fn discover(
                 Err(_) => findings.bad("MPING", "mcast_addr is no address", "correct it in the file"),
             },
             "FILE_PING" => directory(protocol.get("location").unwrap_or("/tmp/jgroups"), findings),
+            "JDBC_PING2" => database::check(protocol, time_limit, findings).await,
             name if name.ends_with("_PING") || name.ends_with("PING") => {}
             _ => continue,
         }

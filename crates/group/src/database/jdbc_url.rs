@@ -128,7 +128,9 @@ impl JdbcUrl {
                 "any" => self.is_primary_wanted = false,
                 "primary" | "master" => self.is_primary_wanted = true,
                 _ => {
-                    return Err("parameter targetServerType: use `primary` or `any`: rows are written".to_owned());
+                    return Err(
+                        "parameter targetServerType: use `primary` or `any`: rows are written".to_owned()
+                    );
                 }
             },
             name if UNUSED.contains(&name) => {}
@@ -187,9 +189,13 @@ impl Property for JdbcUrl {
 fn shown(place: &str, parameters: &str) -> String {
     // No part of a place with user and password, which is refused.
     let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-    let shown = parameters.split('&').filter(|one| !one.is_empty()).map(|parameter| match parameter.split_once('=') {
-        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=(not shown)"),
-        _ => parameter.to_owned(),
+    let shown = parameters.split('&').filter(|one| !one.is_empty()).map(|parameter| {
+        match parameter.split_once('=') {
+            Some((name, _)) if name.to_ascii_lowercase().contains("password") => {
+                format!("{name}=(not shown)")
+            }
+            _ => parameter.to_owned(),
+        }
     });
     let shown = shown.collect::<Vec<_>>().join("&");
     let separator = if shown.is_empty() { "" } else { "?" };
@@ -204,7 +210,9 @@ fn tls_mode(value: &str) -> Result<TlsMode, String> {
         "verify-ca" => TlsMode::VerifyCa,
         "verify-full" => TlsMode::VerifyFull,
         _ => {
-            return Err("parameter sslmode: none of disable, prefer, require, verify-ca, verify-full".to_owned());
+            return Err(
+                "parameter sslmode: none of disable, prefer, require, verify-ca, verify-full".to_owned()
+            );
         }
     })
 }
@@ -283,7 +291,10 @@ mod tests {
     #[test]
     fn url_names_hosts_and_database() {
         assert_eq!(hosts("jdbc:postgresql://db:5433/grid"), ["db:5433"]);
-        assert_eq!(hosts("jdbc:postgresql://a,b:1,[::1],[::1]:2/grid"), ["a:5432", "b:1", "[::1]:5432", "[::1]:2"]);
+        assert_eq!(
+            hosts("jdbc:postgresql://a,b:1,[::1],[::1]:2/grid"),
+            ["a:5432", "b:1", "[::1]:5432", "[::1]:2"]
+        );
         assert_eq!(hosts("jdbc:postgresql:grid"), ["localhost:5432"]);
         for (text, database) in [
             ("jdbc:postgresql://db/grid?user=a", Some("grid")),
@@ -304,7 +315,10 @@ mod tests {
              &sslkey=/k.pem&connectTimeout=2&socketTimeout=3&ApplicationName=x&currentSchema=s&options=-c%20a=b\
              &targetServerType=primary&prepareThreshold=0&ssl=true",
         );
-        assert_eq!((url.user.as_deref(), url.password.as_ref().map(Password::text)), (Some("a&b"), Some("p q")));
+        assert_eq!(
+            (url.user.as_deref(), url.password.as_ref().map(Password::text)),
+            (Some("a&b"), Some("p q"))
+        );
         assert_eq!((url.tls, url.root_certificates.as_deref()), (TlsMode::VerifyFull, Some("/ca.pem")));
         assert_eq!((url.certificate.as_deref(), url.key.as_deref()), (Some("/c.pem"), Some("/k.pem")));
         assert_eq!(url.connect_timeout, Some(Duration::from_secs(2)));
@@ -351,7 +365,10 @@ mod tests {
             ("jdbc:hsqldb:hsql://localhost/", "`jdbc:hsqldb` is not supported"),
             ("db", "`db:` is not supported"),
             ("jdbc:postgresql://db:x/grid", "`db:x` has no port"),
-            ("jdbc:postgresql://db/grid?gssEncMode=require", "parameter gssEncMode is not supported: remove it"),
+            (
+                "jdbc:postgresql://db/grid?gssEncMode=require",
+                "parameter gssEncMode is not supported: remove it",
+            ),
             ("jdbc:postgresql://db/grid?sslmode=allow", "none of disable, prefer"),
             ("jdbc:postgresql://db/grid?targetServerType=secondary", "use `primary` or `any`"),
             ("jdbc:postgresql://db/grid?connectTimeout=soon", "connectTimeout: not a number of seconds"),

@@ -31,7 +31,9 @@ impl Property for SqlStatement {
     fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.starts_with('{') {
-            return Err("escapes of JDBC are not supported: write `call name(?, ?)` without braces".to_owned());
+            return Err(
+                "escapes of JDBC are not supported: write `call name(?, ?)` without braces".to_owned()
+            );
         }
         let (numbered, parameters) = number_parameters(text)?;
         Ok(Self { text: text.to_owned(), numbered, parameters })
@@ -97,7 +99,11 @@ mod tests {
     fn parameters_are_numbered_outside_of_quotations_and_comments() {
         for (text, numbered, parameters) in [
             ("INSERT INTO jgroups values (?, ?, ?)", "INSERT INTO jgroups values ($1, $2, $3)", 3),
-            ("select '?''?', \"?\" /* ? */ where a=? -- ?", "select '?''?', \"?\" /* ? */ where a=$1 -- ?", 1),
+            (
+                "select '?''?', \"?\" /* ? */ where a=? -- ?",
+                "select '?''?', \"?\" /* ? */ where a=$1 -- ?",
+                1,
+            ),
             ("select $a$ ? $a$, ?", "select $a$ ? $a$, $1", 1),
             ("select a ?? ?", "select a ? $1", 1),
             ("select ‘é’ = ?", "select ‘é’ = $1", 1),

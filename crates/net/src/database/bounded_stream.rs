@@ -19,7 +19,11 @@ impl<S> BoundedStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for BoundedStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
         match self.room.checked_sub(out.filled().len() - before) {
@@ -27,7 +31,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedStream<S> {
                 self.room = room;
                 Poll::Ready(Ok(()))
             }
-            None => Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, "the response has too many bytes"))),
+            None => Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the response has too many bytes",
+            ))),
         }
     }
 }

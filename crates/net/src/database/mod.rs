@@ -107,7 +107,8 @@ impl Database {
         let url = settings.url.clone();
         // Files may be on a slow disk.
         let read = tokio::task::spawn_blocking(move || tls::settings(&url)).await;
-        let tls = read.map_err(|error| error.to_string()).and_then(|tls| tls.map_err(|error| error.to_string()));
+        let tls =
+            read.map_err(|error| error.to_string()).and_then(|tls| tls.map_err(|error| error.to_string()));
         let tls = tls.map_err(|why| Failure::Other(format!("{why}; correct the URL's parameters of TLS")))?;
         let mut last = Failure::Connect("connection_url has no host".to_owned());
         for host in &settings.url.hosts {
@@ -191,13 +192,13 @@ impl Database {
                 session.write(client, cluster, rows).await.map(|()| Outcome::Done)
             }
             RowRequest::Remove { address } => {
-                session.remove(client, [address.as_str()]).await.map(|()| Outcome::Done)
+                session.remove(client, std::slice::from_ref(address)).await.map(|()| Outcome::Done)
             }
             RowRequest::RemoveOthers { cluster, kept } => {
                 let rows = session.select(client, cluster).await?;
-                let others = rows.iter().map(|row| &*row.address);
-                let others = others.filter(|address| !kept.iter().any(|kept| kept == address));
-                session.remove(client, others).await.map(|()| Outcome::Done)
+                let addresses = rows.into_iter().map(|row| row.address);
+                let others: Vec<String> = addresses.filter(|address| !kept.contains(address)).collect();
+                session.remove(client, &others).await.map(|()| Outcome::Done)
             }
         }
     }
@@ -227,7 +228,8 @@ fn is_login(code: &str) -> bool {
     code.starts_with("28") || code.starts_with("53") || code.starts_with("57") || code == "3D000"
 }
 
-type Connection = tokio_postgres::Connection<BoundedStream<TcpStream>, tls::Encrypted<BoundedStream<TcpStream>>>;
+type Connection =
+    tokio_postgres::Connection<BoundedStream<TcpStream>, tls::Encrypted<BoundedStream<TcpStream>>>;
 
 async fn connect(
     settings: &DatabaseSettings,
@@ -284,7 +286,9 @@ impl Session<'_> {
             Ok(outcome) => outcome.map_err(Failure::Database),
             Err(_) => {
                 let limit = self.limit;
-                Err(Failure::Other(format!("a statement has no result within {limit:?}; is the table locked?")))
+                Err(Failure::Other(format!(
+                    "a statement has no result within {limit:?}; is the table locked?"
+                )))
             }
         }
     }
@@ -365,10 +369,10 @@ impl Session<'_> {
         self.within(transaction.commit()).await
     }
 
-    async fn remove(&self, client: &Client, addresses: impl IntoIterator<Item = &str>) -> Result<(), Failure> {
+    async fn remove(&self, client: &Client, addresses: &[String]) -> Result<(), Failure> {
         for address in addresses {
             let statement = self.settings.delete.numbered();
-            self.within(client.execute_typed(statement, &[(&address, Type::VARCHAR)])).await?;
+            self.within(client.execute_typed(statement, &[(address, Type::VARCHAR)])).await?;
         }
         Ok(())
     }

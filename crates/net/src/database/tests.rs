@@ -45,7 +45,10 @@ async fn attempts_to_connect_are_delayed_more_and_more_while_they_fail() {
     let mut delays = Vec::new();
     for _ in 0..8 {
         let why = read(&mut database, &settings).await;
-        assert!(why.starts_with(&format!("cannot connect to {place}: ")) && why.contains("start the"), "{why}");
+        assert!(
+            why.starts_with(&format!("cannot connect to {place}: ")) && why.contains("start the"),
+            "{why}"
+        );
         let (until, delay, _) = database.back_off.clone().unwrap();
         delays.push(delay.as_millis());
         // No attempt, and the same failure.
@@ -124,7 +127,9 @@ fn url_wins_over_the_attributes_and_the_user_names_the_database() {
     assert_eq!((named.get_password(), named.get_application_name()), (Some(&b"c"[..]), Some("d")));
     assert_eq!(named.get_options(), Some("-c g=h -c search_path=e\\ f"));
     let nameless = DatabaseSettings { user: String::new(), ..settings("db") };
-    assert!(matches!(super::config(&nameless), Err(Failure::Other(why)) if why.contains("connection_username")));
+    assert!(
+        matches!(super::config(&nameless), Err(Failure::Other(why)) if why.contains("connection_username"))
+    );
 }
 
 #[test]

@@ -204,7 +204,11 @@ mod rows {
     pub(super) struct Rows(Arc<Mutex<Database>>);
 
     impl Rows {
-        pub(super) fn spawn(&self, settings: Arc<DatabaseSettings>, request: RowRequest) -> JoinHandle<Outcome> {
+        pub(super) fn spawn(
+            &self,
+            settings: Arc<DatabaseSettings>,
+            request: RowRequest,
+        ) -> JoinHandle<Outcome> {
             let database = self.0.clone();
             tokio::spawn(async move { database.lock().await.perform(&settings, request).await })
         }

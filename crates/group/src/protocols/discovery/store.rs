@@ -260,8 +260,7 @@ impl Store {
     fn may_write_on_find(&self, cx: &Cx<'_>, is_store_empty: bool) -> bool {
         let are_entries_removed =
             self.config.remove_all_data_on_view_change || self.config.remove_old_coords_on_view_change;
-        is_store_empty
-            || (self.config.write_data_on_find && are_entries_removed && !cx.is_armed(WRITE_STORE))
+        is_store_empty || (self.config.write_data_on_find && are_entries_removed && !cx.is_armed(WRITE_STORE))
     }
 
     /// A join that found no entry of another member: this member writes its own, so that members that start at

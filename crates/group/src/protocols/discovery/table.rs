@@ -59,7 +59,8 @@ impl JdbcPing2Config {
         ] {
             let (parameters, is_optional) = (statement.parameters(), name == "call_insert_sp");
             if parameters != expected && !(is_optional && statement.is_empty()) {
-                let why = format!("attribute {name}: it has {parameters} parameters (`?`) in place of {expected}");
+                let why =
+                    format!("attribute {name}: it has {parameters} parameters (`?`) in place of {expected}");
                 return Err((name, why));
             }
         }
@@ -211,7 +212,10 @@ mod tests {
                 RowRequest::Remove { address } => format!("remove {}", number(&address)),
                 RowRequest::RemoveOthers { cluster, kept } => {
                     assert_eq!(cluster, "demo");
-                    format!("keep{}", kept.iter().map(|kept| format!(" {}", number(kept))).collect::<String>())
+                    format!(
+                        "keep{}",
+                        kept.iter().map(|kept| format!(" {}", number(kept))).collect::<String>()
+                    )
                 }
             };
             others.push((token, text));
@@ -360,7 +364,8 @@ mod tests {
     #[test]
     fn former_coordinator_writes_that_it_is_a_mere_member_unless_its_successor_does() {
         for (removes_all, expected) in [(false, vec!["write 1F"]), (true, vec![])] {
-            let config = StoreConfig { remove_all_data_on_view_change: removes_all, ..StoreConfig::default() };
+            let config =
+                StoreConfig { remove_all_data_on_view_change: removes_all, ..StoreConfig::default() };
             let (mut harness, _) = successor(config);
             harness.install(view(3, &[2, 1]));
             assert_eq!(texts(&mut harness), expected);
