@@ -204,14 +204,14 @@ async fn own_statements() {
 
     let (user, _) = DATABASE_USER;
     server.query(DATABASE, &format!("CREATE SCHEMA own AUTHORIZATION {user}"));
-    let own = "initialize_sql=\"CREATE TABLE place (key text PRIMARY KEY, called text, grp text, at text, first char(1))\" \
+    let own = "initialize_sql=\"CREATE TABLE place (id text PRIMARY KEY, called text, grp text, spot text, lead char(1))\" \
         insert_single_sql=\"INSERT INTO place SELECT ?, ?, ?, ?, CASE WHEN ? THEN 'Y' ELSE 'N' END\" \
-        delete_single_sql=\"DELETE FROM place WHERE key = ?\" \
-        select_all_pingdata_sql=\"SELECT key, called, at, first FROM place WHERE grp = ?\"";
+        delete_single_sql=\"DELETE FROM place WHERE id = ?\" \
+        select_all_pingdata_sql=\"SELECT id, called, spot, lead FROM place WHERE grp = ?\"";
     let own = setting(&(server.url() + "?currentSchema=own"), DATABASE_USER, own);
     let mut members = vec![own.consort("A").await, own.consort("B").await];
     same_view(&mut members, "(2) [A, B]").await;
-    let statement = "SELECT string_agg(called || first, ' ' ORDER BY called) FROM own.place";
+    let statement = "SELECT string_agg(called || lead, ' ' ORDER BY called) FROM own.place";
     eventually("rows of own columns", async || server.query(DATABASE, statement) == "AY BN").await;
     exit(members).await;
 }
