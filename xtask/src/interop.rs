@@ -15,11 +15,19 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("node", "--version", "Node.js 20 or later"),
     ("npm", "--version", "npm"),
     ("go", "version", "Go 1.26 or later"),
+    ("initdb", "--version", POSTGRESQL),
+    ("postgres", "--version", POSTGRESQL),
+    ("psql", "--version", POSTGRESQL),
     ("unshare", "--version", "util-linux"),
     ("prlimit", "--version", "util-linux"),
     ("setpriv", "--version", "util-linux"),
     ("ip", "-V", "iproute2"),
 ];
+
+const POSTGRESQL: &str = "PostgreSQL 14 or later: Debian's package postgresql";
+
+/// Debian has PostgreSQL's programs here, in a directory per release.
+const POSTGRESQL_DIRECTORY: &str = "/usr/lib/postgresql";
 
 /// The command, and the example that joins Java members.
 pub(crate) const TOOL: [&str; 6] = [
@@ -35,7 +43,7 @@ pub(crate) const TOOL: [&str; 6] = [
 pub(crate) const TESTS: [&str; 6] =
     ["test", "--profile=quick", "--package", OPTIMISED[0], "--package", OPTIMISED[1]];
 
-const JGROUPS: &[&str] = &["chaos", "encryption", "jgroups", "protocols", "routers", "tls", "total_order"];
+const JGROUPS: &[&str] = &["chaos", "databases", "encryption", "jgroups", "protocols", "routers", "tls", "total_order"];
 
 const HOTROD: &[&str] = &["client", "hotrod"];
 
@@ -66,7 +74,9 @@ pub(crate) fn processes(filter: Option<&str>) -> Outcome {
 fn run(is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
     let missing: Vec<String> = TOOLS
         .iter()
-        .filter(|(tool, argument, _)| !is_there(tool, argument))
+        .filter(|(tool, argument, package)| {
+            !is_there(tool, argument) && !(*package == POSTGRESQL && is_of_debian(tool))
+        })
         .map(|(tool, _, package)| format!("`{tool}` ({package})"))
         .collect();
     if !missing.is_empty() {
@@ -87,6 +97,12 @@ fn run(is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
     // Three clusters at a time, because each waits for a while.
     arguments.extend(["--", "--test-threads=3"].map(str::to_owned));
     cargo_test(&arguments)
+}
+
+/// Returns whether Debian's package has a program, which is not on the path.
+fn is_of_debian(tool: &str) -> bool {
+    let releases = std::fs::read_dir(POSTGRESQL_DIRECTORY).into_iter().flatten().flatten();
+    releases.map(|release| release.path().join("bin").join(tool)).any(|program| program.exists())
 }
 
 pub(crate) fn is_there(tool: &str, argument: &str) -> bool {

@@ -238,6 +238,7 @@ fn make(
     for protocol in &config.protocols[1..] {
         check_dns(protocol, cfg!(feature = "dns")).map_err(fail)?;
         check_kubernetes(protocol, *names.ports.start(), cfg!(feature = "kubernetes")).map_err(fail)?;
+        check_jdbc(protocol, cfg!(feature = "jdbc")).map_err(fail)?;
         let layer = registry::layer(protocol, &mut names)
             .ok_or_else(|| ConnectError::NoSuchLayer(protocol.name.clone()))?;
         layers.push(layer.map_err(fail)?);
@@ -271,6 +272,18 @@ fn check_dns(protocol: &ProtocolConfig, has_dns: bool) -> Result<(), ValueError>
         }),
         None => Ok(()),
     }
+}
+
+/// Refuses JDBC_PING2 without the feature `jdbc`. The member would stay alone.
+fn check_jdbc(protocol: &ProtocolConfig, has_jdbc: bool) -> Result<(), ValueError> {
+    if has_jdbc || protocol.short_name() != "JDBC_PING2" {
+        return Ok(());
+    }
+    Err(ValueError {
+        protocol: protocol.short_name().to_owned(),
+        what: "it needs the feature `jdbc` of the crate consort or consort-channel".to_owned(),
+        position: protocol.position,
+    })
 }
 
 /// Refuses KUBE_PING where it cannot find members: without the feature `kubernetes`, without an API server to ask, without
@@ -444,6 +457,16 @@ mod tests {
         std::fs::write(file("ca.crt"), "").unwrap();
         assert_eq!(checked(&in_pod, 7800, true), Ok(()));
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn jdbc_ping2_is_refused_without_the_feature_jdbc() {
+        let text = "<config><TCP/>\n<JDBC_PING2 connection_url=\"jdbc:postgresql:/\"/></config>";
+        let stack = consort_conf::parse_stack("my.xml", text, &Variables::new()).unwrap().config;
+        let error = check_jdbc(&stack.protocols[1], false).unwrap_err().to_string();
+        assert!(error.starts_with("JDBC_PING2: ") && error.contains("the feature `jdbc`"), "{error}");
+        assert_eq!(check_jdbc(&stack.protocols[1], true), Ok(()));
+        assert_eq!(check_jdbc(&stack.protocols[0], false), Ok(()));
     }
 
     #[test]

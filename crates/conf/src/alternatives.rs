@@ -14,10 +14,7 @@ const CLOUD_DISCOVERIES: &[&str] = &[
 ];
 
 const ALTERNATIVES: &[(&[&str], &str)] = &[
-    (
-        &["JDBC_PING", "JDBC_PING2"],
-        "use FILE_PING in a directory that all members share, DNS_PING or TCPPING",
-    ),
+    (&["JDBC_PING"], "use JDBC_PING2, which all members have to use, or FILE_PING, DNS_PING or TCPPING"),
     (&["BPING"], "use MPING or TCPPING"),
     (&["PDC"], "remove it: members keep addresses in memory only"),
     (&["FD_SOCK"], "use FD_SOCK2, which all members have to use"),

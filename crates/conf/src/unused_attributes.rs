@@ -29,8 +29,11 @@ const DISCOVERIES: &[&str] = &[
     "TCPGOSSIP",
     "DNS_PING",
     "KUBE_PING",
+    
     "MPING",
     "FILE_PING",
+    
+    "JDBC_PING2",
     "LOCAL_PING",
     "SHARED_LOOPBACK_PING",
 ];
@@ -263,6 +266,29 @@ const ROWS: &[Row] = &[
         &["FILE_PING"],
         &["register_shutdown_hook"],
         NoEffect("a member removes its file when it leaves, and the commands leave at SIGTERM"),
+    ),
+    (
+        &["JDBC_PING2"],
+        &["register_shutdown_hook"],
+        NoEffect("a member removes its row when it leaves, and the commands leave at SIGTERM"),
+    ),
+    (&["JDBC_PING2"], &["clear_sql", "location"], NoEffect("JGroups ignores it, too")),
+    (
+        &["JDBC_PING2"],
+        &["datasource_jndi_name"],
+        Refused {
+            accepted: &[""],
+            alternative: "there is no JNDI: set connection_url, connection_username and connection_password",
+        },
+    ),
+    (
+        &["JDBC_PING2"],
+        &["datasource_injecter_class"],
+        Refused {
+            accepted: &[""],
+            alternative: "Java classes are not supported: set connection_url, connection_username and \
+                          connection_password",
+        },
     ),
     (&["TCPGOSSIP"], &["use_nio"], NoEffect("the bytes are the same, and no connection blocks")),
     (

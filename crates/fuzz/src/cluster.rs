@@ -428,6 +428,9 @@ impl Cluster {
             }
             Effect::LeaveGroup => drop(self.groups.remove(&node)),
             Effect::ReadFiles { .. } => self.at(now, here(Outcome::Files(Vec::new()))),
+            Effect::Database { request, .. } if request.changes_nothing() => {
+                self.at(now, here(Outcome::Rows(Vec::new())));
+            }
             Effect::QueryDns { .. } => self.at(now, here(Outcome::Services(Vec::new()))),
             Effect::ListPods(_) => self.at(now, here(Outcome::Pods(PodList::default()))),
             Effect::LookUp { .. } => self.at(now, here(Outcome::Addresses(all_addresses()))),
@@ -435,6 +438,7 @@ impl Cluster {
             Effect::WriteFile { .. }
             | Effect::RemoveFile { .. }
             | Effect::RemoveFiles { .. }
+            | Effect::Database { .. }
             | Effect::AnnounceLocally(_)
             | Effect::RetractLocally => self.at(now, here(Outcome::Done)),
         }
@@ -467,6 +471,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }
+                    Effect::Database { .. } => Outcome::Failed("no database".to_owned()),
                     Effect::AnnounceLocally(_) | Effect::RetractLocally => Outcome::Done,
                     Effect::CloseListener
                     | Effect::Write { .. }

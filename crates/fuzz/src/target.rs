@@ -95,6 +95,8 @@ pub const TARGETS: &[Target] = &[
         .shaped(Shape::Text),
     reads("bind-addr", "selectors of interfaces", texts::bind_addr, texts::bind_addrs).shaped(Shape::Text),
     reads("ping-file", "files of FILE_PING", texts::ping_file, texts::ping_files).shaped(Shape::Text),
+    reads("ping-row", "URLs, statements and rows of JDBC_PING2", texts::ping_row, texts::ping_rows)
+        .shaped(Shape::Text),
     reads("grid-frame", "a member of the grid under mutated frames of another", grid::frame, grid::frames),
     reads(
         "hotrod-request",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use consort_conf::{STOCK, Variables, parse_stack};
 use consort_group::config::{Bytes, HostPort, Property, StackConfig};
+use consort_group::database::{JdbcUrl, MemberRow, SqlStatement};
 use consort_group::protocols::{discovery, registry};
 use consort_group::{PhysAddr, Protocol, Rng, Stack, StackSetup, Time, Version};
 use consort_net::{BindAddr, HostNames, Interface, IpVersion, TransportConfig};
@@ -219,6 +220,39 @@ pub(crate) fn ping_file(bytes: &[u8]) -> Seen {
     assert!(members.len() <= text.lines().count());
     assert!(members.iter().all(|member| member.phys.is_some() && member.name.is_some()));
     Seen::one(!members.is_empty(), peak)
+}
+
+/// The lines of the text are a URL, a statement, and the address and physical address of a row.
+pub(crate) fn ping_row(bytes: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(bytes);
+    let (is_valid, peak) = bounded(bytes.len(), || {
+        let mut lines = text.split('\n');
+        let mut next = || lines.next().unwrap_or_default().to_owned();
+        let url = JdbcUrl::parse(&next());
+        let statement = SqlStatement::parse(&next());
+        let (address, ip) = (next(), next());
+        let data = MemberRow { address, name: None, ip, is_coordinator: false }.data();
+        if let Some(data) = &data {
+            let phys = data.phys.expect("a physical address");
+            let row = MemberRow::new(&data.sender, None, phys, false).expect("a row");
+            assert_eq!(row.data().as_ref().map(|again| again.phys), Some(Some(phys)));
+        }
+        if let Ok(url) = &url {
+            assert!(url.is_empty() || !url.hosts.is_empty());
+        }
+        url.is_ok() && statement.is_ok() && data.is_some()
+    });
+    Seen::one(is_valid, peak)
+}
+
+pub(crate) fn ping_rows() -> Vec<Vec<u8>> {
+    [
+        "jdbc:postgresql://a,[::1]:5433/grid?user=a%20b&sslmode=verify-full\nINSERT INTO a VALUES (?, '?', ?)\n\
+         uuid://01020304-0506-0708-1112-131415161718\n127.0.0.1:7800",
+        "jdbc:postgresql:grid\nselect $a$ ? $a$ /* ? */ -- ?\nip://10.0.0.1:1\n::1:7800",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into()
 }
 
 pub(crate) fn ping_files() -> Vec<Vec<u8>> {

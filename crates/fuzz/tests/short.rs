@@ -61,6 +61,7 @@ targets! {
     values_hold: "values", INPUTS;
     interface_selectors_hold: "bind-addr", INPUTS / 4;
     files_of_members_hold: "ping-file", INPUTS;
+    rows_of_members_hold: "ping-row", INPUTS;
     frames_of_the_grid_hold: "grid-frame", INPUTS / 4;
     requests_of_hot_rod_hold: "hotrod-request", INPUTS;
     responses_of_hot_rod_hold: "hotrod-response", INPUTS;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::database::{DatabaseSettings, MemberRow, RowRequest};
 use crate::{
     Address, Digest, ExternalAddress, KubernetesQuery, Member, MessageBatch, PhysAddr, PingData, PodList,
     View,
@@ -328,6 +329,13 @@ pub enum Effect {
     },
     /// List pods by the API of Kubernetes. Outcome: `Pods` or `Failed`.
     ListPods(Box<KubernetesQuery>),
+    /// Read or change the rows of members in a database (JDBC_PING2). Outcome: as the request's.
+    Database {
+        /// The database.
+        settings: Arc<DatabaseSettings>,
+        /// The request.
+        request: RowRequest,
+    },
     /// Announce this member in the process or simulation (LOCAL_PING). Outcome: `Done`.
     AnnounceLocally(PingData),
     /// Withdraw the announcement. Outcome: `Done`.
@@ -379,6 +387,8 @@ pub enum Outcome {
     },
     /// Names and contents, ordered by name.
     Files(Vec<(String, String)>),
+    /// The rows of a cluster's members.
+    Rows(Vec<MemberRow>),
     /// The addresses of a name.
     Addresses(Vec<IpAddr>),
     /// The addresses of a name with their ports. A port that DNS does not tell is 0.

@@ -48,6 +48,7 @@ mod view;
 mod window;
 
 pub mod config;
+pub mod database;
 pub mod ids;
 pub mod protocols;
 pub mod trace;

@@ -9,6 +9,7 @@ pub mod cluster;
 mod jgroups;
 mod member;
 mod network;
+pub mod postgres;
 mod setting;
 mod tool;
 

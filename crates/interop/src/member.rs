@@ -31,6 +31,7 @@ pub struct Member {
     input: ChildStdin,
     answers: mpsc::Receiver<Value>,
     views: watch::Receiver<u64>,
+    log: PathBuf,
 }
 
 fn connect(setting: &Setting, name: &str) -> String {
@@ -74,8 +75,8 @@ impl Member {
     fn spawn(setting: &Setting, kind: Kind, name: &str) -> Self {
         let logs = directory().join("logs");
         std::fs::create_dir_all(&logs).expect("a directory for logs");
-        let log = format!("{}-{}-{name}.log", current_test(), setting.cluster);
-        let log = std::fs::File::create(logs.join(log)).expect("a log");
+        let log_path = logs.join(format!("{}-{}-{name}.log", current_test(), setting.cluster));
+        let log = std::fs::File::create(&log_path).expect("a log");
         let properties = setting.properties.iter().map(|(name, value)| format!("-D{name}={value}"));
         let mut command = match kind {
             Kind::Java => java_command(setting.heap_mb, properties),
@@ -109,7 +110,7 @@ impl Member {
                 }
             }
         });
-        Self { name: name.to_owned(), kind, child, input, answers, views }
+        Self { name: name.to_owned(), kind, child, input, answers, views, log: log_path }
     }
 
     /// The logical name.
@@ -120,6 +121,11 @@ impl Member {
     /// The implementation of the member.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// Returns what the member has logged.
+    pub fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Runs a command and returns its answer.

@@ -20,6 +20,8 @@ mod bound_edge;
 mod client_listener;
 mod clock;
 mod config;
+#[cfg(feature = "jdbc")]
+mod database;
 #[cfg(feature = "dns")]
 mod dns;
 mod driver;

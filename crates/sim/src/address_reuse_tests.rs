@@ -59,29 +59,43 @@ fn address_that_no_member_has_seen_in_a_view_can_be_used_again() {
     }
 }
 
-fn with_files(attributes: &[(&str, &str)], seed: u64) -> World<Messages> {
+/// Stock TCP with discovery through files (FILE_PING) or rows (JDBC_PING2).
+fn with_store(protocol: &str, attributes: &[(&str, &str)], seed: u64) -> World<Messages> {
     let mut config = stock("tcp.xml", &[], Discovery::Own).unwrap();
     let discovery = config.protocols.iter_mut().find(|protocol| protocol.short_name() == "TCPPING");
     let discovery = discovery.expect("a discovery");
-    discovery.name = "FILE_PING".to_owned();
+    discovery.name = protocol.to_owned();
     let position = discovery.position;
-    let attributes = attributes.iter();
+    let place = match protocol {
+        "JDBC_PING2" => ("connection_url", "jdbc:postgresql://db/grid"),
+        _ => ("location", "/shared"),
+    };
+    let attributes = attributes.iter().chain([&place]);
     discovery.attributes =
         attributes.map(|&(name, value)| (name.to_owned(), value.to_owned(), position)).collect();
     World::new(Rng::new(seed), config, Messages::none())
 }
 
-/// The file of the killed coordinator names its physical address, which is the new process's own.
+const STORES: [&str; 2] = ["FILE_PING", "JDBC_PING2"];
+
+/// The attributes by which coordinators remove entries.
+const REMOVALS: [&[(&str, &str)]; 3] = [
+    &[],
+    &[("remove_all_data_on_view_change", "true"), ("write_data_on_find", "true")],
+    &[("remove_old_coords_on_view_change", "true")],
+];
+
+fn has_one_view(world: &World<Messages>, case: &str) {
+    let outcome = checks::one_view(&world.nodes);
+    outcome.unwrap_or_else(|(rule, what)| panic!("{case}: {rule}: {what}\n{}", world.story().join("\n")));
+}
+
+/// The entry of the killed coordinator names its physical address, which is the new process's own.
 #[test]
-fn coordinator_found_through_files_that_is_started_again_at_once_joins_the_others_within_5_s() {
-    let attributes: [&[(&str, &str)]; 3] = [
-        &[],
-        &[("remove_all_data_on_view_change", "true"), ("write_data_on_find", "true")],
-        &[("remove_old_coords_on_view_change", "true")],
-    ];
-    for seed in 0..20 {
-        for attributes in attributes {
-            let mut world = with_files(attributes, seed);
+fn coordinator_found_through_a_store_that_is_started_again_at_once_joins_the_others_within_5_s() {
+    for (seed, store) in (0..20).flat_map(|seed| STORES.map(|store| (seed, store))) {
+        for attributes in REMOVALS {
+            let mut world = with_store(store, attributes, seed);
             for _ in 0..3 {
                 world.start().unwrap();
                 advance(&mut world, Duration::from_secs(3));
@@ -92,27 +106,67 @@ fn coordinator_found_through_files_that_is_started_again_at_once_joins_the_other
             world.restart(0, false).unwrap();
             assert_eq!(world.nodes[3].phys, world.nodes[0].phys);
             advance(&mut world, Duration::from_secs(5));
-            let outcome = checks::one_view(&world.nodes);
-            outcome.unwrap_or_else(|(rule, what)| {
-                panic!("{seed}: {rule}: {what}\n{}", world.story().join("\n"))
-            });
+            has_one_view(&world, &format!("{store} {attributes:?}, seed {seed}"));
         }
     }
 }
 
 /// No member is there when the others start, so that each would become the first.
 #[test]
-fn members_that_start_at_once_through_files_form_one_view_without_a_merge() {
-    for seed in 0..20 {
-        let mut world = with_files(&[], seed);
+fn members_that_start_at_once_through_a_store_form_one_view_without_a_merge() {
+    for (seed, store) in (0..20).flat_map(|seed| STORES.map(|store| (seed, store))) {
+        let mut world = with_store(store, &[], seed);
         for _ in 0..8 {
             world.start().unwrap();
         }
         advance(&mut world, Duration::from_secs(8));
-        let outcome = checks::one_view(&world.nodes);
-        outcome.unwrap_or_else(|(rule, what)| panic!("{seed}: {rule}: {what}\n{}", world.story().join("\n")));
+        has_one_view(&world, &format!("{store}, seed {seed}"));
         let is_first =
             |node: &&crate::node::Node| node.log.views.first().is_some_and(|(_, view)| view.len() == 1);
         assert_eq!(world.nodes.iter().filter(is_first).count(), 1);
+    }
+}
+
+/// Coordinators of both partitions remove the entries of each other's members.
+#[test]
+fn partitions_find_each_other_through_a_store_whose_entries_coordinators_remove() {
+    for (seed, store) in (0..5).flat_map(|seed| STORES.map(|store| (seed, store))) {
+        for attributes in REMOVALS {
+            let mut world = with_store(store, attributes, seed);
+            for _ in 0..4 {
+                world.start().unwrap();
+                advance(&mut world, Duration::from_secs(3));
+            }
+            checks::one_view(&world.nodes).unwrap();
+            world.network.cuts.extend([0, 1].into_iter().flat_map(|a| [(a, 2), (2, a), (a, 3), (3, a)]));
+            advance(&mut world, Duration::from_secs(90));
+            assert!(checks::one_view(&world.nodes).is_err(), "{store} {attributes:?}, seed {seed}");
+            world.network.cuts.clear();
+            advance(&mut world, Duration::from_secs(120));
+            has_one_view(&world, &format!("{store} {attributes:?}, seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn members_stay_together_without_a_database_and_those_that_start_meanwhile_merge_once_it_works() {
+    for seed in 0..20 {
+        let mut world = with_store("JDBC_PING2", REMOVALS[seed as usize % 3], seed);
+        for _ in 0..2 {
+            world.start().unwrap();
+            advance(&mut world, Duration::from_secs(3));
+        }
+        world.effects.is_database_down = true;
+        for _ in 0..2 {
+            world.start().unwrap();
+        }
+        advance(&mut world, Duration::from_secs(60));
+        let sizes = |world: &World<Messages>| {
+            world.nodes.iter().map(|node| node.view().map_or(0, consort_group::View::len)).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&world), [2, 2, 1, 1], "seed {seed}");
+        world.effects.is_database_down = false;
+        advance(&mut world, Duration::from_secs(120));
+        has_one_view(&world, &format!("seed {seed}"));
     }
 }

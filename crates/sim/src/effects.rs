@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use consort_group::database::{MemberRow, RowRequest};
 use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
 
 use crate::node::phys;
@@ -30,6 +31,10 @@ pub(crate) struct EffectRunner {
     announced: BTreeMap<usize, PingData>,
     /// The files of the directory that all members share, by directory and name.
     files: BTreeMap<(String, String), String>,
+    /// The rows of the database that all members share, by address, each with its cluster.
+    rows: BTreeMap<String, (String, MemberRow)>,
+    /// Whether requests on rows fail.
+    pub(crate) is_database_down: bool,
 }
 
 impl EffectRunner {
@@ -93,6 +98,7 @@ impl EffectRunner {
             | Effect::RemoveFile { .. }
             | Effect::RemoveFiles { .. } => vec![here(self.perform_on_files(effect))],
             // A simulation has no routers.
+            Effect::Database { request, .. } => vec![here(self.perform_on_rows(request))],
             Effect::SendGroup { .. } | Effect::LeaveGroup | Effect::Forward { .. } => Vec::new(),
         }
     }
@@ -119,6 +125,28 @@ impl EffectRunner {
                 self.files.retain(|file, _| is_kept(file));
             }
             _ => {}
+        }
+        Outcome::Done
+    }
+
+    fn perform_on_rows(&mut self, request: RowRequest) -> Outcome {
+        if self.is_database_down {
+            return Outcome::Failed("the database is down".to_owned());
+        }
+        match request {
+            RowRequest::Read { cluster } => {
+                let all = self.rows.values().filter(|(own, _)| *own == cluster);
+                return Outcome::Rows(all.map(|(_, row)| row.clone()).collect());
+            }
+            RowRequest::Write { cluster, rows } => {
+                self.rows.extend(rows.into_iter().map(|row| (row.address.clone(), (cluster.clone(), row))));
+            }
+            RowRequest::Remove { address } => {
+                self.rows.remove(&address);
+            }
+            RowRequest::RemoveOthers { cluster, kept } => {
+                self.rows.retain(|address, (own, _)| *own != cluster || kept.contains(address));
+            }
         }
         Outcome::Done
     }

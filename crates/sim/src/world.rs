@@ -132,7 +132,7 @@ pub(crate) struct World<A: Application> {
     config: StackConfig,
     pub(crate) app: A,
     faults: Vec<(Time, String)>,
-    effects: EffectRunner,
+    pub(crate) effects: EffectRunner,
     schedule: Schedule<SimEvent<A::Event>>,
 }
 

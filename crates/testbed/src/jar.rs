@@ -147,7 +147,8 @@ impl Jar {
             Ok(lib.join(format!("{artifact}-{release}.jar")))
         };
         let (jar, kubernetes) = (jar_of("jgroups")?, jar_of("jgroups-kubernetes")?);
-        if !jar.exists() || !kubernetes.exists() {
+        let driver = directory.join(format!("lib/postgresql-{}.jar", self::release(&project, "postgresql")?));
+        if !jar.exists() || !kubernetes.exists() || !driver.exists() {
             tree.copy_dependencies(&java, &lib, "Maven, for JGroups")?;
         }
         let classes = directory.join("classes");

@@ -13,11 +13,13 @@
 
 mod protocol_settings;
 pub mod secrets;
+mod server_check;
 
 use std::path::Path;
 use std::sync::Arc;
 
 pub use protocol_settings::ProtocolSettings;
+pub use server_check::{ServerCheck, client_with_check};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,5 +1,6 @@
 //! `consort doctor`: why a member is alone, or a client cannot connect.
 
+mod database;
 mod discovered;
 mod findings;
 mod host;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::discovered::{Asked, Discovered};
 use super::findings::Findings;
 use super::reach::{Reach, reach};
-use super::{host, members, multicast, pods, ports, routers};
+use super::{database, host, members, multicast, pods, ports, routers};
 use crate::join::Join;
 
 /// Without a cluster, members of all clusters count.
@@ -195,6 +195,7 @@ async fn discover(
                 Err(_) => findings.bad("MPING", "mcast_addr is no address", "correct it in the file"),
             },
             "FILE_PING" => directory(protocol.get("location").unwrap_or("/tmp/jgroups"), findings),
+            "JDBC_PING2" => database::check(protocol, time_limit, findings).await,
             name if name.ends_with("_PING") || name.ends_with("PING") => {}
             _ => continue,
         }

@@ -234,8 +234,12 @@ entries! {
         let bind = m.own_address("bind_addr")?;
         Ok(Discovery::new(Source::Mping { config, bind }, c))
     };
-    "FILE_PING": [DiscoveryConfig, FilePingConfig]
-        |_, c, config| Ok(Discovery::new(Source::FilePing(Files::new(config)), c));
+    "FILE_PING": [DiscoveryConfig, StoreConfig, FilePingConfig]
+        |_, c, store, config| Ok(Discovery::new(Source::Store(Store::of_files(store, config)), c));
+    "JDBC_PING2": [DiscoveryConfig, StoreConfig, JdbcPing2Config] |m, c, store, config| {
+        m.check(config.check())?;
+        Ok(Discovery::new(Source::Store(Store::of_table(store, config)), c))
+    };
     "TCPGOSSIP": [DiscoveryConfig, TcpGossipConfig, RouterTlsConfig]
         |m, c, config, _| Ok(Discovery::new(m.tcpgossip(config)?, c));
     "DNS_PING": [DiscoveryConfig, DnsPingConfig] |m, c, config| {
@@ -525,6 +529,7 @@ mod tests {
         for entry in ENTRIES {
             let attributes: &[_] = match entry.name {
                 "SYM_ENCRYPT" => &[("keystore_name", "keys.p12")],
+                "JDBC_PING2" => &[("connection_url", "jdbc:postgresql://db/grid")],
                 "AUTH" => {
                     &[("auth_class", "org.jgroups.auth.RegexMembership"), ("auth_token.match_string", ".*")]
                 }

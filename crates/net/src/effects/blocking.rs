@@ -1,5 +1,6 @@
-//! Blocking work on the runtime's blocking threads: files (FILE_PING), one job after the other, and look-ups of host
-//! names (TCPPING, TCPGOSSIP, DNS_PING) and of pods (KUBE_PING), several at a time.
+//! Work beside the driver: on the runtime's blocking threads files (FILE_PING), one job after the other, and look-ups of
+//! host names (TCPPING, TCPGOSSIP, DNS_PING) and of pods (KUBE_PING), several at a time; and on a task the rows of a database (JDBC_PING2), one
+//! request after the other.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use consort_group::database::{DatabaseSettings, RowRequest};
 use consort_group::{DnsRecord, KubernetesQuery, Outcome, PodList, Token};
 use tokio::task::JoinHandle;
 
@@ -44,30 +46,47 @@ pub(super) enum Job {
     LookUp { name: String },
     QueryDns { name: String, record: DnsRecord, server: Option<String> },
     ListPods(Box<KubernetesQuery>),
+    Rows { settings: Arc<DatabaseSettings>, request: RowRequest },
+}
+
+/// Jobs of a kind wait for each other; those of other kinds do not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum JobKind {
+    Files,
+    LookUp,
+    Rows,
+}
+
+impl JobKind {
+    /// Jobs at a time. Changes of files and rows keep their order.
+    fn jobs_max(self) -> usize {
+        if self == Self::LookUp { LOOK_UPS_MAX } else { 1 }
+    }
 }
 
 pub(super) struct Jobs {
     waiting: VecDeque<(Token, Job)>,
     running: Vec<Running>,
     waker: Waker,
+    rows: rows::Rows,
 }
 
 struct Running {
     token: Token,
     work: JoinHandle<Outcome>,
-    is_look_up: bool,
+    kind: JobKind,
     changes_nothing: bool,
 }
 
 impl Jobs {
     pub(super) fn new(signals: &Arc<Signals>) -> Self {
         let waker = SourceWaker::waker(signals, Key { owner: Owner::Jobs, index: 0 });
-        Self { waiting: VecDeque::new(), running: Vec::new(), waker }
+        Self { waiting: VecDeque::new(), running: Vec::new(), waker, rows: rows::Rows::default() }
     }
 
     pub(super) fn add(&mut self, token: Token, job: Job, outcomes: &mut Outcomes) {
         // Each protocol looks a name up once at a time, and the configuration limits the names.
-        if self.waiting.len() >= JOBS_MAX && !job.is_look_up() {
+        if self.waiting.len() >= JOBS_MAX && job.kind() != JobKind::LookUp {
             outcomes.push_back((token, Outcome::Failed("too many jobs are queued".into())));
             return;
         }
@@ -100,18 +119,22 @@ impl Jobs {
 
     /// Starts the first job that need not wait for others. Returns whether there is one.
     fn start(&mut self) -> bool {
-        let look_ups = self.running.iter().filter(|running| running.is_look_up).count();
-        let has_file_job = look_ups < self.running.len();
-        let may_start = |job: &Job| if job.is_look_up() { look_ups < LOOK_UPS_MAX } else { !has_file_job };
+        let may_start = |job: &Job| {
+            let running = self.running.iter().filter(|running| running.kind == job.kind());
+            running.count() < job.kind().jobs_max()
+        };
         let Some(at) = self.waiting.iter().position(|(_, job)| may_start(job)) else { return false };
         let Some((token, job)) = self.waiting.remove(at) else { return false };
-        let (is_look_up, changes_nothing) = (job.is_look_up(), job.changes_nothing());
-        let work = tokio::task::spawn_blocking(move || job.run());
-        self.running.push(Running { token, work, is_look_up, changes_nothing });
+        let (kind, changes_nothing) = (job.kind(), job.changes_nothing());
+        let work = match job {
+            Job::Rows { settings, request } => self.rows.spawn(settings, request),
+            job => tokio::task::spawn_blocking(move || job.run()),
+        };
+        self.running.push(Running { token, work, kind, changes_nothing });
         true
     }
 
-    /// Only jobs that change files still run.
+    /// Only jobs that change files or rows still run.
     pub(super) fn begin_close(&mut self) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
         self.running.retain(|running| !running.changes_nothing);
@@ -119,12 +142,20 @@ impl Jobs {
 }
 
 impl Job {
-    fn is_look_up(&self) -> bool {
-        matches!(self, Self::LookUp { .. } | Self::QueryDns { .. } | Self::ListPods(_))
+    fn kind(&self) -> JobKind {
+        match self {
+            Self::LookUp { .. } | Self::QueryDns { .. } | Self::ListPods(_) => JobKind::LookUp,
+            Self::Rows { .. } => JobKind::Rows,
+            _ => JobKind::Files,
+        }
     }
 
     fn changes_nothing(&self) -> bool {
-        self.is_look_up() || matches!(self, Self::Read { .. })
+        match self {
+            Self::Rows { request, .. } => request.changes_nothing(),
+            Self::Read { .. } => true,
+            job => job.kind() == JobKind::LookUp,
+        }
     }
 
     fn run(self) -> Outcome {
@@ -142,6 +173,7 @@ impl Job {
                 query_dns(&name, record, server.as_deref()).map(Outcome::Services)
             }
             Self::ListPods(query) => list_pods(&query).map(Outcome::Pods),
+            Self::Rows { .. } => Err(io::Error::from(io::ErrorKind::Unsupported)),
         };
         result.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
     }
@@ -167,6 +199,52 @@ fn list_pods(query: &KubernetesQuery) -> io::Result<PodList> {
 fn list_pods(_: &KubernetesQuery) -> io::Result<PodList> {
     let why = "KUBE_PING needs the feature `kubernetes` of the crate consort or consort-channel";
     Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
+
+#[cfg(feature = "jdbc")]
+mod rows {
+    use std::sync::Arc;
+
+    use consort_group::Outcome;
+    use consort_group::database::{DatabaseSettings, RowRequest};
+    use tokio::sync::Mutex;
+    use tokio::task::JoinHandle;
+
+    use crate::database::Database;
+
+    /// The database of a stack, which has at most one.
+    #[derive(Default)]
+    pub(super) struct Rows(Arc<Mutex<Database>>);
+
+    impl Rows {
+        pub(super) fn spawn(
+            &self,
+            settings: Arc<DatabaseSettings>,
+            request: RowRequest,
+        ) -> JoinHandle<Outcome> {
+            let database = self.0.clone();
+            tokio::spawn(async move { database.lock().await.perform(&settings, request).await })
+        }
+    }
+}
+
+#[cfg(not(feature = "jdbc"))]
+mod rows {
+    use std::sync::Arc;
+
+    use consort_group::Outcome;
+    use consort_group::database::{DatabaseSettings, RowRequest};
+    use tokio::task::JoinHandle;
+
+    #[derive(Default)]
+    pub(super) struct Rows;
+
+    impl Rows {
+        pub(super) fn spawn(&self, _: Arc<DatabaseSettings>, _: RowRequest) -> JoinHandle<Outcome> {
+            let why = "JDBC_PING2 needs the feature `jdbc` of the crate consort or consort-channel";
+            tokio::spawn(async move { Outcome::Failed(why.to_owned()) })
+        }
+    }
 }
 
 fn read_all(directory: &Path, ending: &str) -> io::Result<Vec<(String, String)>> {

@@ -118,6 +118,9 @@ impl EffectRunner {
             }
             Effect::ListPods(query) => self.block(token, Job::ListPods(query)),
             Effect::LookUp { name } => self.block(token, Job::LookUp { name }),
+            Effect::Database { settings, request } => {
+                self.block(token, Job::Rows { settings, request });
+            }
             Effect::AnnounceLocally(data) => {
                 let cluster = shared.cluster.clone().unwrap_or_default();
                 self.announced.insert(token.layer(), Announcement::new(cluster, data));

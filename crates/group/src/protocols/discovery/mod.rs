@@ -3,8 +3,10 @@
 //! All discovery protocols share requests and responses. They differ in how a request is sent: by multicast
 //! (PING), to a list of hosts (TCPPING), to a separate multicast group (MPING), to members known to routers
 //! (TCPGOSSIP), to the addresses of DNS names (DNS_PING), to the pods that the API of Kubernetes lists (KUBE_PING),
-//! through files (FILE_PING) or within the process (LOCAL_PING).
+//! through files (FILE_PING) or the rows of a database
+//! (JDBC_PING2), or within the process (LOCAL_PING).
 
+mod document;
 mod files;
 mod hosts;
 mod lookups;
@@ -13,17 +15,21 @@ mod pods;
 pub(super) mod router_stubs;
 mod routers;
 mod source;
+mod store;
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use files::{FilePingConfig, Files, parse_file};
+pub use files::{FilePingConfig, parse_file};
 pub use hosts::{Hosts, TcpPingConfig};
 pub use names::{DnsPingConfig, Names};
 pub use pods::{KubePingConfig, Pods};
 pub use routers::{RouterTlsConfig, Routers, TcpGossipConfig};
 pub use source::{MpingBindConfig, MpingConfig, Source};
+pub use store::{Store, StoreConfig};
+pub use table::JdbcPing2Config;
 
 use crate::wire;
 use crate::{
@@ -60,10 +66,10 @@ const RUN: TimerKey = TimerKey(2);
 const STAGGER: TimerKey = TimerKey(3);
 /// TCPGOSSIP: the next attempt to connect to unreachable routers.
 const RECONNECT: TimerKey = TimerKey(4);
-/// FILE_PING: the next read of a join that has found no member yet.
-const READ_FILES: TimerKey = TimerKey(5);
-/// FILE_PING: the coordinator writes its file again.
-const WRITE_FILE: TimerKey = TimerKey(6);
+/// FILE_PING and JDBC_PING2: the next read of a join that has found no member yet.
+const READ_STORE: TimerKey = TimerKey(5);
+/// FILE_PING and JDBC_PING2: the coordinator writes again.
+const WRITE_STORE: TimerKey = TimerKey(6);
 
 const STAGGERED_MAX: usize = 500;
 
@@ -75,7 +81,7 @@ struct Search {
     timeout: Duration,
     /// How often the end may still be put off, because host names are being resolved or pods listed.
     extensions_left: u32,
-    /// Names were being resolved, or pods listed, at the last end.
+    /// Names were being resolved, or pods listed,, or rows read, at the last end.
     is_resolving: bool,
 }
 
@@ -272,7 +278,7 @@ impl Discovery {
         cx.raise(Event::Heard(data));
     }
 
-    /// Puts the end off while no member has responded and host names are being resolved, and then once more, so that the
+    /// Puts the end off while no member has responded and host names or rows are being read, and then once more, so that the
     /// addresses have time to respond. Otherwise a member whose first name server is dead forms a cluster of its own.
     fn extend_search(&mut self, cx: &mut Cx<'_>) -> bool {
         let is_resolving = self.source.is_resolving();
@@ -293,8 +299,9 @@ impl Discovery {
     fn end_search(&mut self, cx: &mut Cx<'_>) {
         cx.disarm(END);
         cx.disarm(RUN);
-        cx.disarm(READ_FILES);
+        cx.disarm(READ_STORE);
         if let Some(search) = self.search.take() {
+            self.source.end_join(!search.responses.is_empty());
             cx.raise(Event::Found(search.responses.into_values().collect()));
         }
     }
@@ -417,7 +424,7 @@ impl Protocol for Discovery {
                     self.send_request(cx, true, None);
                 }
             }
-            RECONNECT | READ_FILES | WRITE_FILE => self.source.timer(cx, key),
+            RECONNECT | READ_STORE | WRITE_STORE => self.source.timer(cx, key),
             _ => {
                 let now = cx.now();
                 let due: Vec<Address> =

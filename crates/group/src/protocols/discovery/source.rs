@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Files, Hosts, Names, Pods, Routers};
+use super::{Hosts, Names, Pods, Routers, Store};
 use crate::wire;
 use crate::{
     Address, Cx, Effect, Event, Message, Outcome, PhysAddr, PingData, ProbeOut, ProtocolId, StackCount,
@@ -60,8 +60,8 @@ pub enum Source {
     Dns(Names),
     /// To the pods that the API of Kubernetes lists.
     Kube(Pods),
-    /// Through files in a shared directory.
-    FilePing(Files),
+    /// Through files in a shared directory (FILE_PING), or rows of a database (JDBC_PING2).
+    Store(Store),
     /// Within the process (LOCAL_PING and SHARED_LOOPBACK_PING).
     Local {
         /// Whether the name is SHARED_LOOPBACK_PING.
@@ -78,7 +78,7 @@ impl Source {
             Self::TcpGossip(_) => "TCPGOSSIP",
             Self::Dns(_) => "DNS_PING",
             Self::Kube(_) => "KUBE_PING",
-            Self::FilePing(_) => "FILE_PING",
+            Self::Store(store) => store.name(),
             Self::Local { is_loopback: true } => "SHARED_LOOPBACK_PING",
             Self::Local { .. } => "LOCAL_PING",
         }
@@ -92,7 +92,7 @@ impl Source {
             Self::TcpGossip(_) => ProtocolId::TCPGOSSIP,
             Self::Dns(_) => ProtocolId::DNS_PING,
             Self::Kube(_) => ProtocolId::KUBE_PING,
-            Self::FilePing(_) => ProtocolId::FILE_PING,
+            Self::Store(store) => store.id(),
             Self::Local { is_loopback: true } => ProtocolId::SHARED_LOOPBACK_PING,
             Self::Local { .. } => ProtocolId::LOCAL_PING,
         }
@@ -101,7 +101,7 @@ impl Source {
     /// Returns whether the coordinator must disseminate members' data. With multicast all members receive all
     /// requests.
     pub(super) fn needs_dissemination(&self) -> bool {
-        !matches!(self, Self::Ping | Self::Mping { .. } | Self::Local { .. })
+        !matches!(self, Self::Ping | Self::Mping { .. } | Self::Store(_))
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
@@ -125,7 +125,7 @@ impl Source {
     /// Begins a join's discovery. Returns how often its request is sent within the timeout.
     pub(super) fn begin_join(&mut self, runs: u32, timeout: Duration) -> u32 {
         match self {
-            Self::FilePing(files) => files.begin_join(runs, timeout),
+            Self::Store(store) => store.begin_join(runs, timeout),
             Self::Kube(pods) => {
                 pods.begin_join(timeout);
                 runs
@@ -134,13 +134,21 @@ impl Source {
         }
     }
 
-    /// Returns whether host names are being resolved, or pods listed.
+    /// Notes that a join ends, and whether a member has responded.
+    pub(super) fn end_join(&self, has_responses: bool) {
+        if let Self::Store(store) = self {
+            store.end_join(has_responses);
+        }
+    }
+
+    /// Returns whether host names are being resolved, or pods listed, or rows read.
     pub(super) fn is_resolving(&self) -> bool {
         match self {
             Self::TcpPing(hosts) => hosts.lookups.is_any_running(),
             Self::Dns(names) => names.lookups.is_any_running(),
             Self::Kube(pods) => pods.is_asking(),
             Self::TcpGossip(routers) => routers.stubs.lookups.is_any_running(),
+            Self::Store(store) => store.is_reading(),
             _ => false,
         }
     }
@@ -148,7 +156,7 @@ impl Source {
     pub(super) fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match self {
             Self::TcpGossip(routers) => routers.reach(cx),
-            Self::FilePing(files) => files.timer(cx, key),
+            Self::Store(store) => store.timer(cx, key),
             _ => {}
         }
     }
@@ -165,7 +173,7 @@ impl Source {
             Self::Local { .. } => {
                 cx.request(Effect::RetractLocally);
             }
-            Self::FilePing(files) => files.disconnect(cx),
+            Self::Store(store) => store.disconnect(cx),
             _ => {}
         }
     }
@@ -173,7 +181,7 @@ impl Source {
     /// Sends a request to the known members only, and keeps the last request for addresses that are found later.
     pub(super) fn ask_known(&mut self, cx: &mut Cx<'_>, message: Message) {
         match self {
-            Self::TcpPing(_) | Self::Dns(_) | Self::Kube(_) | Self::FilePing(_) => {
+            Self::TcpPing(_) | Self::Dns(_) | Self::Kube(_) | Self::Store(_) => {
                 let addresses = known(cx, KNOWN_MAX);
                 send_to(cx, &message, addresses);
             }
@@ -191,7 +199,7 @@ impl Source {
             Self::TcpGossip(routers) => routers.ask(cx, message),
             Self::Dns(names) => names.ask(cx, message),
             Self::Kube(pods) => pods.ask(cx, message),
-            Self::FilePing(files) => files.ask(cx, message),
+            Self::Store(store) => store.ask(cx, message),
             Self::Local { .. } => {
                 cx.request(Effect::FindLocally);
             }
@@ -204,7 +212,7 @@ impl Source {
             Self::TcpGossip(routers) => routers.probe(out),
             Self::Dns(names) => names.probe(out),
             Self::Kube(pods) => pods.probe(out),
-            Self::FilePing(files) => files.probe(out),
+            Self::Store(store) => store.probe(out),
             _ => {}
         }
     }
@@ -218,7 +226,7 @@ impl Source {
 
     pub(super) fn view(&mut self, cx: &mut Cx<'_>, view: &View) {
         match self {
-            Self::FilePing(files) => files.view(cx, view),
+            Self::Store(store) => store.view(cx, view),
             Self::Local { .. } => {
                 let data = super::Discovery::own_data(cx, None);
                 let data = PingData { is_server: true, ..data };
@@ -245,8 +253,8 @@ impl Source {
                 routers.done(cx, token, outcome, is_searching);
                 Vec::new()
             }
-            (Self::FilePing(files), outcome) => {
-                let is_alone = files.done(cx, token, outcome, is_searching);
+            (Self::Store(store), outcome) => {
+                let is_alone = store.done(cx, token, outcome, is_searching);
                 is_alone.then_some(SourceResult::End).into_iter().collect()
             }
             (Self::TcpPing(hosts), outcome) => {

@@ -1,0 +1,150 @@
+use consort_group::config::{Password, Property};
+use consort_group::database::JdbcUrl;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+fn settings(place: &str) -> DatabaseSettings {
+    let statement = |text: &str| SqlStatement::parse(text).unwrap();
+    DatabaseSettings {
+        url: JdbcUrl::parse(&format!("jdbc:postgresql://{place}")).unwrap(),
+        user: "grid".to_owned(),
+        password: Password::new("geheim"),
+        initialize: String::new(),
+        create_procedure: String::new(),
+        insert: statement("INSERT INTO jgroups values (?, ?, ?, ?, ?)"),
+        call: None,
+        delete: statement("DELETE FROM jgroups WHERE address=?"),
+        select: statement("SELECT address, name, ip, coord FROM jgroups WHERE cluster=?"),
+    }
+}
+
+async fn read(database: &mut Database, settings: &DatabaseSettings) -> String {
+    match database.perform(settings, RowRequest::Read { cluster: "demo".to_owned() }).await {
+        Outcome::Failed(why) => {
+            assert!(!why.contains("geheim"), "{why}");
+            why
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn listen() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    (listener, place)
+}
+
+#[tokio::test]
+async fn attempts_to_connect_are_delayed_more_and_more_while_they_fail() {
+    let (listener, place) = listen().await;
+    drop(listener);
+    let settings = settings(&format!("{place}/grid"));
+    let mut database = Database::default();
+    let mut delays = Vec::new();
+    for _ in 0..8 {
+        let why = read(&mut database, &settings).await;
+        assert!(
+            why.starts_with(&format!("cannot connect to {place}: ")) && why.contains("start the"),
+            "{why}"
+        );
+        let (until, delay, _) = database.back_off.clone().unwrap();
+        delays.push(delay.as_millis());
+        // No attempt, and the same failure.
+        assert_eq!(read(&mut database, &settings).await, why);
+        assert_eq!(database.back_off.as_ref().unwrap().0, until);
+        database.back_off.as_mut().unwrap().0 = Instant::now();
+    }
+    assert_eq!(delays, [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
+}
+
+#[tokio::test]
+async fn server_that_does_not_respond_is_given_up_and_the_next_one_tried() {
+    let (_listener, silent) = listen().await;
+    let (listener, closed) = listen().await;
+    drop(listener);
+    let settings = settings(&format!("{silent},{closed}/grid?connectTimeout=1"));
+    let why = read(&mut Database::default(), &settings).await;
+    assert!(why.starts_with(&format!("cannot connect to {closed}: ")), "{why}");
+    let settings = self::settings(&format!("{silent}/grid?connectTimeout=1"));
+    let why = read(&mut Database::default(), &settings).await;
+    assert!(why.starts_with(&format!("cannot connect to {silent}: no response within 1s")), "{why}");
+}
+
+#[tokio::test]
+async fn response_beyond_the_bound_of_bytes_is_not_read() {
+    let (listener, place) = listen().await;
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        // Authentication without a password, and a parameter of 1 GB.
+        stream.write_all(&[b'R', 0, 0, 0, 8, 0, 0, 0, 0, b'S', 0x40, 0, 0, 0]).await.unwrap();
+        let mut written = 0;
+        while stream.write_all(&[b'x'; 65_536]).await.is_ok() {
+            written += 65_536;
+        }
+        written
+    });
+    let settings = settings(&format!("{place}/grid?sslmode=disable"));
+    let why = read(&mut Database::default(), &settings).await;
+    assert!(why.contains("too many bytes"), "{why}");
+    assert!(served.await.unwrap() < 4 * BYTES_MAX);
+}
+
+#[tokio::test]
+async fn server_without_tls_is_refused_unless_the_mode_admits_it() {
+    for mode in ["require", "verify-full&sslrootcert=/missing.pem"] {
+        let (listener, place) = listen().await;
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 8];
+            stream.read_exact(&mut request).await.unwrap();
+            stream.write_all(b"N").await.unwrap();
+            stream.read(&mut request).await.unwrap()
+        });
+        let settings = settings(&format!("{place}/grid?sslmode={mode}"));
+        let why = read(&mut Database::default(), &settings).await;
+        if mode == "require" {
+            assert!(why.contains("server does not support TLS"), "{why}");
+            assert_eq!(served.await.unwrap(), 0, "no password is sent");
+        } else {
+            assert!(why.starts_with("/missing.pem: ") && why.contains("parameters of TLS"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn url_wins_over_the_attributes_and_the_user_names_the_database() {
+    let config = |place: &str| config(&settings(place)).unwrap();
+    let plain = config("db");
+    assert_eq!((plain.get_user(), plain.get_dbname()), (Some("grid"), Some("grid")));
+    assert_eq!((plain.get_password(), plain.get_options()), (Some(&b"geheim"[..]), None));
+    assert_eq!(plain.get_application_name(), Some("consort"));
+    let named = config("db/a?user=b&password=c&ApplicationName=d&currentSchema=e%20f&options=-c%20g=h");
+    assert_eq!((named.get_user(), named.get_dbname()), (Some("b"), Some("a")));
+    assert_eq!((named.get_password(), named.get_application_name()), (Some(&b"c"[..]), Some("d")));
+    assert_eq!(named.get_options(), Some("-c g=h -c search_path=e\\ f"));
+    let nameless = DatabaseSettings { user: String::new(), ..settings("db") };
+    assert!(
+        matches!(super::config(&nameless), Err(Failure::Other(why)) if why.contains("connection_username"))
+    );
+}
+
+#[test]
+fn rows_beyond_the_bound_are_left_out_and_those_of_coordinators_stay() {
+    let row = |n: usize, is_coordinator| MemberRow {
+        address: n.to_string(),
+        name: None,
+        ip: String::new(),
+        is_coordinator,
+    };
+    let mut rows: Vec<MemberRow> = (0..ROWS_MAX).map(|n| row(n, false)).collect();
+    let mut database = Database::default();
+    database.bound_rows(&mut rows);
+    assert!(rows.len() == ROWS_MAX && database.warned_of_rows.is_none());
+    rows.push(row(ROWS_MAX, true));
+    database.bound_rows(&mut rows);
+    assert!(rows.len() == ROWS_MAX && rows[0].is_coordinator && database.warned_of_rows.is_some());
+}
