@@ -283,6 +283,7 @@ fn built_in_stack(path: &str) -> Option<&'static str> {
         "default-jgroups-tcp.xml" => Some("tcp"),
         "default-jgroups-udp.xml" => Some("udp"),
         "default-jgroups-kubernetes.xml" => Some("kubernetes"),
+        "default-jgroups-tunnel.xml" => Some("tunnel"),
         _ => None,
     }
 }
@@ -326,10 +327,12 @@ mod tests {
         assert_eq!(udp, load("").unwrap());
         let file = "<stack-file name=\"tcp\" path=\"default-configs/default-jgroups-tcp.xml\"/>";
         assert_eq!(names(&load(&format!("<jgroups>{file}</jgroups>")).unwrap()), TCP);
+        let tunnel = of("tunnel").unwrap();
+        assert_eq!(names(&tunnel), TCP.replace("TCP RED MPING", "TUNNEL RED PING").replace("FD_SOCK2 ", ""));
         let nakack = udp.config.protocols.iter().find(|one| one.short_name() == "NAKACK2").unwrap();
         assert_eq!((nakack.get("use_mcast_xmit"), nakack.get("xmit_interval")), (None, Some("100ms")));
         let error = of("tpc").unwrap_err();
-        assert_eq!(error, "infinispan.xml:2:29: no stack `tpc`; stacks: tcp, kubernetes, udp");
+        assert_eq!(error, "infinispan.xml:2:29: no stack `tpc`; stacks: tcp, kubernetes, udp, tunnel");
     }
 
     #[test]

@@ -29,10 +29,8 @@ const DISCOVERIES: &[&str] = &[
     "TCPGOSSIP",
     "DNS_PING",
     "KUBE_PING",
-    
     "MPING",
     "FILE_PING",
-    
     "JDBC_PING2",
     "LOCAL_PING",
     "SHARED_LOOPBACK_PING",

@@ -17,8 +17,9 @@ pub use stable::{Stable, StableConfig};
 pub mod discovery;
 
 pub use discovery::{
-    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Hosts, JdbcPing2Config, KubePingConfig, MpingBindConfig,
-    MpingConfig, Names, Pods, RouterTlsConfig, Routers, Source, Store, StoreConfig, TcpGossipConfig, TcpPingConfig,
+    Discovery, DiscoveryConfig, DnsPingConfig, FilePingConfig, Hosts, JdbcPing2Config, KubePingConfig,
+    MpingBindConfig, MpingConfig, Names, Pods, RouterTlsConfig, Routers, Source, Store, StoreConfig,
+    TcpGossipConfig, TcpPingConfig,
 };
 pub mod gms;
 
