@@ -45,6 +45,8 @@ type Respond = dyn Fn(&ApiRequest) -> ApiResponse + Send + Sync;
 pub struct FakeKubernetes {
     /// `token`, `ca.crt` and `namespace`.
     pub directory: PathBuf,
+    /// A drop removes its files.
+    _authority: Authority,
     address: SocketAddr,
     requests: Arc<Mutex<Vec<ApiRequest>>>,
     is_ended: Arc<AtomicBool>,
@@ -86,6 +88,7 @@ impl FakeKubernetes {
         let listener = TcpListener::bind((ip, 0)).unwrap();
         let server = Self {
             directory,
+            _authority: authority,
             address: listener.local_addr().unwrap(),
             requests: Arc::default(),
             is_ended: Arc::default(),
@@ -124,7 +127,6 @@ impl Drop for FakeKubernetes {
     fn drop(&mut self) {
         self.is_ended.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(self.address);
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
