@@ -22,9 +22,7 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["BPING"], "use MPING or TCPPING"),
     (&["PDC"], "remove it: members keep addresses in memory only"),
     (&["TUNNEL"], "use TCP with TCPGOSSIP and a router (`consort router`); members must reach each other"),
-    (&["FD_SOCK"], "use FD_SOCK2, which all members have to use"),
     (&["FD_HOST"], "use FD_ALL3"),
-    (&["STATE_SOCK"], "use pbcast.STATE or pbcast.STATE_TRANSFER, which all members have to use"),
     (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
     (
         &["ASYM_ENCRYPT", "SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],

@@ -68,6 +68,12 @@ pub const TARGETS: &[Target] = &[
     reads("view", "MERGE3's payload, and view ids", wire::view, wire::views),
     reads("join-rsp", "a coordinator's response to a joiner", wire::join_rsp, wire::join_rsps),
     reads("address-list", "lists of addresses", wire::address_list, wire::address_lists),
+    reads(
+        "socket-addresses",
+        "addresses of FD_SOCK's server sockets",
+        wire::socket_address_list,
+        wire::socket_address_lists,
+    ),
     reads("method-call", "calls of RpcDispatcher", wire::method_call, wire::method_calls),
     reads("primitive", "return values of calls", wire::primitive, wire::primitives),
     reads("exception", "failures of state transfer and of calls", wire::exception, wire::exceptions),

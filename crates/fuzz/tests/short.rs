@@ -48,6 +48,7 @@ targets! {
     key_stores_hold: "key-store", INPUTS;
     join_responses_hold: "join-rsp", INPUTS;
     address_lists_hold: "address-list", INPUTS;
+    socket_addresses_hold: "socket-addresses", INPUTS;
     method_calls_hold: "method-call", INPUTS;
     primitives_hold: "primitive", INPUTS;
     exceptions_hold: "exception", INPUTS;

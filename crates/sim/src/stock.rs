@@ -22,9 +22,19 @@ pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
 }
 
-/// Begins a name of a stock stack with SYM_ENCRYPT below its NAKACK.
-const ENCRYPTED: &str = "encrypted-";
+/// Beginnings of names of stock stacks with other protocols.
+const VARIANTS: &[(&str, Variant)] = &[("encrypted-", encrypt), ("fd-sock-", watch_by_fd_sock)];
 
+type Variant = fn(&mut StackConfig) -> Result<(), String>;
+
+fn watch_by_fd_sock(config: &mut StackConfig) -> Result<(), String> {
+    let found = config.protocols.iter_mut().find(|protocol| protocol.short_name() == "FD_SOCK2");
+    let found = found.ok_or_else(|| "the stack has no FD_SOCK2, which FD_SOCK replaces".to_owned())?;
+    (found.name, found.attributes) = ("FD_SOCK".to_owned(), Vec::new());
+    Ok(())
+}
+
+/// Puts SYM_ENCRYPT below NAKACK.
 fn encrypt(config: &mut StackConfig) -> Result<(), String> {
     let at = config.protocols.iter().position(|protocol| protocol.short_name().starts_with("NAKACK"));
     let at = at.ok_or_else(|| "the stack has no NAKACK, below which messages are encrypted".to_owned())?;
@@ -37,21 +47,17 @@ fn encrypt(config: &mut StackConfig) -> Result<(), String> {
 }
 
 /// A stock configuration with these attributes changed, where it has the protocol. The name may begin with
-/// `encrypted-`.
+/// `encrypted-` or `fd-sock-`.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
-    let (name, is_encrypted) = match name.strip_prefix(ENCRYPTED) {
-        Some(name) => (name, true),
-        None => (name, false),
-    };
+    let variant = VARIANTS.iter().find_map(|(start, change)| Some((name.strip_prefix(start)?, *change)));
+    let (name, change) = variant.unwrap_or((name, |_| Ok(())));
     let (_, text) = STOCK
         .iter()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| format!("there is no stock stack {name}"))?;
     let stack = parse_stack(name, text, &Variables::new()).map_err(|error| error.to_string())?;
     let mut config = stack.config;
-    if is_encrypted {
-        encrypt(&mut config)?;
-    }
+    change(&mut config)?;
     let asks = |name: &&str| config.protocols.iter().any(|protocol| protocol.short_name() == *name);
     if let Some(protocol) = ASKS_ROUTERS.iter().find(|name| asks(name)) {
         return Err(format!("{name} has {protocol}, which asks routers: a simulation has none"));

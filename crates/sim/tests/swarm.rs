@@ -40,6 +40,12 @@ fn an_encrypted_stack_survives_faults() {
 }
 
 #[test]
+fn a_stack_with_fd_sock_survives_faults() {
+    seeds("fd-sock-tcp.xml", 4, 0..20);
+    seeds("fd-sock-udp.xml", 4, 0..10);
+}
+
+#[test]
 fn every_simulated_stack_forms_clusters() {
     let mut count = 0;
     for stack in simulated_stacks() {
