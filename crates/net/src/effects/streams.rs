@@ -358,7 +358,8 @@ impl Streams {
         outcomes: &mut Outcomes,
     ) {
         if self.in_use() >= self.streams_max {
-            return self.warnings.count(now, "too_many_streams", || format!("connection from {from} closed"));
+            self.warnings.count(now, "too_many_streams", || format!("connection from {from} closed"));
+            return;
         }
         // An IPv6 socket has IPv4 peers, too.
         let peer = PhysAddr::from(SocketAddr::new(from.ip().to_canonical(), from.port()));
@@ -419,7 +420,9 @@ impl Streams {
         let token = self.slots[index as usize].token;
         self.release(index);
         match peer {
-            Some(peer) => self.warnings.count(now, "tls_accept_failed", || format!("{peer}: {reason}")),
+            Some(peer) => {
+                self.warnings.count(now, "tls_accept_failed", || format!("{peer}: {reason}"));
+            }
             None => outcomes.push_back((token, Outcome::Failed(reason.to_owned()))),
         }
     }
