@@ -17,9 +17,7 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["JDBC_PING"], "use JDBC_PING2, which all members have to use, or FILE_PING, DNS_PING or TCPPING"),
     (&["BPING"], "use MPING or TCPPING"),
     (&["PDC"], "remove it: members keep addresses in memory only"),
-    (&["FD_SOCK"], "use FD_SOCK2, which all members have to use"),
     (&["FD_HOST"], "use FD_ALL3"),
-    (&["STATE_SOCK"], "use pbcast.STATE or pbcast.STATE_TRANSFER, which all members have to use"),
     (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
     (
         &["SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],
@@ -28,6 +26,7 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     ),
     (&["RATE_LIMITER2", "RATE"], "use RATE_LIMITER"),
     (&["SIZE2"], "use SIZE"),
+    (&["FORK"], "remove it, unless programs of other members open fork channels, which no member here has"),
     (&["COUNTER"], "use the counters of `consort server`"),
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];

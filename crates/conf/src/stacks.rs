@@ -52,9 +52,15 @@ const PROPERTIES: &[(&str, &str, &str)] = &[
     ("UDP", "ip_ttl", "jgroups.udp.ip_ttl"),
     ("TUNNEL", "bind_addr", "jgroups.bind_addr"),
     ("TUNNEL", "gossip_router_hosts", "jgroups.tunnel.gossip_router_hosts"),
+    ("FD_SOCK", "bind_addr", "jgroups.bind_addr"),
+    ("FD_SOCK", "external_addr", "jgroups.external_addr"),
+    ("FD_SOCK", "external_port", "jgroups.external_port"),
     ("FD_SOCK2", "bind_addr", "jgroups.bind_addr"),
     ("FD_SOCK2", "external_addr", "jgroups.external_addr"),
     ("FD_SOCK2", "external_port", "jgroups.external_port"),
+    ("STATE_SOCK", "bind_addr", "jgroups.bind_addr"),
+    ("STATE_SOCK", "external_addr", "jgroups.external_addr"),
+    ("STATE_SOCK", "external_port", "jgroups.external_port"),
     ("TCPPING", "initial_hosts", "jgroups.tcpping.initial_hosts"),
     ("MPING", "mcast_addr", "jgroups.mping.mcast_addr"),
     ("MPING", "mcast_port", "jgroups.mping.mcast_port"),
@@ -290,9 +296,10 @@ mod tests {
             let found = protocols.find(|found| found.short_name() == protocol).unwrap();
             found.get(name).unwrap_or_default().to_owned()
         };
-        let silent = "<config><UDP/><MPING/><FD_SOCK2/></config>";
+        let silent = "<config><UDP/><MPING/><FD_SOCK2/><FD_SOCK/><STATE_SOCK/></config>";
         let explicit = "<config><UDP bind_addr=\"127.0.0.1\" bind_port=\"7811\" external_addr=\"10.2.2.2\" \
-                      mcast_port=\"1\"/><MPING mcast_port=\"2\"/><FD_SOCK2 bind_addr=\"127.0.0.1\"/></config>";
+                      mcast_port=\"1\"/><MPING mcast_port=\"2\"/><FD_SOCK2 bind_addr=\"127.0.0.1\"/>\
+                      <FD_SOCK bind_addr=\"127.0.0.1\"/><STATE_SOCK bind_addr=\"127.0.0.1\"/></config>";
         for (protocol, name, when_silent, when_explicit) in [
             ("UDP", "bind_addr", "127.0.0.2", "127.0.0.2"),
             ("UDP", "bind_port", "7999", "7811"),
@@ -301,6 +308,10 @@ mod tests {
             ("MPING", "mcast_port", "88", "2"),
             ("FD_SOCK2", "bind_addr", "127.0.0.2", "127.0.0.1"),
             ("FD_SOCK2", "external_addr", "10.1.1.1", "10.1.1.1"),
+            ("FD_SOCK", "bind_addr", "127.0.0.2", "127.0.0.1"),
+            ("FD_SOCK", "external_addr", "10.1.1.1", "10.1.1.1"),
+            ("STATE_SOCK", "bind_addr", "127.0.0.2", "127.0.0.1"),
+            ("STATE_SOCK", "external_addr", "10.1.1.1", "10.1.1.1"),
         ] {
             assert_eq!(attribute(silent, protocol, name), when_silent, "{protocol} {name}");
             assert_eq!(attribute(explicit, protocol, name), when_explicit, "{protocol} {name}");

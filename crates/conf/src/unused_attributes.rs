@@ -290,6 +290,11 @@ const ROWS: &[Row] = &[
     ),
     (&["TCPGOSSIP"], &["use_nio"], NoEffect("the bytes are the same, and no connection blocks")),
     (
+        &["FD_SOCK"],
+        &["cache_max_age", "cache_max_elements"],
+        NoEffect("addresses of members that have left are removed at once, and at most 2000 are kept"),
+    ),
+    (
         &["FD_SOCK2"],
         &["linger"],
         Refused {
@@ -414,6 +419,13 @@ const ROWS: &[Row] = &[
         NoEffect("they are attributes of tokens that auth_class refuses"),
     ),
     (&["STATE"], &["max_pool", "pool_thread_keep_alive"], NoEffect(THREADS)),
+    (&["STATE_SOCK"], &["pool_thread_keep_alive"], NoEffect(THREADS)),
+    (&["STATE_SOCK"], &["buffer_size"], NoEffect("the state is written without a buffer in between")),
+    (
+        &["STATE_SOCK"],
+        &["bind_interface"],
+        Refused { accepted: &[""], alternative: "set bind_addr to match-interface:NAME" },
+    ),
     (&["COMPRESS"], &["pool_size"], NoEffect("there is no pool of compressors")),
     (&["STATS"], &["mstats.enabled"], NoEffect(COUNTED)),
     (&["DISCARD"], &["gui"], NoEffect("there is no window; probe changes the attributes")),

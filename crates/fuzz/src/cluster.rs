@@ -376,12 +376,36 @@ impl Cluster {
         }
     }
 
+    fn connect(&mut self, node: usize, token: Token, to: PhysAddr, own: Option<PhysAddr>) {
+        let now = self.now;
+        let outcome = match own.zip(self.listeners.get(&to).copied()) {
+            Some((own, (peer, listener)))
+                if !self.cuts.contains(&(node, peer)) && !self.cuts.contains(&(peer, node)) =>
+            {
+                let (near, far) = (ConnId(self.next_conn), ConnId(self.next_conn + 1));
+                self.next_conn += 2;
+                self.ends.insert(near, End { node, token, far });
+                self.ends.insert(far, End { node: peer, token: listener, far: near });
+                let outcome = Outcome::Accepted { conn: far, peer: own };
+                self.at(now + LATENCY, SimEvent::Outcome { to: peer, token: listener, outcome });
+                Outcome::Connected(near)
+            }
+            _ => Outcome::Failed("connection refused".to_owned()),
+        };
+        self.at(now, SimEvent::Outcome { to: node, token, outcome });
+    }
+
     fn perform(&mut self, node: usize, token: Token, effect: Effect) {
         let here = |outcome| SimEvent::Outcome { to: node, token, outcome };
         let now = self.now;
         match effect {
-            Effect::Listen { ports, .. } => {
-                let mut places = ports.into_iter().map(|port| PhysAddr { port, ..phys(node) });
+            Effect::Listen { ports, .. } | Effect::ListenStreams { ports, .. } => {
+                // Any port: the first one of a range that no fixed port is in.
+                let ports = ports.into_iter().flat_map(|port| match port {
+                    0 => 40_000..=40_999,
+                    port => port..=port,
+                });
+                let mut places = ports.map(|port| PhysAddr { port, ..phys(node) });
                 let outcome = match places.find(|place| !self.listeners.contains_key(place)) {
                     Some(place) => {
                         self.listeners.insert(place, (node, token));
@@ -392,20 +416,8 @@ impl Cluster {
                 self.at(now, here(outcome));
             }
             Effect::CloseListener => self.listeners.retain(|_, (owner, _)| *owner != node),
-            Effect::Connect { to, own, .. } => match own.zip(self.listeners.get(&to).copied()) {
-                Some((own, (peer, listener)))
-                    if !self.cuts.contains(&(node, peer)) && !self.cuts.contains(&(peer, node)) =>
-                {
-                    let (near, far) = (ConnId(self.next_conn), ConnId(self.next_conn + 1));
-                    self.next_conn += 2;
-                    self.ends.insert(near, End { node, token, far });
-                    self.ends.insert(far, End { node: peer, token: listener, far: near });
-                    self.at(now, here(Outcome::Connected(near)));
-                    let outcome = Outcome::Accepted { conn: far, peer: own };
-                    self.at(now + LATENCY, SimEvent::Outcome { to: peer, token: listener, outcome });
-                }
-                _ => self.at(now, here(Outcome::Failed("connection refused".to_owned()))),
-            },
+            Effect::Connect { to, own, .. } => self.connect(node, token, to, own),
+            Effect::ConnectStream { to, .. } => self.connect(node, token, to, Some(phys(node))),
             Effect::Write { conn, frame } => {
                 let far = self.ends.get(&conn).and_then(|near| self.ends.get(&near.far));
                 if let Some(to) = far.map(|far| far.node) {
@@ -457,7 +469,7 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
             while let Some((token, effect)) = stack.poll_effect() {
                 is_quiet = false;
                 let outcome = match effect {
-                    Effect::Listen { ports, .. } => {
+                    Effect::Listen { ports, .. } | Effect::ListenStreams { ports, .. } => {
                         let port = ports.first().copied().unwrap_or(1);
                         Outcome::Listening(PhysAddr::new([127, 0, 0, 1].into(), port))
                     }
@@ -467,7 +479,9 @@ pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_ma
                     Effect::QueryDns { .. } => Outcome::Services(Vec::new()),
                     Effect::ListPods(_) => Outcome::Pods(PodList::default()),
                     Effect::FindLocally => Outcome::Local(Vec::new()),
-                    Effect::Connect { .. } => Outcome::Failed("no member listens".to_owned()),
+                    Effect::Connect { .. } | Effect::ConnectStream { .. } => {
+                        Outcome::Failed("no member listens".to_owned())
+                    }
                     Effect::WriteFile { .. } | Effect::RemoveFile { .. } | Effect::RemoveFiles { .. } => {
                         Outcome::Failed("no disk".to_owned())
                     }

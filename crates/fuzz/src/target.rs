@@ -69,6 +69,12 @@ pub const TARGETS: &[Target] = &[
     reads("join-rsp", "a coordinator's response to a joiner", wire::join_rsp, wire::join_rsps),
     reads("key-block", "keys in front of ASYM_ENCRYPT's payloads", wire::key_block, wire::key_blocks),
     reads("address-list", "lists of addresses", wire::address_list, wire::address_lists),
+    reads(
+        "socket-addresses",
+        "addresses of FD_SOCK's server sockets",
+        wire::socket_address_list,
+        wire::socket_address_lists,
+    ),
     reads("method-call", "calls of RpcDispatcher", wire::method_call, wire::method_calls),
     reads("primitive", "return values of calls", wire::primitive, wire::primitives),
     reads("exception", "failures of state transfer and of calls", wire::exception, wire::exceptions),

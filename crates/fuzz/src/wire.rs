@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
 use consort_group::wire::{self, Bulk, Packet, WireError};
-use consort_group::{Address, Message, Object, Payload};
+use consort_group::{Address, Message, Object, Payload, PhysAddr};
 
 use crate::bounds::bounded;
 use crate::seen::Seen;
@@ -321,6 +321,17 @@ pub(crate) fn address_lists() -> Vec<Vec<u8>> {
         all.push(if name.starts_with("list") { bytes } else { [&[0, 1], &bytes[..]].concat() });
     }
     all
+}
+
+pub(crate) fn socket_address_list(bytes: &[u8]) -> Seen {
+    let encode = |all: &Vec<(Address, PhysAddr)>| {
+        wire::encode_socket_addresses(all.iter().map(|(member, address)| (member, *address)))
+    };
+    checked(bytes, encode, wire::decode_socket_addresses)
+}
+
+pub(crate) fn socket_address_lists() -> Vec<Vec<u8>> {
+    lines("33").map(|(_, bytes)| bytes).collect()
 }
 
 pub(crate) fn method_call(bytes: &[u8]) -> Seen {

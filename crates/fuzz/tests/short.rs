@@ -49,6 +49,7 @@ targets! {
     join_responses_hold: "join-rsp", INPUTS;
     key_blocks_hold: "key-block", INPUTS;
     address_lists_hold: "address-list", INPUTS;
+    socket_addresses_hold: "socket-addresses", INPUTS;
     method_calls_hold: "method-call", INPUTS;
     primitives_hold: "primitive", INPUTS;
     exceptions_hold: "exception", INPUTS;

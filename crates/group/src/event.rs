@@ -205,6 +205,15 @@ impl Token {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
+/// The options of a stream's socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamOptions {
+    /// Whether the system probes an idle connection.
+    pub keep_alive: bool,
+    /// The size of the receive buffer in bytes; `None`: the transport's.
+    pub recv_buf: Option<usize>,
+}
+
 /// A kind of DNS records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DnsRecord {
@@ -240,7 +249,29 @@ pub enum Effect {
         /// The time limit.
         timeout: Duration,
     },
-    /// Write one frame; the edge adds the length.
+    /// Listen for streams: connections without set-up bytes and frames. TLS as the transport. Outcomes as those of
+    /// `Listen`; the peer is the address that a connection comes from.
+    ListenStreams {
+        /// The address to bind to; absent: the transport's.
+        bind: Option<IpAddr>,
+        /// The ports to try, in order. 0 is any port.
+        ports: Vec<u16>,
+        /// The address to advertise instead.
+        external: Option<ExternalAddress>,
+        /// The sockets' options.
+        options: StreamOptions,
+    },
+    /// Connect a stream. Outcomes as those of `Connect`: a `Frame` has the bytes of one read, and `Closed` is graceful
+    /// if the stream ended without an error.
+    ConnectStream {
+        /// The peer's address.
+        to: PhysAddr,
+        /// The time limit.
+        timeout: Duration,
+        /// The socket's options.
+        options: StreamOptions,
+    },
+    /// Write one frame, to which the edge adds the length; or the next bytes of a stream.
     Write {
         /// The connection.
         conn: ConnId,
@@ -258,11 +289,12 @@ pub enum Effect {
         /// The priority.
         priority: PacketPriority,
     },
-    /// Close a connection, without a `Closed`.
+    /// Close a connection, without a `Closed`. A stream that closes gracefully has the outcome `Done` once all bytes are
+    /// written, or `Failed`.
     Close {
         /// The connection.
         conn: ConnId,
-        /// Whether to write the graceful-close word.
+        /// Whether to write the graceful-close word; in a stream, whether to write the bytes that wait.
         is_graceful: bool,
     },
     /// Join a multicast group on a separate socket (MPING). Outcomes: `Joined` or `Failed`; later `Datagram`s.

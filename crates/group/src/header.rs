@@ -27,6 +27,8 @@ pub enum HeaderBody {
     Ping(Box<PingHeader>),
     /// 75
     Merge3(Box<Merge3Header>),
+    /// 51
+    FdSock(Box<FdSockHeader>),
     /// 93
     FdSock2(Box<FdSock2Header>),
     /// 62: FD_ALL*.
@@ -149,6 +151,28 @@ pub enum Merge3Kind {
     ViewRequest = 1,
     /// The view, in the payload.
     ViewResponse = 2,
+}
+
+/// The header of FD_SOCK.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FdSockHeader {
+    /// 10: suspects.
+    Suspect(Vec<Address>),
+    /// 11: members that are alive.
+    Unsuspect(Vec<Address>),
+    /// 12: requests the address of a member's server socket.
+    WhoHasSock(Address),
+    /// 13: the address of a member's server socket.
+    IHaveSock {
+        /// The member.
+        member: Address,
+        /// The address.
+        address: PhysAddr,
+    },
+    /// 14: requests all known addresses.
+    GetCache,
+    /// 15: all known addresses, in the payload.
+    GetCacheResponse,
 }
 
 /// FD_SOCK2's header, in messages and on its sockets.

@@ -73,6 +73,7 @@ impl MagicId {
     pub const OBJECT_WRAPPER_PRIMITIVE: Self = Self(21);
     pub const MILLIS_ADDRESS: Self = Self(22);
 
+    pub const FD_SOCK: Self = Self(51);
     pub const FRAG: Self = Self(52);
     pub const PING: Self = Self(53);
     pub const VERIFY_SUSPECT: Self = Self(54);

@@ -64,7 +64,7 @@ pub use credit::OwedCredits;
 pub use digest::{Digest, DigestEntry, SeqnoList};
 pub use event::{
     Answer, ConnId, Control, DnsRecord, Effect, Event, Indication, Outcome, PacketPriority, Pass, Query,
-    StateError, Token, Transmit, TransmitDest,
+    StateError, StreamOptions, Token, Transmit, TransmitDest,
 };
 pub use external_address::ExternalAddress;
 pub use header::*;

@@ -177,3 +177,75 @@ fn members_are_found_by_pods_with_a_java_coordinator() {
 fn members_are_found_by_pods_with_a_consort_coordinator() {
     in_own_network("members_are_found_by_pods_with_a_consort_coordinator", found_by_pods(false));
 }
+
+/// FD_SOCK alone detects crashes: of a member of each kind, which a member of the other kind watches. A member that leaves
+/// is not suspected.
+async fn watched_through_fd_sock(java_first: bool) {
+    let setting = Setting::edited(
+        "tcp.xml",
+        &[("<FD_SOCK2/>", "<FD_SOCK/>"), ("<FD_ALL3 timeout=\"40s\" interval=\"5s\" />", "")],
+    );
+    let mut members = two_and_two(&setting, java_first).await;
+    members.pop().expect("D").exit().await;
+    same_view(&mut members, "(3) [A, B, C]").await;
+    let java = &mut members[usize::from(!java_first)];
+    assert_eq!(attribute(java, "FD_SOCK", "num_suspect_events_generated").await, [0; 3]);
+    let fourth = if java_first { setting.consort("D").await } else { setting.java("D").await };
+    members.push(fourth);
+    same_view(&mut members, "(4) [A, B, C, D]").await;
+    members.remove(0).kill();
+    same_view(&mut members, "(3) [B, C, D]").await;
+    members.remove(0).kill();
+    same_view(&mut members, "(2) [C, D]").await;
+    everybody_multicasts(&mut members, 200, 2_000).await;
+    exit(members).await;
+}
+
+#[test]
+fn fd_sock_with_a_java_coordinator() {
+    in_own_network("fd_sock_with_a_java_coordinator", watched_through_fd_sock(true));
+}
+
+#[test]
+fn fd_sock_with_a_consort_coordinator() {
+    in_own_network("fd_sock_with_a_consort_coordinator", watched_through_fd_sock(false));
+}
+
+/// The state of a member of each kind is read from its socket by a member of the other kind, also after the coordinator was
+/// killed.
+async fn state_over_sockets(java_first: bool) {
+    let setting = Setting::edited("tcp.xml", &[(TOP, "<pbcast.STATE_SOCK/>")]);
+    let mut members = two_and_two(&setting, java_first).await;
+    // A Java member describes a long state by its length and its CRC-32, here as zlib calculates it.
+    for (provider, requester, crc32) in
+        [(0, 1, 1_087_190_541_u32), (1, 0, 377_059_627), (0, 1, 1_087_190_541)]
+    {
+        let (name, state) =
+            (members[provider].name().to_owned(), format!("of-{provider}-{}", "x".repeat(5_000)));
+        members[provider].run(&format!("state set {state}")).await;
+        let fetched = members[requester].run(&format!("state fetch {name}")).await;
+        let is_java = (requester == 0) == java_first;
+        let expected = if is_java {
+            json!({ "crc32": crc32, "length": state.len() })
+        } else {
+            json!({ "state": state })
+        };
+        assert_eq!(fetched, expected, "from {name}");
+    }
+    everybody_multicasts(&mut members, 200, 2_000).await;
+    members.remove(0).kill();
+    same_view(&mut members, "(3) [B, C, D]").await;
+    members[0].run("state set after").await;
+    assert_eq!(members[1].run("state fetch B").await, json!({ "state": "after" }));
+    exit(members).await;
+}
+
+#[test]
+fn state_sock_with_a_java_coordinator() {
+    in_own_network("state_sock_with_a_java_coordinator", state_over_sockets(true));
+}
+
+#[test]
+fn state_sock_with_a_consort_coordinator() {
+    in_own_network("state_sock_with_a_consort_coordinator", state_over_sockets(false));
+}

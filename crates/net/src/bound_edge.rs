@@ -9,6 +9,7 @@ use consort_group::{PhysAddr, Version};
 use crate::bind_error::BindError;
 use crate::config::{EdgeKind, TransportConfig};
 use crate::edge::Edge;
+use crate::effects::StreamSettings;
 use crate::shared_loopback::BoundShared;
 use crate::signals::Signals;
 use crate::tcp::links::LinkSettings;
@@ -76,6 +77,15 @@ impl BoundEdge {
             // A router sends a multicast to all members.
             Bound::Shared(_) | Bound::Tunnel(_) => true,
         }
+    }
+
+    /// Streams of layers have TLS as the transport.
+    pub(crate) fn stream_settings(&self) -> StreamSettings {
+        let tls = match &self.bound {
+            Bound::Tcp(bound) => bound.tls(),
+            Bound::Udp(_) | Bound::Shared(_) => None,
+        };
+        StreamSettings { options: self.effect_links.options, tls }
     }
 
     /// Layers with sockets of their own use them.

@@ -71,6 +71,7 @@ pub(crate) struct Key {
 pub(crate) enum Owner {
     Edge,
     EffectLinks(u16),
+    EffectStreams(u16),
     EffectGroup(u16),
     Jobs,
 }

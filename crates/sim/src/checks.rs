@@ -282,6 +282,7 @@ const EMPTY: &[(&str, &str, &str)] = &[
     ("UFC", "queued_bytes", "0"),
     ("VERIFY_SUSPECT2", "suspects", "0"),
     ("FD_ALL3", "suspected_members", "{}"),
+    ("FD_SOCK", "suspects", "{}"),
     ("FD_SOCK2", "suspects", "{}"),
     ("GMS", "merge_in_progress", "false"),
     ("GMS", "pending_requests", "0"),

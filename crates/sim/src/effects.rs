@@ -13,6 +13,7 @@ struct End {
     node: usize,
     token: Token,
     peer: Option<ConnId>,
+    is_stream: bool,
 }
 
 pub(crate) struct NodeOutcome {
@@ -48,32 +49,26 @@ impl EffectRunner {
     ) -> Vec<NodeOutcome> {
         let here = |outcome| NodeOutcome { node, token, outcome, from: None };
         match effect {
-            Effect::Listen { ports, .. } => vec![here(self.listen(node, own, token, ports))],
+            Effect::Listen { ports, .. } | Effect::ListenStreams { ports, .. } => {
+                vec![here(self.listen(node, own, token, ports))]
+            }
             Effect::CloseListener => {
                 self.listeners.retain(|_, (owner, _)| *owner != node);
                 Vec::new()
             }
-            Effect::Connect { to, own, .. } => match own.zip(self.listeners.get(&to).copied()) {
-                Some((own, (peer, listener))) if connects(node, peer) => {
-                    let (near, far) = (ConnId(self.next), ConnId(self.next + 1));
-                    self.next += 2;
-                    self.ends.insert(near, End { node, token, peer: Some(far) });
-                    self.ends.insert(far, End { node: peer, token: listener, peer: Some(near) });
-                    let accepted = Outcome::Accepted { conn: far, peer: own };
-                    vec![
-                        here(Outcome::Connected(near)),
-                        NodeOutcome { node: peer, token: listener, outcome: accepted, from: Some(node) },
-                    ]
-                }
-                _ => vec![here(Outcome::Failed("connection refused".to_owned()))],
-            },
+            Effect::Connect { to, own, .. } => self.connect(node, token, to, own, false, connects),
+            Effect::ConnectStream { to, .. } => self.connect(node, token, to, Some(own), true, connects),
             Effect::Write { conn, frame } => {
                 let Some(far) = self.ends.get(&conn).and_then(|end| end.peer) else { return Vec::new() };
                 let Some(end) = self.ends.get(&far) else { return Vec::new() };
                 let outcome = Outcome::Frame { conn: far, frame };
                 vec![NodeOutcome { node: end.node, token: end.token, outcome, from: Some(node) }]
             }
-            Effect::Close { conn, is_graceful } => self.close(conn, is_graceful).into_iter().collect(),
+            Effect::Close { conn, is_graceful } => {
+                let is_stream = self.ends.get(&conn).is_some_and(|end| end.is_stream);
+                let done = (is_stream && is_graceful).then(|| here(Outcome::Done));
+                self.close(conn, is_graceful).into_iter().chain(done).collect()
+            }
             Effect::AnnounceLocally(data) => {
                 self.announced.insert(node, data);
                 vec![here(Outcome::Done)]
@@ -100,6 +95,32 @@ impl EffectRunner {
             // A simulation has no routers.
             Effect::Database { request, .. } => vec![here(self.perform_on_rows(request))],
             Effect::SendGroup { .. } | Effect::LeaveGroup | Effect::Forward { .. } => Vec::new(),
+        }
+    }
+
+    fn connect(
+        &mut self,
+        node: usize,
+        token: Token,
+        to: PhysAddr,
+        own: Option<PhysAddr>,
+        is_stream: bool,
+        connects: impl Fn(usize, usize) -> bool,
+    ) -> Vec<NodeOutcome> {
+        let here = |outcome| NodeOutcome { node, token, outcome, from: None };
+        match own.zip(self.listeners.get(&to).copied()) {
+            Some((own, (peer, listener))) if connects(node, peer) => {
+                let (near, far) = (ConnId(self.next), ConnId(self.next + 1));
+                self.next += 2;
+                self.ends.insert(near, End { node, token, peer: Some(far), is_stream });
+                self.ends.insert(far, End { node: peer, token: listener, peer: Some(near), is_stream });
+                let accepted = Outcome::Accepted { conn: far, peer: own };
+                vec![
+                    here(Outcome::Connected(near)),
+                    NodeOutcome { node: peer, token: listener, outcome: accepted, from: Some(node) },
+                ]
+            }
+            _ => vec![here(Outcome::Failed("connection refused".to_owned()))],
         }
     }
 
@@ -159,7 +180,9 @@ impl EffectRunner {
         token: Token,
         ports: impl IntoIterator<Item = u16>,
     ) -> Outcome {
-        let mut places = ports.into_iter().map(|port| PhysAddr { port, ..own });
+        // Any port: the first one of a range that no fixed port is in.
+        let ports = ports.into_iter().flat_map(|port| if port == 0 { 40_000..=40_999 } else { port..=port });
+        let mut places = ports.map(|port| PhysAddr { port, ..own });
         match places.find(|place| !self.listeners.contains_key(place)) {
             Some(place) => {
                 self.listeners.insert(place, (node, token));

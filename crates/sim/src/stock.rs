@@ -26,12 +26,25 @@ pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     names.filter(|name| stock(name, &[], Discovery::Own).is_ok())
 }
 
-/// Begin a name of a stock stack with an encrypting protocol below its NAKACK.
-const ENCRYPTED: &[(&str, &str, &[(&str, &str)])] = &[
-    ("encrypted-", "SYM_ENCRYPT", &[("keystore_name", "simulated")]),
-    ("asym-encrypted-", "ASYM_ENCRYPT", &[("asym_keylength", "1024"), ("change_key_on_leave", "true")]),
+/// Beginnings of names of stock stacks with other protocols.
+const VARIANTS: &[(&str, Variant)] = &[
+    ("encrypted-", |config| encrypt(config, "SYM_ENCRYPT", &[("keystore_name", "simulated")])),
+    ("asym-encrypted-", |config| {
+        encrypt(config, "ASYM_ENCRYPT", &[("asym_keylength", "1024"), ("change_key_on_leave", "true")])
+    }),
+    ("fd-sock-", watch_by_fd_sock),
 ];
 
+type Variant = fn(&mut StackConfig) -> Result<(), String>;
+
+fn watch_by_fd_sock(config: &mut StackConfig) -> Result<(), String> {
+    let found = config.protocols.iter_mut().find(|protocol| protocol.short_name() == "FD_SOCK2");
+    let found = found.ok_or_else(|| "the stack has no FD_SOCK2, which FD_SOCK replaces".to_owned())?;
+    (found.name, found.attributes) = ("FD_SOCK".to_owned(), Vec::new());
+    Ok(())
+}
+
+/// Puts an encrypting protocol below NAKACK.
 fn encrypt(config: &mut StackConfig, protocol: &str, own: &[(&str, &str)]) -> Result<(), String> {
     let at = config.protocols.iter().position(|protocol| protocol.short_name().starts_with("NAKACK"));
     let at = at.ok_or_else(|| "the stack has no NAKACK, below which messages are encrypted".to_owned())?;
@@ -45,21 +58,17 @@ fn encrypt(config: &mut StackConfig, protocol: &str, own: &[(&str, &str)]) -> Re
 }
 
 /// A stock configuration with these attributes changed, where it has the protocol. The name may begin with
-/// `encrypted-` or `asym-encrypted-`.
+/// `encrypted-`, `asym-encrypted-` or `fd-sock-`.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
-    let encrypted = ENCRYPTED.iter().find_map(|(prefix, protocol, attributes)| {
-        Some((name.strip_prefix(prefix)?, *protocol, *attributes))
-    });
-    let name = encrypted.map_or(name, |(name, ..)| name);
+    let variant = VARIANTS.iter().find_map(|(start, change)| Some((name.strip_prefix(start)?, *change)));
+    let (name, change) = variant.unwrap_or((name, |_| Ok(())));
     let (_, text) = STOCK
         .iter()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| format!("there is no stock stack {name}"))?;
     let stack = parse_stack(name, text, &Variables::new()).map_err(|error| error.to_string())?;
     let mut config = stack.config;
-    if let Some((_, protocol, attributes)) = encrypted {
-        encrypt(&mut config, protocol, attributes)?;
-    }
+    change(&mut config)?;
     let asks = |name: &str| config.protocols.iter().any(|protocol| protocol.short_name() == name);
     if let Some((protocol, why)) = ASKS_OTHERS.iter().find(|(name, _)| asks(name)) {
         return Err(format!("{name} has {protocol}, which {why}: a simulation has none"));

@@ -47,6 +47,12 @@ fn a_stack_with_asymmetric_encryption_survives_faults() {
 }
 
 #[test]
+fn a_stack_with_fd_sock_survives_faults() {
+    seeds("fd-sock-tcp.xml", 4, 0..20);
+    seeds("fd-sock-udp.xml", 4, 0..10);
+}
+
+#[test]
 fn every_simulated_stack_forms_clusters() {
     let mut count = 0;
     for stack in simulated_stacks() {

@@ -28,7 +28,8 @@ files! {
         "08-membership", "09-rpc", "10-gossip", "11-fdsock2", "13-transforms", "20-session-tcp", "21-session-crash",
         "22-session-merge", "23-session-nakack4-unicast4", "24-session-udp", "26-session-asym-encrypt",
         "27-session-sequencer-rsvp-compress-state", "28-session-relay2-bridge",
-        "30-session-auth-frag4-statesock-counter", "31-session-asym-key-change", "32-session-relay3-bridge";
+        "30-session-auth-frag4-statesock-counter", "31-session-asym-key-change", "32-session-relay3-bridge",
+        "33-fdsock-cache";
     "channel/src/probe/passcode.rs" => "12-probe";
     "net/tests/vectors.rs" => "25-raw-sockets";
     "router/src/routes.rs" => "29-gossiprouter";

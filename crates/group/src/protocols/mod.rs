@@ -35,6 +35,11 @@ pub use fd_all::{
 pub mod verify_suspect;
 
 pub use verify_suspect::{VerifySuspect, VerifySuspectConfig};
+mod socket_ring;
+
+pub mod fd_sock;
+
+pub use fd_sock::{FdSock, FdSockConfig};
 pub mod fd_sock2;
 
 pub use fd_sock2::{FdSock2, FdSock2Config};
@@ -47,6 +52,9 @@ pub use frag::{Frag, FragConfig, FragKind};
 pub mod barrier;
 
 pub use barrier::{Barrier, BarrierConfig};
+pub mod state_sock;
+
+pub use state_sock::StateSockConfig;
 pub mod state_transfer;
 
 pub use state_transfer::{StateConfig, StateTransfer, StateTransferConfig};

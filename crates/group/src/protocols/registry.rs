@@ -18,7 +18,8 @@ pub trait Resolver {
     /// If there are none.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
-    /// Returns this host's address that a list of selectors matches, for `bind_addr` of FD_SOCK2 and MPING.
+    /// Returns this host's address that a list of selectors matches, for `bind_addr` of FD_SOCK, FD_SOCK2, MPING and
+    /// STATE_SOCK.
     ///
     /// # Errors
     ///
@@ -219,6 +220,24 @@ macro_rules! entries {
 }
 
 crate::properties! {
+    /// The listen address of FD_SOCK.
+    FdSockBindConfig {
+        /// The address to listen on, or selectors as in the transport's `bind_addr`. The transport's address if
+        /// not set.
+        bind_addr: String = String::new(),
+    }
+}
+
+crate::properties! {
+    /// The listen address of STATE_SOCK.
+    StateSockBindConfig {
+        /// The address to listen on, or selectors as in the transport's `bind_addr`. The transport's address if
+        /// not set.
+        bind_addr: String = String::new(),
+    }
+}
+
+crate::properties! {
     /// The listen address of FD_SOCK2.
     FdSock2BindConfig {
         /// The address to listen on, or selectors as in the transport's `bind_addr`. All addresses if not
@@ -252,6 +271,10 @@ entries! {
     "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));
     "MERGE3": [Merge3Config] |_, c| Ok(Merge3::new(c));
+    "FD_SOCK": [FdSockConfig, FdSockBindConfig] |m, c, _| {
+        m.check(c.check())?;
+        Ok(FdSock::new(c).bound_to(m.own_address("bind_addr")?))
+    };
     "FD_SOCK2": [FdSock2Config, FdSock2BindConfig] |m, c, _| {
         m.check(c.check())?;
         Ok(FdSock2::new(c).bound_to(m.own_address("bind_addr")?))
@@ -282,6 +305,10 @@ entries! {
     "FRAG4": [FragConfig] |_, c| Ok(Frag::new(FragKind::Frag4, c));
     "STATE_TRANSFER": [StateTransferConfig] |_, c| Ok(StateTransfer::new(c));
     "STATE": [StateConfig] |m, c| m.check(c.check()).map(|()| StateTransfer::in_chunks(c));
+    "STATE_SOCK": [StateSockConfig, StateSockBindConfig] |m, c, _| {
+        m.check(c.check())?;
+        Ok(StateTransfer::over_sockets(c, m.own_address("bind_addr")?))
+    };
     "RSVP": [RsvpConfig] |_, c| Ok(Rsvp::new(c));
     "SEQUENCER": [SequencerConfig] |_, c| Ok(Sequencer::new(c));
     "DELIVERY_TIME": [DeliveryTimeConfig] |_, c| Ok(DeliveryTime::new(c));

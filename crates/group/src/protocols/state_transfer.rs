@@ -1,24 +1,26 @@
-//! STATE_TRANSFER and STATE: a member gets the application's state from another, as of an exact point in all members'
-//! messages.
+//! STATE_TRANSFER, STATE and STATE_SOCK: a member gets the application's state from another, as of an exact point in all
+//! members' messages.
 //!
-//! STATE_TRANSFER sends one message, STATE chunks. The requester sets its windows to the provider's digest, so that
-//! exactly the messages after it are delivered on top of the state.
+//! STATE_TRANSFER sends one message, STATE chunks, and with STATE_SOCK the requester reads from a socket. The requester
+//! sets its windows to the provider's digest, so that exactly the messages after it are delivered on top of the state.
 //!
 //! Both digests must agree with the messages that the applications have seen. JGroups closes BARRIER and waits for
 //! the threads above; here both steps run at the end of a sweep, when no message is between layers. Incomplete
 //! messages in a fragmentation layer are not covered, as in JGroups.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::state_sock::{Readiness, SOCKETS, SocketEvent, StateSockConfig, StateSockets};
 use crate::config::Bytes as ByteCount;
 use crate::wire;
 use crate::{
     Address, Answer, Control, Cx, Digest, DropReason, Event, Flags, HeaderBody, HeaderIds, Message,
-    MessageBatch, Pass, Payload, ProbeOut, Protocol, ProtocolId, Query, StateError, StateHeader,
-    StateTransferHeader, TimerKey,
+    MessageBatch, Outcome, Pass, Payload, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, StateError,
+    StateHeader, StateTransferHeader, TimerKey, Token,
 };
 
 crate::properties! {
@@ -81,11 +83,11 @@ struct PartialState {
 #[derive(Clone, PartialEq, Debug)]
 enum Step {
     Request,
-    /// With STATE only the digest.
-    Response(Option<Digest>),
+    /// With STATE and STATE_SOCK only the digest. With STATE_SOCK the address of the provider's socket, too.
+    Response(Option<Digest>, Option<PhysAddr>),
     /// STATE only.
     Part,
-    /// STATE only.
+    /// STATE and STATE_SOCK.
     End,
     Exception,
 }
@@ -95,6 +97,7 @@ enum Format {
     #[default]
     StateTransfer,
     State(StateConfig),
+    StateSock,
 }
 
 impl Format {
@@ -102,37 +105,38 @@ impl Format {
         match self {
             Self::StateTransfer => ProtocolId::STATE_TRANSFER,
             Self::State(_) => ProtocolId::STATE,
+            Self::StateSock => ProtocolId::STATE_SOCK,
         }
     }
 
     fn header(&self, step: Step) -> HeaderBody {
         if *self == Self::StateTransfer {
             return HeaderBody::StateTransfer(Box::new(match step {
-                Step::Response(digest) => StateTransferHeader::Response(digest),
+                Step::Response(digest, _) => StateTransferHeader::Response(digest),
                 Step::Exception => StateTransferHeader::Exception,
                 _ => StateTransferHeader::Request,
             }));
         }
-        let (kind, digest) = match step {
-            Step::Request => (1, None),
-            Step::Response(digest) => (2, digest),
-            Step::Part => (3, None),
-            Step::End => (4, None),
-            Step::Exception => (5, None),
+        let (kind, digest, bind_addr) = match step {
+            Step::Request => (1, None, None),
+            Step::Response(digest, socket) => (2, digest, socket),
+            Step::Part => (3, None, None),
+            Step::End => (4, None, None),
+            Step::Exception => (5, None, None),
         };
-        HeaderBody::State(Box::new(StateHeader { kind, digest, bind_addr: None }))
+        HeaderBody::State(Box::new(StateHeader { kind, digest, bind_addr }))
     }
 
     fn read(header: HeaderBody) -> Option<Step> {
         match header {
             HeaderBody::StateTransfer(header) => Some(match *header {
                 StateTransferHeader::Request => Step::Request,
-                StateTransferHeader::Response(digest) => Step::Response(digest),
+                StateTransferHeader::Response(digest) => Step::Response(digest, None),
                 StateTransferHeader::Exception => Step::Exception,
             }),
             HeaderBody::State(header) => match header.kind {
                 1 => Some(Step::Request),
-                2 => Some(Step::Response(header.digest)),
+                2 => Some(Step::Response(header.digest, header.bind_addr)),
                 3 => Some(Step::Part),
                 4 => Some(Step::End),
                 5 => Some(Step::Exception),
@@ -143,10 +147,12 @@ impl Format {
     }
 }
 
-/// The STATE_TRANSFER layer, and the STATE layer.
+/// The STATE_TRANSFER layer, the STATE layer, and the STATE_SOCK layer.
 #[derive(Default)]
 pub struct StateTransfer {
     format: Format,
+    /// STATE_SOCK only.
+    sockets: Option<StateSockets>,
     members: Vec<Address>,
     asked: Option<(Address, Duration)>,
     arriving: Option<PartialState>,
@@ -167,6 +173,13 @@ impl StateTransfer {
     /// Creates STATE of a config that [`StateConfig::check`] accepts.
     pub fn in_chunks(config: StateConfig) -> Self {
         Self { format: Format::State(config), ..Self::default() }
+    }
+
+    /// Creates STATE_SOCK of a config that [`StateSockConfig::check`] accepts. It listens on this address; absent: the
+    /// transport's.
+    pub fn over_sockets(config: StateSockConfig, bind: Option<IpAddr>) -> Self {
+        let sockets = Some(StateSockets::new(config, bind));
+        Self { format: Format::StateSock, sockets, ..Self::default() }
     }
 
     fn message(&self, cx: &Cx<'_>, dest: &Address, step: Step, payload: Payload) -> Message {
@@ -202,18 +215,23 @@ impl StateTransfer {
         self.asked = None;
         self.arriving = None;
         self.received = None;
+        if let Some(sockets) = &mut self.sockets {
+            sockets.abort(cx);
+        }
         cx.raise(Event::StateReceived(result));
     }
 
     /// Must run between sweeps.
     fn serve_next(&mut self, cx: &mut Cx<'_>) {
-        while self.serving.is_none()
-            && let Some(from) = self.waiting.pop_front()
-        {
+        while self.serving.is_none() && !self.waiting.is_empty() {
+            if let Some(sockets) = &mut self.sockets
+                && matches!(sockets.prepare(cx), Readiness::Waiting)
+            {
+                return;
+            }
+            let Some(from) = self.waiting.pop_front() else { return };
             let Some(Answer::Digest(digest)) = cx.ask(&Query::Digest) else {
-                let payload = Payload::Bytes(Some(wire::encode_exception("the provider has no view yet")));
-                let answer = self.message(cx, &from, Step::Exception, payload);
-                cx.send(answer);
+                self.refuse(cx, &from, "the provider has no view yet");
                 continue;
             };
             self.next_token += 1;
@@ -223,6 +241,11 @@ impl StateTransfer {
             cx.raise(Event::StateRequested { token, from: from.clone() });
             self.serving = Some(ServedRequest { token, from, digest });
         }
+    }
+
+    fn refuse(&self, cx: &mut Cx<'_>, requester: &Address, why: &str) {
+        let payload = Payload::Bytes(Some(wire::encode_exception(why)));
+        cx.send(self.message(cx, requester, Step::Exception, payload));
     }
 
     /// Sets the windows to the digest and raises the state. Must run between sweeps.
@@ -243,13 +266,25 @@ impl StateTransfer {
         match (state, &self.format) {
             (Ok(state), Format::StateTransfer) => {
                 self.states_sent += 1;
-                let step = Step::Response(Some(serving.digest));
+                let step = Step::Response(Some(serving.digest), None);
                 cx.send(self.message(cx, to, step, Payload::Bytes(state.clone())));
+            }
+            (Ok(state), Format::StateSock) => {
+                let state = state.clone().unwrap_or_default();
+                let offered = self.sockets.as_mut().and_then(|all| all.offer(cx, to.clone(), state));
+                match offered {
+                    Some(socket) => {
+                        let step = Step::Response(Some(serving.digest), Some(socket));
+                        cx.send(self.message(cx, to, step, Payload::Empty));
+                    }
+                    None => self.refuse(cx, to, "the provider has no socket"),
+                }
             }
             (Ok(state), Format::State(config)) => {
                 self.states_sent += 1;
                 let size = config.buffer_size.0 as usize;
-                cx.send(self.message(cx, to, Step::Response(Some(serving.digest)), Payload::Empty));
+                let step = Step::Response(Some(serving.digest), None);
+                cx.send(self.message(cx, to, step, Payload::Empty));
                 let mut left = state.clone().unwrap_or_default();
                 while !left.is_empty() {
                     let chunk = left.split_to(size.min(left.len()));
@@ -257,10 +292,7 @@ impl StateTransfer {
                 }
                 cx.send(self.message(cx, to, Step::End, Payload::Empty));
             }
-            (Err(why), _) => {
-                let payload = Payload::Bytes(Some(wire::encode_exception(why)));
-                cx.send(self.message(cx, to, Step::Exception, payload));
-            }
+            (Err(why), _) => self.refuse(cx, to, why),
         }
         cx.control(&Control::ResumeStable);
     }
@@ -281,21 +313,34 @@ impl StateTransfer {
             _ if !is_provider => {
                 cx.count_drop(DropReason::Unexpected, |book| format!("state from {}", book.member(&src)));
             }
-            Step::Response(digest) if self.format == Format::StateTransfer => {
+            Step::Response(digest, _) if self.format == Format::StateTransfer => {
                 self.received = Some(ReceivedState { digest, state: message.payload_bytes().cloned() });
             }
-            Step::Response(digest) => {
-                // Members must keep the messages after the digest until the last chunk has arrived.
+            Step::Response(digest, socket) => {
+                // Members must keep the messages after the digest until the last byte has arrived.
                 cx.control(&Control::SuspendStable(PROVIDE_MAX));
                 self.arriving = Some(PartialState { digest, bytes: BytesMut::new() });
-            }
-            Step::Part => self.receive_part(cx, message),
-            Step::End => {
-                if let Some(PartialState { digest, bytes }) = self.arriving.take() {
-                    cx.control(&Control::ResumeStable);
-                    self.received = Some(ReceivedState { digest, state: Some(bytes.freeze()) });
+                match (&mut self.sockets, socket) {
+                    (Some(sockets), Some(socket)) => sockets.fetch(cx, socket),
+                    (Some(_), None) => {
+                        let why = "the provider did not tell the address of its socket".to_owned();
+                        self.fail(cx, StateError::Refused(why));
+                    }
+                    (None, _) => {}
                 }
             }
+            Step::Part => {
+                if let Some(part) = message.payload_bytes() {
+                    self.receive_part(cx, part);
+                }
+            }
+            Step::End => match &mut self.sockets {
+                Some(sockets) => {
+                    let event = sockets.end_received();
+                    self.handle_socket(cx, event);
+                }
+                None => self.complete(cx),
+            },
             Step::Exception => {
                 let why = message.payload_bytes().map(wire::decode_exception);
                 let why = why.and_then(Result::ok).unwrap_or_else(|| "no reason was given".to_owned());
@@ -304,8 +349,35 @@ impl StateTransfer {
         }
     }
 
-    fn receive_part(&mut self, cx: &mut Cx<'_>, message: &Message) {
-        let (Some(arriving), Some(part)) = (&mut self.arriving, message.payload_bytes()) else { return };
+    fn complete(&mut self, cx: &mut Cx<'_>) {
+        if let Some(PartialState { digest, bytes }) = self.arriving.take() {
+            cx.control(&Control::ResumeStable);
+            self.received = Some(ReceivedState { digest, state: Some(bytes.freeze()) });
+        }
+    }
+
+    fn handle_socket(&mut self, cx: &mut Cx<'_>, event: Option<SocketEvent>) {
+        match event {
+            // The end of this sweep serves the next requester.
+            None | Some(SocketEvent::Listening) => {}
+            Some(SocketEvent::NotListening(why)) => {
+                for requester in std::mem::take(&mut self.waiting) {
+                    self.refuse(cx, &requester, &format!("the provider has no socket: {why}"));
+                }
+            }
+            Some(SocketEvent::Sent(requester)) => {
+                self.states_sent += 1;
+                cx.send(self.message(cx, &requester, Step::End, Payload::Empty));
+            }
+            Some(SocketEvent::NotSent(requester, why)) => self.refuse(cx, &requester, &why),
+            Some(SocketEvent::Received(bytes)) => self.receive_part(cx, &bytes),
+            Some(SocketEvent::Complete) => self.complete(cx),
+            Some(SocketEvent::Broken(why)) => self.fail(cx, StateError::Refused(why)),
+        }
+    }
+
+    fn receive_part(&mut self, cx: &mut Cx<'_>, part: &[u8]) {
+        let Some(arriving) = &mut self.arriving else { return };
         if arriving.bytes.len() + part.len() > STATE_MAX {
             return self.fail(cx, StateError::Refused("the state is larger than 2 GB".to_owned()));
         }
@@ -322,6 +394,9 @@ impl StateTransfer {
     fn view(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
         self.members = members.to_vec();
         self.waiting.retain(|member| members.contains(member));
+        if let Some(sockets) = &mut self.sockets {
+            sockets.retain_requesters(|member| members.contains(member));
+        }
         let has_left = self.asked.as_ref().is_some_and(|(provider, _)| !members.contains(provider));
         if has_left && self.received.is_none() {
             self.fail(cx, StateError::ProviderLeft);
@@ -334,6 +409,7 @@ impl Protocol for StateTransfer {
         match self.format {
             Format::StateTransfer => "STATE_TRANSFER",
             Format::State(_) => "STATE",
+            Format::StateSock => "STATE_SOCK",
         }
     }
 
@@ -386,7 +462,11 @@ impl Protocol for StateTransfer {
                     cx.disarm(PROVIDE);
                     cx.control(&Control::ResumeStable);
                 }
-                *self = Self { format: self.format.clone(), ..Self::default() };
+                let mut sockets = self.sockets.take();
+                if let Some(sockets) = &mut sockets {
+                    sockets.close_all(cx);
+                }
+                *self = Self { format: self.format.clone(), sockets, ..Self::default() };
                 Pass::On
             }
             _ => Pass::On,
@@ -394,6 +474,10 @@ impl Protocol for StateTransfer {
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
+        if key == SOCKETS {
+            let events = self.sockets.as_mut().map_or_else(Vec::new, |sockets| sockets.timer(cx));
+            return events.into_iter().for_each(|event| self.handle_socket(cx, Some(event)));
+        }
         match (key, &self.asked, &self.serving) {
             (PROVIDE, _, Some(ServedRequest { token, .. })) => {
                 self.provide(cx, *token, &Err("the application timed out".to_owned()));
@@ -402,6 +486,17 @@ impl Protocol for StateTransfer {
                 self.fail(cx, StateError::TimedOut(timeout));
             }
             _ => {}
+        }
+    }
+
+    fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome) {
+        let event = self.sockets.as_mut().and_then(|sockets| sockets.done(cx, token, outcome));
+        self.handle_socket(cx, event);
+    }
+
+    fn stop(&mut self, cx: &mut Cx<'_>) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.close_all(cx);
         }
     }
 
@@ -424,6 +519,9 @@ impl Protocol for StateTransfer {
     fn probe(&self, out: &mut ProbeOut) {
         if let Format::State(config) = &self.format {
             out.put_all(config);
+        }
+        if let Some(sockets) = &self.sockets {
+            sockets.probe(out);
         }
         out.put("num_state_reqs", self.states_sent);
         out.put("num_states_received", self.states_received);
@@ -509,7 +607,7 @@ mod tests {
         let mut other = step(Step::Part, Payload::Bytes(Some("xx".into())));
         other.src = Some(member(3));
         harness.take_controls();
-        harness.up(step(Step::Response(Some(digest(&[(2, 7, 8)]))), Payload::Empty));
+        harness.up(step(Step::Response(Some(digest(&[(2, 7, 8)])), None), Payload::Empty));
         for part in ["01", "2"] {
             harness.up(step(Step::Part, Payload::Bytes(Some(part.into())))).up(other.clone());
         }
@@ -528,7 +626,7 @@ mod tests {
         let start = || {
             let mut harness = in_chunks();
             harness.lower(get(None));
-            harness.up(step(Step::Response(Some(digest(&[(2, 7, 8)]))), Payload::Empty));
+            harness.up(step(Step::Response(Some(digest(&[(2, 7, 8)])), None), Payload::Empty));
             harness.up(step(Step::Part, Payload::Bytes(Some("01".into()))));
             harness.take_controls();
             harness

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::primitives::{Reader, Result, WireError, put_compressed_int, put_string};
 use crate::{Address, ExtAddress, ExtKind, IpAddress, MagicId, Uuid};
@@ -78,6 +78,22 @@ pub(super) fn put_address(out: &mut impl BufMut, address: Option<&Address>) {
             put_ext_body(out, ext);
         }
     }
+}
+
+/// Encodes a flagged address.
+pub fn encode_address(address: &Address) -> Bytes {
+    let mut out = BytesMut::new();
+    put_address(&mut out, Some(address));
+    out.freeze()
+}
+
+/// Decodes the flagged address that bytes begin with.
+///
+/// # Errors
+///
+/// If the bytes are invalid, or [`WireError::Truncated`] if more are needed.
+pub fn decode_address_prefix(bytes: &Bytes) -> Result<Option<Address>> {
+    read_address(&mut Reader::new(bytes))
 }
 
 pub(super) fn magic_of(address: &Address) -> MagicId {

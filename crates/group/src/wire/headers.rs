@@ -3,6 +3,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::addresses::{put_address, put_addresses, read_address, read_addresses, read_present};
+use super::fd_sock::{put_fd_sock, read_fd_sock};
 use super::frequent_headers::{
     NAKACK_MSG, UNICAST_DATA, ids_and_type, put_nakack, put_rpc, put_unicast, read_nakack, read_nakack_msg,
     read_rpc, read_unicast, read_unicast_data,
@@ -17,6 +18,7 @@ pub fn magic_of_header(header: &Header) -> MagicId {
         HeaderBody::Tp(_) => MagicId::TP,
         HeaderBody::Ping(_) => MagicId::PING,
         HeaderBody::Merge3(_) => MagicId::MERGE3,
+        HeaderBody::FdSock(_) => MagicId::FD_SOCK,
         HeaderBody::FdSock2(_) => MagicId::FD_SOCK2,
         HeaderBody::Heartbeat => MagicId::HEARTBEAT,
         HeaderBody::VerifySuspect(_) if header.id == ProtocolId::VERIFY_SUSPECT => MagicId::VERIFY_SUSPECT,
@@ -64,7 +66,8 @@ pub(super) fn put_header(out: &mut impl BufMut, header: &Header) {
         HeaderBody::Tp(tp) => put_tp(out, tp),
         HeaderBody::Ping(ping) => put_ping(out, ping),
         HeaderBody::Merge3(merge) => put_merge3(out, merge),
-        HeaderBody::FdSock2(fd) => put_fd_sock(out, fd),
+        HeaderBody::FdSock(fd) => put_fd_sock(out, fd),
+        HeaderBody::FdSock2(fd) => put_fd_sock2(out, fd),
         HeaderBody::VerifySuspect(verify) => put_verify_suspect(out, verify),
         HeaderBody::Stable(stable) => put_stable(out, stable),
         HeaderBody::Gms(gms) => put_gms(out, gms),
@@ -183,7 +186,8 @@ fn read_rare(reader: &mut Reader<'_>, id: ProtocolId, magic: MagicId) -> Result<
         MagicId::BATCH2 => HeaderBody::Batch2,
         MagicId::PING => HeaderBody::Ping(Box::new(read_ping(reader)?)),
         MagicId::MERGE3 => HeaderBody::Merge3(Box::new(read_merge3(reader)?)),
-        MagicId::FD_SOCK2 => HeaderBody::FdSock2(Box::new(read_fd_sock(reader)?)),
+        MagicId::FD_SOCK => HeaderBody::FdSock(Box::new(read_fd_sock(reader)?)),
+        MagicId::FD_SOCK2 => HeaderBody::FdSock2(Box::new(read_fd_sock2(reader)?)),
         MagicId::VERIFY_SUSPECT | MagicId::VERIFY_SUSPECT2 => {
             HeaderBody::VerifySuspect(Box::new(read_verify_suspect(reader)?))
         }

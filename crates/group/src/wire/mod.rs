@@ -4,6 +4,7 @@
 
 mod addresses;
 mod exceptions;
+mod fd_sock;
 mod frequent_headers;
 mod gossip;
 mod headers;
@@ -19,7 +20,9 @@ mod views;
 #[cfg(test)]
 mod vectors;
 
+pub use addresses::{decode_address_prefix, encode_address};
 pub use exceptions::{decode_exception, encode_exception};
+pub use fd_sock::{SOCKET_ADDRESSES_MAX, decode_socket_addresses, encode_socket_addresses};
 pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip, encode_gossip_message};
 pub use headers::magic_of_header;
 pub use key_block::{

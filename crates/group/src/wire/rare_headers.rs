@@ -155,7 +155,7 @@ pub(super) fn read_merge3(reader: &mut Reader<'_>) -> Result<Merge3Header> {
     Ok(Merge3Header { kind, view_id, name, phys: read_phys(reader)? })
 }
 
-pub(super) fn put_fd_sock(out: &mut impl BufMut, fd: &FdSock2Header) {
+pub(super) fn put_fd_sock2(out: &mut impl BufMut, fd: &FdSock2Header) {
     let (kind, members, cluster, server): (u8, &[Address], Option<&str>, Option<&Address>) = match fd {
         FdSock2Header::Suspect(members) => (1, members, None, None),
         FdSock2Header::Unsuspect(members) => (2, members, None, None),
@@ -169,7 +169,7 @@ pub(super) fn put_fd_sock(out: &mut impl BufMut, fd: &FdSock2Header) {
     put_address(out, server);
 }
 
-pub(super) fn read_fd_sock(reader: &mut Reader<'_>) -> Result<FdSock2Header> {
+pub(super) fn read_fd_sock2(reader: &mut Reader<'_>) -> Result<FdSock2Header> {
     let kind = reader.u8("FD_SOCK2 header type")?;
     let count = reader.count("number of members", 1)?;
     let members: Vec<Address> = (0..count).map(|_| read_present(reader, "member")).collect::<Result<_>>()?;

@@ -14,7 +14,7 @@ use super::rpc::{put_method_call, read_method_call};
 use super::views::*;
 use super::*;
 use crate::vectors::{FILES, files, lines, vector};
-use crate::{Address, Header, HeaderBody, Message, Payload, ProtocolId, Uuid, Version};
+use crate::{Address, Header, HeaderBody, Message, Payload, PhysAddr, ProtocolId, Uuid, Version};
 
 #[test]
 fn every_file_is_listed() {
@@ -381,6 +381,43 @@ fn fd_sock2_frames_are_bodies_of_empty_messages() {
     for (name, bytes, _) in lines("11-fdsock2") {
         assert_eq!(encode_body(&decode_body(2, &bytes).unwrap()), bytes, "{name}");
     }
+}
+
+/// The order in Java's list is that of its hash table.
+#[test]
+fn socket_addresses_are_read_and_written_as_jgroups_does() {
+    for (name, bytes, _) in lines("33-fdsock-cache") {
+        let all = decode_socket_addresses(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let v4 = (a(), "192.168.1.5:7900");
+        let v6 = (b(), "[2001:db8::1]:7901");
+        let expected = match name {
+            "none" => vec![],
+            "one" => vec![v4],
+            _ => vec![v4, v6],
+        };
+        let mut texts: Vec<_> =
+            all.iter().map(|(member, address)| (member.clone(), address.socket_addr().to_string())).collect();
+        texts.sort();
+        let expected: Vec<_> = expected.into_iter().map(|(member, text)| (member, text.to_owned())).collect();
+        assert_eq!(texts, expected, "{name}");
+        assert_eq!(
+            encode_socket_addresses(all.iter().map(|(member, address)| (member, *address))),
+            bytes,
+            "{name}"
+        );
+        for end in 0..bytes.len() {
+            assert!(decode_socket_addresses(&bytes.slice(..end)).is_err(), "{name} cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn socket_addresses_beyond_the_bound_are_refused() {
+    let one = PhysAddr::new([127, 0, 0, 1].into(), 1);
+    let member = a();
+    let encoded = |count| encode_socket_addresses(std::iter::repeat_n((&member, one), count));
+    assert_eq!(decode_socket_addresses(&encoded(SOCKET_ADDRESSES_MAX)).unwrap().len(), SOCKET_ADDRESSES_MAX);
+    assert!(decode_socket_addresses(&encoded(SOCKET_ADDRESSES_MAX + 1)).is_err());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod blocking;
 mod in_process;
 mod multicast_group;
+mod streams;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -10,14 +11,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use consort_group::{
-    ConnId, Effect, ExternalAddress, Outcome, PacketPriority, PhysAddr, Shared, Time, Token,
+    ConnId, Effect, ExternalAddress, Outcome, PacketPriority, PhysAddr, Shared, StreamOptions, Time, Token,
 };
 use tokio::net::TcpListener;
 
 use self::blocking::{Job, Jobs};
 use self::in_process::Announcement;
 use self::multicast_group::Group;
+pub(crate) use self::streams::StreamSettings;
+use self::streams::Streams;
 use crate::bound_edge::BoundEdge;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
@@ -40,7 +44,9 @@ pub(crate) struct EffectRunner {
     router_settings: LinkSettings,
     /// Whether the transport's packets go through its connections.
     is_tunnel: bool,
+    stream_settings: StreamSettings,
     tables: BTreeMap<u16, Table>,
+    streams: BTreeMap<u16, Streams>,
     groups: BTreeMap<u16, Group>,
     jobs: Jobs,
     announced: BTreeMap<u16, Announcement>,
@@ -55,7 +61,9 @@ impl EffectRunner {
             settings: edge.effect_link_settings(),
             router_settings: edge.router_link_settings(),
             is_tunnel: edge.is_tunnel(),
+            stream_settings: edge.stream_settings(),
             tables: BTreeMap::new(),
+            streams: BTreeMap::new(),
             groups: BTreeMap::new(),
             announced: BTreeMap::new(),
             outcomes: VecDeque::new(),
@@ -71,26 +79,24 @@ impl EffectRunner {
                 if let Some(table) = self.tables.get_mut(&token.layer()) {
                     table.links.close_listeners();
                 }
-            }
-            Effect::Connect { to, own, timeout } => self.connect(now, token, to, own, timeout),
-            Effect::Write { conn, frame } => {
-                if let Some(table) = self.tables.get_mut(&token.layer())
-                    && let Some(index) = table.links.slot_of(conn.0)
-                {
-                    table.links.push(now, index, PacketPriority::Control, frame);
+                if let Some(streams) = self.streams.get_mut(&token.layer()) {
+                    streams.close_listeners();
                 }
             }
+            Effect::Connect { to, own, timeout } => self.connect(now, token, to, own, timeout),
             Effect::Forward { conn, frame, tail, priority } => {
                 self.forward(now, token, conn, priority, OutFrame { bytes: frame, tail });
             }
-            Effect::Close { conn, is_graceful } => {
-                if let Some(table) = self.tables.get_mut(&token.layer()) {
-                    table.tokens.remove(&conn.0);
-                    if let Some(index) = table.links.slot_of(conn.0) {
-                        table.links.close(now, index, is_graceful);
-                    }
+            Effect::ListenStreams { bind, ports, external, options } => {
+                self.listen_streams(token, bind, &ports, external, options, shared.phys);
+            }
+            Effect::ConnectStream { to, timeout, options } => {
+                if let Err(why) = self.streams_of(token).connect(now, token, to, timeout, options) {
+                    self.report(token, Outcome::Failed(why.to_owned()));
                 }
             }
+            Effect::Write { conn, frame } => self.write(now, token, conn, frame),
+            Effect::Close { conn, is_graceful } => self.close(now, token, conn, is_graceful),
             Effect::JoinGroup { group, bind, ttl } => {
                 let interface = bind.map_or(shared.phys, |ip| PhysAddr::new(ip, shared.phys.port));
                 self.join(token, group, ttl, interface);
@@ -152,6 +158,11 @@ impl EffectRunner {
                     });
                 }
             }
+            Owner::EffectStreams(layer) => {
+                if let Some(streams) = self.streams.get_mut(&layer) {
+                    streams.service(now, key.index, outcomes);
+                }
+            }
             Owner::EffectGroup(layer) => {
                 if let Some(group) = self.groups.get_mut(&layer) {
                     group.receive(now, outcomes);
@@ -170,6 +181,9 @@ impl EffectRunner {
             has_more |=
                 links.service_again(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
         }
+        for streams in self.streams.values_mut() {
+            has_more |= streams.service_again(now, &mut self.outcomes);
+        }
         for group in self.groups.values_mut().filter(|group| group.has_more()) {
             group.receive(now, &mut self.outcomes);
             has_more |= group.has_more();
@@ -185,13 +199,17 @@ impl EffectRunner {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
-        self.tables.values().filter_map(|table| table.links.poll_timeout()).min()
+        let links = self.tables.values().filter_map(|table| table.links.poll_timeout());
+        links.chain(self.streams.values().filter_map(Streams::poll_timeout)).min()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         for Table { links, listener, tokens } in self.tables.values_mut() {
             let outcomes = &mut self.outcomes;
             links.handle_timeout(now, &mut |event| report_link_event(event, *listener, tokens, outcomes));
+        }
+        for streams in self.streams.values_mut() {
+            streams.handle_timeout(now, &mut self.outcomes);
         }
     }
 
@@ -211,10 +229,15 @@ impl EffectRunner {
         for table in self.tables.values_mut() {
             table.links.begin_close(now);
         }
+        for streams in self.streams.values_mut() {
+            streams.begin_close(now);
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.jobs.is_idle() && self.tables.values().all(|table| table.links.is_empty())
+        let has_no_sockets = self.tables.values().all(|table| table.links.is_empty())
+            && self.streams.values().all(Streams::is_empty);
+        self.jobs.is_idle() && has_no_sockets
     }
 
     fn report(&mut self, token: Token, outcome: Outcome) {
@@ -230,6 +253,71 @@ impl EffectRunner {
         })
     }
 
+    fn streams_of(&mut self, token: Token) -> &mut Streams {
+        let layer = token.layer();
+        self.streams.entry(layer).or_insert_with(|| {
+            // The upper half of the layer's part of the range, of which its links have the lower one.
+            let first = u64::from(layer) << 40 | 1 << 39;
+            Streams::new(layer, self.signals.clone(), self.stream_settings.clone(), first)
+        })
+    }
+
+    fn write(&mut self, now: Time, token: Token, conn: ConnId, frame: Bytes) {
+        if let Some(streams) = self.streams.get_mut(&token.layer())
+            && streams.write(now, conn, frame.clone())
+        {
+            return;
+        }
+        if let Some(table) = self.tables.get_mut(&token.layer())
+            && let Some(index) = table.links.slot_of(conn.0)
+        {
+            table.links.push(now, index, PacketPriority::Control, frame);
+        }
+    }
+
+    fn close(&mut self, now: Time, token: Token, conn: ConnId, is_graceful: bool) {
+        if let Some(streams) = self.streams.get_mut(&token.layer())
+            && streams.close(now, token, conn, is_graceful)
+        {
+            return;
+        }
+        if let Some(table) = self.tables.get_mut(&token.layer()) {
+            table.tokens.remove(&conn.0);
+            if let Some(index) = table.links.slot_of(conn.0) {
+                table.links.close(now, index, is_graceful);
+            }
+        }
+    }
+
+    fn listen_streams(
+        &mut self,
+        token: Token,
+        bind: Option<IpAddr>,
+        ports: &[u16],
+        external: Option<ExternalAddress>,
+        options: StreamOptions,
+        phys: PhysAddr,
+    ) {
+        let streams = self.streams_of(token);
+        let recv_buf = streams.recv_buf(options);
+        let bind = bind.or(phys.ip);
+        // The transport's address may be an external one, which no socket of this host can have.
+        let opened = match open_listener(bind, ports, phys, recv_buf) {
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                open_listener(None, ports, phys, recv_buf)
+            }
+            opened => opened,
+        };
+        let outcome = match opened {
+            Ok((listener, own)) => {
+                streams.listen(token, listener, options);
+                Outcome::Listening(external.map_or(own, |external| external.apply(own)))
+            }
+            Err(error) => Outcome::Failed(error.to_string()),
+        };
+        self.report(token, outcome);
+    }
+
     fn listen(
         &mut self,
         token: Token,
@@ -238,7 +326,7 @@ impl EffectRunner {
         external: Option<ExternalAddress>,
         phys: PhysAddr,
     ) {
-        let outcome = match open_listener(bind, ports, phys) {
+        let outcome = match open_listener(bind, ports, phys, None) {
             Ok((listener, own)) => {
                 let own = external.map_or(own, |external| external.apply(own));
                 let table = self.table(token, false);
@@ -299,14 +387,19 @@ fn links_of(layer: u16, signals: Arc<Signals>, settings: LinkSettings) -> Links 
 }
 
 /// The address for peers is the transport's host if the listener's is a wildcard.
-fn open_listener(bind: Option<IpAddr>, ports: &[u16], phys: PhysAddr) -> io::Result<(TcpListener, PhysAddr)> {
+fn open_listener(
+    bind: Option<IpAddr>,
+    ports: &[u16],
+    phys: PhysAddr,
+    recv_buf: Option<usize>,
+) -> io::Result<(TcpListener, PhysAddr)> {
     let ports = || ports.iter().copied();
     let listener = match bind {
-        Some(ip) => listen(ip, phys.scope_id, ports(), None)?,
+        Some(ip) => listen(ip, phys.scope_id, ports(), recv_buf)?,
         // A host without IPv6 refuses its wildcard address.
-        None => match listen(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0, ports(), None) {
+        None => match listen(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0, ports(), recv_buf) {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                listen(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0, ports(), None)?
+                listen(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0, ports(), recv_buf)?
             }
             result => result?,
         },

@@ -54,6 +54,10 @@ impl BoundTcp {
         self.own
     }
 
+    pub(crate) fn tls(&self) -> Option<Tls> {
+        self.settings.tls.clone()
+    }
+
     pub(crate) fn open(self, signals: &Arc<Signals>) -> std::io::Result<TcpEdge> {
         let mut links = Links::new(Owner::Edge, signals.clone(), self.settings, self.own, 0);
         links.listen(tokio::net::TcpListener::from_std(self.listener)?);
@@ -67,6 +71,7 @@ pub(crate) fn link_settings(config: &TransportConfig, version: Version, tls: Opt
         version,
         accept_any_version: config.accept_any_version,
         options: SocketOptions {
+            keep_alive: true,
             nodelay: config.tcp_nodelay,
             linger: config.linger,
             recv_buf: config.recv_buf_size,

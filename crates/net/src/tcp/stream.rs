@@ -20,6 +20,7 @@ pub(crate) type Opening = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SocketOptions {
+    pub(crate) keep_alive: bool,
     pub(crate) nodelay: bool,
     pub(crate) linger: Option<Duration>,
     pub(crate) recv_buf: Option<usize>,
@@ -31,7 +32,7 @@ impl SocketOptions {
     fn apply(self, stream: &TcpStream) {
         let socket = SockRef::from(stream);
         let results = [
-            socket.set_keepalive(true),
+            socket.set_keepalive(self.keep_alive),
             socket.set_tcp_nodelay(self.nodelay),
             if self.linger.is_some() { socket.set_linger(self.linger) } else { Ok(()) },
             retransmit_limits::set_retransmit_limits(&socket),

@@ -5,24 +5,21 @@
 //!
 //! A graceful close proves no crash: members close so when they leave, and when two connected to each other at once.
 //! If the member is still in the view shortly after, this member reconnects and suspects it only if that fails.
-//!
-//! Suspicions and withdrawals are sent without reliability. The detecting member repeats a suspicion while it holds;
-//! others forget it without repetition. (JGroups keeps it until the member is gone.)
 
 mod ring;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ring::Link;
 
-use super::fd_all::would_lead;
+use super::socket_ring::{EXPIRE, REPORT, ReportHeaders, SocketRing};
 use crate::wire;
 use crate::{
     Address, ConnId, Control, Cx, DropReason, Effect, Event, ExternalAddress, FdSock2Header, HeaderBody,
     HeaderIds, Message, MessageBatch, Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, StackCount,
-    Time, TimerKey, Token, Transient,
+    TimerKey, Token,
 };
 
 crate::properties! {
@@ -71,16 +68,7 @@ impl FdSock2Config {
     ///
     /// The invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
-        match self.client_bind_port {
-            0 => Ok(()),
-            port => {
-                let why = format!(
-                    "client_bind_port ({port}) is refused: connections to one member after the other cannot share a \
-                     port; leave it at 0"
-                );
-                Err(("client_bind_port", why))
-            }
-        }
+        super::socket_ring::check_client_port(self.client_bind_port)
     }
 }
 
@@ -88,12 +76,16 @@ impl FdSock2Config {
 const CONNECTIONS_MAX: usize = 2_000;
 
 const ANSWER: TimerKey = TimerKey(1);
-const REPORT: TimerKey = TimerKey(2);
-const RETRY: TimerKey = TimerKey(3);
-const EXPIRE: TimerKey = TimerKey(4);
 
-/// A received suspicion holds for these report intervals: two repetitions may be lost.
-const RECEIVED_INTERVALS: u32 = 3;
+fn header(header: FdSock2Header) -> HeaderBody {
+    HeaderBody::FdSock2(Box::new(header))
+}
+
+const REPORTS: ReportHeaders = ReportHeaders {
+    id: ProtocolId::FD_SOCK2,
+    suspect: |members| header(FdSock2Header::Suspect(members)),
+    unsuspect: |members| header(FdSock2Header::Unsuspect(members)),
+};
 
 struct Conn {
     /// The listener's address, or the address connected to.
@@ -113,20 +105,14 @@ pub struct FdSock2 {
     conns: BTreeMap<ConnId, Conn>,
     neighbour: Option<Address>,
     link: Link,
-    /// Members are not connected to before this time: they closed gracefully or were unreachable.
-    pauses: BTreeMap<Address, Time>,
-    suspects: BTreeSet<Address>,
-    /// Each suspicion holds until this time.
-    received: BTreeMap<Address, Time>,
-    /// Their connection broke; they are reported until they are gone.
-    detected: BTreeSet<Address>,
-    suspicions: u64,
+    ring: SocketRing,
 }
 
 impl FdSock2 {
     /// Creates a layer that listens on all addresses.
     pub fn new(config: FdSock2Config) -> Self {
         Self {
+            ring: SocketRing::new(REPORTS, config.suspect_msg_interval),
             config,
             bind: None,
             is_connected: false,
@@ -135,11 +121,6 @@ impl FdSock2 {
             conns: BTreeMap::new(),
             neighbour: None,
             link: Link::None,
-            pauses: BTreeMap::new(),
-            suspects: BTreeSet::new(),
-            received: BTreeMap::new(),
-            detected: BTreeSet::new(),
-            suspicions: 0,
         }
     }
 
@@ -168,22 +149,16 @@ impl FdSock2 {
         for conn in std::mem::take(&mut self.conns).into_keys() {
             cx.request(Effect::Close { conn, is_graceful: true });
         }
-        for key in [ANSWER, REPORT, RETRY, EXPIRE] {
-            cx.disarm(key);
-        }
+        cx.disarm(ANSWER);
         self.listener = None;
         self.own = None;
         self.neighbour = None;
         self.link = Link::None;
-        self.pauses.clear();
-        self.suspects.clear();
-        self.received.clear();
-        self.detected.clear();
+        self.ring.clear(cx);
     }
 
-    fn write(&self, cx: &mut Cx<'_>, conn: ConnId, header: FdSock2Header) {
-        let mut message =
-            Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
+    fn write(&self, cx: &mut Cx<'_>, conn: ConnId, content: FdSock2Header) {
+        let mut message = Message::empty(None).with_header(ProtocolId::FD_SOCK2, header(content));
         message.src = Some(cx.local().clone());
         cx.request(Effect::Write { conn, frame: wire::encode_body(&message) });
     }
@@ -216,55 +191,15 @@ impl FdSock2 {
         }
     }
 
-    /// Suspicions are repeated, because multicasts are unreliable here.
-    fn multicast(&self, cx: &mut Cx<'_>, header: FdSock2Header) {
-        let mut message =
-            Message::empty(None).with_header(ProtocolId::FD_SOCK2, HeaderBody::FdSock2(Box::new(header)));
-        message.transient |= Transient::DONT_LOOPBACK;
-        message.src = Some(cx.local().clone());
-        cx.send(message);
-    }
-
-    fn suspect(&mut self, cx: &mut Cx<'_>, member: Address) {
-        self.suspicions += 1;
-        tracing::debug!(member = %cx.shared().book.member(&member), "the connection to the member broke");
-        self.suspects.insert(member.clone());
-        self.detected.insert(member);
-        self.report_suspects(cx);
-    }
-
-    /// Also acts if this member would now lead, because the previous leader may be gone.
-    fn report_suspects(&self, cx: &mut Cx<'_>) {
-        if self.detected.is_empty() {
-            return cx.disarm(REPORT);
-        }
-        self.multicast(cx, FdSock2Header::Suspect(self.detected.iter().cloned().collect()));
-        cx.arm(REPORT, self.report_interval());
-        self.raise_suspects(cx);
-    }
-
-    fn raise_suspects(&self, cx: &mut Cx<'_>) {
-        if !self.suspects.is_empty() && would_lead(cx, &self.suspects) {
-            cx.raise(Event::Suspect(self.suspects.iter().cloned().collect()));
-        }
-    }
-
     fn receive(&mut self, cx: &mut Cx<'_>, header: FdSock2Header, message: &Message) {
         cx.absorb(message);
-        let Some(view) = cx.view().cloned() else { return };
+        if cx.view().is_none() {
+            return;
+        }
         match header {
-            FdSock2Header::Suspect(members) => {
-                let local = cx.local().clone();
-                let until = cx.now() + self.report_interval().saturating_mul(RECEIVED_INTERVALS);
-                for member in members.into_iter().filter(|member| view.contains(member) && *member != local) {
-                    self.received.insert(member.clone(), until);
-                    self.suspects.insert(member);
-                }
-                self.arm_forget(cx);
-                self.raise_suspects(cx);
-            }
+            FdSock2Header::Suspect(members) => self.ring.receive_suspects(cx, members),
             FdSock2Header::Unsuspect(members) => {
-                self.withdraw(cx, members);
+                self.ring.withdraw(cx, members);
                 self.follow_ring(cx);
             }
             // Valid on sockets only.
@@ -272,51 +207,9 @@ impl FdSock2 {
         }
     }
 
-    fn report_interval(&self) -> Duration {
-        self.config.suspect_msg_interval.max(Duration::from_millis(1))
-    }
-
-    fn arm_forget(&self, cx: &mut Cx<'_>) {
-        match self.received.values().min() {
-            Some(until) => {
-                let rest = until.since(cx.now());
-                cx.arm(EXPIRE, rest);
-            }
-            None => cx.disarm(EXPIRE),
-        }
-    }
-
-    /// The reporter was wrong or is gone; a real crash is detected again.
-    fn expire_received(&mut self, cx: &mut Cx<'_>) {
-        let now = cx.now();
-        let over: Vec<Address> =
-            self.received.extract_if(.., |_, until| *until <= now).map(|(member, _)| member).collect();
-        self.withdraw(cx, over.into_iter().filter(|member| !self.detected.contains(member)).collect());
-        self.arm_forget(cx);
-    }
-
-    /// The layers above may wait for them, and only this layer reports another member's verification.
-    fn withdraw(&mut self, cx: &mut Cx<'_>, mut members: Vec<Address>) {
-        members.retain(|member| self.suspects.contains(member));
-        if !members.is_empty() {
-            self.retain_suspects(cx, |member| !members.contains(member));
-            cx.raise(Event::Unsuspect(members));
-        }
-    }
-
     fn unsuspect(&mut self, cx: &mut Cx<'_>, members: &[Address]) {
-        self.retain_suspects(cx, |member| !members.contains(member));
+        self.ring.unsuspect(cx, members);
         self.follow_ring(cx);
-    }
-
-    fn retain_suspects(&mut self, cx: &mut Cx<'_>, keep: impl Fn(&Address) -> bool) {
-        self.suspects.retain(&keep);
-        self.detected.retain(&keep);
-        self.received.retain(|member, _| keep(member));
-        self.arm_forget(cx);
-        if self.detected.is_empty() {
-            cx.disarm(REPORT);
-        }
     }
 }
 
@@ -355,9 +248,7 @@ impl Protocol for FdSock2 {
             Event::Connect => self.listen(cx),
             Event::Disconnect => self.close_all(cx),
             Event::Unsuspect(members) => {
-                if members.iter().any(|member| self.suspects.contains(member)) {
-                    self.multicast(cx, FdSock2Header::Unsuspect(members.clone()));
-                }
+                self.ring.report_alive(cx, members);
                 self.unsuspect(cx, members);
             }
             _ => {}
@@ -366,9 +257,8 @@ impl Protocol for FdSock2 {
     }
 
     fn control(&mut self, cx: &mut Cx<'_>, control: &Control<'_>) {
-        if let Control::View(view) = control {
-            self.retain_suspects(cx, |member| view.contains(member));
-            self.pauses.retain(|member, _| view.contains(member));
+        if let Control::View(_) = control {
+            self.ring.retain_members(cx);
             self.follow_ring(cx);
         }
     }
@@ -380,8 +270,8 @@ impl Protocol for FdSock2 {
     fn timer(&mut self, cx: &mut Cx<'_>, key: TimerKey) {
         match key {
             ANSWER => self.no_answer(cx),
-            REPORT => self.report_suspects(cx),
-            EXPIRE => self.expire_received(cx),
+            REPORT => self.ring.report_suspects(cx),
+            EXPIRE => self.ring.expire_received(cx),
             _ => self.follow_ring(cx),
         }
     }
@@ -413,7 +303,7 @@ impl Protocol for FdSock2 {
     }
 
     fn counts(&self) -> Vec<(StackCount, u64)> {
-        vec![(StackCount::Suspicions, self.suspicions)]
+        vec![(StackCount::Suspicions, self.ring.suspicions())]
     }
 
     fn probe(&self, out: &mut ProbeOut) {
@@ -422,8 +312,7 @@ impl Protocol for FdSock2 {
         out.put("actual_bind_port", self.own.map_or(0, |own| own.port));
         out.put("ping_dest", self.neighbour.as_ref().map_or_else(String::new, ToString::to_string));
         out.put("is_watching", matches!(self.link, Link::Watching { .. }));
-        out.put("num_suspect_events", self.suspicions);
-        out.put("suspects", format!("{:?}", self.suspects));
+        self.ring.probe(out);
     }
 }
 

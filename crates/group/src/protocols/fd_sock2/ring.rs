@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{ANSWER, Conn, FdSock2, RETRY};
+use super::{ANSWER, Conn, FdSock2};
+use crate::protocols::socket_ring::RETRY;
 use crate::{Address, ConnId, Cx, Effect, FdSock2Header, PhysAddr, Token};
 
 pub(super) enum Link {
@@ -17,33 +18,19 @@ pub(super) enum Link {
 }
 
 impl FdSock2 {
-    fn next_in_ring(&self, cx: &Cx<'_>) -> Option<Address> {
-        let view = cx.view()?;
-        let rank = view.rank(cx.local())?;
-        let members = view.members();
-        (1..members.len())
-            .map(|step| &members[(rank + step) % members.len()])
-            .find(|member| !self.detected.contains(member))
-            .cloned()
-    }
-
     pub(super) fn follow_ring(&mut self, cx: &mut Cx<'_>) {
         if !self.is_connected || self.own.is_none() {
             return;
         }
-        let next = self.next_in_ring(cx);
+        let next = self.ring.next(cx);
         if next == self.neighbour && !matches!(self.link, Link::None) {
             return;
         }
         self.stop_watching(cx);
         self.neighbour = next;
         let Some(neighbour) = &self.neighbour else { return };
-        if let Some(&until) = self.pauses.get(neighbour) {
-            if cx.now() < until {
-                let rest = until.since(cx.now());
-                return cx.arm(RETRY, rest);
-            }
-            self.pauses.remove(neighbour);
+        if self.ring.is_pausing(cx, neighbour) {
+            return;
         }
         let Some(phys) = cx.shared().book.phys(neighbour) else {
             return cx.arm(RETRY, self.config.connect_timeout);
@@ -57,12 +44,6 @@ impl FdSock2 {
             .filter(|candidate| Some(*candidate) != self.own)
             .collect();
         self.try_next(cx, candidates);
-    }
-
-    fn pause(&mut self, cx: &mut Cx<'_>, neighbour: Address) {
-        let pause = self.config.connect_timeout;
-        self.pauses.insert(neighbour, cx.now() + pause);
-        cx.arm(RETRY, pause);
     }
 
     fn open_to(&self, peer: PhysAddr) -> Option<ConnId> {
@@ -86,8 +67,8 @@ impl FdSock2 {
             if let Some(neighbour) = self.neighbour.take() {
                 // If it turns out to be alive, the next attempt waits, because it would fail as fast as this
                 // one.
-                self.pause(cx, neighbour.clone());
-                self.suspect(cx, neighbour);
+                self.ring.pause(cx, neighbour.clone(), self.config.connect_timeout);
+                self.ring.suspect(cx, neighbour);
                 self.follow_ring(cx);
             }
             return;
@@ -175,10 +156,10 @@ impl FdSock2 {
                 }
                 let Some(neighbour) = self.neighbour.take() else { return };
                 if is_graceful {
-                    self.pause(cx, neighbour.clone());
+                    self.ring.pause(cx, neighbour.clone(), self.config.connect_timeout);
                     self.neighbour = Some(neighbour);
                 } else {
-                    self.suspect(cx, neighbour);
+                    self.ring.suspect(cx, neighbour);
                     self.follow_ring(cx);
                 }
             }
