@@ -9,7 +9,7 @@ use consort_group::{PhysAddr, Version};
 use crate::bind_error::BindError;
 use crate::config::{EdgeKind, TransportConfig};
 use crate::edge::Edge;
-use crate::effects::StreamSettings;
+use crate::effects::{EffectSettings, StreamSettings};
 use crate::shared_loopback::BoundShared;
 use crate::signals::Signals;
 use crate::tcp::links::LinkSettings;
@@ -79,28 +79,18 @@ impl BoundEdge {
         }
     }
 
-    /// Streams of layers have TLS as the transport.
-    pub(crate) fn stream_settings(&self) -> StreamSettings {
+    /// Layers with sockets of their own use them. Their streams have TLS as the transport.
+    pub(crate) fn effect_settings(&self) -> EffectSettings {
         let tls = match &self.bound {
             Bound::Tcp(bound) => bound.tls(),
-            Bound::Udp(_) | Bound::Shared(_) => None,
+            Bound::Udp(_) | Bound::Shared(_) | Bound::Tunnel(_) => None,
         };
-        StreamSettings { options: self.effect_links.options, tls }
-    }
-
-    /// Layers with sockets of their own use them.
-    pub(crate) fn effect_link_settings(&self) -> LinkSettings {
-        self.effect_links.clone()
-    }
-
-    /// The settings of connections to routers.
-    pub(crate) fn router_link_settings(&self) -> LinkSettings {
-        self.router_links.clone()
-    }
-
-    /// Returns whether the transport's packets go through connections that its layer opens.
-    pub(crate) fn is_tunnel(&self) -> bool {
-        matches!(self.bound, Bound::Tunnel(_))
+        EffectSettings {
+            links: self.effect_links.clone(),
+            router_links: self.router_links.clone(),
+            streams: StreamSettings { options: self.effect_links.options, tls },
+            is_tunnel: matches!(self.bound, Bound::Tunnel(_)),
+        }
     }
 
     /// Registers the sockets with the current runtime.

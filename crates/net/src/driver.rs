@@ -133,7 +133,7 @@ impl Driver {
         app: impl FnOnce(&Submitter) -> A,
     ) -> io::Result<DriverHandle> {
         let signals = Arc::new(Signals::default());
-        let effects = EffectRunner::new(signals.clone(), &edge);
+        let effects = EffectRunner::new(signals.clone(), edge.effect_settings());
         let (done, is_done) = watch::channel(false);
         let clock = Clock::start();
         stack.set_clock_origin(clock.system_origin());

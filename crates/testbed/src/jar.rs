@@ -146,8 +146,8 @@ impl Jar {
             let release = release(&project, artifact)?;
             Ok(lib.join(format!("{artifact}-{release}.jar")))
         };
-        let (jar, kubernetes) = (jar_of("jgroups")?, jar_of("jgroups-kubernetes")?);
-        let driver = directory.join(format!("lib/postgresql-{}.jar", self::release(&project, "postgresql")?));
+        let (jar, kubernetes, driver) =
+            (jar_of("jgroups")?, jar_of("jgroups-kubernetes")?, jar_of("postgresql")?);
         if !jar.exists() || !kubernetes.exists() || !driver.exists() {
             tree.copy_dependencies(&java, &lib, "Maven, for JGroups")?;
         }

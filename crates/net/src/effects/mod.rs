@@ -3,6 +3,7 @@
 mod blocking;
 mod in_process;
 mod multicast_group;
+mod settings;
 mod streams;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -20,9 +21,9 @@ use tokio::net::TcpListener;
 use self::blocking::{Job, Jobs};
 use self::in_process::Announcement;
 use self::multicast_group::Group;
+pub(crate) use self::settings::EffectSettings;
 pub(crate) use self::streams::StreamSettings;
 use self::streams::Streams;
-use crate::bound_edge::BoundEdge;
 use crate::signals::{Key, Owner, Signals};
 use crate::tcp::links::{LinkEvent, LinkSettings, Links};
 use crate::tcp::listen::listen;
@@ -40,11 +41,7 @@ struct Table {
 
 pub(crate) struct EffectRunner {
     signals: Arc<Signals>,
-    settings: LinkSettings,
-    router_settings: LinkSettings,
-    /// Whether the transport's packets go through its connections.
-    is_tunnel: bool,
-    stream_settings: StreamSettings,
+    settings: EffectSettings,
     tables: BTreeMap<u16, Table>,
     streams: BTreeMap<u16, Streams>,
     groups: BTreeMap<u16, Group>,
@@ -54,14 +51,11 @@ pub(crate) struct EffectRunner {
 }
 
 impl EffectRunner {
-    pub(crate) fn new(signals: Arc<Signals>, edge: &BoundEdge) -> Self {
+    pub(crate) fn new(signals: Arc<Signals>, settings: EffectSettings) -> Self {
         Self {
             jobs: Jobs::new(&signals),
             signals,
-            settings: edge.effect_link_settings(),
-            router_settings: edge.router_link_settings(),
-            is_tunnel: edge.is_tunnel(),
-            stream_settings: edge.stream_settings(),
+            settings,
             tables: BTreeMap::new(),
             streams: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -145,7 +139,7 @@ impl EffectRunner {
 
     /// Returns the transport's connections to routers. It is the stack's first layer.
     pub(crate) fn tunnel(&self) -> Option<&Links> {
-        self.tables.get(&0).filter(|_| self.is_tunnel).map(|table| &table.links)
+        self.tables.get(&0).filter(|_| self.settings.is_tunnel).map(|table| &table.links)
     }
 
     pub(crate) fn service(&mut self, now: Time, key: Key) {
@@ -247,7 +241,7 @@ impl EffectRunner {
     fn table(&mut self, token: Token, is_to_routers: bool) -> &mut Table {
         let layer = token.layer();
         self.tables.entry(layer).or_insert_with(|| {
-            let settings = if is_to_routers { &self.router_settings } else { &self.settings };
+            let settings = if is_to_routers { &self.settings.router_links } else { &self.settings.links };
             let links = links_of(layer, self.signals.clone(), settings.clone());
             Table { links, listener: None, tokens: HashMap::new() }
         })
@@ -258,7 +252,7 @@ impl EffectRunner {
         self.streams.entry(layer).or_insert_with(|| {
             // The upper half of the layer's part of the range, of which its links have the lower one.
             let first = u64::from(layer) << 40 | 1 << 39;
-            Streams::new(layer, self.signals.clone(), self.stream_settings.clone(), first)
+            Streams::new(layer, self.signals.clone(), self.settings.streams.clone(), first)
         })
     }
 
