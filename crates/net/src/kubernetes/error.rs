@@ -180,13 +180,20 @@ fn role(message: &str, namespace: &str, resource: &str) -> String {
     )
 }
 
-/// Tells failures of TLS from those of connections. A reason can be within an `io::Error`, which is not its source.
+/// Returns the failure of TLS that an error is. `io::Error`s can hold it, one within the other, but do not have it as source.
+fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    if let Some(tls) = error.downcast_ref() {
+        return Some(tls);
+    }
+    let inner = error.downcast_ref::<io::Error>()?.get_ref()?;
+    tls_error(inner)
+}
+
+/// Tells failures of TLS from those of connections.
 pub(super) fn in_request(error: &(dyn Error + 'static), server: &str, ca_file: &str) -> KubernetesError {
     let (mut cause, mut causes) = (Some(error), Vec::<String>::new());
     while let Some(error) = cause {
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if let Some(tls) = tls.or_else(|| error.downcast_ref::<rustls::Error>()) {
+        if let Some(tls) = tls_error(error) {
             let (server, ca_file) = (server.to_owned(), ca_file.to_owned());
             return KubernetesError::Tls { server, why: tls.to_string(), ca_file };
         }
