@@ -3,7 +3,7 @@
 pub(crate) mod framed;
 pub(crate) mod links;
 pub(crate) mod listen;
-mod queue;
+pub(crate) mod queue;
 mod retransmit_limits;
 pub(crate) mod setup;
 pub(crate) mod stream;
