@@ -49,6 +49,11 @@ pub enum TlsError {
     /// A file is not configured.
     #[error("tls.enabled needs {0}, the path of a PEM file with our certificate and its private key")]
     Missing(&'static str),
+    /// No file with trusted certificates is configured.
+    #[error(
+        "tls.enabled needs tls.truststore_path, the path of a PEM file with the authorities of routers' certificates"
+    )]
+    NoRoots,
     /// The files or names are unusable.
     #[cfg(feature = "tls")]
     #[error(transparent)]

@@ -109,6 +109,7 @@ impl Router {
 
     /// Stops accepting, notifies clients, and waits up to 500 ms (`CLOSE_TIME`) for their queues.
     pub async fn close(mut self) {
+        self.shared.begin_end();
         self.is_ending.send_replace(true);
         let _ = (&mut self.accept_task).await;
     }
@@ -116,6 +117,7 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
+        self.shared.begin_end();
         self.accept_task.abort();
     }
 }
@@ -232,6 +234,30 @@ mod tests {
         // Until the router has seen the connection's end.
         while !is_answered(&mut connect().await.unwrap()).await {}
         assert!(is_answered(&mut second).await);
+    }
+
+    /// With one router, VERIFY_SUSPECT could not ask them.
+    #[tokio::test]
+    async fn members_of_a_router_that_ends_are_not_reported_as_failed() {
+        let router = router(Bounds::default()).await;
+        let mut clients = Vec::new();
+        for n in 1..=2 {
+            let mut client = TcpStream::connect(router.local_addr()).await.unwrap();
+            let address = consort_group::Address::Uuid(consort_group::Uuid { most: 0, least: n });
+            let data = GossipData::new(GossipKind::Register, Some("demo".into())).with_member(address);
+            let mut bytes = BytesMut::new();
+            put_frame(&mut bytes, &encode_gossip(&data));
+            client.write_all(&bytes).await.unwrap();
+            assert!(is_answered(&mut client).await);
+            clients.push(client);
+        }
+        assert_eq!(router.member_count(), 2);
+        router.close().await;
+        for mut client in clients {
+            let mut rest = Vec::new();
+            let _ = client.read_to_end(&mut rest).await;
+            assert!(rest.len() <= 4, "more than the close word: {rest:?}");
+        }
     }
 
     #[tokio::test]

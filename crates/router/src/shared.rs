@@ -52,6 +52,8 @@ struct State {
     deliveries: Vec<Delivery>,
     /// Clients did not read these frames.
     dropped: u64,
+    /// The members of a router that ends are well; they must not be suspected.
+    is_ending: bool,
 }
 
 impl Shared {
@@ -62,6 +64,7 @@ impl Shared {
             waiting: 0,
             deliveries: Vec::new(),
             dropped: 0,
+            is_ending: false,
         };
         Self {
             state: Mutex::new(state),
@@ -71,6 +74,11 @@ impl Shared {
             clock: Clock::start(),
             warnings: Mutex::default(),
         }
+    }
+
+    /// Members are not suspected because this router ends.
+    pub(crate) fn begin_end(&self) {
+        self.state().is_ending = true;
     }
 
     pub(crate) fn member_count(&self) -> usize {
@@ -131,8 +139,11 @@ impl Shared {
     pub(crate) fn forget(&self, client: Client) {
         let mut state = self.state();
         state.outboxes.remove(&client);
-        let State { routes, deliveries, .. } = &mut *state;
+        let State { routes, deliveries, is_ending, .. } = &mut *state;
         let gone = routes.handle_closed(client, deliveries);
+        if *is_ending {
+            deliveries.clear();
+        }
         state.deliver();
         drop(state);
         gone.iter().for_each(log_routed);

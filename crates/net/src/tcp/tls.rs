@@ -103,7 +103,7 @@ mod with_rustls {
             let keystore = config.keystore_path.as_deref();
             let identity = keystore.map(|keystore| Identity::from_files(keystore, keystore)).transpose()?;
             let trusted = config.truststore_path.as_deref().or(keystore);
-            let roots = Roots::from_file(trusted.ok_or(TlsError::Missing("tls.truststore_path"))?)?;
+            let roots = Roots::from_file(trusted.ok_or(TlsError::NoRoots)?)?;
             let protocols = ProtocolSettings::by_names(&config.protocols, &config.cipher_suites)?;
             let client = consort_tls::client_with_protocols(&protocols, roots, identity)?;
             let (connector, server_name) = (TlsConnector::from(client), Self::server_name(config)?);
