@@ -103,11 +103,7 @@ pub fn encode_gossip(data: &GossipData) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a frame; its payload is a slice of `bytes`.
-///
-/// # Errors
-///
-/// If the bytes are not one frame.
+/// Decodes a frame, whose payload is a slice of `bytes`; fails if the bytes are not one frame.
 pub fn decode_gossip(bytes: &Bytes) -> Result<GossipData> {
     let mut reader = Reader::new(bytes);
     let kind = reader.u8("kind of gossip")?;

@@ -17,7 +17,6 @@ pub(super) struct Join {
 }
 
 enum Step {
-    /// A discovery runs.
     Discovering,
     /// The timer starts the next discovery.
     Waiting,
@@ -72,7 +71,6 @@ impl Join {
         self.ask_next(cx, config)
     }
 
-    /// Returns whether it was the last attempt.
     fn has_failed(&mut self, config: &GmsConfig) -> bool {
         let most = config.max_join_attempts;
         self.attempts += 1;
