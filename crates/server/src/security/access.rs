@@ -1,5 +1,3 @@
-//! Authorization: the permissions that requests need.
-
 use std::sync::{Arc, OnceLock};
 
 use consort_hotrod::ops::{auth, task};
@@ -19,7 +17,7 @@ use crate::security::users::User;
 const TASK_NAME_SHOWN_MAX: usize = 64;
 
 pub(crate) struct Authorization {
-    /// Without an authenticator every client may do everything, unless other servers require authentication.
+    /// Without an authenticator every client may do everything, unless other servers require one.
     authenticator: Option<Arc<Authenticator>>,
     requirement: Arc<Requirement>,
     user: OnceLock<Arc<AuthenticatedSession>>,
@@ -31,7 +29,7 @@ impl Authorization {
         Self { authenticator, requirement, user: OnceLock::new() }
     }
 
-    /// For the rest of the connection or until the user is removed. Then `end` is notified.
+    /// For the connection, or until the user is removed and `end` is notified.
     pub(crate) fn grant(&self, user: &User, end: Arc<Notify>) -> Result<(), Rejection> {
         let session =
             self.authenticator.as_ref().and_then(|authenticator| authenticator.register(&user.name, end));

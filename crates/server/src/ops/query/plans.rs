@@ -1,5 +1,3 @@
-//! The plans that owners of entries get with a request.
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
