@@ -1,5 +1,3 @@
-//! The bodies of operations, and their layouts.
-
 pub mod auth;
 pub mod bulk;
 pub mod counter;
