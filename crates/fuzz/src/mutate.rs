@@ -1,5 +1,3 @@
-//! Mutations that turn real bytes into hostile ones.
-
 use consort_group::Rng;
 
 /// The shape of inputs.
