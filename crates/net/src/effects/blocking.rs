@@ -1,5 +1,5 @@
-//! Blocking work on the runtime's blocking threads: files (FILE_PING), one job after the other, and look-ups of host
-//! names (TCPPING, TCPGOSSIP, DNS_PING), several at a time.
+//! Blocking work on the runtime's blocking threads: files (FILE_PING) one after the other, and look-ups of host names (TCPPING,
+//! TCPGOSSIP, DNS_PING) several at a time.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -24,7 +24,7 @@ const JOBS_MAX: usize = 256;
 /// The time between two warnings of one cause.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Look-ups at a time. A name server that does not respond delays its names for seconds, and must not delay others.
+/// Look-ups at a time: a name server that does not respond delays its names for seconds, and must not delay others.
 const LOOK_UPS_MAX: usize = 8;
 
 /// There is one per member of the largest cluster, and there are stale ones.
@@ -97,7 +97,7 @@ impl Jobs {
         }
     }
 
-    /// Starts the first job that need not wait for others. Returns whether there is one.
+    /// Starts the first job that need not wait; returns whether there is one.
     fn start(&mut self) -> bool {
         let look_ups = self.running.iter().filter(|running| running.is_look_up).count();
         let has_file_job = look_ups < self.running.len();
@@ -225,7 +225,6 @@ fn remove_all(directory: &Path, ending: &str, except: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the names of a directory's files with this suffix, none if there is no directory.
 fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
