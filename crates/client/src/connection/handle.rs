@@ -23,7 +23,9 @@ pub(crate) struct ConnectionHandle {
 
 #[derive(Debug)]
 pub(crate) enum CallError {
+    /// The connection accepts no requests.
     NotOpen,
+    /// The operation needs a newer protocol version.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
     /// No room before the deadline.
     NoRoom,

@@ -35,7 +35,9 @@ pub(crate) struct Effects {
 
 #[derive(Debug)]
 pub(crate) enum Refused {
+    /// The connection accepts no requests.
     NotOpen,
+    /// The operation needs a newer version than the negotiated one.
     Unsupported { needed: ProtocolVersion, spoken: ProtocolVersion },
 }
 

@@ -17,6 +17,7 @@ pub(super) struct Join {
 }
 
 enum Step {
+    /// A discovery runs.
     Discovering,
     /// The timer starts the next discovery.
     Waiting,
