@@ -3,7 +3,7 @@
 //!
 //! As in JGroups (`message_processing_policy`): `max` (default) merges regular batches queued during a call; `submit` runs a task
 //! per batch, so that the receiver orders batches; `unbatch` is `max` with one message per call; `direct` and `all-direct` call
-//! on the driver's task. JGroups' `direct` excludes out-of-band messages.
+//! on the driver's task. JGroups' `direct` leaves out-of-band messages to other threads.
 //!
 //! A receiver's panic ends that call alone.
 

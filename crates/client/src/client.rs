@@ -91,7 +91,7 @@ impl ClientBuilder {
     }
 
     /// Authenticates with this mechanism only. EXTERNAL uses the certificate of [`Tls::identity`]. PLAIN and OAUTHBEARER set here
-    /// are also used without TLS, where the network path can read the credentials.
+    /// are also used without TLS, where others on the network path can read the credentials.
     #[must_use]
     pub fn mechanism(mut self, mechanism: Mechanism) -> Self {
         self.credentials = self.credentials.with_only(mechanism);

@@ -170,7 +170,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
     /// Returns a handle with a near cache: [`Cache::get`] and [`Cache::get_with_metadata`] keep their results until a change.
-    /// Such handles of a client share one near cache.
+    /// Such handles of a client share one near cache, dropped with the last of them.
     ///
     /// Writes through these handles invalidate the key before they return. Other clients' writes invalidate it when their event
     /// arrives, shortly after they return; until then reads return the old value. Writes with

@@ -46,7 +46,7 @@ pub trait Protocol: Send {
     /// Handles messages towards the network.
     fn down(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}
 
-    /// Returns whether `up` handles a batch, a cheap check.
+    /// Returns whether `up` handles a batch: a cheap check that lets most batches skip most layers.
     fn wants(&self, _batch: &MessageBatch, _headers: HeaderIds) -> bool {
         true
     }

@@ -109,7 +109,8 @@ pub const UNRESERVED_BYTES_MAX: u32 = 64 * 1024;
 /// The same for all values of a request for many keys.
 pub const GET_ALL_UNRESERVED_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that an iterating request reserves for owners' entries: more than four responses of 1 MiB, and two values of 64 MiB.
+/// Bytes that an iterating request reserves for owners' entries: more than four responses of 1 MiB, and as much as two values of
+/// 64 MiB.
 pub const ITERATION_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// Iterating requests at a time even with little memory.

@@ -382,7 +382,7 @@ impl Server {
         self.security.tls.clone().map(TlsHandle::new)
     }
 
-    /// Serves clients until `end` completes. Then it moves clients to other servers while it still executes their requests. It
+    /// Serves clients until `end` completes. Then the server moves clients to others while it still executes their requests. It
     /// closes each connection when its requests are answered, hands over entries that only it has, and leaves. If this future is
     /// dropped before, the server ends as after a crash.
     ///

@@ -89,7 +89,7 @@ impl Compress {
         stream
     }
 
-    /// The header's number of bytes must be exact; the batch's `capacity` pays for it.
+    /// The header's number of bytes must be exact; it is taken from the batch's `capacity`.
     fn inflate(
         &mut self,
         stream: &[u8],

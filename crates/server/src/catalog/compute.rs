@@ -12,7 +12,7 @@ const KEY_LOCKS: usize = 64;
 /// Attempts to change a value that other servers change, too; one server succeeds in each round.
 const ATTEMPTS: u32 = 1_000;
 
-/// Changes of a key on this server wait for one another, so that they do not repeat.
+/// Changes of a key on this server wait for one another, so that they do not make each other repeat.
 pub(crate) struct KeyLocks([Mutex<()>; KEY_LOCKS]);
 
 impl Default for KeyLocks {

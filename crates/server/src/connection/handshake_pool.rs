@@ -26,7 +26,7 @@ pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// With all CPUs busy, the threads get about a tenth of one, so that clients that reconnect all at once still get in.
 const NICENESS: i32 = 10;
 
-/// Until the handshake is complete, these threads serve the connection.
+/// Until the handshake is complete, the handshake threads serve the connection.
 #[derive(Clone, Default)]
 pub(crate) struct HandshakeGate(Arc<AtomicBool>);
 

@@ -561,7 +561,7 @@ impl<'a> Connection<'a> {
         self.receiving.clear();
     }
 
-    /// A request that completes at the first poll, as most reads of local entries, is answered here.
+    /// A request that completes at the first poll, above all a read of a local entry, is answered here.
     async fn begin(&mut self, (request, bytes): (Request, usize), batch: &mut Batch) {
         let opcode = request.body.opcode();
         self.tally.request(opcode);

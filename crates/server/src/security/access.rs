@@ -17,7 +17,7 @@ use crate::security::users::User;
 const TASK_NAME_SHOWN_MAX: usize = 64;
 
 pub(crate) struct Authorization {
-    /// Without an authenticator every client may do everything, unless other servers require one.
+    /// Without an authenticator every client may do everything, unless other servers require authentication.
     authenticator: Option<Arc<Authenticator>>,
     requirement: Arc<Requirement>,
     user: OnceLock<Arc<AuthenticatedSession>>,

@@ -1,7 +1,7 @@
 //! Authentication of clients by SASL mechanisms (facts section 5.1).
 //!
 //! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong password.
-//! Hashes run off the runtime's threads, few at a time and in slices.
+//! Hashes run off the runtime's threads, few at a time and in short slices.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -100,7 +100,7 @@ pub(crate) trait FindCache: Sync {
 
 pub(crate) type InvolvedCaches = BTreeMap<String, Option<RawCache>>;
 
-/// The server that begins a step also ends it, even without the client.
+/// The server that begins a step also ends it, even if the client disconnects.
 pub(crate) async fn run_detached<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     match tokio::spawn(work).await {
         Ok(done) => done,

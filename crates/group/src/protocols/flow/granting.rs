@@ -24,7 +24,7 @@ struct Sender {
     /// The last request was granted in part, because it was unclear which messages were lost.
     is_owed: bool,
     replaced_at: Option<Time>,
-    /// Replacements since consumed bytes last returned; lost messages may still arrive through a merge.
+    /// Replacements since consumed bytes last returned; messages taken for lost may still arrive through a merge.
     replacements: u64,
 }
 

@@ -13,10 +13,11 @@ use super::Frag;
 use crate::wire;
 use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query, Time, TimerKey, View};
 
-/// A sender's incomplete regular message, and out-of-band ones sent at once; then the oldest is abandoned.
+/// A sender has one incomplete regular message, and the out-of-band ones that its application sends at once. Beyond
+/// it the oldest is abandoned.
 pub(super) const INCOMPLETE_MAX: usize = 1_000;
 
-/// The limit of a Java array; then the oldest message is abandoned.
+/// The limit of a Java array; beyond it the oldest message is abandoned.
 const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// Invented senders cannot grow the table.
@@ -27,7 +28,7 @@ pub(super) const DEPARTED_SENDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) const ABANDON: TimerKey = TimerKey(1);
 
-/// As many as can be incomplete; then the oldest is forgotten.
+/// As many as can be incomplete; beyond it the oldest is forgotten.
 const ABANDONED_MAX: usize = INCOMPLETE_MAX;
 
 /// Its fragments never complete it, and would hold their sender's credit.

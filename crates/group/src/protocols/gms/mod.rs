@@ -90,7 +90,7 @@ enum Role {
     Leaving(Leave),
 }
 
-/// The GMS layer; it carries out steps that concern several of its parts.
+/// The GMS layer. Its parts own their state; it carries out steps that concern several.
 pub struct Gms {
     group: Group,
     coordinator: Coordinator,

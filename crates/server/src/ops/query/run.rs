@@ -1,4 +1,4 @@
-//! Execution of a query: one owner evaluates each entry, once.
+//! Execution of a query: one of its owners evaluates each entry, once.
 
 use std::sync::Arc;
 
