@@ -50,7 +50,6 @@ pub(crate) struct HandshakePool {
     by_task: HashMap<Id, u64>,
     by_origin: BTreeMap<Origin, BTreeSet<u64>>,
     next_number: u64,
-    /// The minimum age of a connection that is closed for another one.
     pub(crate) age_min: Duration,
 }
 

@@ -22,7 +22,6 @@ use crate::transport::addresses::Origin;
 
 const WAYS: usize = 8;
 
-/// Of a name, an address, or a pair of both.
 #[derive(Clone, Copy)]
 struct Count {
     key: u64,
