@@ -1,3 +1,5 @@
+//! Mutations that turn real bytes into hostile ones.
+
 use consort_group::Rng;
 
 /// The shape of inputs.

@@ -1,3 +1,5 @@
+//! The bodies of operations, and their layouts.
+
 pub mod auth;
 pub mod bulk;
 pub mod counter;
