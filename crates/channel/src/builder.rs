@@ -1,5 +1,3 @@
-//! A channel's builder.
-
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
@@ -44,21 +42,13 @@ struct DiagnosticsGuard {
 }
 
 impl Channel {
-    /// Begins a channel from a file, or a stock stack's name (`tcp.xml`, `udp.xml`, …), with the environment's
-    /// variables.
-    ///
-    /// # Errors
-    ///
-    /// If the configuration is unreadable or has unknown names.
+    /// Begins a channel from a file, or a stock stack's name (`tcp.xml`, `udp.xml`, …), with the environment's variables. Fails
+    /// if the configuration is unreadable or has unknown names.
     pub fn from_file(name: &str) -> Result<ChannelBuilder, ConfigError> {
         Self::from_file_with(name, &Variables::from_env())
     }
 
-    /// Begins a channel with these variables.
-    ///
-    /// # Errors
-    ///
-    /// As [`Channel::from_file`].
+    /// Begins a channel with these variables, as [`Channel::from_file`].
     pub fn from_file_with(name: &str, variables: &Variables) -> Result<ChannelBuilder, ConfigError> {
         let stack = consort_conf::load_stack(name, variables)?;
         if let Some(unused) = IgnoredAttribute::line(&stack.ignored, &stack.config) {
@@ -83,7 +73,7 @@ impl Channel {
 }
 
 impl ChannelBuilder {
-    /// Sets the logical name. Default: host name and a random number.
+    /// Sets the logical name; default: host name and a random number.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
@@ -105,9 +95,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Adds an up handler, which gets messages first, on the driver's task. It must not block; its panic ends the
-    /// member ([`UpHandler`]). The first handler that takes a message gets it; sends are taken from the first handler
-    /// first.
+    /// Adds an up handler, which gets messages first, on the driver's task. It must not block; its panic ends the member
+    /// ([`UpHandler`]). The first handler that takes a message gets it; sends are taken from the first handler first.
     #[must_use]
     pub fn up_handler(mut self, handler: Arc<dyn UpHandler>) -> Self {
         self.handlers.push(handler);
@@ -121,8 +110,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// Sets the policy for members and order of new views (default [`crate::DefaultPolicy`], JGroups'). All members
-    /// need the same, JGroups' members too (`membership_change_policy`).
+    /// Sets the policy for members and order of new views (default [`crate::DefaultPolicy`], JGroups'). All members need the same
+    /// one, JGroups' too (`membership_change_policy`).
     #[must_use]
     pub fn membership_policy(mut self, policy: impl MembershipPolicy + 'static) -> Self {
         self.policy = Some(Arc::new(policy));
@@ -141,11 +130,7 @@ impl ChannelBuilder {
         std::mem::replace(&mut self.receiver, Arc::new(IgnoringReceiver))
     }
 
-    /// Opens the sockets and joins; returns once in a view.
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectError`]; no socket is left open.
+    /// Opens the sockets and joins; returns once in a view. After a [`ConnectError`] no socket is left open.
     pub async fn connect(self, cluster: &str) -> Result<Channel, ConnectError> {
         let (config, membership) = (self.config, self.policy);
         // A layer that the application adds may be one that the description lacks.
@@ -253,7 +238,7 @@ fn make(
     Ok(StackParts { edge, version, diag, layers, policy })
 }
 
-/// Refuses the attributes of DNS_PING that need the feature `dns`. The member would stay alone.
+/// Refuses attributes of DNS_PING that need the feature `dns`: the member would stay alone.
 fn check_dns(protocol: &ProtocolConfig, has_dns: bool) -> Result<(), ValueError> {
     let set = |name: &str, plain: &[&str]| {
         let attribute = protocol.attributes.iter().find(|(own, _, _)| own == name);
@@ -356,8 +341,8 @@ impl Resolver for TransportResolver {
     }
 }
 
-/// Prefers addresses of the own address's family. `localhost` includes the own address, whatever the host's tables
-/// say. So a stock stack works on an IPv6-only host, or with an interface preferred to the loopback.
+/// Prefers the own address's family. `localhost` includes the own address, whatever the host's tables say. So a stock stack works
+/// on an IPv6-only host, or with an interface preferred to the loopback.
 fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
     let found = (host, 0).to_socket_addrs().map_err(|error| format!("host `{host}`: {error}"))?;
     let mut all: Vec<IpAddr> = found.map(|address| address.ip()).collect();

@@ -1,5 +1,5 @@
-//! Calls of the application's code. A panic ends that call alone, not the member (whose driver may call) nor later
-//! calls. Panics of up handlers end the member.
+//! Calls of the application's code. A panic ends that call alone, not the member (whose driver may call) nor later calls; one of
+//! an up handler ends the member.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,5 +1,3 @@
-//! The channel.
-
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +18,7 @@ use crate::probe::Responder;
 use crate::shared::{IncomingState, Shared};
 use crate::up_handler::{SendCapacity, UpHandlers};
 
-/// The timeout of leaving. GMS gives up after its leave_timeout (1 s by default); this covers a stack without GMS.
+/// The timeout of leaving. GMS gives up after its leave_timeout (1 s by default); a stack may lack GMS.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The clones share the guard; the member ends on its drop.
@@ -38,8 +36,7 @@ impl Drop for MemberGuard {
     }
 }
 
-/// A member of a cluster, cheap to clone. When the last clone is dropped, the member leaves and closes everything;
-/// [`Channel::close`] also waits for it.
+/// A member of a cluster, cheap to clone. Its last clone's drop leaves and closes everything; [`Channel::close`] also waits.
 #[derive(Clone)]
 pub struct Channel {
     owner: Arc<MemberGuard>,
@@ -128,8 +125,8 @@ impl Channel {
         self.view().map_or_else(|| "none".to_owned(), |view| view.display(&self.book()))
     }
 
-    /// Sends a message. Waits while the destination (a multicast: the slowest member) lacks credits and their queue
-    /// is full, or the transport's queue is more than half full.
+    /// Sends a message. Waits while the destination (a multicast: the slowest member) lacks credits and their queue is full, or
+    /// the transport's queue is more than half full.
     ///
     /// With flag RSVP it also waits for all acknowledgements, if the stack has RSVP.
     ///
@@ -171,18 +168,15 @@ impl Channel {
         Ok(())
     }
 
-    /// Capacity is reserved. Returns the acknowledgement of RSVP.
+    /// Capacity is reserved; returns the acknowledgement of RSVP.
     fn submit_reserved(&self, mut message: Message) -> Result<Option<Acknowledgement<'_>>, SendError> {
         let wait = message.flags.has(Flags::RSVP).then(|| self.ticket(&mut message));
         self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)?;
         Ok(wait)
     }
 
-    /// Sends a message if [`Channel::send`] would not wait, and never waits for RSVP.
-    ///
-    /// # Errors
-    ///
-    /// [`SendError::Full`] or [`SendError::Closed`]; nothing was sent.
+    /// Sends a message if [`Channel::send`] would not wait, and never waits for RSVP. After [`SendError::Full`] or
+    /// [`SendError::Closed`] nothing was sent.
     pub fn try_send(&self, message: Message) -> Result<(), SendError> {
         match self.shared().gate.try_pass(&message.dest, weight(message.length())) {
             GateState::Open => {
@@ -213,8 +207,8 @@ impl Channel {
     }
 
     /// Fetches the application's state from a member (`None`: the first other one), and passes it to
-    /// [`crate::Receiver::set_state`] between the messages that it includes and the others. Returns it after that;
-    /// `None` without another member.
+    /// [`crate::Receiver::set_state`] between the messages that it includes and the others. Then returns it; `None` without
+    /// another member.
     ///
     /// # Errors
     ///
@@ -245,7 +239,7 @@ impl Channel {
         }
     }
 
-    /// Runs `call` on the stack between two cycles, for management. `None`: the channel is closed.
+    /// Runs `call` on the stack between two cycles, for management; `None`: the channel is closed.
     pub async fn with_stack<R: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Stack, Time) -> R + Send + 'static,
@@ -269,7 +263,7 @@ impl Channel {
         self.end().await;
     }
 
-    /// Leaves the cluster. No task, socket or timer of the member is left on return.
+    /// Leaves the cluster; on return no task, socket or timer of the member is left.
     pub async fn close(self) {
         let (done, wait) = oneshot::channel();
         self.shared().gate.close();
@@ -311,7 +305,6 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// The driver's task calls it.
 pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,

@@ -1,9 +1,9 @@
-//! Delivery to the receiver, off the stack's path: at most one call at a time per sender, or over all senders for
-//! messages in total order (SEQUENCER).
+//! Delivery to the receiver, off the stack's path: at most one call at a time per sender, or over all senders for total order
+//! (SEQUENCER).
 //!
-//! As in JGroups (`message_processing_policy`): `max` (default) merges regular batches queued during a call; `submit`
-//! runs a task per batch, so that the receiver orders batches; `unbatch` is `max` with one message per call; `direct`
-//! and `all-direct` call on the driver's task. JGroups' `direct` leaves out-of-band messages to other threads.
+//! As in JGroups (`message_processing_policy`): `max` (default) merges regular batches queued during a call; `submit` runs a task
+//! per batch, so that the receiver orders batches; `unbatch` is `max` with one message per call; `direct` and `all-direct` call
+//! on the driver's task. JGroups' `direct` leaves out-of-band messages to other threads.
 //!
 //! A receiver's panic ends that call alone.
 
@@ -56,7 +56,7 @@ impl FromStr for DeliveryPolicy {
 /// A call should take well under 1 ms, so that views and other senders do not wait.
 const MERGED_MESSAGES_MAX: usize = 1_024;
 
-/// Longest batch to merge: moving so few messages costs no more than a call.
+/// Longest batch to merge: moving it costs no more than a call.
 const MERGED_BATCH_MAX: usize = 16;
 
 /// A lane's batches are delivered one after the other.
@@ -208,7 +208,7 @@ impl Deliverer {
         }
     }
 
-    /// Notices stay in order. A state is exactly between the messages before and after its notice.
+    /// Notices stay in order; a state is exactly between the messages before and after its notice.
     pub(crate) fn notify(&self, notice: Notice) {
         let mut waiting = self.lock();
         if matches!(notice, Notice::SetState { .. }) {

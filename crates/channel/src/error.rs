@@ -1,5 +1,3 @@
-//! Errors, with the state that each leaves.
-
 use std::time::Duration;
 
 use consort_group::Member;

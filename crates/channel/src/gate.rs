@@ -1,8 +1,8 @@
 //! Bounds messages before flow control, per destination, so that a slow member delays none to others (S000-4).
 //!
-//! It is also closed while the edge's queue is more than half full. A quarter of the queue, or one larger message,
-//! passes at once: NAKACK4 and UNICAST4 bound messages, not bytes, and a packet that does not fit is dropped and
-//! retransmitted. Responses and up handlers' messages always pass ([`Gate::force`]).
+//! It is also closed while the edge's queue is more than half full. A quarter of the queue, or one larger message, passes at
+//! once: NAKACK4 and UNICAST4 bound messages, not bytes, and a packet that does not fit is dropped and retransmitted. Responses
+//! and up handlers' messages always pass ([`Gate::force`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -139,8 +139,8 @@ impl Gate {
         }
     }
 
-    /// The cycle passed `handed` bytes on. The stack reports the bytes it holds; a less than half full queue takes
-    /// `burst` bytes.
+    /// The cycle passed `handed` bytes on; the stack holds the reported bytes, and a less than half full queue takes `burst`
+    /// bytes.
     pub(crate) fn settle(
         &self,
         handed: &mut BTreeMap<Dest, u64>,

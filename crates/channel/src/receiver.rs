@@ -1,5 +1,3 @@
-//! The application's interface for messages, views and state.
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,19 +7,19 @@ use consort_net::{Command, Submitter};
 use crate::catch_panic::catch_panic;
 use crate::up_handler::take_if;
 
-/// The application's side of a channel. No method may block, because it runs on the runtime's threads: a slow
-/// receiver keeps the [`Delivery`] until it is done, which slows senders down.
+/// The application's side of a channel. No method may block the runtime's threads: a slow receiver keeps the [`Delivery`] until
+/// it is done, which slows senders down.
 ///
-/// A panic ends that call alone and is logged. The message is not delivered again, credits return, and delivery
-/// continues. A caller waiting for a state gets an error ([`crate::StateError`]).
+/// A panic ends that call alone and is logged; the message is not delivered again, credits return, and delivery continues. A
+/// caller waiting for a state gets an error ([`crate::StateError`]).
 pub trait Receiver: Send + Sync + 'static {
     /// Receives a message.
     fn receive(&self, message: Message) {
         let _ = message;
     }
 
-    /// Receives all deliverable messages of a sender (S000-56). By default calls [`Receiver::receive`] for each, even
-    /// after a panic. A drop returns the credits.
+    /// Receives all deliverable messages of a sender (S000-56); by default [`Receiver::receive`] gets each, even after a panic. A
+    /// drop returns the credits.
     fn receive_batch(&self, mut delivery: Delivery) {
         let src = delivery.src().cloned();
         let mut messages = delivery.take().into_iter();

@@ -1,5 +1,3 @@
-//! State shared with the driver.
-
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

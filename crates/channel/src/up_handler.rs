@@ -11,16 +11,15 @@ use crate::weak_channel::WeakChannel;
 
 /// A protocol of the application on the channel (JGroups' word), such as RPC.
 ///
-/// All methods but [`UpHandler::opened`] run **on the driver's task**, and the whole member waits: they must not
-/// block. Briefly held locks are fine. An application thread that sends stores its message in the handler and wakes
-/// the driver ([`WeakChannel::waker`]).
+/// All methods but [`UpHandler::opened`] run **on the driver's task**, and the whole member waits: they must not block. Brief
+/// locks are fine. A sending application thread stores its message in the handler and wakes the driver ([`WeakChannel::waker`]).
 ///
 /// In each cycle the driver passes input on ([`UpHandler::handle_batch`], [`UpHandler::view`], …), asks for messages
-/// ([`UpHandler::poll_send`]) until there are none, and sends them together. So a handler responds within the cycle,
-/// in few messages.
+/// ([`UpHandler::poll_send`]) until there are none, and sends them together. So a handler responds within the cycle, in few
+/// messages.
 ///
 /// **A panic ends the member** as a crash would: an interrupted state machine must not respond. It is logged,
-/// [`UpHandler::closed`] is called, and sockets close. Receivers' and RPC handlers' panics do not
+/// [`UpHandler::closed`] is called, and sockets close; panics of receivers and RPC handlers end only the call
 /// ([`crate::Receiver`]).
 ///
 /// ```no_run
@@ -75,7 +74,7 @@ pub trait UpHandler: Send + Sync + 'static {
         let _ = channel;
     }
 
-    /// Returns whether a message is this handler's; may be asked twice. Without a handler the receiver gets it.
+    /// Returns whether a message is this handler's, perhaps twice; the receiver gets other messages.
     fn takes(&self, message: &Message) -> bool;
 
     /// Handles one sender's taken messages, in order; credits return afterwards. A payload may keep a whole read
@@ -100,9 +99,8 @@ pub trait UpHandler: Send + Sync + 'static {
     /// The channel has joined; connect returns next.
     fn connected(&self) {}
 
-    /// Returns the next message to send. The driver asks until `None`, from the first view on, in each cycle and
-    /// after each call. At other times a handler calls [`WeakChannel::waker`]'s [`crate::DriverWaker::wake`], once
-    /// for any number of messages.
+    /// Returns the next message to send. The driver asks until `None`, from the first view on, in each cycle and after each call.
+    /// At other times a handler calls [`WeakChannel::waker`]'s [`crate::DriverWaker::wake`], once for any number of messages.
     ///
     /// These messages pass the channel's gate, so that responses never wait behind requests. A handler checks the
     /// [`SendCapacity`] before requests. Regular messages to one destination keep this order.
@@ -110,12 +108,12 @@ pub trait UpHandler: Send + Sync + 'static {
         None
     }
 
-    /// Ends a cycle. One follows when capacity becomes free.
+    /// Ends a cycle; one follows when capacity becomes free.
     fn after_cycle(&self, capacity: &SendCapacity<'_>) {
         let _ = capacity;
     }
 
-    /// Returns when to call [`UpHandler::handle_timeout`]. An earlier time needs a wake-up or a sent message.
+    /// Returns when to call [`UpHandler::handle_timeout`]; an earlier time needs a wake-up or a sent message.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
@@ -125,8 +123,8 @@ pub trait UpHandler: Send + Sync + 'static {
         let _ = now;
     }
 
-    /// The channel is closed or the member ended: once if [`UpHandler::opened`] was called, and the last call.
-    /// Messages not taken are not sent.
+    /// The channel is closed or the member ended: the last call, once if [`UpHandler::opened`] was called. Messages not taken are
+    /// not sent.
     fn closed(&self) {}
 
     /// Returns a probe key's value.
@@ -146,14 +144,13 @@ impl<'a> SendCapacity<'a> {
         Self { gate }
     }
 
-    /// Returns whether a destination (`None`: every member) has capacity: free space for credits, and a transport's
-    /// queue at most half full. False while closing.
+    /// Returns whether a destination (`None`: every member) has capacity: free space for credits, and a transport's queue at most
+    /// half full; false while closing.
     pub fn is_open(&self, dest: Option<&Address>) -> bool {
         self.gate.is_open(dest)
     }
 
-    /// Returns the bytes for a destination until the next check, or one larger message. More may be dropped and
-    /// retransmitted.
+    /// Returns the bytes for a destination until the next check, or one larger message; more may be dropped and retransmitted.
     pub fn burst_bytes(&self) -> u64 {
         self.gate.burst_bytes()
     }
@@ -186,7 +183,7 @@ impl UpHandlers {
         }
     }
 
-    /// Returns the messages' credits. Messages that no handler takes stay.
+    /// Returns the messages' credits; messages without a handler stay.
     pub(crate) fn handle_batch(&self, batch: &mut MessageBatch, stack: &mut Stack, now: Time) {
         for handler in &self.0 {
             log_panic_and_resume("handle_batch", || {

@@ -1,5 +1,3 @@
-//! A channel's handle for up handlers.
-
 use std::sync::{Arc, PoisonError};
 
 use consort_group::{Address, Member, Message, PhysAddr};

@@ -9,7 +9,7 @@ use crate::error::ClientError;
 use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
-/// The data that [`Administration::make_available`] would lose of a degraded cache.
+/// The data of a degraded cache that [`Administration::make_available`] would lose.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CacheLoss {
     /// The cache's name.
@@ -52,20 +52,12 @@ impl Administration<'_> {
         inner.perform(&inner.no_cache(), ask, None).await
     }
 
-    /// Creates a cache from one Infinispan cache element in XML, JSON or YAML.
-    ///
-    /// # Errors
-    ///
-    /// Also if the cache exists.
+    /// Creates a cache from one Infinispan cache element in XML, JSON or YAML; fails if the cache exists.
     pub async fn create(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         self.run("@@cache@create", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
 
-    /// Creates a cache that is removed when all servers have stopped, also if it has a store.
-    ///
-    /// # Errors
-    ///
-    /// Also if the cache exists.
+    /// Creates a cache, also one with a store, that is removed when all servers have stopped; fails if the cache exists.
     pub async fn create_volatile(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         let params = [("name", name), ("configuration", configuration), ("flags", "VOLATILE")];
         self.run("@@cache@create", &params).await.map(drop)
@@ -81,7 +73,7 @@ impl Administration<'_> {
     ///
     /// # Errors
     ///
-    /// If the attribute is not mutable or the value is invalid; then nothing is changed.
+    /// If the attribute is not mutable or the value is invalid; nothing is changed then.
     pub async fn set_attribute(&self, name: &str, attribute: &str, value: &str) -> Result<(), ClientError> {
         let params = [("name", name), ("attribute", attribute), ("value", value)];
         self.run("@@cache@updateConfigurationAttribute", &params).await.map(drop)
@@ -97,25 +89,17 @@ impl Administration<'_> {
         self.run("@@cache@assignAlias", &[("alias", alias), ("name", cache)]).await.map(drop)
     }
 
-    /// Creates a template; the configuration is as for [`Administration::create`].
-    ///
-    /// # Errors
-    ///
-    /// Also if the template exists.
+    /// Creates a template, as [`Administration::create`]; fails if the template exists.
     pub async fn create_template(&self, name: &str, configuration: &str) -> Result<(), ClientError> {
         self.run("@@template@create", &[("name", name), ("configuration", configuration)]).await.map(drop)
     }
 
-    /// Removes a template if it exists. Its caches stay.
+    /// Removes a template if it exists; its caches stay.
     pub async fn remove_template(&self, name: &str) -> Result<(), ClientError> {
         self.run("@@template@remove", &[("name", name)]).await.map(drop)
     }
 
-    /// Creates a cache from a template.
-    ///
-    /// # Errors
-    ///
-    /// Also if the cache exists.
+    /// Creates a cache from a template; fails if the cache exists.
     pub async fn create_from(&self, name: &str, template: &str) -> Result<(), ClientError> {
         self.run("@@cache@create", &[("name", name), ("template", template)]).await.map(drop)
     }
@@ -125,7 +109,7 @@ impl Administration<'_> {
         self.run("@@cache@remove", &[("name", name)]).await.map(drop)
     }
 
-    /// Returns the losses of [`make_available`](Self::make_available) for each degraded cache: one or all, internal ones
+    /// Returns the losses of [`make_available`](Self::make_available) for each degraded cache, one or all, internal ones
     /// included. Changes nothing. Only Consort's servers have this operation.
     ///
     /// # Errors
@@ -136,9 +120,9 @@ impl Administration<'_> {
         losses(&answer).ok_or_else(|| answer.unexpected())
     }
 
-    /// Makes degraded caches (one or all, internal ones included) available without their unreachable owners, and returns their
-    /// names. Entries only on unreachable members are lost. Use it for crashed servers only: if they are merely partitioned,
-    /// both partitions write, and a merge discards the writes of one. Only Consort's servers have this operation.
+    /// Makes degraded caches, one or all, internal ones included, available without their unreachable owners, and returns their
+    /// names. Entries only on unreachable members are lost. Use it for crashed servers only: if they are merely partitioned, both
+    /// partitions write, and a merge discards the writes of one. Only Consort's servers have this operation.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Operations on many keys and on whole caches. Requests go to all owners of the keys in parallel.
+//! Operations on many keys and on whole caches; requests go to all owners in parallel.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -17,17 +17,13 @@ use crate::limits::{BULK_BYTES, BULK_ITEMS};
 use crate::operation::Answer;
 use crate::server::Server;
 
-/// Maximum number of requests in flight, each for [`BULK_ITEMS`] keys. Further requests start as these
-/// complete.
+/// Requests in flight, each for [`BULK_ITEMS`] keys; further ones start as these complete.
 const IN_FLIGHT_MAX: usize = 256;
 
 type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ClientError>> + Send + 'a>>;
 
-/// Awaits all requests, a bounded number at a time, and returns their responses in order.
-///
-/// # Errors
-///
-/// The first failure and the index of its request. The other requests are not awaited.
+/// Awaits all requests, a bounded number at a time, and returns their responses in order. The error is the first failure and the
+/// index of its request; the others are not awaited.
 async fn join_in_order<'a>(
     requests: impl Iterator<Item = AnswerFuture<'a>>,
 ) -> Result<Vec<Answer>, (usize, ClientError)> {
@@ -60,7 +56,7 @@ async fn join_in_order<'a>(
     Ok(answers.into_values().collect())
 }
 
-/// The items for each server, split into requests, with each item's index in the caller's input.
+/// The items for each server, split into requests, with each item's index in the input.
 struct RequestBatches<T> {
     by_server: BTreeMap<Option<usize>, Vec<RequestBatch<T>>>,
 }
@@ -71,7 +67,6 @@ struct RequestBatch<T> {
     bytes: usize,
 }
 
-/// A request to one server.
 struct Request<T> {
     server: Option<usize>,
     items: Vec<T>,
@@ -94,7 +89,6 @@ impl<T> RequestBatches<T> {
         }
     }
 
-    /// Returns the requests and, for each, the indices of its keys.
     fn into_requests(self) -> (Vec<Request<T>>, Vec<Vec<usize>>) {
         let each = self.by_server.into_iter();
         let each = each.flat_map(|(server, batches)| batches.into_iter().map(move |batch| (server, batch)));
@@ -102,12 +96,10 @@ impl<T> RequestBatches<T> {
     }
 }
 
-/// Returns a function that turns an error into that of the key at this index.
 fn at(index: usize) -> impl FnOnce(ClientError) -> KeysError {
     move |error| KeysError { places: vec![index], error }
 }
 
-/// Returns a function that turns a request's error into that of its keys.
 fn error_of_request<'p>(places: &'p [Vec<usize>]) -> impl Fn((usize, ClientError)) -> KeysError + 'p {
     |(number, error)| KeysError { places: places[number].clone(), error }
 }
@@ -140,7 +132,7 @@ where
 
     /// Returns the values of these keys, in their order.
     ///
-    /// Servers of version 2.0 have no request for many keys: the client sends one request per key to them.
+    /// Servers of version 2.0 have no such request: they get one per key.
     ///
     /// # Errors
     ///
@@ -205,10 +197,9 @@ where
         Ok(values)
     }
 
-    /// Puts these entries. Each key is written by itself: other clients may see some of the entries before
-    /// the rest.
+    /// Puts these entries. Each key is written by itself: other clients may see some of the entries before the rest.
     ///
-    /// Servers of version 2.0 have no request for many keys: the client sends one request per key to them.
+    /// Servers of version 2.0 have no such request: they get one per key.
     ///
     /// # Errors
     ///
@@ -308,11 +299,7 @@ where
         counted.iter().map(|(name, count)| Ok((name.to_string(), number(count.as_str())?))).collect()
     }
 
-    /// Checks that the servers have the cache.
-    ///
-    /// # Errors
-    ///
-    /// [`ClientError::NoSuchCache`] if they do not.
+    /// Checks that the servers have the cache; fails with [`ClientError::NoSuchCache`] otherwise.
     pub async fn ping(&self) -> Result<(), ClientError> {
         let request = RequestBody::Server(server::Request::Ping);
         done(&self.ask(request, Flags::NONE, None).await?)

@@ -1,5 +1,3 @@
-//! A handle of a cache, with the operations on one key.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,8 +24,7 @@ use crate::server::Server;
 /// A cache of plain bytes.
 pub type RawCache = Cache<Bytes, Bytes, Raw, Raw>;
 
-/// The version of an entry, as numbered by its server. Different versions are different writes; their order
-/// has no meaning.
+/// The version of an entry, as numbered by its server. Different versions are different writes, without an order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Version(pub i64);
 
@@ -53,11 +50,9 @@ impl<V> From<Entry<V>> for VersionedValue<V, Version> {
     }
 }
 
-/// A handle of a cache on the servers. Cheap to clone; many tasks can use it at once. Each handle has its own
-/// [`CacheOptions`].
+/// A handle of a cache on the servers, cheap to clone, for many tasks at once. Each handle has its own [`CacheOptions`].
 ///
-/// Keys and values are passed in borrowed form, as in std's maps. Dropping a future does not undo its
-/// operation.
+/// Keys and values are passed in borrowed form, as in std's maps. Dropping a future does not undo its operation.
 pub struct Cache<K, V, KE = Postcard, VE = Postcard> {
     pub(crate) client: Arc<ClientState>,
     pub(crate) state: Arc<CacheState>,
@@ -80,7 +75,6 @@ impl<K, V, KE, VE> fmt::Debug for Cache<K, V, KE, VE> {
     }
 }
 
-/// The media type to send for keys or values: one with a number if the encoding has one, else plain bytes.
 fn wire_media_type(encoding: &impl Encoding) -> MediaType {
     match MediaType::named(encoding.media_type()) {
         known @ MediaType::Known { .. } => known,
@@ -115,7 +109,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns a handle of the same cache with this codec and these options.
     fn with<K2, V2, KE2, VE2>(
         &self,
         codec: Codec<K2, V2, KE2, VE2>,
@@ -132,7 +125,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Returns the same handle for plain bytes.
     pub(crate) fn bytes(&self) -> RawCache {
         self.with(Codec::RAW, self.options)
     }
@@ -157,7 +149,7 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         self.with_options(CacheOptions { lifetime: Some(lifetime), ..self.options })
     }
 
-    /// Returns a handle that also sends these flags. Flags belong to the handle, not to a task.
+    /// Returns a handle that also sends these flags, which belong to the handle, not to a task.
     #[must_use]
     pub fn with_flags(&self, flags: Flags) -> Self {
         self.with_options(CacheOptions { flags: self.options.flags | flags, ..self.options })
@@ -165,7 +157,6 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Encodes a key.
     pub(crate) fn key<Q: ?Sized>(&self, key: &Q) -> Result<Bytes, ClientError>
     where
         KE: Encode<Q>,
@@ -210,14 +201,13 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Looks up a key in the near cache, or reads and caches it. `None` if the near cache cannot serve it.
+    /// `None` if the near cache cannot serve the key.
     async fn read_near(&self, key: &Bytes) -> Result<Option<Found>, ClientError> {
         let Some(near) = &self.near else { return Ok(None) };
         let request = || self.request(RequestBody::Map(Request::GetWithMetadata(key.clone())), Flags::NONE);
         near.read(&self.client, &self.state, key, request).await
     }
 
-    /// Returns the invalidation of these keys in the near cache.
     pub(crate) fn forgotten<I: IntoIterator<Item = Bytes>>(
         &self,
         keys: impl FnOnce() -> I,
@@ -225,12 +215,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.near.as_ref().map(|near| near.invalidations(keys()))
     }
 
-    /// Returns the invalidation of all keys in the near cache.
     pub(crate) fn forgotten_all(&self) -> Option<Invalidations<'_>> {
         self.near.as_ref().map(|near| near.invalidation_of_all())
     }
 
-    /// Performs a request of another type than a map operation, on any server.
     pub(crate) async fn perform(&self, ask: RequestSpec) -> Result<Answer, ClientError> {
         self.client.perform(&self.state, ask, None).await
     }
@@ -243,7 +231,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(Assignment { key: self.key(key)?, expiration: self.expiration(), value: self.value(value)? })
     }
 
-    /// Performs a write. Returns whether it was applied.
     pub(crate) async fn write(&self, request: Request) -> Result<bool, ClientError> {
         let _forgotten = self.forgotten(|| [request.key().clone()]);
         let answer = self.ask(RequestBody::Map(request), Flags::NONE, None).await?;
@@ -254,7 +241,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Performs a write and returns the previous value.
     async fn exchange(&self, request: Request) -> Result<Option<V>, ClientError>
     where
         VE: Decode<V>,
@@ -271,7 +257,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 }
 
-/// Builds an entry from a server's metadata.
 pub(crate) fn entry<V>(metadata: Metadata, value: V) -> Entry<V> {
     let Metadata { lifespan, max_idle, version } = metadata;
     let span = |timed: Timed| Duration::from_secs(timed.seconds.into());
@@ -289,7 +274,7 @@ fn bounded(what: &'static str, bytes: Bytes, limit: usize) -> Result<Bytes, Clie
     if length > limit { Err(ClientError::TooLarge { what, length, limit }) } else { Ok(bytes) }
 }
 
-/// Converts a timestamp. A server may send any number.
+/// A server may send any number.
 fn since(timed: Timed) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_millis(u64::try_from(timed.since).ok()?))
 }

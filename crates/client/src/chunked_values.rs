@@ -49,8 +49,8 @@ impl InFlightChunks {
         self.0.clear();
     }
 
-    /// Waits for `together` requests at once if the first is not ready, so that the task wakes once for all of them. `None` if no
-    /// request is in flight. Cancel-safe.
+    /// Waits for `together` requests at once if the first is not ready, so that the task wakes once for all. `None` if none is in
+    /// flight. Cancel-safe.
     pub(crate) async fn next(&mut self, together: usize) -> Option<Answered> {
         if let Some(Piece::Asked(_)) = self.0.front() {
             let count = together.clamp(1, self.0.len());
@@ -115,7 +115,7 @@ impl PinnedConnection {
         Ok(())
     }
 
-    /// Evaluates the outcome of a request; `writes` says whether the request changes the cache.
+    /// `writes`: the request changes the cache.
     pub(crate) fn answered(
         &self,
         answer: Answered,
@@ -136,7 +136,7 @@ impl PinnedConnection {
         Ok(response)
     }
 
-    /// Ends an abandoned stream. If the request does not arrive, the server discards the stream after its timeout.
+    /// If the request does not arrive, the server discards the stream after its timeout.
     pub(crate) fn end(&self, body: stream::Request) {
         let deadline = self.target.handle.clock.now() + self.timeout;
         self.target.handle.send_detached(&mut self.request(body), deadline);

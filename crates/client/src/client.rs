@@ -47,15 +47,15 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Adds an initial server. The client learns the cluster's other servers from topologies.
+    /// Adds an initial server; topologies name the cluster's others.
     #[must_use]
     pub fn server(mut self, server: ServerAddress) -> Self {
         self.servers.push(server);
         self
     }
 
-    /// Sets how the client uses topologies. By default it sends requests to owners of keys; a basic client uses the initial
-    /// servers only.
+    /// Sets how the client uses topologies. By default requests go to owners of keys; a basic client uses the initial servers
+    /// only.
     #[must_use]
     pub const fn intelligence(mut self, intelligence: Intelligence) -> Self {
         self.settings.intelligence = intelligence;
@@ -98,8 +98,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds a failover cluster with some of its servers. The client tries them in the order of these calls when the current one
-    /// is unreachable ([`ClientBuilder::switch_after`]). All share the credentials and certificates.
+    /// Adds a failover cluster with some of its servers. The client tries them in this order when the current one is unreachable
+    /// ([`ClientBuilder::switch_after`]). All share the credentials and certificates.
     #[must_use]
     pub fn cluster(mut self, name: &str, servers: impl IntoIterator<Item = ServerAddress>) -> Self {
         self.clusters.push(FailoverCluster::new(name, servers));
@@ -107,7 +107,7 @@ impl ClientBuilder {
     }
 
     /// Sets after how many failed attempts in a row to connect to each known server the client switches clusters; default 3.
-    /// Attempts fail within 1 s if refused, after 5 s without response; an open connection's silence is noticed after 25 s.
+    /// Attempts fail within 1 s if refused, after 5 s without response; an open connection's silence counts after 25 s.
     #[must_use]
     pub const fn switch_after(mut self, attempts: u32) -> Self {
         self.switch_after = attempts;
@@ -187,7 +187,7 @@ impl Client {
     }
 
     /// Connects to `hotrod://[user:password@]host[:port][,host[:port]…][?name=value&…]` until one server is usable; `hotrods`
-    /// uses TLS. Percent-encode other characters of names and passwords than letters and digits. Properties, named as in
+    /// uses TLS. Percent-encode characters of names and passwords other than letters and digits. Properties, named as in
     /// Infinispan's clients: `client_intelligence`, `protocol_version`, `sasl_mechanism`, `auth_username`, `auth_password`,
     /// `auth_token`, `trust_store_file_name` (default: the system's), `key_store_file_name` (certificate and key),
     /// `sni_host_name` ([`Tls::server_name`]), and `cluster.NAME` as `host[:port][;host[:port]…]` ([`ClientBuilder::cluster`]).
@@ -200,7 +200,7 @@ impl Client {
         ClientBuilder::from_uri(uri)?.connect().await
     }
 
-    /// Returns a handle of a cache of serde values. If the servers lack the cache, the first operation fails.
+    /// Returns a handle of a cache of serde values; without the cache, the first operation fails.
     pub fn cache<K, V>(&self, name: &str) -> Cache<K, V> {
         self.encoded(name, Postcard, Postcard)
     }
@@ -228,7 +228,7 @@ impl Client {
         &self.counter_listeners
     }
 
-    /// Returns the state of each server of the current cluster, initial or learnt from topologies.
+    /// Returns the state of each known server of the current cluster.
     pub fn states(&self) -> Vec<ServerState> {
         let of = |server: &Arc<Server>| ServerState {
             address: server.address.clone(),
@@ -255,7 +255,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`ClientError::NoSuchCluster`]. An unreachable cluster shows with the first operation.
+    /// [`ClientError::NoSuchCluster`]; an unreachable cluster shows with the first operation.
     pub fn switch_to_cluster(&self, name: &str) -> Result<(), ClientError> {
         let index = self.inner.clusters.index_of(name);
         self.inner.switch(index.ok_or_else(|| ClientError::NoSuchCluster(name.to_owned()))?);
@@ -281,7 +281,7 @@ impl Client {
         sum
     }
 
-    /// Closes all connections, and waits for that. Operations in progress fail.
+    /// Closes all connections, and waits for that; operations in progress fail.
     pub async fn close(&self) {
         self.inner.close().await;
     }

@@ -1,4 +1,4 @@
-//! The shared state of a client: servers, connections and the caches' topologies. All handles send requests through it.
+//! The shared state of a client's handles: servers, connections and the caches' topologies.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -53,12 +53,12 @@ pub(crate) struct ClientState {
     pub(crate) runtime: Handle,
     pub(crate) clusters: FailoverClusters,
     pub(crate) servers: RwLock<Vec<Arc<Server>>>,
-    /// Also serialises the processing of topologies.
+    /// Its lock also serialises the processing of topologies.
     pub(crate) caches: Mutex<BTreeMap<String, Arc<CacheState>>>,
     tasks: Mutex<JoinSet<()>>,
     pub(crate) changed: Arc<Notify>,
     turn: AtomicUsize,
-    /// Some servers are in no topology. They are retired once a server of a topology is usable.
+    /// Some servers are in no topology, and retire once a server of a topology is usable.
     pub(crate) has_strangers: AtomicBool,
     is_closed: AtomicBool,
 }
@@ -128,7 +128,7 @@ impl ClientState {
         Server::new(address.clone(), self.clock, version, security, self.clusters.switches())
     }
 
-    /// Returns the server with this address; starts connecting to it if it is new.
+    /// Starts connecting to a new server.
     fn server(&self, servers: &mut Vec<Arc<Server>>, address: &ServerAddress) -> Arc<Server> {
         if let Some(server) = servers.iter().find(|server| server.address == *address) {
             return server.clone();
@@ -171,7 +171,7 @@ impl ClientState {
         }
     }
 
-    /// Waits for a change of the servers. Create the future before you inspect them.
+    /// Create the future before you inspect the servers.
     pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
@@ -180,7 +180,6 @@ impl ClientState {
         self.all().iter().find_map(|server| server.trouble())
     }
 
-    /// Chooses a connection for a request: the preferred server's, or the best usable one.
     pub(crate) fn choose(
         &self,
         routing: Option<&Routing<Arc<Server>>>,
@@ -220,7 +219,6 @@ impl ClientState {
         })
     }
 
-    /// Processes a cache topology if it is new and from a server of the current cluster.
     pub(crate) fn learn(&self, cache: &CacheState, topology: &CacheTopology, from: &Server) {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if from.switches != self.clusters.switches()
@@ -238,8 +236,7 @@ impl ClientState {
         self.has_strangers.store(true, Ordering::Release);
     }
 
-    /// Retires servers that are in no topology once a server of a topology is usable: the client may not reach the topologies'
-    /// addresses.
+    /// Retires servers in no topology once a server of a topology is usable: the client may not reach the topologies' addresses.
     pub(crate) fn retire_unlisted_servers(&self) {
         if !self.has_strangers.load(Ordering::Acquire) {
             return;

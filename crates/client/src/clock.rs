@@ -1,4 +1,4 @@
-//! The client's clock. Code that depends on time gets the time as an argument.
+//! The client's clock; code that depends on time gets it as an argument.
 
 use std::time::{Duration, Instant};
 

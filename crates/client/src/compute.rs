@@ -1,5 +1,5 @@
-//! Changes of a value based on its current value: optimistic loops of read and replace-if-version, because
-//! servers compare versions, not values.
+//! Changes of a value based on the current one: optimistic loops of read and replace-if-version, because servers compare
+//! versions, not values.
 
 use std::ops::ControlFlow;
 
@@ -11,13 +11,13 @@ use crate::cache::{Cache, Entry, RawCache};
 use crate::error::ClientError;
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Replaces a key's value by the result of `change`; `None` removes the key or leaves it absent. Returns
-    /// the new value. `change` is called again after a concurrent change, so it should have no side effects.
+    /// Replaces a key's value by the result of `change`; `None` removes the key or leaves it absent. Returns the new value. A
+    /// concurrent change repeats `change`, so it should have no side effects.
     ///
     /// # Errors
     ///
-    /// [`ClientError::Contended`] after too many attempts. After [`ClientError::TimedOut`] and
-    /// [`ClientError::Uncertain`] the last change may have been applied.
+    /// [`ClientError::Contended`] after too many attempts. After [`ClientError::TimedOut`] and [`ClientError::Uncertain`] the
+    /// last change may have been applied.
     pub async fn compute<Q: ?Sized>(
         &self,
         key: &Q,
@@ -44,7 +44,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         optimistic_update::compute(entry, |entry| &entry.value, change, write).await
     }
 
-    /// Replaces a key's value if it equals `expected` byte for byte. Returns whether it did.
+    /// Replaces a key's value if it equals `expected` byte for byte; returns whether it did.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.bytes().change_if(&key, &expected, Some(&value)).await
     }
 
-    /// Removes a key if its value equals `value` byte for byte. Returns whether it did.
+    /// Removes a key if its value equals `value` byte for byte; returns whether it did.
     ///
     /// # Errors
     ///

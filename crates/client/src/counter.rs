@@ -17,7 +17,7 @@ const COUNTERS: &str = "org.infinispan.COUNTER";
 
 /// A counter shared by all clients; cheap to clone.
 ///
-/// An operation with an unknown outcome is not repeated; see [`ClientError::is_outcome_unknown`].
+/// An operation with an unknown outcome is not repeated ([`ClientError::is_outcome_unknown`]).
 #[derive(Clone)]
 pub struct Counter {
     client: Arc<ClientState>,
@@ -33,7 +33,7 @@ impl fmt::Debug for Counter {
 }
 
 impl Client {
-    /// Returns a handle of the counter. If it does not exist, the first operation fails.
+    /// Returns a handle of the counter; without the counter, the first operation fails.
     pub fn counter(&self, name: &str) -> Counter {
         let inner = self.inner();
         Counter {
@@ -135,7 +135,7 @@ impl Counter {
         self.value(Action::Get).await
     }
 
-    /// Adds `delta` and returns the new value. A weak counter returns 0.
+    /// Adds `delta` and returns the new value; a weak counter returns 0.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl Counter {
         self.value(Action::GetAndSet(value)).await
     }
 
-    /// Sets the value if it equals `expected`. Returns the previous value.
+    /// Sets the value if it equals `expected`; returns the previous one.
     ///
     /// # Errors
     ///

@@ -39,20 +39,20 @@ pub struct CounterListenBuilder {
 }
 
 impl CounterListenBuilder {
-    /// Sets the queue's maximum length; default [`EVENTS_MAX`]. On overflow one [`CounterEvent::Gap`] replaces the queue, because
-    /// a slow reader must not block the shared connection.
+    /// Sets the queue's maximum length, by default [`EVENTS_MAX`]. On overflow one [`CounterEvent::Gap`] replaces the queue,
+    /// because a slow reader must not block the shared connection.
     pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
         self.queue_len_max = queue_len_max;
         self
     }
 
-    /// Starts the listener. No change that begins after this returns is missed. A client has one listener per counter, because
-    /// servers limit the listeners of a connection.
+    /// Starts the listener. It misses no change that begins later. A client has one listener per counter, because servers limit a
+    /// connection's listeners.
     ///
     /// # Errors
     ///
-    /// [`ClientError::NoSuchCounter`]; [`ClientError::Unsupported`] before version 2.7; if no server is reachable in time, or
-    /// the server refuses: it may have too many listeners.
+    /// [`ClientError::NoSuchCounter`]; [`ClientError::Unsupported`] before version 2.7; if no server is reachable in time, or the
+    /// server refuses: it may have too many listeners.
     pub async fn start(self) -> Result<CounterEvents, ClientError> {
         let Self { counter, queue_len_max } = self;
         let (client, _) = counter.at();
@@ -88,8 +88,8 @@ impl Counter {
 
 /// A stream of a counter's events, in the order of the changes. The listener ends with the client's last stream of the counter.
 ///
-/// A server may merge successive changes into one event; Consort's servers do. If the server is lost, the stream yields
-/// [`CounterEvent::Gap`] and registers with another one; changes in between are not delivered.
+/// A server may merge successive changes into one event; Consort's servers do. A lost server yields [`CounterEvent::Gap`] and a
+/// registration with another one; changes in between are not delivered.
 pub struct CounterEvents {
     subscription: Subscription<CounterChange>,
     counter: Counter,
@@ -114,7 +114,7 @@ impl Stream for CounterEvents {
 }
 
 impl CounterEvents {
-    /// Returns the next event; `None` after a server's error. An alternative to the stream's `next`.
+    /// Returns the next event, as the stream's `next`; `None` after a server's error.
     ///
     /// # Errors
     ///

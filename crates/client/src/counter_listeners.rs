@@ -38,7 +38,7 @@ impl CounterChange {
     }
 }
 
-/// The listeners by counter name. A start of another one removes those that ended.
+/// The listeners by counter name; the start of another one removes ended ones.
 #[derive(Default)]
 pub(crate) struct CounterListenerTable(Mutex<BTreeMap<Text, Weak<SharedListener<CounterChange>>>>);
 

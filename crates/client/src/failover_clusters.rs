@@ -1,4 +1,4 @@
-//! The clusters of a client (facts section 9.3). Replication between them is up to the servers.
+//! The clusters of a client (facts section 9.3); servers replicate between them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -25,7 +25,7 @@ pub(crate) struct FailoverClusters {
     all: Vec<FailoverCluster>,
     /// Changed under the lock of the client's servers.
     current: AtomicUsize,
-    /// Switches so far. A request begun before the last one belongs to another cluster.
+    /// Switches so far; a request begun before the last one belongs to another cluster.
     switches: AtomicU64,
     /// Failed attempts per server before the next cluster is tried.
     attempts: u32,
@@ -59,7 +59,7 @@ impl FailoverClusters {
         self.current.load(Ordering::Acquire)
     }
 
-    /// Makes this cluster the current one. Returns whether another one was. The caller holds the lock of the client's servers.
+    /// Returns whether another cluster was current. The caller holds the lock of the client's servers.
     pub(crate) fn set_current(&self, index: usize) -> bool {
         if self.current() == index {
             return false;

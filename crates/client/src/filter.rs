@@ -1,9 +1,7 @@
-//! Filters of iterations and listeners, executed by the servers.
-
 use bytes::Bytes;
 use consort_hotrod::ops::listener::{Factory, KEY_PREFIX, VALUE_PREFIX};
 
-/// A server-side filter, by name, with parameters. It works on encoded keys and values.
+/// A server-side filter of encoded keys and values, by name, with parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter(Factory);
 
@@ -22,7 +20,7 @@ impl Filter {
         Self::named(VALUE_PREFIX, [prefix.into()])
     }
 
-    /// Selects by a named filter with its first 255 parameters. If the servers lack it, the operation fails.
+    /// Selects by a named filter with its first 255 parameters; without it on the servers, the operation fails.
     pub fn named(name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         Self(Factory { name: name.into(), params: params.into_iter().take(PARAMS_MAX).collect() })
     }

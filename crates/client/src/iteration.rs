@@ -1,8 +1,8 @@
 //! Iterations over a cache as streams that fetch on demand (facts section 2.10).
 //!
-//! The client asks each server for the segments of which it is the primary, several servers at a time. Servers report finished
-//! segments. If a server is lost or has forgotten the iteration, the client requests the rest from the new owners and drops
-//! duplicates (`tracking`).
+//! The client asks each server for the segments of which it is the primary, several at a time. Servers report finished segments;
+//! if one is lost or has forgotten the iteration, the client requests the rest from the new owners and drops duplicates
+//! (`tracking`).
 
 mod server_iteration;
 mod tracking;
@@ -33,13 +33,12 @@ const BATCH: usize = 1_024;
 type Decoding<T> = dyn Fn(Item) -> Result<T, ClientError> + Send;
 type LearningTopology = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send>>;
 
-/// An iteration over a cache. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`] and
-/// [`Cache::values`].
+/// An iteration over a cache. From [`Cache::entries`], [`Cache::entries_with_metadata`], [`Cache::keys`] and [`Cache::values`].
 ///
 /// Entries come in no order. An entry that exists from the first poll to the end comes exactly once, also if servers crash, join
-/// or leave; an entry created or removed meanwhile may come. For that the client remembers keys of unfinished segments, up to 64
-/// MB. Beyond that, with servers that map keys to segments differently, and after a switch to another cluster, an interruption
-/// ends it with [`ClientError::IterationInterrupted`].
+/// or leave; one created or removed meanwhile may come. For that the client remembers unfinished segments' keys, up to 64 MB.
+/// Beyond that, with servers that map keys to segments differently, and after a switch to another cluster, an interruption ends
+/// it with [`ClientError::IterationInterrupted`].
 ///
 /// Dropping the stream ends the iteration on the servers.
 #[must_use = "an iteration sends no request before it is polled"]
@@ -77,7 +76,7 @@ impl<T> EntryStream<T> {
         Arc::get_mut(&mut self.request).expect("settings are changed before the request is shared")
     }
 
-    /// Sets how many entries are fetched but not consumed, for all servers together; default 1,024.
+    /// Sets how many entries are fetched ahead for all servers together; default 1,024.
     pub fn batch(mut self, batch: usize) -> Self {
         self.batch = batch.max(1);
         self
@@ -202,7 +201,6 @@ impl<T> EntryStream<T> {
         Ok(())
     }
 
-    /// Continues the rest of a segment set on another server.
     fn again(&mut self, part: SegmentSet, error: Option<ClientError>) -> Result<(), ClientError> {
         self.tries += 1;
         if self.request.client.clusters.switches() != self.switches {
@@ -306,12 +304,12 @@ impl<T> Stream for EntryStream<T> {
 }
 
 impl<T> EntryStream<T> {
-    /// Returns the next item; `None` at the end. An alternative to the stream's `next`.
+    /// Returns the next item, as the stream's `next`; `None` at the end.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; earlier items are valid. A failure of the servers ends the stream; after a decoding failure the next
-    /// item follows.
+    /// [`ClientError`]; earlier items are valid. A failure of the servers ends the stream; after a decoding failure the next item
+    /// follows.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
@@ -350,7 +348,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Iterates over all entries; see [`EntryStream`]. Values are as of the server's batch.
+    /// Iterates over all entries, with values as of the server's batch; see [`EntryStream`].
     pub fn entries(&self) -> EntryStream<(K, V)>
     where
         KE: Decode<K>,
@@ -379,7 +377,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         stream
     }
 
-    /// Iterates over all values. Keys are transferred, too: the client needs them to drop duplicates.
+    /// Iterates over all values; keys are transferred, too, because the client needs them to drop duplicates.
     pub fn values(&self) -> EntryStream<V>
     where
         VE: Decode<V>,
@@ -388,11 +386,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.stream(move |item| Ok(values.decode(item.values.into_iter().next().unwrap_or_default())?))
     }
 
-    /// Returns whether the cache has no entries.
-    ///
-    /// # Errors
-    ///
-    /// [`ClientError`], if the servers fail.
+    /// Returns whether the cache has no entries; fails if the servers do.
     pub async fn is_empty(&self) -> Result<bool, ClientError>
     where
         KE: Send + Sync,
@@ -406,7 +400,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         }
     }
 
-    /// Iterates over all keys. Values are transferred only with a filter, because servers apply one function at a time.
+    /// Iterates over all keys; values are transferred only with a filter, because servers apply one function at a time.
     pub fn keys(&self) -> EntryStream<K>
     where
         KE: Decode<K>,

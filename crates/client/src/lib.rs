@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The client negotiates the newest protocol version that both sides know, from 3.0 to 4.1. The feature `legacy` adds 2.0 to 2.9,
-//! each tried on a new connection. If the negotiated version lacks an operation, it fails with
-//! [`ClientError::Unsupported`], which names the needed version.
+//! each tried on a new connection. An operation that the negotiated version lacks fails with [`ClientError::Unsupported`], which
+//! names the needed version.
 //!
 //! # Embedded or remote
 //!
@@ -39,23 +39,23 @@
 //!
 //! # Connections
 //!
-//! All tasks share one connection per server. Requests are written together; responses come in any order. The client learns the
-//! cluster's servers and the owners of keys from responses, and routes requests to them. State machines without IO decide
-//! (`connection`, `routing`, `backoff`); a task per server does the IO.
+//! All tasks share one connection per server. Requests are written together; responses come in any order. The client learns
+//! servers and owners of keys from responses, and routes requests to the owners. State machines without IO decide (`connection`,
+//! `routing`, `backoff`); a task per server does the IO.
 //!
-//! If a connection has no room for a request, callers wait in order; this counts towards an operation's deadline.
+//! Without room on a connection, callers wait in order, which counts towards the deadline.
 //!
 //! # Authentication
 //!
-//! `hotrods://` uses TLS. Each new connection is authenticated before any other request, by the strongest mechanism that both
-//! sides support ([`ClientBuilder`]). Without TLS the client sends no password or token in clear text unless that mechanism is
-//! forced: an impostor could read it. With SCRAM the server must prove that it knows the user.
+//! `hotrods://` uses TLS. Each connection is authenticated before any other request, by the strongest mechanism of both sides
+//! ([`ClientBuilder`]). Without TLS the client sends no password or token in clear text unless that mechanism is forced, because
+//! an impostor could read it. With SCRAM the server must prove that it knows the user.
 //!
 //! # Failures of servers
 //!
-//! A lost connection is made again after delays that double from 50 ms to 5 s. Meanwhile other servers get the requests, and
-//! repeats of those in flight that are safe: reads, and writes of which no byte was sent. Other writes fail with
-//! [`ClientError::Uncertain`]. [`ClientError::is_outcome_unknown`] classifies any error.
+//! A lost connection is made again after delays that double from 50 ms to 5 s. Meanwhile other servers get the requests, and safe
+//! repeats of those in flight: reads, and writes of which no byte was sent. Other writes fail with [`ClientError::Uncertain`].
+//! [`ClientError::is_outcome_unknown`] classifies any error.
 //!
 //! # Failover clusters
 //!
@@ -76,16 +76,16 @@
 //!
 //! # Events and near caches
 //!
-//! [`Cache::listen`] and [`Counter::listen`] return streams of changes. [`Cache::near`] returns a handle that
-//! caches reads and invalidates them on changes. After a possible loss of events (a lost server, a slow reader), a listener gets
-//! a gap event, and a near cache is emptied.
+//! [`Cache::listen`] and [`Counter::listen`] return streams of changes. [`Cache::near`] returns a handle that caches reads and
+//! invalidates them on changes. After a possible loss of events (a lost server, a slow reader), a listener gets a gap event, and
+//! a near cache is emptied.
 //!
 //! # Memory
 //!
 //! Values as [`bytes::Bytes`] are slices of receive buffers of up to 64 KB (or their own size if larger), which they keep in
-//! memory. Copy a value before you keep it for long.
+//! memory: copy values that you keep for long.
 //!
-//! A [`ValueReader`] holds at most nine chunks of [`PIECE_BYTES`] of a large value, a [`ValueWriter`] seven. Other requests go
+//! A [`ValueReader`] holds at most nine chunks of [`PIECE_BYTES`] of a large value, a [`ValueWriter`] seven; other requests go
 //! between them.
 //!
 //! ```no_run

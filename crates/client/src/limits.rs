@@ -1,10 +1,8 @@
-//! Limits of sizes, counts and times.
-
 use std::time::Duration;
 
 /// The room of a connection, in [`ROOM_UNIT`]s. A request takes one unit plus its size until its response arrives; callers wait
-/// in order. 4,000 small requests are more than a server answers in 20 ms of a long line; the queue for a slow server stays at a
-/// few megabytes.
+/// in order. 4,000 small requests are more than a server answers in 20 ms of a long line; a slow server's queue stays at a few
+/// megabytes.
 pub(crate) const ROOM: u32 = 4_096;
 
 /// In bytes.
@@ -13,17 +11,17 @@ pub(crate) const ROOM_UNIT: usize = 1_024;
 /// Maximum size of a key, as on servers.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum size of a value, as on servers. A larger one would cost all callers the connection.
+/// Maximum size of a value, as on servers; a larger one would cost all callers the connection.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Size of a chunk of a value: few round trips, and little delay of other requests. With overhead it is below one read (64 KB),
-/// so that few chunks are moved in memory.
+/// Size of a chunk of a value: few round trips, and little delay of others. With overhead it is below one read (64 KB), so that
+/// few chunks are moved in memory.
 pub const PIECE_BYTES: usize = 60 * 1024;
 
 /// Chunks requested ahead without other requests: keeps both sides busy despite their wake-ups.
 pub(crate) const PIECES_AHEAD: usize = 8;
 
-/// Chunks requested and awaited together: both tasks wake once for two, while six are in flight. With half of all, the line would
+/// Chunks requested and awaited together: both tasks wake once for two, while six are in flight; with half of all, the line would
 /// run empty.
 pub(crate) const PIECES_TOGETHER: usize = 2;
 
@@ -36,13 +34,13 @@ pub(crate) const PIECES_UNDER_WAY: usize = 6;
 /// Unacknowledged written chunks beside other requests: one in flight while the server processes the last.
 pub(crate) const PIECES_UNDER_WAY_BESIDE: usize = 2;
 
-/// How long a caller counts as active. A sequential caller makes its next request sooner.
+/// How long a caller counts as active; a sequential one makes its next request sooner.
 pub(crate) const OTHER_REQUEST_RECENT: Duration = Duration::from_micros(500);
 
 /// The largest responses are those to [`crate::Cache::get_all`]: [`BULK_ITEMS`] values.
 pub(crate) const ANSWER_BYTES_MAX: usize = 1024 * 1024 * 1024;
 
-/// Keys of a bulk request. Small requests can go between two.
+/// Keys of a bulk request; small requests can go between two.
 pub(crate) const BULK_ITEMS: usize = 256;
 
 /// Keys and values after which a bulk request takes no more.
@@ -54,7 +52,7 @@ pub(crate) const SERVERS_MAX: usize = 1_024;
 /// Minimum free buffer, so that few reads are short.
 pub(crate) const READ_MIN: usize = 8 * 1024;
 
-/// Size of a receive buffer. Values are slices that keep it in memory.
+/// Size of a receive buffer, which values as slices keep in memory.
 pub(crate) const READ_AT_ONCE: usize = 64 * 1024;
 
 /// Reads and writes of a connection before other tasks run.
@@ -63,11 +61,11 @@ pub(crate) const ROUNDS_MAX: usize = 16;
 /// Interval of the deadline check: a deadline's maximum delay.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 
-/// How long a server may leave a request without a byte before it gets a PING: many times a normal response time.
+/// How long a request may wait without a byte before a PING: many times a normal response time.
 pub(crate) const ASK_AFTER: Duration = Duration::from_millis(500);
 
-/// How long after such a PING a server counts as silent. Movable requests then go elsewhere until it sends a byte. A healthy
-/// server answers a PING whatever else it does.
+/// How long after such a PING a server counts as silent: movable requests go elsewhere until it sends a byte. A healthy server
+/// always answers a PING.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 pub(crate) const PING_AFTER: Duration = Duration::from_secs(15);
@@ -96,7 +94,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Servers that an iteration asks in parallel: keeps the reader busy and leaves room for other callers.
 pub(crate) const WALKS_AT_ONCE: usize = 4;
 
-/// Bytes of keys that let an iteration resume: some hundred thousand keys of unfinished segments. Beyond, it cannot resume.
+/// Bytes of keys that let an iteration resume: some hundred thousand keys of unfinished segments.
 pub(crate) const WALKED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Restarts of an iteration without progress.
@@ -105,8 +103,8 @@ pub(crate) const WALK_TRIES_MAX: usize = 8;
 /// Maximum finished segments in a response: more than any cache has.
 pub(crate) const SEGMENTS_MAX: usize = 65_536;
 
-/// Default length of a listener's queue: enough for the initial state that arrives while a reader starts. On overflow a gap
-/// replaces the events, so that a slow reader does not block the connection.
+/// Default length of a listener's queue: enough for the initial state while a reader starts. On overflow a gap replaces the
+/// events, so that a slow reader does not block the connection.
 pub const EVENTS_MAX: usize = 16_384;
 
 /// Keys and converted data in a listener's queue.

@@ -20,7 +20,7 @@ use crate::limits::EVENTS_MAX;
 use crate::registration::{ListenTarget, ListenedCache};
 use crate::subscription::{ByteSize, Delivery, Subscription, SubscriptionSpec};
 
-/// An event of one key. It does not have the value; [`Cache::get`] returns the current one.
+/// An event of one key, without its value ([`Cache::get`]).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryEvent<K> {
     /// The kind of the change.
@@ -52,7 +52,7 @@ pub enum Event<K> {
     Gap,
 }
 
-/// The configuration of a listener. From [`Cache::listen`].
+/// The configuration of a listener, from [`Cache::listen`].
 #[must_use = "a listener does nothing before `start`"]
 pub struct ListenBuilder<K> {
     listened: ListenedCache,
@@ -64,7 +64,6 @@ pub struct ListenBuilder<K> {
 
 type DecodeKey<K> = dyn Fn(Bytes) -> Result<K, ClientError> + Send;
 
-/// The options sent to servers.
 #[derive(Clone, Debug)]
 struct Wanted {
     with_state: bool,
@@ -80,12 +79,11 @@ impl<K> fmt::Debug for ListenBuilder<K> {
 }
 
 impl<K> ListenBuilder<K> {
-    /// Delivers the existing entries first, as [`EventKind::Existing`], then [`Event::Complete`]; concurrent
-    /// changes are delivered at once. After a gap caused by a lost server the state comes again, without
-    /// entries removed meanwhile. Infinispan's servers may send some of it after they report completion.
+    /// Delivers existing entries first, as [`EventKind::Existing`], then [`Event::Complete`]; concurrent changes are delivered at
+    /// once. After a lost server's gap the state comes again, without entries removed meanwhile. Infinispan's servers may send
+    /// some of it after they report completion.
     ///
-    /// A slow reader gets a gap in the state. For large caches use [`Cache::keys`], which waits for its
-    /// reader.
+    /// A slow reader gets a gap in the state; for large caches use [`Cache::keys`], which waits.
     pub fn with_state(mut self) -> Self {
         self.wanted.with_state = true;
         self
@@ -97,19 +95,19 @@ impl<K> ListenBuilder<K> {
         self
     }
 
-    /// Converts events by the converter of this name on the servers; they arrive as [`Event::Converted`]. It
-    /// works on plain bytes and gets the first 255 parameters.
+    /// Converts events on the servers by this converter; they arrive as [`Event::Converted`]. It works on plain bytes and gets
+    /// the first 255 parameters.
     ///
-    /// Consort's and Infinispan's servers have `___eager-key-value-version-converter`: the key's length as a
-    /// variable-length number, the key, and for a present value its length, the value and eight bytes of
-    /// version. With any parameter, removals have the previous value and version.
+    /// Consort's and Infinispan's servers have `___eager-key-value-version-converter`: the key's length as a variable-length
+    /// number, the key, and for a present value its length, the value and eight bytes of version. With any parameter, removals
+    /// have the previous value and version.
     pub fn converter(mut self, name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         let params = params.into_iter().take(PARAMS_MAX).collect();
         self.wanted.converter = Some(Factory { name: name.into(), params });
         self
     }
 
-    /// Restricts events to these kinds; existing entries count as created. Default: all kinds.
+    /// Restricts events to these kinds, by default all; existing entries count as created.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = EventKind>) -> Self {
         let bit = |kind| match kind {
             EventKind::Created | EventKind::Existing => Interests::CREATED,
@@ -122,20 +120,18 @@ impl<K> ListenBuilder<K> {
         self
     }
 
-    /// Sets the maximum length of the event queue; default [`EVENTS_MAX`], and 16 MiB of keys. On overflow
-    /// the queue is replaced by one [`Event::Gap`], because a slow reader must not block the shared
-    /// connection.
+    /// Sets the event queue's maximum length, by default [`EVENTS_MAX`], and 16 MiB of keys. On overflow one [`Event::Gap`]
+    /// replaces the queue, because a slow reader must not block the shared connection.
     pub fn queue_len_max(mut self, queue_len_max: usize) -> Self {
         self.queue_len_max = queue_len_max;
         self
     }
 
-    /// Starts the listener. No change that begins after this returns is missed.
+    /// Starts the listener, which misses no change that begins later.
     ///
     /// # Errors
     ///
-    /// If no server is reachable in time, or the server refuses: it does not have the cache or filter, or has
-    /// too many listeners.
+    /// If no server is reachable in time, or the server refuses: it does not have the cache or filter, or has too many listeners.
     pub async fn start(self) -> Result<Events<K>, ClientError> {
         let Self { listened, wanted, timeout, queue_len_max, decode } = self;
         let (interests, with_state) = (wanted.interests, wanted.with_state);
@@ -150,11 +146,10 @@ impl<K> ListenBuilder<K> {
     }
 }
 
-/// A stream of a listener's events. Dropping it ends the listener.
+/// A stream of a listener's events, which ends the listener on drop.
 ///
-/// Events of a key come in the order of its changes. If the listener's server is lost, the stream yields
-/// [`Event::Gap`] and registers with another server. Changes between the loss and the new registration are
-/// not delivered; earlier ones may be delivered again as state.
+/// Events of a key come in the order of its changes. A lost server yields [`Event::Gap`] and a registration with another one.
+/// Changes between the loss and the new registration are not delivered; earlier ones may be delivered again as state.
 pub struct Events<K> {
     subscription: Subscription<Change>,
     decode: Box<DecodeKey<K>>,
@@ -187,18 +182,17 @@ impl<K> Stream for Events<K> {
 }
 
 impl<K> Events<K> {
-    /// Returns the next event; `None` after a server's error. An alternative to the stream's `next`.
+    /// Returns the next event, as the stream's `next`; `None` after a server's error.
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; earlier events are valid. If no server is reachable or accepts the listener, the
-    /// stream waits without an error. After a decoding failure the next event follows.
+    /// [`ClientError`]; earlier events are valid. If no server is reachable or accepts the listener, the stream waits without an
+    /// error. After a decoding failure the next event follows.
     pub async fn next(&mut self) -> Option<Result<Event<K>, ClientError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
-/// A queued change.
 #[derive(Clone)]
 enum Change {
     Key { kind: EventKind, key: Bytes, version: Option<i64>, is_repeated: bool },

@@ -15,8 +15,8 @@ use crate::operation::Answer;
 
 /// A cache with several values per key; cheap to clone.
 ///
-/// Values are compared by their bytes and never expire. Unless duplicates are allowed, a key's values are a set without an order.
-/// Do not mix it with a plain cache: each fails on values written by the other.
+/// Values are compared by their bytes and never expire. Without duplicates, a key's values are a set without an order. Do not mix
+/// it with a plain cache: each fails on values written by the other.
 pub struct Multimap<K, V, KE = Postcard, VE = Postcard> {
     cache: Cache<K, V, KE, VE>,
     allows_duplicates: bool,
@@ -35,21 +35,21 @@ impl<K, V, KE, VE> fmt::Debug for Multimap<K, V, KE, VE> {
 }
 
 impl Client {
-    /// Returns a multimap of serde values. If the servers lack the cache, the first operation fails.
+    /// Returns a multimap of serde values; without the cache, the first operation fails.
     pub fn multimap<K, V>(&self, name: &str) -> Multimap<K, V> {
         self.cache(name).as_multimap()
     }
 }
 
 impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
-    /// Returns the cache as a multimap, with this handle's encodings and timeout. The lifetime is ignored.
+    /// Returns the cache as a multimap, with this handle's encodings and timeout, without its lifetime.
     pub fn as_multimap(&self) -> Multimap<K, V, KE, VE> {
         Multimap { cache: self.clone(), allows_duplicates: false }
     }
 }
 
 impl<K, V, KE: Clone, VE: Clone> Multimap<K, V, KE, VE> {
-    /// Returns a handle that allows duplicates, kept in put order. Before servers of 4.0 operations fail with
+    /// Returns a handle that allows duplicates, in put order; with servers before 4.0 operations fail with
     /// [`ClientError::Unsupported`].
     #[must_use]
     pub fn with_duplicates(&self) -> Self {
@@ -112,7 +112,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         }
     }
 
-    /// Returns the values of a key with their version, which changes with every change of one of them.
+    /// Returns the values of a key with their version, which changes with each of them.
     pub async fn get_with_metadata<Q: ?Sized>(&self, key: &Q) -> Result<Option<Entry<Vec<V>>>, ClientError>
     where
         KE: EncodeBorrowed<K, Q>,
@@ -163,7 +163,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::ContainsKey(self.cache.key(key)?)).await
     }
 
-    /// Returns whether any key has this value. The servers scan all values.
+    /// Returns whether any key has this value; the servers scan all values.
     pub async fn contains_value<W: ?Sized>(&self, value: &W) -> Result<bool, ClientError>
     where
         VE: EncodeBorrowed<V, W>,
@@ -180,7 +180,7 @@ impl<K, V, KE, VE> Multimap<K, V, KE, VE> {
         self.is(Action::ContainsEntry(self.assignment(key, value)?)).await
     }
 
-    /// Returns the number of values of all keys. Scans all values.
+    /// Returns the number of values of all keys, which are scanned.
     pub async fn size(&self) -> Result<u64, ClientError> {
         let answer = self.ask(Action::Size).await?;
         match answer.body {

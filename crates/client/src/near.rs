@@ -1,8 +1,8 @@
 //! Near caches: local copies of read entries, invalidated by events (facts sections 2.12 and 9.1).
 //!
 //! A listener at one server reports changes (`near_listener`). Reads to cache use the same server and connection (`near_reads`),
-//! so responses and events are ordered, and the server's filter has their keys. When the connection is lost, the near cache is
-//! emptied and disabled until a new listener is registered.
+//! so that responses and events are ordered, and the server's filter has their keys. Without the connection, the near cache is
+//! empty and disabled until a new listener is registered.
 
 mod table;
 
@@ -28,11 +28,11 @@ use table::{Lookup, NearEntry, PendingRead, Table};
 /// The configuration of a near cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NearCacheConfig {
-    /// Maximum number of entries; default 10,000. The least likely to be read are evicted.
+    /// Maximum number of entries, by default 10,000; those least likely to be read are evicted.
     pub max_entries: usize,
     /// Maximum bytes of keys and values, plus about 128 per entry; default 64 MiB.
     pub max_bytes: usize,
-    /// Whether servers report changes of cached keys only, by a Bloom filter; default true. Needs version 3.1.
+    /// Whether servers report changes of cached keys only, by a Bloom filter, by default true; needs version 3.1.
     pub bloom: bool,
 }
 
@@ -132,7 +132,6 @@ impl NearEntries {
         }
     }
 
-    /// Starts a filter update; visits the keys of the new filter.
     pub(crate) fn begin_update(&self, key: impl FnMut(&[u8])) {
         self.table.begin_update(key);
     }
@@ -220,7 +219,7 @@ impl NearCache {
     }
 }
 
-/// Returns the entry to cache. Entries with max-idle are not cached: only reads at the server count as uses.
+/// Entries with max-idle are not cached: only reads at the server count as uses.
 fn kept(metadata: Metadata, value: &Bytes, now: Time) -> Option<NearEntry> {
     if metadata.max_idle.is_some() {
         return None;

@@ -127,7 +127,6 @@ impl NearCacheTask {
     }
 }
 
-/// Returns the near cache shared by a cache's handles; starts its listener if there is none.
 fn shared_near_cache(
     listened: ListenedCache,
     config: NearCacheConfig,
@@ -177,13 +176,13 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
     /// arrives, shortly after they return; until then reads return the old value. Writes with
     /// [`crate::Flags::SKIP_LISTENER_NOTIFICATION`] do not invalidate. Entries with max-idle are not cached.
     ///
-    /// Misses of all keys go to the server that sends the events. When its connection is lost, the near cache is emptied and off
-    /// until another server sends events.
+    /// Misses of all keys go to the server that sends the events; without its connection the near cache is empty and off until
+    /// another server sends them.
     ///
     /// # Errors
     ///
-    /// [`ClientError::NearCacheConflict`] if this client has a near cache with other settings; if no server is reachable in
-    /// time, or the server refuses.
+    /// [`ClientError::NearCacheConflict`] if this client has a near cache with other settings; if no server is reachable in time,
+    /// or the server refuses.
     pub async fn near(&self, near: NearCacheConfig) -> Result<Self, ClientError> {
         let timeout = self.options().timeout;
         let shared = shared_near_cache(self.listened(), near, timeout)?;

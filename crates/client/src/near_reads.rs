@@ -14,8 +14,7 @@ use crate::server::ServerConnection;
 pub(crate) type Found = Option<(Metadata, Bytes)>;
 
 impl NearCache {
-    /// Looks up a key, or performs the request that reads it and caches the result. `None` if the near cache cannot serve the
-    /// key.
+    /// `None` if the near cache cannot serve the key.
     pub(crate) async fn read(
         &self,
         client: &ClientState,

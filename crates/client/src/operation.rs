@@ -56,7 +56,6 @@ impl Answer {
     }
 }
 
-/// Returns whether sending a request twice has the same outcome.
 fn is_repeatable(body: &RequestBody) -> bool {
     match body {
         RequestBody::Map(request) => matches!(
@@ -136,7 +135,6 @@ struct Operation<'a> {
 }
 
 impl ClientState {
-    /// Performs a request on the preferred server, or on an owner of the key.
     pub(crate) async fn perform(
         &self,
         cache: &CacheState,
@@ -323,7 +321,6 @@ impl Operation<'_> {
         AttemptOutcome::Done(Answer { status, body, target: target.clone(), operation })
     }
 
-    /// Evaluates a request that may have been executed.
     fn uncertain(&self, server: &Server, cause: ConnectionError, was_sent: bool) -> AttemptOutcome {
         if self.client.is_closed() {
             AttemptOutcome::Failed(ClientError::Closed)
@@ -358,7 +355,7 @@ impl Operation<'_> {
     }
 }
 
-/// Returns whether a server's message names this exception outside of quotes, which may be keys.
+/// Whether a server's message names this exception outside of quotes, which may be keys.
 fn says(text: &str, exception: &str) -> bool {
     text.split('"').next().is_some_and(|own| own.contains(exception))
 }

@@ -1,5 +1,3 @@
-//! The options of a cache handle.
-
 use std::time::Duration;
 
 use consort_encoding::Lifetime;
@@ -7,12 +5,11 @@ use consort_hotrod::{Expiration, Flags, Span, TimeUnit};
 
 use crate::limits::TIMEOUT;
 
-/// Returns the form in which servers get a lifetime.
 pub(crate) fn expiration(lifetime: Lifetime) -> Expiration {
     Expiration { lifespan: span(lifetime.lifespan), max_idle: span(lifetime.max_idle) }
 }
 
-/// Converts to milliseconds, rounded up: a short span must not become unlimited.
+/// In milliseconds, rounded up: a short span must not become unlimited.
 fn span(span: Option<Duration>) -> Span {
     let Some(span) = span else { return Span::Infinite };
     let milliseconds = span.as_nanos().div_ceil(1_000_000).max(1);

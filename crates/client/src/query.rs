@@ -99,7 +99,7 @@ impl<K, V, KE, VE> Query<'_, K, V, KE, VE> {
     ///
     /// # Errors
     ///
-    /// [`ClientError`]; for an invalid query with its position.
+    /// [`ClientError`], for an invalid query with its position.
     pub async fn entities(self) -> Result<QueryResult<V>, ClientError>
     where
         VE: Decode<V>,

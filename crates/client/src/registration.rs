@@ -1,5 +1,5 @@
-//! The registration of a listener at a server, removed on drop (facts sections 2.7 and 2.14). The server reports changes of the
-//! whole cluster. The registration is lost with the connection; its owner makes a new one.
+//! The registration of a listener at a server, which reports the whole cluster's changes; removed on drop (facts sections 2.7 and
+//! 2.14). It is lost with the connection; its owner makes a new one.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -45,7 +45,6 @@ pub(crate) struct ListenedCache {
     pub(crate) subject: ListenTarget,
 }
 
-/// A listener at one server, removed there on drop.
 pub(crate) struct ListenerRegistration {
     listened: ListenedCache,
     pub(crate) target: ServerConnection,
@@ -83,7 +82,7 @@ impl ListenedCache {
         }
     }
 
-    /// Registers a listener at a usable server. Creates a sink, with the handle for a loss, per server that it tries.
+    /// Creates a sink, with the handle for a loss, per server that it tries.
     pub(crate) async fn add(
         &self,
         request: impl FnOnce(Bytes) -> RequestBody,

@@ -48,12 +48,12 @@ impl<S> Routing<S> {
         owners.into_iter().flatten().filter_map(|owner| self.servers.get(*owner as usize))
     }
 
-    /// Returns the key's primary, where reads and writes are fastest.
+    /// Reads and writes are fastest there.
     pub(crate) fn primary(&self, key: &[u8]) -> Option<&S> {
         self.owners(key).next()
     }
 
-    /// Chooses the first usable owner of the key, or any usable server, round robin.
+    /// The first usable owner of the key, or any usable server, round robin.
     pub(crate) fn choose<T>(
         &self,
         key: Option<&[u8]>,

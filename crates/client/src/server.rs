@@ -76,7 +76,6 @@ impl Server {
         }
     }
 
-    /// Returns the last failure if there is no connection.
     pub(crate) fn trouble(&self) -> Option<ConnectionError> {
         match &*self.state.read().unwrap_or_else(PoisonError::into_inner) {
             State::Down(cause) => Some(cause.clone()),
@@ -92,7 +91,7 @@ impl Server {
         self.retires.notify_one();
     }
 
-    /// Keeps a connection until the server is retired or the task aborted. Notifies of every change.
+    /// Keeps a connection until the server is retired or the task aborted; notifies of changes.
     pub(crate) async fn keep(self: Arc<Self>, seed: u64, changed: Arc<Notify>) {
         let mut backoff = Backoff::new(seed);
         loop {
@@ -139,7 +138,7 @@ impl Server {
         }
     }
 
-    /// Connects in this version. The error has the version to try next, if the server did not understand this one.
+    /// The error has the version to try next, if the server did not understand this one.
     async fn connect_in(
         &self,
         greeting: ProtocolVersion,

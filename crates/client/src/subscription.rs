@@ -54,7 +54,7 @@ impl<T: ByteSize + Clone + Send + 'static> SharedListener<T> {
         Self::for_readers(Arc::new(FanOut::new()), spec)
     }
 
-    /// Starts a listener. Readers of initial events must exist already: the server may be faster than the caller.
+    /// Readers of initial events must exist already: the server may be faster than the caller.
     fn for_readers(fan: Arc<FanOut<T>>, spec: SubscriptionSpec<T>) -> Arc<Self> {
         let (begins, started) = watch::channel(None);
         let (client, start_timeout) = (spec.listened.client.clone(), spec.timeout);
@@ -84,7 +84,7 @@ impl<T> Drop for Subscription<T> {
 }
 
 impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
-    /// Starts a listener for one reader. It misses no change that begins after this returns, without a gap.
+    /// Misses no change that begins after this returns, without a gap.
     pub(crate) async fn begin(spec: SubscriptionSpec<T>, queue_len_max: usize) -> Result<Self, ClientError> {
         let client = spec.listened.client.clone();
         let fan = Arc::new(FanOut::new());
@@ -115,7 +115,7 @@ impl<T: ByteSize + Clone + Send + 'static> Subscription<T> {
         }
     }
 
-    /// Polls the next delivery; `None` after a server's error.
+    /// `None` after a server's error.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Delivery<T>, ClientError>>> {
         self.queue.poll(cx)
     }
@@ -161,7 +161,7 @@ impl<T: ByteSize + Clone + Send> Sink for ListenerSink<T> {
     }
 }
 
-/// Returns whether a later attempt would fail alike.
+/// Whether a later attempt would fail alike.
 const fn is_final(error: &ClientError) -> bool {
     matches!(
         error,
@@ -180,7 +180,7 @@ struct ListenerTask<T> {
 }
 
 impl<T: ByteSize + Clone + Send + 'static> ListenerTask<T> {
-    /// Registers the listener. The timeout restarts with each part of the initial state.
+    /// The timeout restarts with each part of the initial state.
     async fn add(&self) -> Result<ListenerRegistration, ClientError> {
         let SubscriptionSpec { listened, timeout: start_timeout, with_state, request, .. } = &*self.spec;
         let timeout = if *with_state { STATE_TIME_MAX.max(*start_timeout) } else { *start_timeout };

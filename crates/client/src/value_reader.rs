@@ -1,5 +1,3 @@
-//! Values read in chunks.
-
 use std::fmt;
 use std::time::SystemTime;
 
@@ -26,8 +24,8 @@ struct PrefetchLimits {
 
 /// A value read in chunks, unaffected by later writes of its key.
 ///
-/// At most nine chunks are in memory: the one returned by [`ValueReader::next`] and eight in flight; three while the connection
-/// has other requests, whose responses go between. Dropping it ends the stream on the server.
+/// At most nine chunks are in memory: that of [`ValueReader::next`] and eight in flight, three while the connection has other
+/// requests, whose responses go between. Dropping it ends the stream on the server.
 pub struct ValueReader {
     pinned: PinnedConnection,
     state: State,
@@ -43,7 +41,7 @@ impl fmt::Debug for ValueReader {
 }
 
 impl<K, V, KE> Cache<K, V, KE, Raw> {
-    /// Starts reading the value of a key in chunks; `None` if the key has none.
+    /// Starts reading a key's value in chunks; `None` without one.
     ///
     /// # Errors
     ///
@@ -94,7 +92,7 @@ impl ValueReader {
     ///
     /// # Errors
     ///
-    /// [`ClientError::StreamLost`] if the stream's connection is lost. A timeout ends the stream, too. Later calls repeat the
+    /// [`ClientError::StreamLost`] if the stream's connection is lost; a timeout ends the stream, too. Later calls repeat the
     /// error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         if let State::Failed(error) = &self.state {
@@ -127,7 +125,7 @@ impl ValueReader {
         }
     }
 
-    /// Requests the next chunks. Those beyond the end are empty.
+    /// Chunks beyond the end are empty.
     async fn ask_ahead(&mut self) -> Result<(), ClientError> {
         let State::Open(stream) = self.state else { return Ok(()) };
         let PrefetchLimits { most, together } = self.prefetch_limits();

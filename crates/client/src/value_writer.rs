@@ -1,5 +1,3 @@
-//! Values written in chunks.
-
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
@@ -22,7 +20,7 @@ enum Condition {
 
 /// A value written in chunks, visible once [`ValueWriter::finish`] has returned.
 ///
-/// At most seven chunks are in memory: the one being filled and six in flight; two while the connection has other requests, which
+/// At most seven chunks are in memory: the one being filled and six in flight, two while the connection has other requests, which
 /// go between. Dropping it early changes nothing and ends the stream on the server.
 pub struct ValueWriter {
     cache: RawCache,
@@ -89,7 +87,7 @@ impl ValueWriter {
         self
     }
 
-    /// Appends bytes. Returns when all but the last chunk are sent.
+    /// Appends bytes; returns when all but the last chunk are sent.
     ///
     /// # Errors
     ///
@@ -117,7 +115,7 @@ impl ValueWriter {
         written
     }
 
-    /// Puts the value. Returns whether the condition held.
+    /// Puts the value; returns whether the condition held.
     ///
     /// # Errors
     ///
@@ -189,7 +187,6 @@ impl ValueWriter {
         pinned.begin(Request::NextPut(*stream, is_last, piece), &mut self.under_way).await
     }
 
-    /// Waits for the response to the oldest chunk, which was not the last one.
     async fn settle(&mut self) -> Result<(), ClientError> {
         let (Some((pinned, _)), Some(first)) = (&self.stream, self.under_way.next(1).await) else {
             return Ok(());

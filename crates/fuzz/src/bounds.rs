@@ -1,26 +1,19 @@
 //! The memory limit of decoders.
 
-/// Bytes of memory per byte of input. The worst case is a message of seven bytes within a list: a
-/// [`consort_group::Message`], in a list that has grown to twice its size while it is copied.
+/// Bytes of memory per byte of input: at worst a message of seven bytes within a list, which becomes a [`consort_group::Message`]
+/// in a list that has grown to twice its size while it is copied.
 pub const PER_BYTE: u64 = 96;
 
 /// Memory for any input: error texts, tables, the capacity of a first allocation.
 pub const AT_LEAST: u64 = 16 * 1024;
 
-/// Runs a decoder, and returns its result and its peak memory.
-///
-/// # Panics
-///
-/// If the memory is out of proportion to an input of `length` bytes.
+/// Runs a decoder, and returns its result and its peak memory. Panics if the memory is out of proportion to an input of `length`
+/// bytes.
 pub fn bounded<T>(length: usize, decode: impl FnOnce() -> T) -> (T, u64) {
     bounded_by(AT_LEAST + PER_BYTE * length as u64, decode)
 }
 
-/// Runs a function with another limit than [`bounded`]'s.
-///
-/// # Panics
-///
-/// If it needs more than `limit` bytes.
+/// Runs a function, and panics if it needs more than `limit` bytes.
 pub fn bounded_by<T>(limit: u64, run: impl FnOnce() -> T) -> (T, u64) {
     let mut result = None;
     let used = allocation_counter::measure(|| result = Some(run()));

@@ -39,7 +39,6 @@ const QUICK: &[(&str, &str, &str)] = &[
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Way {
     Packet,
-    /// A connection of FD_SOCK2's.
     Frame,
     Datagram,
 }
@@ -100,7 +99,6 @@ fn phys(node: usize) -> PhysAddr {
     PhysAddr::new([10, 0, 0, node as u8 + 1].into(), 7800)
 }
 
-/// Selectors choose from these interfaces.
 pub(crate) fn interfaces() -> Vec<Interface> {
     ["127.0.0.1", "::1", "192.168.1.5", "10.5.5.5", "fe80::1", "2001:db8::1", "8.8.8.8"]
         .iter()
@@ -111,7 +109,7 @@ pub(crate) fn interfaces() -> Vec<Interface> {
         .collect()
 }
 
-/// A stock stack with short timeouts; `changes` replaces protocols.
+/// `changes` replaces protocols.
 pub(crate) fn stock(name: &str, changes: &[(&str, &str)]) -> StackConfig {
     let mut config = match load_stack(name, &Variables::new()) {
         Ok(stack) => stack.config,
@@ -182,7 +180,6 @@ impl Cluster {
         self.start_as(SEED)
     }
 
-    /// No recording names this member.
     pub(crate) fn start_fresh(&mut self) -> usize {
         self.start_as(FRESH_SEED)
     }
@@ -240,7 +237,6 @@ impl Cluster {
         }
     }
 
-    /// Whether a member has sent the message or not.
     pub(crate) fn arrive(&mut self, passed: &Passed) {
         let Passed { way, from, to, bytes } = passed;
         if self.members.get(*to).is_none_or(|member| member.is_gone) {
@@ -457,7 +453,7 @@ impl Cluster {
     }
 }
 
-/// Returns the time at the end, which is earlier if timers fired more often.
+/// Returns the time at the end, earlier if timers fired more often.
 pub(crate) fn run_alone(stack: &mut Stack, start: Time, time: Duration, wakes_max: usize) -> Time {
     let (mut now, end) = (start, start + time);
     for _ in 0..wakes_max {

@@ -1,4 +1,4 @@
-//! Runs targets with inputs from a seed, and shows a broken rule so that it can be replayed.
+//! Runs targets with inputs from a seed, and shows a broken rule for a replay.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -49,12 +49,8 @@ pub fn input(target: &Target, corpus: &[Vec<u8>], seed: u64, nth: u64) -> Vec<u8
 
 const CORPORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
 
-/// Returns the real inputs of a target and the committed ones in `fuzz/corpus`: inputs that broke a rule, and
-/// those of `cargo xtask fuzz --coverage --keep`.
-///
-/// # Panics
-///
-/// If a committed input cannot be read.
+/// Returns a target's real inputs and the committed ones in `fuzz/corpus`: inputs that broke a rule, and those of `cargo xtask
+/// fuzz --coverage --keep`. Panics if one cannot be read.
 pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
     let mut corpus = (target.corpus)();
     if let Ok(folder) = std::fs::read_dir(Path::new(CORPORA).join(target.name)) {
@@ -68,11 +64,7 @@ pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
     corpus
 }
 
-/// Runs a target until it has had `runs` inputs, or packets in rounds.
-///
-/// # Errors
-///
-/// The first input that broke a rule.
+/// Runs a target until it has had `runs` inputs, or packets in rounds; the error is the first input that broke a rule.
 pub fn run(target: &'static Target, runs: u64, seed: u64) -> Result<Score, Box<Broken>> {
     let corpus = corpus(target);
     let mut score = Score::default();

@@ -1,5 +1,3 @@
-//! The bytes of a peer on a TCP connection.
-
 use bytes::BytesMut;
 use consort_group::{Rng, Version, wire};
 use consort_net::framing::{Frame, decode_setup, encode_setup, next_frame, read_capacity};
@@ -20,7 +18,6 @@ struct Heard {
     wrong: Option<String>,
 }
 
-/// Reads a connection in pieces of these sizes.
 fn listen(bytes: &[u8], mut piece: impl FnMut() -> usize) -> Heard {
     let mut heard = Heard::default();
     let mut input = BytesMut::new();

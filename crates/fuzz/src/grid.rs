@@ -1,5 +1,3 @@
-//! The grid's member under frames of a corrupt member.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,7 +100,7 @@ impl Pair {
     }
 }
 
-/// Each member gets the frame as one of the other; then time passes.
+/// Each member gets the frame as the other's; then time passes.
 pub(crate) fn frame(bytes: &[u8]) -> Seen {
     let frame = Bytes::copy_from_slice(bytes);
     let Pair { mut nodes, now, .. } = Pair::new();

@@ -1,4 +1,4 @@
-//! The codec of Hot Rod, as a server and as a client use it.
+//! Hot Rod's codec of server and client.
 
 use bytes::{Bytes, BytesMut};
 use consort_hotrod::{
@@ -21,7 +21,7 @@ fn encoded(encode: impl FnOnce(&mut Output)) -> Bytes {
     out.into_bytes()
 }
 
-/// Reads with bounded memory, and again in two pieces; the messages are then written and read.
+/// Reads with bounded memory, and again in two pieces; then writes and reads the messages.
 fn read<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     decode: impl Fn(&mut dyn FnMut(&mut BytesMut) -> bool, &mut BytesMut) -> Vec<T>,

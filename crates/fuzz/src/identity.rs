@@ -1,5 +1,3 @@
-//! Files and texts by which servers and clients identify themselves.
-
 use std::sync::OnceLock;
 
 use base64::Engine;
@@ -29,7 +27,6 @@ pub(crate) fn user_files() -> Vec<Vec<u8>> {
 /// The memory in total and for each byte: a user of a few bytes, and a file's secret.
 const USERS_MEMORY: (u64, u64) = (64 * 1024, 512);
 
-/// A file has users, or the error names the file.
 pub(crate) fn users(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = USERS_MEMORY.0 + USERS_MEMORY.1 * text.len() as u64;
@@ -71,8 +68,8 @@ pub(crate) fn tokens() -> Vec<Vec<u8>> {
     TOKENS.map(|token| token.as_bytes().to_vec()).into()
 }
 
-/// Signs the input's header and claims, so that checks behind the signature run, too. The same bytes in compact
-/// form have no valid signature, and the server refuses them.
+/// Signs the input's header and claims, so that checks behind the signature run. The same bytes in compact form have no valid
+/// signature, and the server refuses them.
 pub(crate) fn token(bytes: &[u8]) -> Seen {
     let (pair, pem) = signer();
     let at = bytes.iter().position(|byte| *byte == BETWEEN).unwrap_or(bytes.len());
@@ -95,7 +92,6 @@ pub(crate) fn token(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// The claims of an accepted token allow its acceptance.
 fn check_claims(owner: &str, header: &[u8], claims: &[u8]) {
     let header: Json = serde_json::from_slice(header).expect("the header was read");
     // The texts of other claims may be no UTF-8: they are not read.
@@ -140,7 +136,6 @@ pub(crate) fn pems() -> Vec<Vec<u8>> {
 /// The memory for keys and cipher suites, in total and for each byte.
 const PEM_MEMORY: (u64, u64) = (512 * 1024, 256);
 
-/// An identity, roots, keys of tokens, or an error with the reason.
 pub(crate) fn pem(bytes: &[u8]) -> Seen {
     let limit = PEM_MEMORY.0 + PEM_MEMORY.1 * bytes.len() as u64;
     let ((identity, roots, keys), peak) = bounded_by(limit, || {
@@ -160,7 +155,6 @@ pub(crate) fn certificates() -> Vec<Vec<u8>> {
     vec![certified().2.clone()]
 }
 
-/// A certificate names one user, or none.
 pub(crate) fn certificate(bytes: &[u8]) -> Seen {
     let ((name, until), peak) = bounded(bytes.len(), || fuzzing::certificate(bytes));
     Seen::one(name.is_some() || until != 0, peak)
@@ -181,7 +175,7 @@ pub(crate) fn uris() -> Vec<Vec<u8>> {
     URIS.map(|uri| uri.as_bytes().to_vec()).into()
 }
 
-/// A URI names servers; an error does not show the password before the `@`.
+/// An error does not show the password before the `@`.
 pub(crate) fn uri(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let (read, peak) = bounded(64 * 1024 + text.len(), || ClientBuilder::from_uri(&text));

@@ -1,11 +1,9 @@
-//! Key stores of encryption layers.
-
 use consort_keystore::{KeyStoreError, Limits, StoreType, secret_key};
 
 use crate::bounds::bounded;
 use crate::seen::Seen;
 
-/// Stores by Java and OpenSSL, and raw keys. Java makes no JCEKS store with fewer than 10,000 iterations.
+/// Stores by Java and OpenSSL, and raw keys; Java makes no JCEKS store with fewer than 10,000 iterations.
 pub(crate) fn stores() -> Vec<Vec<u8>> {
     vec![
         include_bytes!("../../keystore/tests/data/few-iterations.p12").to_vec(),
@@ -22,7 +20,7 @@ const LIMITS: Limits = Limits { file: 64 * 1024, entries: 100, iterations: 25_00
 
 const PASSWORD: &str = "changeit";
 
-/// A store has the key, or the error gives the reason. No error shows the password.
+/// No error shows the password.
 pub(crate) fn store(bytes: &[u8]) -> Seen {
     // Java's formats end with a digest, which mutations would always miss. So it is renewed.
     let renewed = with_digest(bytes);

@@ -128,7 +128,6 @@ fn again(target: &Target, replay: &str) -> ExitCode {
     }
 }
 
-/// The whole input, and its smallest part that breaks too.
 fn show(target: &'static Target, broken: &Broken) {
     let Broken { target: name, seed, nth, input } = broken;
     eprintln!(

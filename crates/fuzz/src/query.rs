@@ -1,5 +1,3 @@
-//! Queries as clients write them, and the messages of members about them.
-
 use bytes::Bytes;
 use consort_server::fuzzing;
 
@@ -36,7 +34,6 @@ pub(crate) fn queries() -> Vec<Vec<u8>> {
 /// The memory for a schema's types, and for each byte of a query: an `IN` of short numbers is the largest.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
-/// No query, a refused one, or a plan that owners read.
 pub(crate) fn query(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     // The schema is compiled once, whatever the input is.
@@ -54,7 +51,7 @@ pub(crate) fn query(bytes: &[u8]) -> Seen {
     Seen::one(is_read, peak)
 }
 
-/// Plans, each behind an entity and its length; clients' requests; and their responses.
+/// Plans, each behind an entity and its length; clients' requests; and responses.
 pub(crate) fn plans() -> Vec<Vec<u8>> {
     let plans = QUERIES.iter().filter_map(|query| fuzzing::query(query).1.ok());
     let of_each = |plan: Vec<u8>| ENTITIES.map(|entity| [&[entity.len() as u8], entity, &plan].concat());
@@ -66,7 +63,6 @@ pub(crate) fn plans() -> Vec<Vec<u8>> {
     all
 }
 
-/// A plan is written as it was read, and makes a row of an entity or none.
 pub(crate) fn plan(bytes: &[u8]) -> Seen {
     let (length, rest) =
         bytes.split_first().map_or((0, bytes), |(length, rest)| (usize::from(*length), rest));

@@ -1,5 +1,3 @@
-//! Records that servers keep in caches, and filters that clients name.
-
 use bytes::Bytes;
 use consort_hotrod::ops::listener::{Factory, KEY_PREFIX, VALUE_PREFIX};
 use consort_protostream::{QueryRequest, Wrapped};
@@ -15,7 +13,6 @@ const KINDS: [fn(&Bytes) -> Option<Bytes>; 3] = [
     |bytes| fuzzing::transaction_key(bytes).map(Bytes::from),
 ];
 
-/// Counters of each kind, a transaction in two caches, and a transaction's key.
 pub(crate) fn records() -> Vec<Vec<u8>> {
     let counter = |kind: u8, flags: u8, state: u8| {
         let mut bytes = vec![0, 1, kind, flags];
@@ -42,7 +39,7 @@ pub(crate) fn records() -> Vec<Vec<u8>> {
     all
 }
 
-/// A server writes a record that it has read in one way, and reads that as the same record.
+/// A server writes a record as it has read it.
 pub(crate) fn record(bytes: &[u8]) -> Seen {
     let Some((kind, record)) = bytes.split_first() else { return Seen::one(false, 0) };
     let read = KINDS[usize::from(*kind) % KINDS.len()];
@@ -91,7 +88,7 @@ pub(crate) fn filters() -> Vec<Vec<u8>> {
 /// The memory for a query's types, and for each byte.
 const QUERY: (u64, u64) = (64 * 1024, 512);
 
-/// Parameters make a filter or an error. Owners read the plan that a server sends them, and write the same bytes.
+/// Owners read the plan that a server sends them, and write the same bytes.
 pub(crate) fn filter(bytes: &[u8]) -> Seen {
     let (place, mut rest) =
         bytes.split_first().map_or((0, bytes), |(place, rest)| (usize::from(*place), rest));

@@ -1,9 +1,8 @@
-//! Whole stacks: three members form a cluster, a fourth that knows their traffic sends them forged packets, and
-//! the cluster has to heal.
+//! Whole stacks: three members form a cluster, a fourth that knows their traffic sends them forged packets, and the cluster has
+//! to heal.
 //!
-//! An input is a round of records: five bytes (kind, members, time until the next, and two of length) and the
-//! bytes of the packet. Every round begins with the same cluster, byte for byte, so that recorded traffic of
-//! one round has a meaning in all.
+//! An input is a round of records: five bytes (kind, members, time until the next, and two of length) and the bytes of the
+//! packet. Every round begins with the same cluster, byte for byte, so that one round's recorded traffic has a meaning in all.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -20,10 +19,9 @@ use crate::seen::Seen;
 /// More packets would lead to the same end.
 pub(crate) const PACKETS: u64 = 256;
 
-/// These members receive forged packets.
 const MEMBERS: usize = 3;
 
-/// The response to one packet. A request for retransmission may name a whole window.
+/// The response to one packet; a request for retransmission may name a whole window.
 const SENT_AT_ONCE: Sent = Sent { packets: 64, bytes: 256 * 1024 };
 
 /// The growth of all members together: bounded tables of unknown members, windows with incomplete messages, and
@@ -61,8 +59,7 @@ fn joined(config: &StackConfig) -> Cluster {
     cluster
 }
 
-/// A life with joins, messages of all kinds, loss, state transfer, a crash, a partition that ends, and a leave;
-/// each message once.
+/// Joins, messages of all kinds, loss, state transfer, a crash, a partition that ends, and a leave; each message once.
 fn record(config: &StackConfig) -> Vec<Passed> {
     let mut cluster = Cluster::new(config.clone());
     cluster.tap = Some(Vec::new());
@@ -159,7 +156,6 @@ pub(crate) fn records(mut rest: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Mutated packets for the target of this name.
 pub(crate) fn round(name: &str, rng: &mut Rng) -> Vec<u8> {
     let stage = stage(name);
     let mut out = Vec::new();
@@ -260,13 +256,11 @@ fn act(cluster: &mut Cluster, node: usize, what: u8) {
     }
 }
 
-/// Members without forged packets join, and all remaining members receive their messages. More than one joins,
-/// because a forged view may have the number of the next real one: a member that has it waits for the view
-/// after that.
+/// Members without forged packets join, and all remaining members receive their messages. More than one joins, because a forged
+/// view may have the next real one's number: a member that has it waits for the view after that.
 ///
-/// Returns false if members keep different views of one number. Only a view in the coordinator's name that it
-/// never made causes that, as in JGroups: it looks like a real one, and no number reveals it to either
-/// partition. Then the new member and those with its view have to be well.
+/// Returns false if members keep different views of one number. Only a view in the coordinator's name that it never made causes
+/// that, as in JGroups: no number reveals it to either partition. Then the new member and those with its view have to be well.
 fn heal(cluster: &mut Cluster) -> bool {
     for _ in 0..FRESH {
         let fresh = cluster.start_fresh();

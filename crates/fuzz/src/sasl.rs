@@ -1,5 +1,3 @@
-//! SASL's mechanisms, as a server and as a client read them.
-
 use consort_sasl::bearer::Bearer;
 use consort_sasl::plain::Plain;
 use consort_sasl::scram::{Hash, Keys, Verifier, client, server};
@@ -26,7 +24,6 @@ pub(crate) fn messages() -> Vec<Vec<u8>> {
     MESSAGES.map(|message| message.as_bytes().to_vec()).into()
 }
 
-/// Reads a message of any kind, on either side and at any step.
 pub(crate) fn message(bytes: &[u8]) -> Seen {
     let pencil: Verifier = PENCIL.parse().expect("a verifier");
     // Any keys will do, and deriving the right ones takes milliseconds.

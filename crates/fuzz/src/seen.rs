@@ -1,5 +1,3 @@
-//! The result of a target, for the drivers.
-
 /// The result of a target for one input.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Seen {

@@ -1,12 +1,9 @@
-//! Inputs of the server besides Hot Rod.
-
 use bytes::Bytes;
 use consort_server::fuzzing;
 
 use crate::bounds::{bounded, bounded_by};
 use crate::seen::Seen;
 
-/// Buckets with no value, one, and several of different lengths.
 pub(crate) fn buckets() -> Vec<Vec<u8>> {
     let bucket = |values: &[&[u8]]| {
         let mut bytes = b"\xf5MM\x01".to_vec();
@@ -26,7 +23,6 @@ pub(crate) fn buckets() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A bucket is written as it was read.
 pub(crate) fn bucket(bytes: &[u8]) -> Seen {
     let input = Bytes::copy_from_slice(bytes);
     let (read, peak) = bounded(bytes.len(), || fuzzing::bucket(&input));
@@ -99,7 +95,6 @@ pub(crate) fn media() -> Vec<Vec<u8>> {
     each.collect()
 }
 
-/// Values converted to JSON stay the same on the way back.
 pub(crate) fn convert(bytes: &[u8]) -> Seen {
     let (from, to, value) = formats(bytes);
     // The schema is compiled once, whatever the input is.
@@ -142,7 +137,7 @@ pub(crate) fn definitions() -> Vec<Vec<u8>> {
 /// The memory for any input, and for each byte: events with their places, and a tree of values.
 const YAML: (u64, u64) = (256 * 1024, 4 * 1024);
 
-/// A definition that is written again is the same, and so is each of a document's.
+/// A definition, also in a document, is written as it was read.
 pub(crate) fn definition(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = YAML.0 + YAML.1 * text.len() as u64;
@@ -171,7 +166,6 @@ pub(crate) fn schemas() -> Vec<Vec<u8>> {
 /// The memory for any input, above all the well-known files, and for each byte.
 const COMPILER: (u64, u64) = (8 * 1024 * 1024, 8 * 1024);
 
-/// A schema compiles, or an error gives the reason.
 pub(crate) fn schema(bytes: &[u8]) -> Seen {
     let text = String::from_utf8_lossy(bytes);
     let limit = COMPILER.0 + COMPILER.1 * text.len() as u64;

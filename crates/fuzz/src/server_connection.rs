@@ -1,5 +1,3 @@
-//! Whole connections to a server that runs in this process.
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +21,8 @@ const MEMORY: u64 = 256 * 1024 * 1024;
 /// The server closes a connection this soon after its client has closed its half.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Response bytes for a connection, and for each byte of its requests. A request of a few bytes asks for all
-/// metrics or for the definition of a cache.
+/// Response bytes for a connection, and for each byte of its requests: a few bytes ask for all metrics or for the definition of a
+/// cache.
 const OUT: (usize, usize) = (64 * 1024, 2048);
 
 const PING: &[u8] = b"\xa0\x01\x1e\x17\x00\x00\x01\x00\x00\x00";
@@ -68,11 +66,7 @@ pub(crate) fn connections() -> Vec<Vec<u8>> {
     all
 }
 
-/// Reads until the server closes the connection.
-///
-/// # Panics
-///
-/// If it does not in time.
+/// Panics if the server does not close the connection in time.
 fn exchange(bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address()).expect("the server accepts");
     stream.set_read_timeout(Some(CLOSE_TIME_MAX)).expect("a socket");
@@ -90,7 +84,7 @@ fn exchange(bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The server answers, closes the connection and goes on serving others; no thread of it panics.
+/// The server answers, closes the connection and goes on serving others, without a panic.
 pub(crate) fn connection(bytes: &[u8]) -> Seen {
     address();
     let panics = PANICS.load(Ordering::Relaxed);

@@ -44,7 +44,6 @@ fn entry(nth: u16, round: u8) -> Entry {
     Entry { version: u64::from(round), times, ..Entry::immortal(nth % SEGMENTS, format!("key-{nth}"), value) }
 }
 
-/// Rounds of puts and removals, a note, and files of which some are compacted.
 fn recorded() -> &'static Recorded {
     static RECORDED: OnceLock<Recorded> = OnceLock::new();
     RECORDED.get_or_init(|| {
@@ -97,8 +96,8 @@ fn disk_with(place: usize, contents: &[u8]) -> SimDisk {
     disk
 }
 
-/// A store with a replaced file opens with entries that were once stored, or fails with an error that names the
-/// file and the damage. A store that opens takes changes and opens again with them.
+/// A store with a replaced file opens with entries that were once stored, or fails with an error that names the file and the
+/// damage. One that opens takes changes and opens again with them.
 pub(crate) fn file(bytes: &[u8]) -> Seen {
     let Recorded { files, values } = recorded();
     let (place, contents) =

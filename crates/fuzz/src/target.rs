@@ -1,5 +1,3 @@
-//! The table of targets.
-
 use crate::mutate::Shape;
 use crate::seen::Seen;
 use crate::{

@@ -1,5 +1,3 @@
-//! Texts that a user writes, and the files that members write for each other.
-
 use std::net::IpAddr;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Inputs of the tools.
-
 use std::time::Duration;
 
 use consort_capture::{Kind, Streams, is_pcap, packets, unhex};

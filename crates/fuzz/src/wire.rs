@@ -27,7 +27,7 @@ fn is_same<T: PartialEq + Debug>(one: &T, other: &T) -> bool {
     one == other || format!("{one:?}") == format!("{other:?}")
 }
 
-/// Decodes with bounded memory; a decoded value survives being written and read.
+/// A decoded value survives being written and read.
 fn checked<T: PartialEq + Debug>(
     bytes: &[u8],
     encode: impl Fn(&T) -> Bytes,

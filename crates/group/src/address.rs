@@ -1,4 +1,4 @@
-//! Member identities ([`Address`]), physical addresses ([`PhysAddr`]), and the book that maps one to the other.
+//! Addresses, and the book of members' names and physical addresses.
 //!
 //! Equality and order are those of JGroups, because elections and tie-breaks depend on them.
 
@@ -323,7 +323,7 @@ impl fmt::Debug for Address {
 struct Entry {
     name: Option<Arc<str>>,
     phys: Option<PhysAddr>,
-    /// Set when the member left. After `EXPIRY` its physical address is removed, or the entry if it has no name.
+    /// Since the member left; after `EXPIRY` its physical address is removed, or a nameless entry.
     removable_since: Option<Time>,
 }
 
@@ -335,11 +335,11 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// The maximum number of entries. Beyond it, former members are evicted, then no member is added: a flood of
-    /// invented members cannot grow the book (JGroups' logical_addr_cache_max_size).
+    /// The maximum number of entries (JGroups' logical_addr_cache_max_size). Beyond it, former members are evicted, then none is
+    /// added, so that invented members cannot grow the book.
     pub const ENTRIES_MAX: usize = 2000;
-    /// How long a former member's physical address is kept (JGroups' logical_addr_cache_expiration). The name stays
-    /// while there is room, for operators' questions.
+    /// How long a former member's physical address is kept (JGroups' logical_addr_cache_expiration). Operators may ask for its
+    /// name while there is room.
     pub const EXPIRY: std::time::Duration = std::time::Duration::from_secs(360);
 
     /// Adds the values that are not `None`. Returns whether anything changed.
@@ -395,7 +395,6 @@ impl AddressBook {
         of_name.min_by_key(|(_, entry)| entry.removable_since.is_some()).map(|(address, _)| address)
     }
 
-    /// Returns whether a current member has the same name, or any member if this one is a former one.
     pub(crate) fn shares_name(&self, member: &Address) -> bool {
         let Some((own, name)) = self.entries.get(member).and_then(|own| Some((own, own.name.as_ref()?)))
         else {
@@ -423,7 +422,7 @@ impl AddressBook {
         self.changes
     }
 
-    /// Marks all others as removable, and removes the physical addresses of those marked `EXPIRY` ago.
+    /// Marks others as removable, and removes physical addresses marked `EXPIRY` ago.
     pub fn retain_members(&mut self, now: Time, members: &[Address]) {
         self.entries.retain(|address, entry| {
             if members.contains(address) {

@@ -1,11 +1,9 @@
-//! Batches, in which messages travel through the stack.
-
 use crate::{Address, Message, ProtocolId};
 
 /// Messages on their way up or down.
 ///
-/// An upward batch has one source, destination kind (multicast or unicast) and mode (regular or OOB), and the order
-/// of reception. A downward batch may be mixed; order matters only per destination.
+/// An upward batch has one source, destination kind (multicast or unicast) and mode (regular or OOB), in order of reception. A
+/// downward batch may be mixed; order matters only per destination.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct MessageBatch {
     /// The messages.

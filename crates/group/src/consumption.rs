@@ -21,7 +21,7 @@ impl Consumption {
         self.up_to
     }
 
-    /// Adds a message that completes all up to `seqno`. Its credit is at least 1, so that empty messages count.
+    /// Its credit is at least 1, so that empty messages count.
     pub(crate) fn expect(&mut self, seqno: u64, message: &mut Message) {
         message.credit = u32::try_from(message.length()).unwrap_or(u32::MAX).max(1);
         self.pending.push_back((seqno, message.credit));
@@ -38,7 +38,6 @@ impl Consumption {
         }
     }
 
-    /// Returns how many messages are now complete.
     pub(crate) fn consume(&mut self, credit: u64) -> usize {
         let mut left = credit;
         let mut completed = 0;

@@ -1,5 +1,3 @@
-//! The shared state of a stack's layers, and the counts of discarded input.
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

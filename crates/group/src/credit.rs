@@ -17,8 +17,7 @@ impl CreditReturn {
         Self { owed: smallvec![(src.clone(), credit)], is_multicast }
     }
 
-    /// `report` gets each creditor, the destination kind and the bytes. Its result replaces the creditor by those
-    /// that the layers below know.
+    /// `report` gets creditor, destination kind and bytes, and returns the creditors that the layers below know.
     pub(crate) fn pass(&mut self, mut report: impl FnMut(&Address, bool, u64) -> Option<OwedCredits>) {
         let mut next: Option<OwedCredits> = None;
         for (at, (src, credit)) in self.owed.iter().enumerate() {

@@ -1,5 +1,3 @@
-//! Digests (how far each member's messages were delivered and received) and seqno lists.
-
 use crate::Address;
 
 /// One member's row.

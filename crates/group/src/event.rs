@@ -1,5 +1,3 @@
-//! Events, control calls, queries, and the effects and outputs exchanged with the driver.
-
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +19,7 @@ pub enum Pass {
     Stop,
 }
 
-/// An event. It travels through the layers in order with the messages around it.
+/// An event, in order with the messages around it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     // upward
@@ -164,8 +162,8 @@ pub enum Query<'a> {
     },
     /// The size in bytes of the largest message below fragmentation.
     FragSize,
-    /// How many bytes of a sender's credit incomplete messages may hold without stalling it. Layers with credits or
-    /// windows answer; otherwise it is 0.
+    /// How many bytes of a sender's credit incomplete messages may hold without stalling it. Layers with credits or windows
+    /// answer; otherwise it is 0.
     Withholdable {
         /// Multicasts, or unicasts.
         is_multicast: bool,
@@ -194,8 +192,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// Returns the layer that requested the effect. [`Effect::CloseListener`] and others refer to requests of the
-    /// same layer.
+    /// Returns the layer that requested the effect; [`Effect::CloseListener`] and others refer to its requests.
     pub const fn layer(self) -> u16 {
         self.layer
     }

@@ -1,10 +1,8 @@
-//! The advertised address of a socket behind address translation.
-
 use std::net::IpAddr;
 
 use crate::PhysAddr;
 
-/// The address that replaces a socket's own.
+/// The address that replaces a socket's own behind address translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExternalAddress {
     /// The host.
@@ -14,8 +12,7 @@ pub struct ExternalAddress {
 }
 
 impl ExternalAddress {
-    /// Builds it from `external_addr` and `external_port`. Port 0 is the socket's; without an address the port has no
-    /// effect.
+    /// Builds it from `external_addr` and `external_port`; port 0 is the socket's.
     pub fn configured(ip: Option<IpAddr>, port: u16) -> Option<Self> {
         ip.map(|ip| Self { ip, port: Some(port).filter(|port| *port > 0) })
     }

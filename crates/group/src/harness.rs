@@ -1,5 +1,3 @@
-//! A test harness that drives one protocol.
-
 #![allow(dead_code)] // every protocol's tests use a part of it
 
 use std::sync::{Arc, Mutex};
@@ -95,7 +93,6 @@ impl Protocol for BottomStub {
     }
 }
 
-/// The layer above: makes the injected control calls.
 struct TopStub(Arc<Mutex<Vec<InjectedEvent>>>);
 
 enum InjectedEvent {

@@ -1,7 +1,7 @@
 //! Headers: the fields that a protocol adds to a message for its peers.
 //!
-//! One closed enum: no allocation on the data path (rare, large headers are boxed) and no downcast. Decoding is
-//! exhaustive because headers carry no length on the wire.
+//! A closed enum: no allocation on the data path (rare, large headers are boxed) and no downcast. Decoding is exhaustive because
+//! headers carry no length on the wire.
 
 use std::sync::Arc;
 

@@ -12,9 +12,8 @@
 //! assert_eq!(config.set("timeuot", "10s"), None);
 //! ```
 //!
-//! Nothing here reads a clock, opens a socket, starts a thread or draws ambient randomness. Time, packets and
-//! outcomes enter through `handle_*`; packets, indications and effects leave through `poll_*` (see [`Stack`]). A seed
-//! replays a whole cluster.
+//! Nothing here reads a clock, opens a socket, starts a thread or draws ambient randomness. Time, packets and outcomes enter
+//! through `handle_*`; `poll_*` return packets, indications and effects (see [`Stack`]). A seed replays a whole cluster.
 
 #![forbid(unsafe_code)]
 

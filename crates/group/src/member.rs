@@ -1,5 +1,3 @@
-//! A member as errors and logs show it.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,8 +5,8 @@ use crate::{Address, AddressBook};
 
 /// A member in an error or log line.
 ///
-/// Shown by its logical name or its address. Shown as `A (3f2a…)` if another current member has the name or replaced
-/// this one. Equal if the address is.
+/// Shown by its logical name or its address, as `A (3f2a…)` if another current member has the name or replaced it. Equal if the
+/// address is.
 #[derive(Clone)]
 pub struct Member {
     /// Its address.

@@ -1,5 +1,3 @@
-//! Messages: destination, source, flags, headers and a payload.
-
 use std::fmt;
 use std::ops::{BitAnd, BitOr, BitOrAssign};
 
@@ -114,8 +112,7 @@ bit_set! {
     }
 }
 
-/// A message's headers, in order of putting. Two are stored inline, as many as stock stacks put; up to four need one
-/// allocation.
+/// A message's headers, in order of putting. Two, as many as stock stacks put, are inline; up to four need one allocation.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Headers(pub SmallVec<[Header; 2]>);
 

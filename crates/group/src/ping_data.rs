@@ -1,10 +1,8 @@
-//! A member's data in discovery.
-
 use std::sync::Arc;
 
 use crate::{Address, PhysAddr};
 
-/// A member's data.
+/// A member's data in discovery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PingData {
     /// The member.

@@ -1,5 +1,3 @@
-//! The trait of every layer, and its interface to the stack, [`Cx`].
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,9 +33,9 @@ impl ProbeOut {
 
 /// One layer of the stack. By default every method lets traffic pass.
 ///
-/// A handler edits the batch: the messages left in it go to the next layer. New messages are queued through [`Cx`]
-/// and never re-enter the caller: `cx.send` towards the network, `cx.deliver` towards the application. Messages
-/// delivered by `up`, or sent by `down`, follow those left in the batch.
+/// A handler edits the batch: the messages left in it go to the next layer. New messages are queued through [`Cx`] and never
+/// re-enter the caller: `cx.send` towards the network, `cx.deliver` towards the application. Messages delivered by `up`, or sent
+/// by `down`, follow those left in the batch.
 pub trait Protocol: Send {
     /// JGroups' name without package.
     fn name(&self) -> &'static str;
@@ -48,7 +46,7 @@ pub trait Protocol: Send {
     /// Handles messages towards the network.
     fn down(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}
 
-    /// Returns whether `up` handles a batch. This cheap check lets most batches skip most layers.
+    /// Returns whether `up` handles a batch: a cheap check that lets most batches skip most layers.
     fn wants(&self, _batch: &MessageBatch, _headers: HeaderIds) -> bool {
         true
     }
@@ -89,7 +87,7 @@ pub trait Protocol: Send {
     /// Handles a packet from the network (transport only).
     fn receive(&mut self, _cx: &mut Cx<'_>, _from: PhysAddr, _packet: Bytes) {}
 
-    /// Handles the loss of the connection to a peer. Only the transport gets it.
+    /// Handles the loss of a peer's connection (transport only).
     fn peer_lost(&mut self, _cx: &mut Cx<'_>, _peer: PhysAddr) {}
 
     /// Returns whether `flush` is called.
@@ -103,8 +101,8 @@ pub trait Protocol: Send {
     /// Records that messages of `src` with `credit` bytes were consumed.
     fn consumed(&mut self, _cx: &mut Cx<'_>, _src: &Address, _is_multicast: bool, _credit: u64) {}
 
-    /// Returns the members to which the layers below count the next consumed bytes of `src`, for layers that deliver
-    /// messages on behalf of another member. `None`: `src`.
+    /// Returns the members to which the layers below count the next consumed bytes of `src`, for layers that deliver on behalf of
+    /// another member. `None`: `src`.
     fn owed_below(&mut self, _src: &Address, _is_multicast: bool, _credit: u64) -> Option<OwedCredits> {
         None
     }

@@ -1,5 +1,3 @@
-//! The inboxes between layers and the outputs at both ends.
-
 use std::collections::VecDeque;
 
 use crate::{Effect, Event, Indication, Message, MessageBatch, Token, Transmit};
@@ -51,7 +49,6 @@ impl Inboxes {
         self.count += 1;
     }
 
-    /// Inserts at the end if the inbox is shorter.
     pub(crate) fn insert(&mut self, layer: usize, at: usize, item: Item) {
         let inbox = &mut self.all[layer];
         inbox.insert(at.min(inbox.len()), item);

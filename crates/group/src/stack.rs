@@ -136,13 +136,13 @@ impl Stack {
         self.with(0, |protocol, cx| protocol.receive(cx, from, packet));
     }
 
-    /// Handles the loss of a connection: it ended although neither this member nor the peer closed it in order.
+    /// Handles the loss of a connection that neither this member nor the peer closed in order.
     pub fn handle_peer_lost(&mut self, now: Time, peer: PhysAddr) {
         self.now = now;
         self.with(0, |protocol, cx| protocol.peer_lost(cx, peer));
     }
 
-    /// Handles the application's message. Its ticket comes back with [`Event::RsvpDone`], at once if no layer waits.
+    /// Handles the application's message; its ticket comes back with [`Event::RsvpDone`], at once if no layer waits.
     pub fn handle_send(&mut self, now: Time, message: Message) {
         self.now = now;
         let is_awaited = || self.slots.iter().any(|slot| slot.protocol.id() == ProtocolId::RSVP);
@@ -153,7 +153,7 @@ impl Stack {
         self.queues.push_down_message(self.slots.len() - 1, message);
     }
 
-    /// Fires the due timers. One armed in this call fires in the next, or an interval of zero would loop forever.
+    /// Fires the due timers. One armed meanwhile fires in the next call, or an interval of zero would loop forever.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = now;
         for _ in 0..self.timers.due(now) {
@@ -480,7 +480,7 @@ impl Stack {
         true
     }
 
-    /// Discards all output from now on, as if the process had died. The driver closes the layers' sockets.
+    /// Discards all output from now on, as if the process had died; the driver closes the sockets.
     pub fn abort_output(&mut self, now: Time) {
         self.now = now;
         self.is_output_aborted = true;

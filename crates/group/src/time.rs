@@ -1,5 +1,3 @@
-//! Time in the stack.
-
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;

@@ -64,11 +64,7 @@ impl Switch {
         self.0.name()
     }
 
-    /// Sets the level.
-    ///
-    /// # Errors
-    ///
-    /// If the level is unknown; nothing changes.
+    /// Sets the level; an unknown one is an error and changes nothing.
     pub fn set(&mut self, level: &str) -> Result<(), String> {
         self.0 = Level::parse(level)?;
         Ok(())

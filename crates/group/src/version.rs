@@ -1,5 +1,3 @@
-//! The version number on the wire.
-
 use std::fmt;
 
 /// A JGroups version as its 16 bits: major in 5, minor in 5, micro in 6.

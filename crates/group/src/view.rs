@@ -65,7 +65,7 @@ impl View {
         self.subgroups.is_some()
     }
 
-    /// Returns whether views since `previous` were missed: a group numbers them consecutively.
+    /// Returns whether views since `previous` were missed: numbers are consecutive.
     pub fn skips_views_after(&self, previous: &Self) -> bool {
         self.id.id > previous.id.id.saturating_add(1)
     }

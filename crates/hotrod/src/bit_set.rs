@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub struct BitSet(Bytes);
 
 impl BitSet {
-    /// Creates a set. Trailing zeros are ignored.
+    /// Creates a set; trailing zeros are ignored.
     pub fn from_bytes(bytes: Bytes) -> Self {
         let length = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         Self(bytes.slice(..length))

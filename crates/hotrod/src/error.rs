@@ -1,4 +1,4 @@
-//! Decoding errors.
+//! An invalid message; the stream is lost, because the protocol has no message lengths.
 
 use crate::status::Status;
 use crate::version::ProtocolVersion;

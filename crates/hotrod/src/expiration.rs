@@ -109,7 +109,7 @@ impl Span {
         }
     }
 
-    /// Returns the duration, `None` for unlimited. `unix_time` is called only for points in time.
+    /// Returns the duration, `None` for unlimited; `unix_time` is called only for points in time.
     pub fn duration(
         self,
         version: ProtocolVersion,
@@ -161,8 +161,7 @@ impl Expiration {
     /// Unlimited.
     pub const INFINITE: Self = Self { lifespan: Span::Infinite, max_idle: Span::Infinite };
 
-    /// Converts spans above 30 days to points in time, for requests before 3.0 (facts section 1.7). `unix_time` is the time
-    /// since 1970.
+    /// Converts spans above 30 days to points in time since 1970, for requests before 3.0 (facts section 1.7).
     #[must_use]
     pub const fn before_3_0(self, unix_time: Duration) -> Self {
         Self { lifespan: self.lifespan.before_3_0(unix_time), max_idle: self.max_idle.before_3_0(unix_time) }

@@ -1,5 +1,5 @@
-//! Hash version 3: a draft of MurmurHash3 of 2010, and the segments of keys (facts section 4). Clients hash the key as
-//! sent, members the key as stored; both must get the same segment.
+//! Hash version 3: a draft of MurmurHash3 of 2010, and the segments of keys (facts section 4). Clients hash the key as sent,
+//! members as stored; both must get the same segment.
 
 const KEY_SEED: u64 = 9001;
 
@@ -23,11 +23,7 @@ pub fn hash_with_seed(bytes: &[u8], seed: u64) -> i32 {
     (state.finish(bytes.len()) >> 32) as i32
 }
 
-/// Returns the segment of a key.
-///
-/// # Panics
-///
-/// If `segment_count` is zero.
+/// Returns the segment of a key; panics if `segment_count` is zero.
 pub fn segment_of(key: &[u8], segment_count: u32) -> u32 {
     let positive = hash(key) as u32 & 0x7fff_ffff;
     positive / (1_u32 << 31).div_ceil(segment_count)
@@ -38,8 +34,7 @@ fn halves(block: &[u8; 16]) -> (u64, u64) {
     (both as u64, (both >> 64) as u64)
 }
 
-/// Missing bytes are zero. Two or three reads are faster than one by one, because each operation hashes its key several
-/// times.
+/// Missing bytes are zero. Two or three reads are faster than one by one, because each operation hashes its key several times.
 fn word(bytes: &[u8]) -> u64 {
     debug_assert!(bytes.len() <= 8, "{} bytes are more than a word", bytes.len());
     let at = |at: usize| u64::from(bytes[at]) << (8 * at);

@@ -65,10 +65,9 @@ impl fmt::Debug for Flags {
     }
 }
 
-/// The parameter of a client that understands close notices. A close notice is an error response with the id 0 and the
-/// status [`crate::Status::IllegalLifecycle`], the last message of a connection: the server has not begun, and will not
-/// begin, requests without a response. Consort's servers send it after the parameter, with any value, on the same
-/// connection.
+/// The parameter of a client that understands close notices. A close notice is an error response with the id 0 and the status
+/// [`crate::Status::IllegalLifecycle`], the last message of a connection: the server never begins requests without a response.
+/// Consort's servers send it after the parameter, with any value, on the same connection.
 pub const CLOSE_NOTICE_PARAM: &str = "consort.close-notice";
 
 /// A request's header, without the opcode.
@@ -103,7 +102,7 @@ pub(crate) struct RequestStart {
     pub(crate) end: usize,
 }
 
-/// The id and its end, as far as they have arrived. The id may be known although the rest is invalid.
+/// The id and its end, as far as they have arrived, even if the rest is invalid.
 pub(crate) fn magic_and_id(bytes: &[u8], magic: u8) -> Result<Option<(u64, usize)>> {
     match bytes.first() {
         None => Ok(None),

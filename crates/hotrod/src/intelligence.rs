@@ -1,5 +1,3 @@
-//! The intelligence of a client.
-
 /// A client's use of topologies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]

@@ -1,8 +1,8 @@
 //! Layouts of messages, and the search for a message's end.
 //!
-//! The protocol has no message lengths. So each body has a layout, a list of fields, next to the code that reads it. A
-//! [`Skimmer`] follows the layout through the received bytes and resumes when more arrive; it inspects each byte once. It
-//! checks every length against its limit before waiting for the data.
+//! The protocol has no message lengths, so each body has a layout, a list of fields, next to the code that reads it. A
+//! [`Skimmer`] follows the layout through the received bytes, each once, and resumes when more arrive. It checks every length
+//! against its limit before waiting for data.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -87,12 +87,10 @@ impl Skimmer {
         Self { levels: smallvec![second, first], at, dropped: 0, context, projections: 1 }
     }
 
-    /// Of the message.
     pub(crate) const fn bytes_needed(&self) -> usize {
         self.dropped + self.at
     }
 
-    /// Up to `bytes`. Returns how many.
     pub(crate) fn drop_seen(&mut self, bytes: usize) -> usize {
         let seen = self.at.min(bytes);
         self.at -= seen;
@@ -244,7 +242,6 @@ impl Skimmer {
         }
     }
 
-    /// Returns the length.
     fn array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<u32>> {
         let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
         self.check(kind.name(), length, limits.of(kind))?;
@@ -252,7 +249,6 @@ impl Skimmer {
         Ok(Some(length))
     }
 
-    /// Returns whether the array is present.
     fn optional_array(&mut self, kind: Kind, bytes: &[u8], limits: &Limits) -> Result<Option<bool>> {
         let Some((length, end)) = vint(bytes, self.at, kind.name())? else { return Ok(None) };
         let Ok(length) = u32::try_from(unzigzag(length)) else {

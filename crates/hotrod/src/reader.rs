@@ -20,7 +20,6 @@ impl Reader {
         &self.message[begin..self.at]
     }
 
-    /// Fails with unread bytes.
     pub(crate) fn end(&self) -> Result<()> {
         let (read, length) = (self.at, self.message.len());
         if read == length { Ok(()) } else { error(read, Reason::Layout { read, length }) }
@@ -141,7 +140,6 @@ impl Reader {
         self.times(count.into(), read)
     }
 
-    /// Until a zero, each after a one.
     pub(crate) fn while_one<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut things = Vec::new();
         while self.bool()? {

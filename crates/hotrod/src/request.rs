@@ -1,5 +1,3 @@
-//! Requests.
-
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::error::{DecodeError, RequestError, Result};
@@ -155,7 +153,7 @@ impl Request {
         }
     }
 
-    /// Encodes it. Before 2.2, default spans set flags.
+    /// Encodes it; before 2.2, default spans set flags.
     pub fn encode(&self, out: &mut Output) {
         let version = self.header.version;
         let flags = self.body.expiration().map_or(Flags::NONE, |expiration| expiration.flags(version));
@@ -259,12 +257,8 @@ impl RequestDecoder {
         self.decoded
     }
 
-    /// Returns the beginning of the incomplete request, once: a server can refuse a request without keeping the rest. The
-    /// buffer must be that of [`RequestDecoder::decode`].
-    ///
-    /// # Errors
-    ///
-    /// Invalid bytes. The stream is lost.
+    /// Returns the beginning of the incomplete request, once: a server can refuse a request without keeping the rest. The buffer
+    /// must be that of [`RequestDecoder::decode`]. After an error the stream is lost.
     pub fn head(&mut self, buffer: &[u8]) -> std::result::Result<Option<RequestHead>, RequestError> {
         let Some(begun) = self.begun.as_mut().filter(|begun| !begun.is_head_read && !begun.is_skipped) else {
             return Ok(None);
@@ -306,11 +300,8 @@ impl RequestDecoder {
         self.begun.as_ref().is_some_and(|begun| begun.is_skipped)
     }
 
-    /// Takes the next complete request. Keys and values are slices of the buffer, which may only grow between calls.
-    ///
-    /// # Errors
-    ///
-    /// Invalid bytes. The stream is lost.
+    /// Takes the next complete request. Keys and values are slices of the buffer, which may only grow between calls. After an
+    /// error the stream is lost.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> std::result::Result<Option<Request>, RequestError> {
         let (length, begun) = loop {
             let skimmed = self.skim(buffer).map_err(|error| self.unreadable(buffer, error))?;

@@ -1,5 +1,3 @@
-//! Responses and events.
-
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -144,7 +142,7 @@ impl Response {
         Self::new(id, status, ResponseBody::Error(text.into()))
     }
 
-    /// Encodes it for a request. Errors do not depend on the request.
+    /// Encodes it for a request, on which errors do not depend.
     pub fn encode(&self, context: RequestContext, out: &mut Output) {
         let is_error = matches!(self.body, ResponseBody::Error(_));
         write_start(self.id, if is_error { ERROR } else { context.opcode.response() }, self.status, out);
@@ -287,12 +285,8 @@ impl ResponseDecoder {
         self.begun.as_ref().map_or(1, |(_, skimmer)| skimmer.bytes_needed())
     }
 
-    /// Takes the next complete message. Keys and values are slices of the buffer, which may only grow between calls.
-    /// `context` is called once per response.
-    ///
-    /// # Errors
-    ///
-    /// Invalid bytes. The stream is lost.
+    /// Takes the next complete message. Keys and values are slices of the buffer, which may only grow between calls. `context` is
+    /// called once per response. After an error the stream is lost.
     pub fn decode(
         &mut self,
         buffer: &mut BytesMut,

@@ -130,11 +130,7 @@ impl CacheTopology {
         }
     }
 
-    /// Checks that the owners are among the servers.
-    ///
-    /// # Errors
-    ///
-    /// The first invalid owner.
+    /// Checks that the owners are among the servers; the error is the first invalid owner.
     pub fn check(&self) -> Result<()> {
         for owners in self.owners.iter().flatten() {
             let wrong = owners.iter().find(|owner| **owner as usize >= self.servers.len());

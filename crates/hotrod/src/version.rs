@@ -1,5 +1,3 @@
-//! Protocol versions.
-
 use std::fmt;
 
 /// The byte on the wire: ten times the major plus the minor number.

@@ -106,16 +106,13 @@ attributes! {
 }
 
 impl TransportConfig {
-    /// Returns all attributes that the edge reads.
+    /// Returns the attributes that the edge reads.
     pub fn attributes() -> impl Iterator<Item = &'static str> {
         ATTRIBUTES.iter().map(|(name, _)| *name)
     }
 
-    /// Reads the transport's settings, without other attributes. `None`: the protocol is no transport.
-    ///
-    /// # Errors
-    ///
-    /// If a value is invalid.
+    /// Reads the transport's settings, without other attributes; `None`: the protocol is no transport. Fails if a value is
+    /// invalid.
     pub fn from_protocol(protocol: &ProtocolConfig) -> Option<Result<Self, ValueError>> {
         let mut config = match protocol.short_name() {
             "TCP" | "TCP_NIO2" => Self::tcp(),

@@ -1,8 +1,7 @@
 //! Selection of the address to bind: the first selector that matches an address wins.
 //!
-//! The syntax is JGroups' (`match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1`). Patterns match whole
-//! names or addresses; scopes are those of Java's `InetAddress`. It is a function of interfaces, such as
-//! [`Interface::of_host`].
+//! The syntax is JGroups' (`match-interface:eth2,10.5.5.5,match-interface:en.*,127.0.0.1`). Patterns match whole names or
+//! addresses; scopes are those of Java's `InetAddress`. It is a function of interfaces, such as [`Interface::of_host`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs};
@@ -24,11 +23,7 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Lists this host's interfaces that are up.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses.
+    /// Lists this host's interfaces that are up; fails if the system refuses.
     pub fn of_host() -> std::io::Result<Vec<Self>> {
         Ok(if_addrs::get_if_addrs()?
             .into_iter()
@@ -128,7 +123,7 @@ impl fmt::Debug for BindAddr {
 }
 
 impl BindAddr {
-    /// Returns the first selected address. `names` resolves hosts.
+    /// Returns the first selected address; `names` resolves hosts.
     pub fn choose(
         &self,
         interfaces: &[Interface],
@@ -140,11 +135,7 @@ impl BindAddr {
         selectors.iter().find_map(|selector| selector.choose(interfaces, version, names))
     }
 
-    /// Returns this host's first selected address.
-    ///
-    /// # Errors
-    ///
-    /// If no address matches, or they cannot be listed.
+    /// Returns this host's first selected address; fails if no address matches, or they cannot be listed.
     pub fn choose_of_host(&self, version: IpVersion) -> Result<Interface, BindError> {
         let interfaces = Interface::of_host().map_err(BindError::Interfaces)?;
         let chosen = self.choose(&interfaces, version, &SystemNames);
@@ -167,7 +158,7 @@ pub trait HostNames {
     fn addresses_of(&self, name: &str) -> Vec<IpAddr>;
 }
 
-/// The host's resolver. Without reverse look-up, it only knows the loopback's name.
+/// The host's resolver; without reverse look-up, it only knows the loopback's name.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNames;
 
@@ -259,8 +250,8 @@ impl Selector {
     }
 }
 
-/// Returns the first IPv4 address that fits, else the first IPv6 address. A link-local address comes last, because
-/// members of other links do not reach it.
+/// The first IPv4 address that fits, else the first IPv6 address. A link-local one comes last, because members of other links do
+/// not reach it.
 fn preferred(all: &[Interface], version: IpVersion, fits: impl Fn(&Interface) -> bool) -> Option<Interface> {
     let fitting = all.iter().filter(|one| version.allows(one.ip) && fits(one));
     fitting.min_by_key(|one| (is_link_local(one.ip), one.ip.is_ipv6())).cloned()

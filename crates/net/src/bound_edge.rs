@@ -1,5 +1,3 @@
-//! Bound sockets before a driver opens them.
-
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,11 +31,7 @@ enum Bound {
 }
 
 impl BoundEdge {
-    /// Binds a transport's sockets.
-    ///
-    /// # Errors
-    ///
-    /// If no address fits or the system refuses; no socket is left open.
+    /// Binds a transport's sockets; if no address fits or the system refuses, no socket is left open.
     pub fn bind(config: &TransportConfig, version: Version) -> Result<Self, BindError> {
         // No pause between attempts, because layers request each attempt and count them. FD_SOCK2's sockets have no
         // TLS. They are never reaped, because they are idle while all is well.

@@ -1,16 +1,10 @@
-//! A listening socket for clients.
-
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-/// Listens at the host's first usable address. `waiting_max` connections may wait, as far as the system allows. A
-/// closed listener's port is free at once.
-///
-/// # Errors
-///
-/// If there is no address or no free port.
+/// Listens at the host's first usable address; fails if there is no address or no free port. `waiting_max` connections may wait,
+/// as far as the system allows. A closed listener's port is free at once.
 pub async fn listen(host: &str, port: u16, waiting_max: u32) -> io::Result<TcpListener> {
     let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
     for address in lookup_host((host, port)).await? {

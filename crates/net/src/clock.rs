@@ -1,5 +1,3 @@
-//! The driver's clock: monotonic to stack time.
-
 use std::time::{Duration, Instant};
 
 use consort_group::Time;

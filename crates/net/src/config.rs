@@ -1,4 +1,4 @@
-//! Transport settings with JGroups' names and defaults. The book's reference has the fields' documentation.
+//! Transport settings with JGroups' names and defaults; the book's reference documents the fields.
 
 use std::net::IpAddr;
 use std::time::Duration;

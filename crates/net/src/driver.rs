@@ -1,8 +1,8 @@
 //! The driver: one task with a stack, its edge and the clock.
 //!
-//! Each cycle reads the clock once, takes packets, commands and timers, runs the stack, and sends its output. It runs
-//! the stack again for immediate responses, so that concurrent input is handled and sent together. Each step is
-//! bounded, so that no flood delays other input. A cycle awaits nothing.
+//! Each cycle reads the clock once, takes packets, commands and timers, runs the stack, and sends its output. It runs the stack
+//! again for immediate responses, so that concurrent input is sent together. Each step is bounded, so that no flood delays other
+//! input; a cycle awaits nothing.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -37,7 +37,7 @@ const ROUNDS_PER_CYCLE: usize = 8;
 /// Connections end and files are written within this time.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// A stack's user. The driver's task calls it, so it must not block.
+/// A stack's user, called by the driver's task, so it must not block.
 pub trait Application: Send {
     /// A message enters the stack.
     fn sending(&mut self, _message: &Message) {}
@@ -45,9 +45,9 @@ pub trait Application: Send {
     /// The stack has an indication.
     fn indication(&mut self, stack: &mut Stack, now: Time, indication: Indication);
 
-    /// Returns the next message to send. The driver asks until `None`, before the stack runs and after each round of
-    /// indications, so that responses leave in their requests' cycle. At other times the application calls
-    /// [`DriverWaker::wake`]. A cycle's number is bounded; the next follows at once.
+    /// Returns the next message to send. The driver asks until `None`, before the stack runs and after each round of indications,
+    /// so that responses leave in their requests' cycle. At other times the application calls [`DriverWaker::wake`]. A cycle's
+    /// number is bounded; the next follows at once.
     fn poll_message(&mut self) -> Option<Message> {
         None
     }
@@ -61,12 +61,11 @@ pub trait Application: Send {
         None
     }
 
-    /// The deadline passed. This cycle's input came before; a packet still in a socket may come later. Messages are
-    /// asked for next.
+    /// The deadline passed, after this cycle's input; a packet still in a socket may come later. Messages are asked for next.
     fn handle_timeout(&mut self, _now: Instant) {}
 
-    /// The driver closes, or ended by its runtime's shutdown or a panic. Called once; must not panic. No indication
-    /// follows; other commands are dropped.
+    /// The driver closes, or ended by its runtime's shutdown or a panic. Called once; must not panic. No indication follows;
+    /// other commands are dropped.
     fn closed(&mut self) {}
 }
 
@@ -93,14 +92,14 @@ impl EdgeState<'_> {
         self.tunnel.map_or_else(|| self.edge.peers(), |links| links.peers().collect())
     }
 
-    /// Returns whether a peer's data queue is more than half full. A cycle follows when that ends.
+    /// Returns whether a peer's data queue is more than half full; a cycle follows when that ends.
     pub fn is_half_full(&self, peer: PhysAddr) -> bool {
         self.tunnel.map_or_else(|| self.edge.is_half_full(peer), Links::is_any_half_full)
     }
 
-    /// Returns the bytes of messages for a destination whose queue is less than half full, before asking again: a
-    /// quarter of the queue. Headers at most double small messages, which then just fit. A queue shared by
-    /// destinations (multicasts and unicasts; over UDP all) may fill sooner.
+    /// Returns the bytes of messages for a destination with a queue less than half full, before asking again: a quarter of the
+    /// queue. Headers at most double small messages, which then just fit. A queue shared by destinations (multicasts and
+    /// unicasts; over UDP all) may fill sooner.
     pub fn burst_bytes(&self) -> u64 {
         self.tunnel.map_or_else(|| self.edge.queue_bytes(), Links::queue_bytes) as u64 / 4
     }
@@ -112,21 +111,13 @@ pub struct Driver;
 
 impl Driver {
     /// Starts a stack over an edge as a task of the current runtime, with its IO and time drivers. The task calls
-    /// [`Stack::start`].
-    ///
-    /// # Errors
-    ///
-    /// If the runtime refuses the sockets; they are closed then.
+    /// [`Stack::start`]. If the runtime refuses the sockets, they are closed.
     pub fn spawn(stack: Stack, edge: BoundEdge, app: impl Application + 'static) -> io::Result<DriverHandle> {
         Self::spawn_with(stack, edge, |_| app)
     }
 
-    /// Starts an application that submits commands. Its [`Submitter`] does not keep the driver running, because it is
-    /// a part of it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Driver::spawn`].
+    /// Starts an application that submits commands, as [`Driver::spawn`]. Its [`Submitter`] does not keep the driver running,
+    /// because it is a part of it.
     pub fn spawn_with<A: Application + 'static>(
         mut stack: Stack,
         edge: BoundEdge,
@@ -167,11 +158,7 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    /// Submits a command.
-    ///
-    /// # Errors
-    ///
-    /// If the driver is closed; the command comes back.
+    /// Submits a command; a closed driver hands it back.
     pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
         self.signals.push(command)
     }
@@ -208,26 +195,18 @@ pub struct DriverHandle {
 }
 
 impl DriverHandle {
-    /// Submits a command without waiting, even to a full queue: the caller bounds its commands (by permits or
-    /// credits).
-    ///
-    /// # Errors
-    ///
-    /// If the driver is closed; the command comes back.
+    /// Submits a command without waiting, even to a full queue: the caller bounds its commands (by permits or credits). A closed
+    /// driver hands it back.
     pub fn submit(&self, command: Command) -> Result<(), SubmitError> {
         self.shared.signals.push(command)
     }
 
-    /// Submits a command.
-    ///
-    /// # Errors
-    ///
-    /// If the queue is full or the driver closed; the command comes back.
+    /// Submits a command; a closed driver or a full queue hands it back.
     pub fn try_submit(&self, command: Command) -> Result<(), SubmitError> {
         self.shared.signals.try_push(command)
     }
 
-    /// Submits commands in order under one lock. False: the driver is closed, and they stay.
+    /// Submits commands in order under one lock; false: the driver is closed, and they stay.
     pub fn submit_all(&self, commands: &mut Vec<Command>) -> bool {
         self.shared.signals.push_all(commands)
     }
@@ -252,8 +231,8 @@ impl DriverHandle {
         self.shared.clock
     }
 
-    /// Stops the stack, sends queued packets, closes all sockets, and ends the task. Returns after that; earlier
-    /// commands are carried out.
+    /// Stops the stack, carries out earlier commands, sends queued packets, closes all sockets, and returns when the task has
+    /// ended.
     pub async fn shutdown(&self) {
         self.shared.signals.close();
         let join = self.shared.join.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -356,7 +335,6 @@ impl Drop for DriverTask {
 }
 
 impl DriverTask {
-    /// Returns whether input is left.
     fn cycle(&mut self, now: Time) -> bool {
         self.receive(now);
         let mut has_more = self.take_commands(now);
@@ -414,7 +392,6 @@ impl DriverTask {
         }
     }
 
-    /// Returns whether the deadline had passed.
     fn fire_timer_of_app(&mut self, now: Time) -> bool {
         let instant = self.clock.instant(now);
         let is_due = self.app.poll_timeout().is_some_and(|at| at <= instant);
@@ -424,7 +401,6 @@ impl DriverTask {
         is_due
     }
 
-    /// Runs again while an application or effect produces input.
     fn work(&mut self, now: Time) -> bool {
         let Self { stack, effects, app, .. } = self;
         let mut messages_left = MESSAGES_PER_CYCLE;
@@ -457,7 +433,6 @@ impl DriverTask {
         true
     }
 
-    /// Reports peers whose connections have broken to the stack. Returns whether there are any.
     fn report_lost_peers(&mut self, now: Time) -> bool {
         let mut is_any = false;
         while let Some(peer) = self.edge.poll_lost_peer() {

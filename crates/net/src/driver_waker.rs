@@ -1,11 +1,9 @@
-//! A waker for the driver's task.
-
 use std::sync::Arc;
 
 use crate::signals::Signals;
 
-/// Wakes a driver's task, cheap to clone. Before the driver runs, each wake-up but the first is one atomic operation.
-/// It does not keep the driver running.
+/// Wakes a driver's task, cheap to clone. Before the driver runs, only the first wake-up is more than one atomic operation. It
+/// does not keep the driver running.
 #[derive(Clone)]
 pub struct DriverWaker {
     signals: Arc<Signals>,
@@ -16,7 +14,7 @@ impl DriverWaker {
         Self { signals: signals.clone() }
     }
 
-    /// Requests a cycle after this call, which sees the caller's writes. The driver then asks for messages
+    /// Requests a cycle after this call, which sees the caller's writes and asks for messages
     /// ([`crate::Application::poll_message`]) and the deadline.
     pub fn wake(&self) {
         self.signals.wake();

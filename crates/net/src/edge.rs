@@ -1,6 +1,4 @@
-//! The edge: the sockets of a stack's packets.
-//!
-//! [`crate::BoundEdge::bind`] comes before the stack, which needs the address; the driver opens the edge.
+//! The edge: the sockets of a stack's packets. [`crate::BoundEdge::bind`] comes before the stack, which needs the address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,7 +15,7 @@ pub(crate) type Inbound<'a> = &'a mut dyn FnMut(PhysAddr, Bytes);
 /// Nothing blocks: a socket is polled when its waker has named it.
 pub(crate) trait Edge: Send {
     fn service(&mut self, now: Time, index: u32, inbound: Inbound<'_>);
-    /// Polls the sources that stopped with input left. Returns whether there are more.
+    /// Polls the sources that stopped with input left; returns whether there are more.
     fn service_again(&mut self, now: Time, inbound: Inbound<'_>) -> bool;
     fn send(&mut self, now: Time, transmit: Transmit);
     /// Writes as much as the sockets take.
@@ -35,10 +33,9 @@ pub(crate) trait Edge: Send {
     fn begin_close(&mut self, now: Time);
     fn is_closed(&mut self) -> bool;
     fn stats(&self) -> EdgeStats;
-    /// Returns faults by cause.
     fn warnings(&self) -> Vec<(&'static str, u64)>;
     fn peers(&self) -> Vec<PhysAddr>;
-    /// The caller should stop producing: more would soon be dropped. A source becomes ready when that ends.
+    /// The caller should stop: more would soon be dropped. A source becomes ready when that ends.
     fn is_half_full(&self, peer: PhysAddr) -> bool;
     /// The bound is per peer, or for all peers that share a queue.
     fn queue_bytes(&self) -> usize;

@@ -1,5 +1,3 @@
-//! Default multicast groups.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Default groups per IP version.

@@ -1,5 +1,3 @@
-//! A bounded queue of packets for a driver.
-
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -70,7 +68,6 @@ impl Inbox {
         Pushed { dropped, is_half_full }
     }
 
-    /// Returns whether packets are left.
     pub(crate) fn take(&self, count: usize, into: &mut Vec<(PhysAddr, Bytes)>) -> bool {
         let mut waiting = self.lock();
         let count = waiting.packets.len().min(count);
@@ -102,7 +99,6 @@ impl Inbox {
         drop(packets);
     }
 
-    /// Wakes waiting senders if less than half of the queue is full.
     fn release(mut waiting: MutexGuard<'_, Waiting>) {
         let senders = if waiting.is_half_full() { Vec::new() } else { std::mem::take(&mut waiting.senders) };
         drop(waiting);

@@ -1,7 +1,6 @@
 //! `SHARED_LOOPBACK`: members of a process exchange packets in memory, for tests and benches.
 //!
-//! Members with the same multicast address and port are one network. A packet that does not fit a queue is dropped
-//! and counted.
+//! Members with the same multicast address and port are one network. A packet that does not fit a queue is dropped and counted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -38,7 +37,6 @@ pub(crate) struct BoundShared {
 }
 
 impl BoundShared {
-    /// Takes the first free port from `bind_port` or 1.
     pub(crate) fn bind(config: &TransportConfig) -> Self {
         let network = (config.mcast_addr, config.mcast_port);
         let inbox = Arc::new(Inbox::default());

@@ -1,8 +1,7 @@
 //! The driver's mailbox: commands, and ready sockets.
 //!
-//! One lock guards both; the driver takes it once per cycle. A sender wakes the driver once per cycle: a hundred
-//! tasks that send cost one wake-up (S000-72). Of wake-ups without a command ([`crate::DriverWaker`]) only the first
-//! takes the lock.
+//! One lock guards both, which the driver takes once per cycle. A sender wakes the driver once per cycle: a hundred tasks cost
+//! one wake-up (S000-72). Of wake-ups without a command ([`crate::DriverWaker`]) only the first takes the lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +9,7 @@ use std::task::{Wake, Waker};
 
 use consort_group::{Address, Event, Message, Stack, Time};
 
-/// [`Signals::try_push`] refuses more. It is enough for ten thousand callers, a few megabytes at most.
+/// [`Signals::try_push`] refuses more: enough for ten thousand callers, a few megabytes at most.
 pub(crate) const COMMANDS_MAX: usize = 16 * 1024;
 
 /// Runs on a stack.
@@ -97,9 +96,9 @@ impl Inner {
 #[derive(Default)]
 pub(crate) struct Signals {
     inner: Mutex<Inner>,
-    /// Set by [`Signals::wake`]; cleared by the driver, under the lock only. The setter takes the lock next: either
-    /// the driver is still to look, or the setter wakes it. Cleared before the lock, it could be set again while the
-    /// driver counts as notified, and stay set.
+    /// Set by [`Signals::wake`]; cleared by the driver, under the lock only. The setter takes the lock next: either the driver is
+    /// still to look, or the setter wakes it. Cleared before the lock, it could be set again while the driver counts as notified,
+    /// and stay set.
     is_wake_requested: AtomicBool,
 }
 
@@ -133,7 +132,6 @@ impl Signals {
         self.push(command)
     }
 
-    /// Returns false if the driver is closed; the commands then stay.
     pub(crate) fn push_all(&self, commands: &mut Vec<Command>) -> bool {
         let mut inner = self.lock();
         if inner.is_closing || inner.is_gone {
@@ -183,7 +181,7 @@ impl Signals {
         }
     }
 
-    /// Both vectors must be empty; they are swapped in. Returns whether to close.
+    /// Both vectors must be empty, because they are swapped in. Returns whether to close.
     pub(crate) fn take(&self, driver: &Waker, commands: &mut Vec<Command>, ready: &mut Vec<Key>) -> bool {
         debug_assert!(commands.is_empty() && ready.is_empty(), "swapped in empty");
         let mut inner = self.lock();
@@ -199,7 +197,6 @@ impl Signals {
         inner.is_closing
     }
 
-    /// The driver has ended; returns the commands left.
     pub(crate) fn retire(&self) -> Vec<Command> {
         let mut inner = self.lock();
         inner.is_gone = true;

@@ -1,5 +1,3 @@
-//! Counters of an edge.
-
 /// Counters of an edge.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
@@ -18,8 +16,8 @@ pub struct EdgeStats {
     pub writes: u64,
     /// Packets dropped: full queue or failed connection.
     pub dropped: u64,
-    /// Own datagrams that the group returned. None if the system filters them: Linux then counts them in the socket's
-    /// `drops` and in `InErrors`.
+    /// Own datagrams that the group returned; none if the system filters them: Linux then counts them in the socket's `drops` and
+    /// in `InErrors`.
     pub own: u64,
     /// Connections opened by this member.
     pub connected: u64,

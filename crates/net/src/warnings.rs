@@ -14,7 +14,7 @@ pub struct RateLimitedWarnings {
 }
 
 impl RateLimitedWarnings {
-    /// Counts a fault. Calls `detail` and returns true if a warning is due.
+    /// Counts a fault; calls `detail` and returns true if a warning is due.
     pub fn count(&mut self, now: Time, cause: &'static str, detail: impl FnOnce() -> String) -> bool {
         let (count, warned) = self.causes.entry(cause).or_default();
         *count += 1;

@@ -1,5 +1,3 @@
-//! Aggregate functions.
-
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -61,7 +59,7 @@ impl Total {
         }
     }
 
-    /// The rows may have no column. Returns the additional bytes held.
+    /// The rows may have no column; returns the additional bytes held.
     pub(crate) fn add(&mut self, count: u32, cell: Option<&Cell>) -> usize {
         let Some(cell) = cell else {
             if let Self::Count(all) = self {

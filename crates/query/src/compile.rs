@@ -59,11 +59,7 @@ struct Operand {
 }
 
 impl Statement {
-    /// Compiles the query.
-    ///
-    /// # Errors
-    ///
-    /// Unknown names, values of the wrong type, and unsupported features.
+    /// Compiles the query. The error is an unknown name, a value of the wrong type, or an unsupported feature.
     pub fn compile(&self, types: &dyn Types, parameters: &BTreeMap<String, Wrapped>) -> Result<Compiled> {
         if parameters.len() > PARAMETERS_MAX {
             return Err(QueryErrorKind::Unsupported("a query can have at most 10,000 parameters").into());
@@ -140,7 +136,6 @@ impl<'q> Compiler<'q> {
         if all > CONSTANTS_BYTES_MAX { self.wrong(at, QueryErrorKind::Constants) } else { Ok(()) }
     }
 
-    /// Of a literal or its parameter.
     fn constant_len(&self, literal: &Literal) -> usize {
         match &literal.of {
             LiteralSource::Text(text) => text.len(),
@@ -152,7 +147,6 @@ impl<'q> Compiler<'q> {
         }
     }
 
-    /// Adds the column if it is new.
     fn column(&mut self, column: Column) -> Result<usize> {
         if let Some(at) = self.columns.iter().position(|there| *there == column) {
             return Ok(at);

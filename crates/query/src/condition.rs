@@ -1,5 +1,5 @@
-//! Conditions on an entity or a group. A condition, also a negated one, holds if it holds for one value of a multi-valued
-//! field; a field without a value has one null value.
+//! Conditions on an entity or a group, also negated ones, hold if they hold for one value of a multi-valued field; a field
+//! without a value has one null value.
 
 use std::cmp::Ordering;
 

@@ -1,5 +1,3 @@
-//! Errors of queries.
-
 use std::fmt;
 
 use crate::limits::{
@@ -7,7 +5,7 @@ use crate::limits::{
     PATTERNS_MAX, SIMILAR_MAX, TEXT_MAX,
 };
 
-/// An invalid query. Nothing was done.
+/// An invalid query; nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueryError {
     /// The kind of error.
@@ -16,7 +14,7 @@ pub struct QueryError {
     pub place: Option<(usize, usize)>,
 }
 
-/// The kind of error. Texts have Infinispan's message numbers, because users search for them.
+/// The kind of error; texts have Infinispan's message numbers, because users search for them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryErrorKind {
@@ -183,7 +181,6 @@ fn suggestion(nearest: &Option<String>) -> String {
 }
 
 impl QueryError {
-    /// At this byte of the query.
     pub(crate) fn at(text: &str, at: usize, kind: QueryErrorKind) -> Self {
         let before = text.get(..at).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
@@ -193,7 +190,6 @@ impl QueryError {
 }
 
 impl From<QueryErrorKind> for QueryError {
-    /// Without a position.
     fn from(kind: QueryErrorKind) -> Self {
         Self { kind, place: None }
     }

@@ -9,7 +9,6 @@ use crate::value::{Scalar, Value};
 use crate::work::{Exceeded, Work};
 use consort_protostream::wire::{EIGHT, FOUR, Raw, VARINT, field, packed, unzigzag};
 
-/// A field's values: none or several if it or a message around it is repeated. A missing single value is one `None`.
 pub(crate) type Slot<'a> = SmallVec<[Option<Value<'a>>; 1]>;
 
 /// Steps for each value, which is kept until the condition is evaluated.
@@ -137,7 +136,6 @@ pub(crate) fn scalar(kind: &FieldKind) -> Option<Scalar> {
     ReadMode::of(kind).map(ReadMode::scalar)
 }
 
-/// From the schema.
 fn absent(descriptor: &FieldDescriptor) -> Option<Value<'static>> {
     use protox::prost_reflect::Value as Default;
     // An implicit default counts as null.

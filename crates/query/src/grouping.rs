@@ -1,12 +1,10 @@
-//! The grouping of a query.
-
 use crate::condition::Condition;
 use crate::syntax::Function;
 use crate::value::Scalar;
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Grouping {
-    /// Leading columns of the group's key. Without any there is one group, also without rows.
+    /// Leading columns of the group's key; without any there is one group, also without rows.
     pub(crate) keys: usize,
     pub(crate) aggregates: Vec<AggregateColumn>,
     /// The keys come first.

@@ -1,5 +1,3 @@
-//! The lexer.
-
 use crate::error::{QueryError, QueryErrorKind};
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,5 +1,5 @@
-//! Queries in Ickle over protobuf messages, with the semantics of Infinispan's unindexed caches. Without IO:
-//! entries and messages between members are bytes.
+//! Queries in Ickle over protobuf messages, with the semantics of Infinispan's unindexed caches. Without IO: entries and messages
+//! between members are bytes.
 //!
 //! ```
 //! use consort_query::Statement;
@@ -9,9 +9,8 @@
 //! println!("{error}");
 //! ```
 //!
-//! The server that gets a query parses it ([`Statement::parse`]) and compiles it with types and parameters
-//! ([`Statement::compile`]). Owners need no types: a [`Plan`] refers to fields by number. The server merges their rows
-//! ([`ResultMerger`]).
+//! The server that gets a query parses ([`Statement::parse`]) and compiles it with types and parameters ([`Statement::compile`]).
+//! Owners need no types: a [`Plan`] refers to fields by number. The server merges their rows ([`ResultMerger`]).
 
 #![forbid(unsafe_code)]
 

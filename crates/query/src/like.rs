@@ -1,7 +1,7 @@
 //! LIKE patterns: `%` matches any text, `_` one character; a backslash escapes the next character.
 //!
-//! A pattern is a sequence of runs separated by `%`. The first and last run are anchored; the others are searched from left
-//! to right. The leftmost match of a run leaves the most text for the next runs, so there is no backtracking.
+//! A pattern is a sequence of runs separated by `%`. The first and last run are anchored, the others searched from left to right;
+//! the leftmost match leaves the most text for the next runs, so there is no backtracking.
 
 use crate::error::QueryErrorKind;
 use crate::limits::PATTERN_MAX;

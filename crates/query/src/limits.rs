@@ -1,6 +1,6 @@
 //! Limits of one query, far beyond practical ones.
 
-/// Bytes of a query. Its plan is sent to owners with every request.
+/// Bytes of a query, whose plan is sent to owners with every request.
 pub const TEXT_MAX: usize = 64 * 1024;
 
 /// Depth of brackets: parser and evaluation use the stack.
@@ -18,14 +18,13 @@ pub const PATTERN_MAX: usize = 256;
 /// LIKE patterns of a query, each up to 12 KiB at each owner.
 pub const PATTERNS_MAX: usize = 256;
 
-/// Bytes of compared values, parameters and patterns. All are sent to owners with every request.
+/// Bytes of compared values, parameters and patterns, which are sent to owners with every request.
 pub const CONSTANTS_BYTES_MAX: usize = 1024 * 1024;
 
 /// Joined paths.
 pub const JOINS_MAX: usize = 100;
 
-/// Steps per entity at an owner, of about a nanosecond each ([`crate::Work`]). A literal in a text of 1 MiB takes 262,144
-/// steps.
+/// Steps per entity at an owner, of about a nanosecond each ([`crate::Work`]); a literal in a text of 1 MiB takes 262,144 steps.
 pub const ENTITY_STEPS_MAX: u64 = 64 * 1024 * 1024;
 
 /// Steps of the HAVING conditions on all groups.

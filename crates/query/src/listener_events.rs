@@ -27,11 +27,7 @@ const CONTINUOUS_RESULT: u64 = 4403;
 type SelectedValues = (Vec<Bytes>, Vec<Bytes>);
 
 impl Compiled {
-    /// Checks that the query is for single entities.
-    ///
-    /// # Errors
-    ///
-    /// Grouping or aggregates.
+    /// Checks that the query is for single entities, without grouping or aggregates.
     pub fn check_per_entity(&self) -> Result<(), QueryError> {
         match self.answer {
             Answer::Rows { .. } => Ok(()),
@@ -53,12 +49,8 @@ impl Compiled {
         Ok(Some((selected_of, order)))
     }
 
-    /// Returns the selected values of a row of [`Plan::row`](crate::Plan::row), each wrapped, or the entity; `None` if the
-    /// row is invalid.
-    ///
-    /// # Errors
-    ///
-    /// An error row.
+    /// Returns the selected values of a row of [`Plan::row`](crate::Plan::row), each wrapped, or the entity; `None` if the row is
+    /// invalid. Fails on an error row.
     pub fn values<C: FromIterator<Bytes>>(&self, row: &Bytes) -> Result<Option<C>, Exceeded> {
         check(row)?;
         let Answer::Rows { selected, .. } = &self.answer else { return Ok(None) };
@@ -66,11 +58,8 @@ impl Compiled {
         Ok(cells.map(|cells| cells.iter().take(*selected).map(one).collect()))
     }
 
-    /// Returns a continuous query's event; `None` without a match. `was_found` says whether the previous value matched.
-    ///
-    /// # Errors
-    ///
-    /// More than [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
+    /// Returns a continuous query's event; `None` without a match. `was_found`: the previous value matched. Fails after
+    /// [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
     pub fn match_event(
         &self,
         key: &[u8],
@@ -93,11 +82,7 @@ impl Compiled {
         wrapped(CONTINUOUS_RESULT, &begun(Change::Leaving, key))
     }
 
-    /// Returns a filter's event; `None` without a match.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Compiled::match_event`].
+    /// Returns a filter's event; `None` without a match. Fails as [`Compiled::match_event`].
     pub fn filter_event(&self, value: &[u8], version: u64) -> Result<Option<Bytes>, Exceeded> {
         let Some((selected, order)) = self.selected_values(value, version)? else { return Ok(None) };
         let mut out = Vec::new();

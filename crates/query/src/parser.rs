@@ -17,11 +17,7 @@ const AFTER_TYPE: [&str; 11] =
 const INDEX: &str = "=, LIKE, IN and BETWEEN look at all values";
 
 impl Statement {
-    /// Parses a query.
-    ///
-    /// # Errors
-    ///
-    /// [`QueryError`] with the position.
+    /// Parses a query; a [`QueryError`] has the position.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() > TEXT_MAX {
             return Err(QueryErrorKind::Long(text.len()).into());

@@ -1,8 +1,8 @@
 //! A run of a LIKE pattern: characters between two `%`, some of which match any character.
 //!
-//! Runs of literal characters are searched by `memchr::memmem` in linear time, runs with `_` bit-parallel: one bit per
-//! character of the run says whether the text so far ends with the run up to there. A character of the text costs one
-//! 64-bit word per 64 characters of the run.
+//! Literal runs are searched by `memchr::memmem` in linear time, runs with `_` bit-parallel: one bit per character of the run
+//! says whether the text so far ends with the run up to there. A character of the text costs one 64-bit word per 64 characters of
+//! the run.
 
 use memchr::memmem::Finder;
 
@@ -52,21 +52,18 @@ impl Run {
         Self { pieces, search }
     }
 
-    /// Returns the text after the run.
     pub(crate) fn at_start<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut rest = text.chars();
         let is_it = self.pieces.iter().all(|piece| fits(*piece, rest.next()));
         is_it.then_some(rest.as_str())
     }
 
-    /// Returns the text before the run.
     pub(crate) fn at_end<'t>(&self, text: &'t str) -> Option<&'t str> {
         let mut rest = text.chars();
         let is_it = self.pieces.iter().rev().all(|piece| fits(*piece, rest.next_back()));
         is_it.then_some(rest.as_str())
     }
 
-    /// Returns the text after the leftmost match.
     pub(crate) fn find<'t>(&self, text: &'t str, work: &mut Work) -> Result<Option<&'t str>, Exceeded> {
         match &self.search {
             Search::Empty => Ok(Some(text)),

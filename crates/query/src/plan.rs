@@ -36,17 +36,12 @@ pub(crate) enum Column {
 
 impl Plan {
     /// Returns the row of a matching entity. Values that are no valid message of the type do not match. Beyond
-    /// [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps it returns an error row, and the query fails at the
-    /// merge.
+    /// [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps it returns an error row, and the query fails at the merge.
     pub fn row(&self, value: &[u8], version: u64) -> Option<Vec<u8>> {
         self.examine(value, version, &mut Work::default()).unwrap_or_else(|Exceeded| Some(EXCEEDED.to_vec()))
     }
 
-    /// As [`Plan::row`], with a limit.
-    ///
-    /// # Errors
-    ///
-    /// More steps.
+    /// As [`Plan::row`], with a limit of steps; beyond it this fails.
     pub fn examine(&self, value: &[u8], version: u64, work: &mut Work) -> Result<Option<Vec<u8>>, Exceeded> {
         let Some(slots) = self.let_through(value, work)? else { return Ok(None) };
         let mut row = Vec::new();
@@ -80,11 +75,7 @@ impl Plan {
         }
     }
 
-    /// Returns whether a value matches.
-    ///
-    /// # Errors
-    ///
-    /// More than [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
+    /// Returns whether a value matches; fails after [`ENTITY_STEPS_MAX`](crate::limits::ENTITY_STEPS_MAX) steps.
     pub fn holds(&self, value: &[u8]) -> Result<bool, Exceeded> {
         Ok(self.let_through(value, &mut Work::default())?.is_some())
     }

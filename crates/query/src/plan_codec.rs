@@ -1,5 +1,3 @@
-//! Encoding of plans.
-
 use std::borrow::Cow;
 
 use bytes::Bytes;
@@ -20,7 +18,6 @@ pub(crate) fn count(from: &mut &[u8]) -> Option<usize> {
     number(from).filter(|count| *count <= from.len())
 }
 
-/// `None` from `limit` on.
 pub(crate) fn below(from: &mut &[u8], limit: usize) -> Option<usize> {
     number(from).filter(|number| *number < limit)
 }

@@ -1,5 +1,3 @@
-//! Merges the owners' partial results.
-
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -153,11 +151,7 @@ impl ResultMerger {
         Self { offset, wanted, columns, count: 0, held: 0, rows }
     }
 
-    /// Adds a row, unless it is invalid.
-    ///
-    /// # Errors
-    ///
-    /// [`MergeError`]; the merger is unusable then.
+    /// Adds a row, unless it is invalid. After a [`MergeError`] the merger is unusable.
     pub fn row(&mut self, row: Bytes) -> Result<(), MergeError> {
         check(&row)?;
         self.count += 1;
@@ -191,11 +185,7 @@ impl ResultMerger {
         Ok(self.check()?)
     }
 
-    /// Adds a reduced result.
-    ///
-    /// # Errors
-    ///
-    /// As [`ResultMerger::row`].
+    /// Adds a reduced result, as [`ResultMerger::row`].
     pub fn part(&mut self, made: &Bytes) -> Result<(), MergeError> {
         for (count, row) in runs(made).unwrap_or_default() {
             check(&row)?;
@@ -204,11 +194,7 @@ impl ResultMerger {
         Ok(())
     }
 
-    /// Counts rows that are not returned.
-    ///
-    /// # Errors
-    ///
-    /// As [`ResultMerger::row`].
+    /// Counts rows that are not returned, as [`ResultMerger::row`].
     pub fn more(&mut self, made: &Bytes) -> Result<(), MergeError> {
         for (count, row) in runs(made).unwrap_or_default() {
             check(&row)?;
@@ -255,11 +241,7 @@ impl ResultMerger {
         if self.held > HELD_MAX { Err(LimitExceeded) } else { Ok(()) }
     }
 
-    /// Returns the result. Sorting can take long.
-    ///
-    /// # Errors
-    ///
-    /// More than [`ANSWER_STEPS_MAX`] steps for HAVING.
+    /// Returns the result. Sorting can take long. Fails after [`ANSWER_STEPS_MAX`] steps for HAVING.
     pub fn finish(self) -> Result<QueryResult, MergeError> {
         let (offset, columns) = (self.offset, self.columns);
         let selected_of = |row: &Bytes, selected: usize| {

@@ -1,4 +1,4 @@
-//! Rows: the wrapped values of each column. Null is encoded as nothing.
+//! Rows: the wrapped values of each column; null is encoded as nothing.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -8,10 +8,9 @@ use crate::value::Value;
 use crate::work::Exceeded;
 use consort_protostream::wire::{bytes, put_bytes, put_varint, varint};
 
-/// For an entity that takes too many steps. It is not a valid row.
+/// For an entity that takes too many steps; not a valid row.
 pub(crate) const EXCEEDED: &[u8] = &[0xff];
 
-/// Fails on an error row.
 pub(crate) fn check(row: &[u8]) -> Result<(), Exceeded> {
     if row == EXCEEDED { Err(Exceeded) } else { Ok(()) }
 }
@@ -47,11 +46,7 @@ pub(crate) fn cells(row: &Bytes, columns: usize) -> Option<Vec<Cell>> {
     rest.is_empty().then_some(cells)
 }
 
-/// Returns the version of a DELETE's row; `None` if it is invalid.
-///
-/// # Errors
-///
-/// An error row.
+/// Returns the version of a DELETE's row; `None` if it is invalid. Fails on an error row.
 pub fn version_of(row: &Bytes) -> Result<Option<u64>, Exceeded> {
     check(row)?;
     let value = cells(row, 1).and_then(|cells| Value::read(one(cells.first()?)));

@@ -1,5 +1,3 @@
-//! Name resolution.
-
 use protox::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 
 use crate::error::{QueryError, QueryErrorKind, nearest};
@@ -42,7 +40,6 @@ impl Field {
         field_reader::scalar(&self.last()?)
     }
 
-    /// Of the schema.
     pub(crate) fn kind(&self) -> Option<Kind> {
         self.last()
     }

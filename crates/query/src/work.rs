@@ -1,11 +1,7 @@
-//! The step limit per entity.
-
 use crate::limits::ENTITY_STEPS_MAX;
 
-/// Steps taken with one entity.
-///
-/// A step takes about a nanosecond: a comparison of two values, a field read, four bytes of searched text, or a byte
-/// written to a row.
+/// Steps taken with one entity, of about a nanosecond: a comparison of two values, a field read, four bytes of searched text, or
+/// a byte written to a row.
 #[derive(Debug)]
 pub struct Work {
     limit: u64,
@@ -46,7 +42,6 @@ impl Work {
         if self.done > self.limit { Err(Exceeded) } else { Ok(()) }
     }
 
-    /// Four bytes are a step.
     pub(crate) fn spend_bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.spend(1 + bytes as u64 / 4)
     }

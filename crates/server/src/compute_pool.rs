@@ -1,5 +1,4 @@
-//! Threads for long computations: large conversions, and sorting large responses. The connection's thread continues
-//! meanwhile.
+//! Threads for long computations: large conversions, and sorting large responses.
 
 use std::num::NonZeroUsize;
 use std::sync::LazyLock;
@@ -12,14 +11,13 @@ static COMPUTING: Semaphore = Semaphore::const_new(COMPUTE_THREADS);
 
 pub(crate) static QUERIES: Semaphore = Semaphore::const_new(CONCURRENT_QUERIES);
 
-/// 1 if the number is unknown.
 pub(crate) fn processors() -> usize {
     static PROCESSORS: LazyLock<usize> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
     *PROCESSORS
 }
 
-/// `compute` reads this many bytes. With few bytes it runs on this thread.
+/// `compute` reads this many bytes; few bytes run on this thread.
 pub(crate) async fn offload_if_large<T: Send + 'static>(
     bytes: usize,
     compute: impl FnOnce() -> T + Send + 'static,

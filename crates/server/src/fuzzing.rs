@@ -26,16 +26,12 @@ pub fn bucket(bytes: &Bytes) -> Option<(Vec<Bytes>, Bytes)> {
     Some((bucket.into_values(true), written))
 }
 
-/// The head of an HTTP request as a text, and its length; `None` if it is incomplete.
-///
-/// # Errors
-///
-/// The error response.
+/// Returns the head of an HTTP request as a text, and its length; `None` if it is incomplete. The error is the response.
 pub fn http_head(bytes: &[u8]) -> Result<Option<(String, usize)>, String> {
     http::read_whole(bytes)
 }
 
-/// Formats that [`convert`] knows. The last one is protostream's, the one before it JSON.
+/// Formats that [`convert`] knows; the last two are JSON and protostream's.
 pub const FORMATS: usize = Format::ALL.len();
 
 /// The schema of entities in these functions.
@@ -91,11 +87,8 @@ pub fn schema(text: &str) -> Option<String> {
     schemas::error_of(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// The user of a token for the audience `shop`, signed by one of the keys in a PEM text.
-///
-/// # Errors
-///
-/// The keys cannot be used, or the token is refused.
+/// Returns the user of a token for the audience `shop`, signed by one of the keys in a PEM text; fails for unusable keys or a
+/// refused token.
 pub fn token_owner(keys: &[u8], token: &str) -> Result<String, String> {
     let tokens = Tokens::from_pem("keys".to_owned(), keys, "shop").map_err(|error| error.to_string())?;
     tokens.owner(token)
@@ -122,11 +115,7 @@ pub fn transaction_key(bytes: &[u8]) -> Option<Vec<u8>> {
     transactions::xid_from_key(bytes).map(|xid| transactions::record_key(&xid))
 }
 
-/// Whether the filter of this factory passes an entry.
-///
-/// # Errors
-///
-/// The filter is not available.
+/// Returns whether this factory's filter passes an entry; fails if it is not available.
 pub fn filter(factory: &Factory, key: &[u8], value: &[u8]) -> Result<bool, String> {
     Filter::of(factory).map(|filter| filter.passes(key, value)).map_err(|error| error.to_string())
 }

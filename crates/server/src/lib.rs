@@ -1,5 +1,4 @@
-//! The Hot Rod server over a [`consort_cache::CacheManager`]. It serves unmodified Hot Rod clients of the protocol versions
-//! 2.0 to 4.1.
+//! The Hot Rod server over a [`consort_cache::CacheManager`]. It serves unmodified clients of the protocol versions 2.0 to 4.1.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,19 +14,18 @@
 //! ```
 //!
 //! It executes operations on one key with all their conditions, flags and previous values, bulk operations, statistics,
-//! iterations, queries, listeners and near caches, counters, multimaps, values in pieces, transactions, the administration
-//! of caches, and protobuf schemas. Clients get topologies, with which they send requests to the owners themselves. An
-//! operation that the server lacks gets an error response, and PING does not list it.
+//! iterations, queries, listeners and near caches, counters, multimaps, values in pieces, transactions, the administration of
+//! caches, and protobuf schemas. Clients get topologies, and send requests to the owners themselves. An operation that the server
+//! lacks gets an error response and is not in the response to PING.
 //!
-//! If a cache's definition names media types, the server converts between the clients' types and the cache's. Data that
-//! outlive all servers are in a directory ([`ServerBuilder::data`]). With users every client has to authenticate, and has
-//! only the permissions of its roles ([`ServerBuilder::users`]). With a certificate the server accepts TLS only
-//! ([`ServerBuilder::tls`]). The same port serves the health and the metrics in HTTP ([`ServerBuilder::public_metrics`]).
+//! If a cache's definition names media types, the server converts between the clients' types and the cache's. Data that outlive
+//! all servers are in a directory ([`ServerBuilder::data`]). With users every client has to authenticate, and has its roles'
+//! permissions ([`ServerBuilder::users`]). With a certificate the server accepts TLS only ([`ServerBuilder::tls`]). The same port
+//! serves the health and the metrics in HTTP ([`ServerBuilder::public_metrics`]).
 //!
-//! Each connection is one task. It starts requests in the order of their arrival, and writes responses in the order of
-//! their completion. A read of a key that this member owns completes in this task; a request that waits for other members
-//! has a task of its own. The server stops reading from a client that does not read its responses. Until a client is
-//! authenticated, low-priority threads serve it.
+//! Each connection is one task. It starts requests in the order of arrival, and writes responses in that of completion. A read of
+//! a key that this member owns completes in this task; a request that waits for other members has its own. The server stops
+//! reading from a client that does not read. Until a client is authenticated, low-priority threads serve it.
 
 #![forbid(unsafe_code)]
 

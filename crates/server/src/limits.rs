@@ -1,4 +1,4 @@
-//! The limits of the resources that clients can use.
+//! Limits of the resources that clients can use.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub const TRANSFER_RATE_MIN: u32 = 256 * 1024;
 /// Responses with many entries of one connection that are not read yet.
 pub const LARGE_RESPONSES_MAX: usize = 64;
 
-/// Requests of one connection that read a whole cache at a time (SIZE, BULK_GET, queries, new listeners and others), for
-/// each processor. More would fill the queues of all threads, and other connections would wait.
+/// Requests of one connection that read a whole cache at a time (SIZE, BULK_GET, queries, new listeners and others), for each
+/// processor. More would fill the queues of all threads, so that other connections wait.
 pub const SCANS_PER_PROCESSOR: usize = 2;
 
 /// Bytes of one connection's unanswered requests, without large ones. Beyond it, nothing is read from the connection.
@@ -40,8 +40,8 @@ pub const CONNECTIONS_MAX: usize = 16_384;
 /// Connections that authenticated clients leave free, at most a quarter of all.
 pub const CONNECTIONS_RESERVED: usize = 256;
 
-/// Connections from one address by default: a quarter of [`CONNECTIONS_MAX`]. This host has no limit, because a local proxy
-/// has connections for many clients.
+/// Connections from one address by default: a quarter of [`CONNECTIONS_MAX`]. This host is unlimited, because a local proxy has
+/// connections for many clients.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 4_096;
 
 /// Descriptors of the process for files and other members.
@@ -50,19 +50,19 @@ pub const DESCRIPTORS_RESERVED: u64 = 1_024;
 /// Connections on the health port. One more closes the oldest one.
 pub const HEALTH_CONNECTIONS_MAX: usize = 64;
 
-/// Connections that wait to be accepted, when the clients of another server reconnect at once. The next client tries again
-/// a second later. The system may allow less.
+/// Connections that wait to be accepted, when another server's clients reconnect at once; the next client tries again a second
+/// later. The system may allow less.
 pub const ACCEPT_BACKLOG: u32 = 4_096;
 
 /// Bytes of a connection before its first request or its authentication.
 pub const PREAUTH_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of all such connections, each counted with [`PREAUTH_BYTES_MAX`]. One more closes the oldest one of the address
-/// that has the most of them. The limit is at most half of the clients' memory.
+/// Bytes of all such connections, each counted with [`PREAUTH_BYTES_MAX`], at most half of the clients' memory. One more closes
+/// the oldest one of the address that has the most.
 pub const PREAUTH_TOTAL_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// The minimum age of such a connection that is closed for another one. Until then clients wait in the system's queue
-/// ([`ACCEPT_BACKLOG`]): if thousands reconnect at once, the first handshakes still complete.
+/// ([`ACCEPT_BACKLOG`]), so that the first handshakes of thousands complete.
 pub const PREAUTH_AGE_MIN: Duration = Duration::from_secs(1);
 
 /// Such connections that are possible even if authenticated clients hold all their memory.
@@ -71,8 +71,8 @@ pub const PREAUTH_CONNECTIONS_MIN: usize = 64;
 /// The time from a client's connection to its first request, or until the client is authenticated.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of a request before authentication. Tokens have to fit into a header of HTTP. With read-ahead, response and TLS
-/// record, that is less than [`PREAUTH_BYTES_MAX`].
+/// Bytes of a request before authentication. Tokens have to fit into an HTTP header. With read-ahead, response and TLS record,
+/// that is less than [`PREAUTH_BYTES_MAX`].
 pub const CREDENTIALS_BYTES_MAX: usize = 16 * 1024;
 
 /// Fields in the head of an HTTP request. Monitoring programs send ten.
@@ -87,10 +87,10 @@ pub const HTTP_LINGER_MAX: Duration = Duration::from_secs(1);
 /// Failed authentications on one connection.
 pub const AUTH_FAILURES_MAX: usize = 3;
 
-/// The server's cores per password that is hashed at a time: a hash costs much CPU by design.
+/// The server's cores per concurrently hashed password, which costs much CPU by design.
 pub const PASSWORD_THREADS_SHARE: usize = 2;
 
-/// The time for which a verified password needs no hashing: short enough for a secret in memory.
+/// How long a verified password needs no hashing: short enough for a secret in memory.
 pub const PASSWORD_CACHE_TIME: Duration = Duration::from_secs(5 * 60);
 
 /// Requests of one connection that wait for other members. Beyond it, nothing is read. A client that pipelines has a few
@@ -109,8 +109,8 @@ pub const UNRESERVED_BYTES_MAX: u32 = 64 * 1024;
 /// The same for all values of a request for many keys.
 pub const GET_ALL_UNRESERVED_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that an iterating request reserves for entries from owners: more than four responses of 1 MiB, and as much as two
-/// values of 64 MiB.
+/// Bytes that an iterating request reserves for owners' entries: more than four responses of 1 MiB, and as much as two values of
+/// 64 MiB.
 pub const ITERATION_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// Iterating requests at a time even with little memory.
@@ -140,8 +140,7 @@ pub const SEGMENTS_PER_GROUP: usize = 16;
 /// Listeners of one connection. Consort's client has one connection to each server for all of them.
 pub const LISTENERS_MAX: usize = 1_024;
 
-/// Events that wait for a listener's connection in the grid. With one more, or with 16 MiB of keys and values, the
-/// connection is closed.
+/// Events that wait for a listener's connection in the grid. One more, or 16 MiB of keys and values, closes the connection.
 pub const EVENTS_MAX: usize = 4_096;
 
 /// Events that wait for a connection's output.
@@ -153,14 +152,14 @@ pub const UNSENT_BYTES_MAX: usize = 64 * 1024;
 /// The time that an event waits for capacity before the connection is closed.
 pub const UNREAD_EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that the response to a counter's change waits for its event: many times as long as an event takes.
+/// How long the response to a counter's change waits for its event: many times as long as an event takes.
 pub const COUNTER_EVENT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Bits of all filters of a connection's near caches: those of 4 million entries, in 2 MiB.
 pub const BLOOM_BITS_MAX: u32 = consort_hotrod::bloom::BLOOM_BITS_MAX;
 
-/// Counters of all clients, whose names are sent in one response. Removed ones count, as they stay defined in Infinispan;
-/// at the limit their names are freed.
+/// Counters of all clients, whose names are sent in one response. Removed ones count, as they stay defined in Infinispan, until
+/// their names are freed at the limit.
 pub const COUNTERS_MAX: usize = 10_000;
 
 /// The number of counters from which on the log warns: 80 % of the limit.
@@ -220,8 +219,8 @@ pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of all schemas together.
 pub const SCHEMAS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Punctuation marks in all schemas: each field, message, value or option has one or two, and needs some KiB when compiled.
-/// This bounds the memory and the time of a compilation.
+/// Punctuation marks in all schemas, which bound a compilation's memory and time: each field, message, value or option has one or
+/// two, and needs some KiB when compiled.
 pub const SCHEMAS_PUNCTUATION_MAX: usize = 50_000;
 
 /// The depth of brackets in a schema: the parser needs stack for each level.
@@ -263,12 +262,11 @@ pub const ACCEPT_BATCH_MAX: usize = 16;
 /// The time to inform the other servers of this one's end.
 pub const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The time that an ending server executes requests while its clients move to other servers. Clients without topologies
-/// stay until its end.
+/// The time that an ending server executes requests while its clients move to other servers. Clients without topologies stay to
+/// the end.
 pub const MOVE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The idle time after which an ending server closes a connection. A client that sends more often learns the other servers
-/// with a response.
+/// The idle time after which an ending server closes a connection. A client that sends more often learns the other servers.
 pub const IDLE_BEFORE_CLOSE: Duration = Duration::from_millis(500);
 
 /// The same when no request is started any more: many times as long as a request is on its way.
@@ -277,14 +275,14 @@ pub const IDLE_BEFORE_LAST_CLOSE: Duration = Duration::from_millis(100);
 /// The time for which requests are refused before a connection is closed.
 pub const REFUSE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The time that the client has to close its direction, too. With unread bytes the connection would be reset, and responses
-/// might be lost.
+/// The time for the client to close its direction, too: with unread bytes the connection would be reset, and responses might be
+/// lost.
 pub const CLOSE_LINGER_MAX: Duration = Duration::from_secs(1);
 
 /// The time for requests in progress at the end.
 pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The idle time after which the system probes a client. A vanished client is detected after two minutes.
+/// The idle time after which the system probes a client, so that a vanished one is detected after two minutes.
 pub const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 
 /// The interval of the probes.
@@ -302,8 +300,8 @@ pub const VALUES_OF_KEY_MAX: usize = 100_000;
 /// Bytes of all values of one key of a multimap, with four bytes for the length of each.
 pub const VALUES_OF_KEY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Bytes that a connection's own thread converts or sorts. Other threads do more ([`COMPUTE_THREADS`]), because other
-/// connections would wait.
+/// Bytes that a connection's own thread converts or sorts, so that other connections do not wait; other threads do more
+/// ([`COMPUTE_THREADS`]).
 pub const COMPUTE_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Threads for large conversions and sorts of all connections.
@@ -327,9 +325,8 @@ pub const STREAM_IDLE_MAX: Duration = Duration::from_secs(5 * 60);
 /// Bytes of a piece that is read from a stream.
 pub const PIECE_BYTES_MAX: usize = UNWRITTEN_MAX;
 
-/// The size in bytes from which on a value written in pieces gets capacity for the largest value. Otherwise it would be
-/// moved at each doubling, up to 32 MB in one step, and the connection would wait. Memory that is not written costs only
-/// addresses.
+/// The size in bytes from which on a value written in pieces gets capacity for the largest value. Otherwise it would be moved at
+/// each doubling, up to 32 MB in one step, while the connection waits. Unwritten memory costs only addresses.
 pub const FULL_CAPACITY_FROM: usize = 256 * 1024;
 
 /// Values with such a capacity: 4 GiB of addresses. Others grow step by step.
@@ -344,8 +341,8 @@ pub const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
 /// The lease of a single write's lock, if its server goes: longer than any operation takes.
 pub const LOCK_LEASE: Duration = Duration::from_secs(60);
 
-/// Tracked transactions: those in progress, and those of the last minute that clients have not forgotten. More than a
-/// thousand per second.
+/// Tracked transactions: those in progress, and those of the last minute that clients have not forgotten; more than a thousand
+/// per second.
 pub const TRANSACTIONS_MAX: u64 = 100_000;
 
 /// Bytes of all pending writes of transactions. Every server has them.
@@ -360,8 +357,8 @@ pub const DECISION_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 /// The time after which a transaction that is being prepared is rolled back.
 pub const PREPARE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The time without a sign of a server after which others complete its decided transactions: its earlier messages have
-/// arrived by then, or are refused.
+/// How long after a server's last sign others complete its decided transactions: its earlier messages have arrived by then, or
+/// are refused.
 pub const TAKE_OVER_AFTER: Duration = Duration::from_secs(15);
 
 /// The time that a live server may take to write a decided transaction, before others do it.
@@ -376,8 +373,8 @@ pub const REAP_INTERVAL: Duration = Duration::from_secs(5);
 /// The time for a degraded cache to become available at the operator's request.
 pub const AVAILABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time that a cache's creation waits for servers without it. A server that has stopped responding is excluded in about
-/// that time, and clients wait longer.
+/// How long a cache's creation waits for servers without it. A server that has stopped responding is excluded in about that time,
+/// and clients wait longer.
 pub const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The same for servers that still have a removed cache.

@@ -1,5 +1,3 @@
-//! The server: it listens, serves clients, and ends on request.
-
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,7 +30,7 @@ use crate::security::{
 };
 use crate::transport::addresses::Addresses;
 
-/// The server cannot start. Its manager is closed.
+/// The server cannot start; its manager is closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -99,8 +97,7 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// The host name or address to listen on. By default the loopback address, because without users every client can do
-    /// everything.
+    /// The host name or address to listen on; by default the loopback, because without users every client can do everything.
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
@@ -114,7 +111,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Answers health requests on this port, too, 0 for any, in HTTP without TLS. Clients cannot exhaust its connections.
+    /// Answers health requests on this port, too, 0 for any, in HTTP without TLS; clients cannot exhaust it.
     #[must_use]
     pub const fn health_port(mut self, port: u16) -> Self {
         self.health_port = Some(port);
@@ -122,79 +119,77 @@ impl ServerBuilder {
     }
 
     /// The limit of connections from one address, by default 4,096, a quarter of all; 0 is no limit. IPv6 addresses of one
-    /// network (/64) count together, and so do all clients behind a proxy. Connections from this host have no limit.
+    /// network (/64) count together, as do all clients behind a proxy; this host has no limit.
     #[must_use]
     pub const fn connections_per_address(mut self, max: usize) -> Self {
         self.connections_per_address = max;
         self
     }
 
-    /// The host name or address that clients get in topologies. By default the address on which the server listens.
+    /// The host name or address for clients' topologies; by default that on which the server listens.
     #[must_use]
     pub fn advertised(mut self, host: impl Into<String>) -> Self {
         self.advertised = Some(host.into());
         self
     }
 
-    /// The directory for data that outlive all servers: definitions of caches that are not volatile, schemas, and
-    /// persistent counters. Each server needs its own directory.
+    /// The directory for data that outlive all servers: definitions of non-volatile caches, schemas, and persistent counters.
+    /// Each server needs its own.
     ///
-    /// After all servers have ended, they serve again once all servers of the last topology are back. A server that had
-    /// left earlier may not know the latest changes.
+    /// After all servers have ended, they serve again once all of the last topology are back. A server that had left earlier may
+    /// not know the latest changes.
     #[must_use]
     pub fn data(mut self, directory: impl Into<PathBuf>) -> Self {
         self.data = Some(directory.into());
         self
     }
 
-    /// Creates these caches on all servers before the first client is served, unless they exist. If a cache exists with
-    /// another configuration, the server does not start.
+    /// Creates these caches on all servers before the first client is served, unless they exist. One with another configuration
+    /// keeps the server from starting.
     #[must_use]
     pub fn caches(mut self, definitions: CacheDefinitions) -> Self {
         self.definitions = Some(definitions);
         self
     }
 
-    /// Counts in this budget the bytes that clients make the server hold besides cache entries. Clients get a quarter of
-    /// the budget, or 256 MiB if that is more, but at most a half. Without a budget they get 256 MiB.
+    /// Counts in this budget the bytes that clients make the server hold besides entries. Clients get a quarter of it, or 256 MiB
+    /// if that is more, but at most a half; without a budget 256 MiB.
     #[must_use]
     pub fn memory(mut self, process: Budget) -> Self {
         self.memory = Memory { transfer_time: self.memory.transfer_time, ..Memory::within(process) };
         self
     }
 
-    /// The time for a request to arrive, or for responses to be read, besides the time for their bytes at 256 KiB/s. The
-    /// default is 30 s.
+    /// The time for a request to arrive, or for responses to be read, besides their bytes' at 256 KiB/s; by default 30 s.
     #[must_use]
     pub const fn transfer_time(mut self, time: Duration) -> Self {
         self.memory.transfer_time = time;
         self
     }
 
-    /// The time after which the server starts without the missing servers of the last topology. By default it waits without
-    /// limit.
+    /// The time after which the server starts without missing servers of the last topology; by default it waits.
     #[must_use]
     pub const fn recovery_timeout(mut self, timeout: Duration) -> Self {
         self.recovery_timeout = Some(timeout);
         self
     }
 
-    /// Serves clients within TLS only, with this certificate. A client certificate that is requested can authenticate a
-    /// client: its common name is the user's name.
+    /// Serves clients within TLS only, with this certificate. A requested client certificate can authenticate: its common name is
+    /// the user's.
     #[must_use]
     pub fn tls(mut self, identity: Identity, clients: ClientCertificates) -> Self {
         self.security.tls = Some(TlsSettings { identity, clients });
         self
     }
 
-    /// Serves these users only, each with the permissions of its roles. Without users every client may do everything.
+    /// Serves these users only, with their roles' permissions; without users every client may do everything.
     #[must_use]
     pub fn users(mut self, users: Users) -> Self {
         self.security.users = Some(users);
         self
     }
 
-    /// Returns the number of users; `None` if every client may do everything.
+    /// Returns the number of users; `None` without users.
     pub fn users_count(&self) -> Option<usize> {
         self.security.users.as_ref().map(Users::count)
     }
@@ -206,45 +201,43 @@ impl ServerBuilder {
         self
     }
 
-    /// The mechanisms of authentication. By default all that are possible, but without TLS none that sends a secret in
-    /// cleartext.
+    /// The mechanisms of authentication; by default all possible ones, without TLS none that sends a secret in cleartext.
     #[must_use]
     pub fn mechanisms(mut self, mechanisms: impl Into<Vec<Mechanism>>) -> Self {
         self.security.mechanisms = Some(mechanisms.into());
         self
     }
 
-    /// Accepts passwords and tokens without TLS. Anyone on the network path can read them.
+    /// Accepts passwords and tokens without TLS, although anyone on the network path can read them.
     #[must_use]
     pub const fn allow_cleartext(mut self) -> Self {
         self.security.allow_cleartext = true;
         self
     }
 
-    /// Serves the metrics without authentication. By default, if there are users, metrics require the MONITOR permission.
+    /// Serves the metrics without authentication; by default, with users, they require the MONITOR permission.
     #[must_use]
     pub const fn public_metrics(mut self) -> Self {
         self.security.public_metrics = true;
         self
     }
 
-    /// Serves every client even if other servers of the cluster have users. By default a server without users does not
-    /// start beside such servers, and refuses its clients when one joins later.
+    /// Serves every client even if other servers have users. By default a server without users does not start beside these, and
+    /// refuses its clients when one joins later.
     #[must_use]
     pub const fn allow_weaker_authentication(mut self) -> Self {
         self.security.allows_weaker = true;
         self
     }
 
-    /// The time from a client's connection to its first request, or until the client has authenticated. The default is 10
-    /// s.
+    /// The time from a client's connection to its first request, or its authentication; by default 10 s.
     #[must_use]
     pub const fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.security.handshake_timeout = Some(timeout);
         self
     }
 
-    /// Starts to listen. The server owns the manager from now on.
+    /// Starts to listen, and owns the manager from now on.
     pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
         let security = match Security::new(self.security) {
             Ok(security) => Arc::new(security),
@@ -374,7 +367,7 @@ impl Server {
         CachesHandle::new(&self.caches)
     }
 
-    /// Returns the handle that replaces the users; `None` if every client may do everything.
+    /// Returns the handle that replaces the users; `None` without users.
     pub fn users(&self) -> Option<UsersHandle> {
         self.security.authenticator.clone().map(UsersHandle::new)
     }
@@ -389,9 +382,9 @@ impl Server {
         self.security.tls.clone().map(TlsHandle::new)
     }
 
-    /// Serves clients until `end` completes. Then the server moves clients to other servers while it still executes their
-    /// requests. It closes each connection when all its requests are answered, hands over entries that only it has, and
-    /// leaves. If this future is dropped before, the server ends at once, as after a crash.
+    /// Serves clients until `end` completes. Then the server moves clients to others while it still executes their requests. It
+    /// closes each connection when its requests are answered, hands over entries that only it has, and leaves. If this future is
+    /// dropped before, the server ends as after a crash.
     ///
     /// # Errors
     ///

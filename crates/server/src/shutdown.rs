@@ -1,14 +1,14 @@
-//! The end of a server: none of its clients' requests fails or stays without a response.
+//! The end of a server, without failed or unanswered requests of its clients.
 //!
-//! A server that ends first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next response
-//! they learn the other servers. Meanwhile it executes requests. It closes a connection only when every request that it has
-//! read there is answered and no other has arrived for a short time. After [`MOVE_TIME_MAX`], and at once where no other
-//! server is left, it answers further requests with `IllegalLifecycle`, which means that they were not executed.
+//! An ending server first leaves the topology for clients ([`crate::catalog::client_topology`]): with the next response they
+//! learn the other servers. Meanwhile it executes requests. It closes a connection only when every request read there is answered
+//! and no other has arrived for a short time. After [`MOVE_TIME_MAX`], and at once where no other server is left, it answers
+//! further requests with `IllegalLifecycle`, which means that they were not executed.
 //!
-//! A request that is on its way while the connection is closed is never read, but its client cannot know that, because a
-//! crash looks the same. So a client can say with a parameter that it understands a close notice
-//! ([`consort_hotrod::CLOSE_NOTICE_PARAM`]): an unsolicited error response with the same status as the last message on the
-//! connection. The server has not started the requests that have no response then.
+//! A request on its way while the connection closes is never read, but its client cannot know that, because a crash looks the
+//! same. So a client can say with a parameter that it understands a close notice ([`consort_hotrod::CLOSE_NOTICE_PARAM`]): a
+//! connection's last message, an unsolicited error response with the same status. Requests without a response were not started
+//! then.
 
 use std::future::pending;
 
@@ -24,9 +24,9 @@ use crate::limits::{IDLE_BEFORE_CLOSE, IDLE_BEFORE_LAST_CLOSE, REFUSE_TIME_MAX};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stage {
     Serving,
-    /// Clients move to other servers. Requests are executed.
+    /// Clients move to other servers; requests are executed.
     Draining,
-    /// No more requests are started. Those that were started are answered.
+    /// Started requests are answered; no others are started.
     Closing,
 }
 
@@ -87,8 +87,7 @@ impl<'a> ConnectionEnding<'a> {
         }
     }
 
-    /// Returns false for the server's next stage; true if the connection, all of whose requests are answered, can be
-    /// closed.
+    /// False for the server's next stage; true if the connection can be closed, with all requests answered.
     pub(crate) async fn next(&mut self, is_answered: bool) -> bool {
         let idle_at = self.idle_at().filter(|_| is_answered);
         let idle = async {
@@ -116,7 +115,7 @@ impl<'a> ConnectionEnding<'a> {
         }
     }
 
-    /// Writes the close notice: requests without a response were not started. No bytes may follow.
+    /// Writes the close notice: requests without a response were not started. It is the last message.
     pub(crate) fn encode_notice(&self, output: &mut Output) {
         if self.takes_notice {
             let (version, opcode) = (ProtocolVersion::NEWEST, Opcode::Ping);

@@ -1,5 +1,3 @@
-//! The response to each key of a request.
-
 use std::fmt::Write as _;
 
 use consort_group::{Answer, Query, Stack, Time};

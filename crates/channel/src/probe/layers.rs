@@ -1,5 +1,3 @@
-//! Probe's operations on layers.
-
 use consort_group::config::{Position, ProtocolConfig};
 use consort_group::protocols::registry;
 use consort_group::{Stack, Time};
@@ -11,7 +9,6 @@ fn names(stack: &Stack) -> Vec<&'static str> {
     stack.layers().map(|(name, _)| name).collect()
 }
 
-/// Returns numeric attributes.
 pub(super) fn metrics(stack: &Stack) -> Vec<(String, String)> {
     let row = |name: &'static str| {
         let attributes = stack.probe(name)?.attributes;
@@ -29,7 +26,6 @@ pub(super) fn operations(stack: &Stack, only: &str) -> Vec<(String, String)> {
     listed.map(|(name, operations)| (name.to_owned(), format!("{{{}}}", operations.join(", ")))).collect()
 }
 
-/// Returns the names of the layers with counters.
 pub(super) fn reset(stack: &mut Stack, now: Time) -> String {
     let mut done = Vec::new();
     for name in names(stack) {

@@ -1,7 +1,6 @@
 //! Probe: responses to JGroups' diagnostics client.
 //!
-//! Off unless `diag.enabled` is true. Requests come over a multicast group or TCP. With a passcode, others get no
-//! response.
+//! Off unless `diag.enabled` is true. Requests come over a multicast group or TCP; with a passcode, others get no response.
 
 mod answer;
 mod keys;

@@ -6,7 +6,7 @@ use sha1::{Digest, Sha1};
 /// Bytes before the text, with a passcode.
 pub const PASSCODE_PREFIX: usize = 8 + 8 + 4 + 20;
 
-/// Encodes the prefix. Receivers compare the digest only.
+/// Encodes the prefix, of which receivers compare the digest only.
 pub fn passcode_prefix(passcode: &str, millis: i64, random: f64) -> Vec<u8> {
     let digest = Sha1::digest(passcode.as_bytes());
     let mut out = BytesMut::with_capacity(PASSCODE_PREFIX);

@@ -41,7 +41,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Returns whether the response was awaited, and whether it completes the call.
+    /// Whether the response was awaited, and whether it completes the call.
     fn answer(&mut self, member: &Address, result: &mut Answer, decision: FilterDecision) -> (bool, bool) {
         let Some(at) = self.missing.iter().position(|other| other == member) else { return (false, false) };
         self.missing.swap_remove(at);
@@ -85,7 +85,6 @@ impl Wait {
         }
     }
 
-    /// Returns whether no other member is awaited.
     fn lose(&mut self, is_lost: impl Fn(&Address) -> bool) -> bool {
         match self {
             Self::One { member, .. } => is_lost(member),
@@ -160,8 +159,8 @@ impl Correlator {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `None` after the close. Members outside the last view fail at once, because their end was reported
-    /// before. `known` is a view with all members.
+    /// `None` after the close. Members outside the last view fail at once, because their end was reported before. `known` is a
+    /// view with all members.
     pub(super) fn open<T>(
         &self,
         timeout: Duration,
@@ -315,7 +314,6 @@ mod tests {
         View::new(ViewId { creator: member(1), id }, members.iter().map(|&n| member(n)).collect::<Vec<_>>())
     }
 
-    /// It has seen a view of members 1 and 2.
     fn correlator() -> Correlator {
         let correlator = Correlator::default();
         correlator.view(&view(1, &[1, 2]));

@@ -1,5 +1,3 @@
-//! Sends requests, handles others', and completes calls.
-
 use std::future::poll_fn;
 use std::panic::resume_unwind;
 use std::pin::{Pin, pin};
@@ -44,7 +42,7 @@ where
     }
 }
 
-/// A request's responder. A drop leaves the caller to its timeout.
+/// A request's responder; a drop leaves the caller to its timeout.
 #[derive(Debug)]
 pub struct Responder {
     channel: WeakChannel,
@@ -126,11 +124,7 @@ impl RpcDispatcher {
         self.inner.correlator.len()
     }
 
-    /// Calls one member.
-    ///
-    /// # Errors
-    ///
-    /// [`RpcError`]; a member outside the view is suspected at once.
+    /// Calls one member; outside the view it is suspected at once ([`RpcError`]).
     pub async fn call(
         &self,
         dest: &Address,
@@ -151,23 +145,15 @@ impl RpcDispatcher {
         self.outcome(wait, sending).await?.map_err(|error| self.with_names(error))
     }
 
-    /// Calls all members, this one too, except exclusions.
-    ///
-    /// # Errors
-    ///
-    /// If the request could not be sent. A member's failure, or [`RpcError::Closed`] before its response, is in its
-    /// row.
+    /// Calls all members, this one too, except exclusions. Fails if the request could not be sent; a member's failure, or
+    /// [`RpcError::Closed`] before its response, is in its row.
     pub async fn call_all(&self, request: Payload, options: &RequestOptions) -> Result<Responses, RpcError> {
         let view = self.channel.view().ok_or(RpcError::Closed)?;
         self.call_members(view.members(), request, options).await
     }
 
-    /// Calls several members: by one multicast that others ignore, or with [`RequestOptions::anycast`] by unicasts
-    /// that share the bytes (S000-64).
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::call_all`].
+    /// Calls several members, as [`Self::call_all`]: by one multicast that others ignore, or with [`RequestOptions::anycast`] by
+    /// unicasts that share the bytes (S000-64).
     pub async fn call_members(
         &self,
         members: &[Address],
@@ -221,11 +207,7 @@ impl RpcDispatcher {
         }
     }
 
-    /// Sends a request without response; `None`: to all.
-    ///
-    /// # Errors
-    ///
-    /// If the channel is closed.
+    /// Sends a request without response (`None`: to all); fails if the channel is closed.
     pub async fn send(
         &self,
         dest: Option<&Address>,
@@ -481,11 +463,7 @@ impl UpHandler for Inner {
     }
 }
 
-/// Returns the successful rows.
-///
-/// # Errors
-///
-/// The first error if there are none; [`RpcError::NoMembers`] without rows.
+/// Returns the successful rows; without any, the first error, or [`RpcError::NoMembers`] without rows.
 pub fn successes(responses: Responses) -> Result<Vec<(Address, Payload)>, RpcError> {
     let mut good = Vec::new();
     let mut failure = RpcError::NoMembers;

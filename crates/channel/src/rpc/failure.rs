@@ -1,7 +1,7 @@
 //! Failures on the wire: JGroups' Java-serialized exceptions.
 //!
-//! This member writes a `java.lang.RuntimeException` with a message, which every Java caller can read. It reads class
-//! name and message, never objects.
+//! This member writes a `java.lang.RuntimeException` with a message, which every Java caller can read; it reads class name and
+//! message, never objects.
 
 use bytes::{BufMut, BytesMut};
 use consort_group::{Object, Payload};

@@ -1,5 +1,3 @@
-//! A call's options and outcome.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

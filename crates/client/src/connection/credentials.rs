@@ -17,7 +17,7 @@ pub(crate) struct Credentials {
     user: Option<(String, String)>,
     token: Option<String>,
     only: Option<Mechanism>,
-    /// The keys derived last: all servers of a cluster have the same verifier of a user.
+    /// The last derived keys: a user's verifier is the same on all servers of a cluster.
     derived: Mutex<Option<(KeyDerivation, Arc<Keys>)>>,
 }
 
@@ -68,7 +68,7 @@ impl Credentials {
         self.token.as_deref()
     }
 
-    /// Returns whether the credentials suffice. EXTERNAL must be forced: certificates are unknown here.
+    /// Whether the credentials suffice. EXTERNAL must be forced: certificates are unknown here.
     pub(crate) fn can(&self, mechanism: Mechanism) -> bool {
         if self.only.is_some_and(|only| only != mechanism) {
             return false;

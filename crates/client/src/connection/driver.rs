@@ -1,5 +1,5 @@
-//! The driver of a connection: a task with its socket, timer and buffers. It writes the requests of all callers together.
-//! Other tasks run once before a write: a caller woken by a response usually has a next request.
+//! The driver of a connection: a task with its socket, timer and buffers, which writes all callers' requests together. Other
+//! tasks run once before a write: a caller woken by a response usually has a next request.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -54,11 +54,7 @@ impl Driver {
         }
     }
 
-    /// Moves bytes until the condition holds.
-    ///
-    /// # Errors
-    ///
-    /// If the connection is lost before; its callers have been notified.
+    /// Moves bytes until the condition holds. Fails if the connection is lost, after its callers have been notified.
     pub(crate) async fn until(
         &mut self,
         reached: impl Fn(&Connection) -> bool,
@@ -143,7 +139,7 @@ impl Driver {
         Ok(StepOutcome { is_reached, yields, timeout })
     }
 
-    /// Reads available bytes. Reserves at most twice the received bytes, because an announced length may be false.
+    /// Reads available bytes; reserves at most twice the received bytes, because an announced length may be false.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
         if self.input.capacity() - self.input.len() < READ_MIN {
             self.input.reserve(self.input.len().max(READ_AT_ONCE));
@@ -156,7 +152,7 @@ impl Driver {
         }
     }
 
-    /// Reads the rest that the server sent. Returns why the connection ends: the server's notice, or else `cause`.
+    /// Reads the rest that the server sent. Returns the server's notice, or else `cause`.
     fn read_rest(
         &mut self,
         cause: ConnectionError,

@@ -1,5 +1,3 @@
-//! The callers' side of a connection: room for requests, waiting callers, responses.
-
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::Pin;
@@ -54,7 +52,7 @@ impl ConnectionHandle {
         effects.wake.drain(..).for_each(Waker::wake);
     }
 
-    /// Returns whether the server may hang: it has sent nothing since the last PING.
+    /// Whether the server may hang: it has sent nothing since the last PING.
     pub(crate) fn is_silent(&self) -> bool {
         self.is_silent.load(Ordering::Relaxed)
     }
@@ -84,7 +82,7 @@ impl ConnectionHandle {
         Ok(())
     }
 
-    /// Waits for room, sends the request and waits for its response. A movable request fails early if the server is silent.
+    /// A movable request fails early if the server is silent.
     pub(crate) async fn call(
         &self,
         request: &mut Request,
@@ -98,8 +96,7 @@ impl ConnectionHandle {
         poll_fn(|cx| call.poll(request, deadline, cx)).await
     }
 
-    /// Waits for room and sends the request. The returned future yields the response; no task is woken before it is polled.
-    /// Requests keep their order.
+    /// The returned future yields the response; no task is woken before it is polled. Requests keep their order.
     pub(crate) async fn begin(
         self: &Arc<Self>,
         request: &mut Request,
@@ -113,8 +110,8 @@ impl ConnectionHandle {
         Ok(call)
     }
 
-    /// Sends a request and ignores the response, if the connection is open. It bypasses the limit of room, so it must be small;
-    /// it ends a stream, iteration or listener.
+    /// Ignores the response, and sends only if the connection is open. The request bypasses the limit of room, so it must be
+    /// small; it ends a stream, iteration or listener.
     pub(crate) fn send_detached(&self, request: &mut Request, deadline: Time) {
         // A failure is harmless: the server cleans up after its own timeout.
         let _ =

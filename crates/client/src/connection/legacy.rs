@@ -1,6 +1,6 @@
 //! Protocol versions before 3.0 (feature `legacy`): detection of such servers, and rewriting of requests.
 //!
-//! These versions report no server version. A server rejects a request of an unknown version, but how it parses the rest is
+//! These versions report no server version. A server rejects an unknown version, but how it parses the rest of the request is
 //! undefined. So the client tries each older version on a new connection, the newest first (facts sections 2.5 and 7).
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use consort_hotrod::{Expiration, ProtocolVersion, Request, RequestBody, Status};
 pub(crate) const OLDEST: ProtocolVersion =
     if cfg!(feature = "legacy") { ProtocolVersion::V2_0 } else { ProtocolVersion::V3_0 };
 
-/// Every server from 3.0 on understands a PING in this version and reports its newest one.
+/// Every server from 3.0 on understands a PING in this version, and reports its newest.
 pub(crate) const GREETING: ProtocolVersion = ProtocolVersion::V3_0;
 
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ impl Versions {
         Self { forced, oldest: OLDEST }
     }
 
-    /// Returns the version in which a connection begins: the forced one if older than 3.0.
+    /// The version in which a connection begins: the forced one if older than 3.0.
     pub(crate) fn initial(self) -> ProtocolVersion {
         self.forced.map_or(GREETING, |forced| forced.min(GREETING))
     }
@@ -42,8 +42,7 @@ impl Versions {
     }
 }
 
-/// Returns whether servers answer an unknown version with this status; servers differ in it. Failed authentication and overload
-/// have other statuses.
+/// Whether servers answer an unknown version with this status; they differ in it. Failed authentication and overload have others.
 pub(crate) const fn is_not_understood(status: Status) -> bool {
     matches!(
         status,
@@ -51,7 +50,6 @@ pub(crate) const fn is_not_understood(status: Status) -> bool {
     )
 }
 
-/// Rewrites a request for its version; `None` if unchanged.
 pub(crate) fn rewrite_for_version(request: &Request) -> Option<Request> {
     let version = request.header.version;
     if version >= ProtocolVersion::V3_0 {

@@ -42,7 +42,7 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// Creates the login of a connection. The nonce must be new and random.
+    /// The nonce must be new and random.
     pub(crate) fn new(
         credentials: Arc<Credentials>,
         is_private: bool,
@@ -63,11 +63,6 @@ impl Login {
         LoginError::Rejected { mechanism, message }
     }
 
-    /// Handles a response.
-    ///
-    /// # Errors
-    ///
-    /// If the login cannot continue.
     pub(crate) fn answered(&mut self, response: &auth::Response) -> Result<LoginStep, LoginError> {
         match (std::mem::replace(&mut self.state, State::Over), response) {
             (State::Started, auth::Response::Mechanisms(names)) => {
@@ -153,7 +148,7 @@ impl Login {
         Some(KeyDerivation { hash, salt, iterations: challenged.iterations() })
     }
 
-    /// Continues with the derived keys. Returns the next request if the login waited for them.
+    /// Returns the next request if the login waited for the keys.
     pub(crate) fn authenticate(&mut self, keys: &Keys) -> Option<auth::Request> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Deriving(challenged) => {

@@ -1,4 +1,4 @@
-//! A connection: a state machine without IO, the task with its socket, and the callers' side.
+//! A connection: a state machine without IO, its task, and the callers' side.
 
 pub(crate) mod credentials;
 pub(crate) mod driver;

@@ -1,5 +1,3 @@
-//! Requests that wait for their responses, by id.
-
 use std::task::{Poll, Waker};
 
 use consort_hotrod::{RequestContext, Response};
@@ -32,7 +30,7 @@ pub(crate) struct PendingRequest {
     /// Units of the connection's room.
     pub(crate) units: u32,
     pub(crate) can_move: bool,
-    /// No response will come; the id is free once the caller has taken the outcome.
+    /// No response will come; the id is free once the outcome is taken.
     is_over: bool,
     outcome: Outcome,
 }
@@ -58,7 +56,7 @@ impl PendingRequest {
     }
 }
 
-/// The requests in flight of a connection. Ids are small numbers from 1; 0 is for events and connection errors.
+/// A connection's requests in flight. Ids are small numbers from 1; 0 is for events and connection errors.
 #[derive(Default)]
 pub(crate) struct PendingRequests {
     places: Vec<Option<PendingRequest>>,
@@ -102,7 +100,6 @@ impl PendingRequests {
         entry.is_some_and(|entry| matches!(entry.outcome, Outcome::Own))
     }
 
-    /// Returns the request that this id's response answers.
     pub(crate) fn asked(&self, id: u64) -> Option<RequestContext> {
         let entry = self.places.get(Self::index(id)?)?.as_ref()?;
         (!entry.is_over).then_some(entry.asked)
@@ -122,7 +119,7 @@ impl PendingRequests {
         entry.units
     }
 
-    /// Handles a response. Returns the task to wake and the units freed; `None` if no response was expected.
+    /// Returns the task to wake and the units freed; `None` if no response was expected.
     pub(crate) fn answered(&mut self, response: Response) -> Option<(Option<Waker>, u32)> {
         let id = response.id;
         let entry = self.get_mut(id).filter(|entry| !entry.is_over)?;
@@ -131,7 +128,6 @@ impl PendingRequests {
         Some((waker, self.release(id)))
     }
 
-    /// Fails the awaited requests for which `failure` returns a failure.
     pub(crate) fn fail(
         &mut self,
         mut failure: impl FnMut(&PendingRequest) -> Option<Failure>,
@@ -171,7 +167,7 @@ impl PendingRequests {
         }
     }
 
-    /// Abandons a request. Returns the units freed.
+    /// Returns the units freed.
     pub(crate) fn abandon(&mut self, id: u64) -> u32 {
         if let Some(entry) = self.get_mut(id) {
             entry.outcome = Outcome::Unwanted;
@@ -181,7 +177,7 @@ impl PendingRequests {
 }
 
 impl PendingRequest {
-    /// Stores the outcome. A response replaces an untaken timeout.
+    /// A response replaces an untaken timeout.
     fn end(&mut self, ended: Result<Response, Failure>) -> Option<Waker> {
         match &mut self.outcome {
             Outcome::Awaited(_) => match std::mem::replace(&mut self.outcome, Outcome::Ended(ended)) {

@@ -1,5 +1,3 @@
-//! The set-up of a connection: TLS and authentication.
-
 use std::sync::Arc;
 
 use consort_hotrod::ServerAddress;
@@ -40,7 +38,6 @@ impl Security {
         Ok(Some(Login::new(credentials.clone(), self.connector.is_some(), nonce, server)))
     }
 
-    /// Runs the driver until the connection is usable.
     pub(crate) async fn greet(&self, driver: &mut Driver) -> Result<(), ConnectionError> {
         loop {
             driver.until(|connection| connection.is_open() || connection.derivation().is_some()).await?;

@@ -1,5 +1,3 @@
-//! The receivers of a connection's events, one per listener.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
@@ -21,7 +19,7 @@ impl ServerEvent {
     }
 }
 
-/// The receiver of a listener's events. It is called under the connection's lock, so it must be quick and not use the connection.
+/// The receiver of a listener's events. Called under the connection's lock, so it must be quick and not use the connection.
 pub(crate) trait Sink: Send + Sync {
     /// Handles an event, in the connection's order of events and responses. Returns the task to wake.
     fn on_event(&self, event: ServerEvent) -> Option<Waker>;
@@ -41,7 +39,6 @@ impl Sinks {
         self.0.remove(listener);
     }
 
-    /// Passes an event to its sink; `None` if the listener was removed.
     pub(crate) fn dispatch(&self, event: ServerEvent) -> Option<Waker> {
         self.0.get(event.listener())?.on_event(event)
     }

@@ -1,8 +1,8 @@
 //! A connection as a state machine without IO.
 //!
 //! It begins with the login, if configured, and a PING that negotiates the version. Requests are encoded into one buffer.
-//! Responses of any fragmentation and order are matched by id. A request keeps its id until its response arrives, also
-//! without its caller: the response cannot be decoded without it. Deadlines are checked every [`TICK`].
+//! Responses of any fragmentation and order are matched by id. A request keeps its id until its response arrives, also without
+//! its caller: its response could not be decoded otherwise. Deadlines are checked every [`TICK`].
 
 use std::task::{Poll, Waker};
 
@@ -109,8 +109,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Creates a connection that begins in this version. Unless forced, it negotiates the newest version of both sides. A login
-    /// must succeed before any other request.
+    /// Unless forced, the connection negotiates the newest version of both sides. A login must succeed before any other request.
     pub(crate) fn new(
         now: Time,
         versions: Versions,
@@ -190,7 +189,7 @@ impl Connection {
         self.pending.allow_move(id);
     }
 
-    /// Encodes a request and sets its id and version. [`Connection::poll_answer`] returns its outcome.
+    /// [`Connection::poll_answer`] returns the outcome.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -220,8 +219,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// Offers close notices in a connection's first request if the version has parameters, and removes the offer from others: a
-    /// request may have been sent on another connection before.
+    /// Offers close notices in a connection's first request if the version has parameters, and removes the offer from others,
+    /// which may have been sent on another connection before.
     fn offer_notice(&self, spoken: ProtocolVersion, request: &mut Request) {
         request.header.params.clear();
         if !self.has_offered_notice && spoken >= ProtocolVersion::V4_0 {
@@ -229,7 +228,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether requests outside of streams are pending or recent. Streams then leave bandwidth to them.
+    /// Whether requests outside of streams are pending or recent, to which streams leave bandwidth.
     pub(crate) fn has_other_requests(&self, now: Time) -> bool {
         self.other_requests > 0
             || self.other_request_at.is_some_and(|at| now.saturating_sub(at) < OTHER_REQUEST_RECENT)
@@ -240,16 +239,11 @@ impl Connection {
         self.pending.poll(id, by)
     }
 
-    /// Abandons a request. Returns the room it frees.
     pub(crate) fn abandon(&mut self, id: u64) -> u32 {
         self.pending.abandon(id)
     }
 
-    /// Decodes responses and events.
-    ///
-    /// # Errors
-    ///
-    /// If the bytes are invalid; the stream cannot be resynchronised then.
+    /// Decodes responses and events; after invalid bytes the stream cannot be resynchronised.
     pub(crate) fn handle_receive(
         &mut self,
         now: Time,
@@ -348,7 +342,6 @@ impl Connection {
         }
     }
 
-    /// Returns the version to use by the response to the first PING.
     fn agreed(&self, response: &Response) -> Result<ProtocolVersion, ConnectionError> {
         let newest = match &response.body {
             ResponseBody::Error(text) => return Err(ConnectionError::Refused(text.as_str().to_owned())),
@@ -365,7 +358,7 @@ impl Connection {
         Ok(self.versions.forced.or(spoken).unwrap_or(needed))
     }
 
-    /// Returns the version to try on another connection, if the server did not understand this one.
+    /// The version to try on another connection, if the server did not understand this one.
     pub(crate) fn next_greeting(&self) -> Option<ProtocolVersion> {
         if self.is_not_understood { self.versions.before(self.greeting) } else { None }
     }
@@ -374,11 +367,7 @@ impl Connection {
         if self.pending.is_empty() { self.received_at + PING_AFTER } else { self.checked_at + TICK }
     }
 
-    /// Checks deadlines and the server's life.
-    ///
-    /// # Errors
-    ///
-    /// If the server does not respond.
+    /// Fails if the server does not respond.
     pub(crate) fn handle_timeout(&mut self, now: Time, effects: &mut Effects) -> Result<(), ConnectionError> {
         self.checked_at = now;
         let silence = now.saturating_sub(self.received_at);
@@ -405,8 +394,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Fails the pending requests that another server can execute, once the server is silent. Later requests come here only if
-    /// all servers are silent.
+    /// Fails pending requests that another server can execute, once the server is silent; later ones come only if all servers
+    /// are.
     fn detect_silence(&mut self, now: Time, effects: &mut Effects) {
         let has_answered = self.received_at > self.pinged_at;
         let is_late = now.saturating_sub(self.pinged_at) >= SILENT_AFTER;
@@ -451,7 +440,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection after `written` bytes. Each caller learns whether the server may have its request.
+    /// Ends the connection after `written` bytes, so that each caller learns whether the server may have its request.
     pub(crate) fn lose(&mut self, written: u64, cause: &ConnectionError, effects: &mut Effects) {
         self.phase = Phase::Lost;
         // A server that shuts down sends its notice after the responses to all requests that it has begun.

@@ -1,5 +1,3 @@
-//! The byte stream of a connection, with or without TLS.
-
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -34,7 +32,7 @@ impl Tls {
         Self { identity: Some(identity), ..self }
     }
 
-    /// Sets the name that all servers' certificates must have. Default: the host connected to, also from topologies.
+    /// Sets the name that all servers' certificates must have; default: the host connected to, also from topologies.
     #[must_use]
     pub fn server_name(self, name: impl Into<String>) -> Self {
         Self { server_name: Some(name.into()), ..self }

@@ -44,7 +44,7 @@ pub(super) struct SegmentSet {
 }
 
 pub(super) enum BatchError {
-    /// The server or connection is lost, or the server has forgotten the iteration.
+    /// The server or connection is lost, or the iteration is forgotten.
     Interrupted(Option<ClientError>),
     Failed(ClientError),
 }
@@ -103,7 +103,7 @@ impl ServerIteration {
         std::task::Poll::Ready(fetched)
     }
 
-    /// Returns the pending start. It must complete: without its id the iteration cannot be ended.
+    /// Returns the pending start, which must complete: without its id the iteration cannot be ended.
     pub(super) fn abandon(self) -> Option<Fetching> {
         self.fetching.filter(|_| self.begins)
     }

@@ -1,5 +1,5 @@
-//! The keys that an iteration has yielded, kept until the server reports their segment as finished, so that it can resume
-//! elsewhere without duplicates.
+//! The keys that an iteration has yielded, kept until their segment is reported as finished, so that it can resume elsewhere
+//! without duplicates.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,8 +1,8 @@
 //! The entries of a near cache, and the reads that may add to them.
 //!
-//! A read pending at the invalidation of its key may return the old value. So the table caches a read's result only if its key
-//! was not invalidated since the read began. A connection orders responses and events, and a server reports no change before
-//! reads see it (facts section 9.1): either the event arrives while the read is tracked, or the read returns the change.
+//! A read pending at the invalidation of its key may return the old value. So the table caches a result only if its key was not
+//! invalidated since the read began. A connection orders responses and events, and a server reports no change before reads see it
+//! (facts section 9.1): either the event arrives while the read is tracked, or the read returns the change.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -37,12 +37,11 @@ impl Weighter<Bytes, NearEntry> for Weigher {
     }
 }
 
-/// The mode of the table: whether it caches entries, and the connection for reads.
 #[derive(Clone)]
 enum Mode<P> {
     Off,
     On(P),
-    /// The server's filter is being replaced. It may lose keys that the server adds meanwhile, so reads are not cached.
+    /// The server's filter is being replaced, and may lose keys added meanwhile, so reads are not cached.
     Updating(P),
 }
 
@@ -71,7 +70,6 @@ pub(super) struct PendingRead {
 
 pub(super) enum Lookup<P> {
     Hit(NearEntry),
-    /// Read the key on this connection; the result may be cached.
     Miss(P, PendingRead),
     Off,
 }
@@ -145,7 +143,7 @@ impl<P: Clone> Table<P> {
         Lookup::Miss(target, PendingRead { key: key.clone(), since })
     }
 
-    /// Ends a read and caches its result unless the key was invalidated meanwhile. Returns whether it did.
+    /// Caches a read's result unless the key was invalidated meanwhile. Returns whether it did.
     pub(super) fn end(&self, read: PendingRead, kept: Option<NearEntry>) -> bool {
         let mut shard = self.shard(&read.key);
         let mut forgotten = shard.all_forgotten;
@@ -229,7 +227,6 @@ impl<P: Clone> Table<P> {
         self.gone.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Returns the approximate number of stale keys in the server's filter.
     pub(super) fn gone(&self) -> u64 {
         self.gone.load(Ordering::Relaxed)
     }

@@ -62,13 +62,11 @@ impl<T: ByteSize + Clone> FanOut<T> {
         self.lock().is_lost = false;
     }
 
-    /// Marks the listener as unregistered. Returns the task to wake.
     pub(super) fn mark_lost(&self) -> Option<Waker> {
         self.lock().is_lost = true;
         self.push(Delivery::Gap)
     }
 
-    /// Queues a delivery for all readers. Returns the task to wake.
     pub(super) fn push(&self, delivery: Delivery<T>) -> Option<Waker> {
         let readers = self.lock();
         // Most listeners have one reader, and need no copy.

@@ -26,8 +26,8 @@ impl<T: ByteSize> Delivery<T> {
     }
 }
 
-/// A bounded queue from a connection to a reader. On overflow a gap replaces all events, because the newest ones help a slow
-/// reader most.
+/// A bounded queue from a connection to a reader. On overflow a gap replaces all events, because the newest help a slow reader
+/// most.
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
     queue_len_max: usize,
@@ -58,7 +58,6 @@ impl<T: ByteSize> Queue<T> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a delivery. Returns the task to wake.
     pub(super) fn push(&self, delivery: Delivery<T>) -> Option<Waker> {
         let mut waiting = self.lock();
         // An event larger than the limit is queued alone; else it would cause a gap every time.

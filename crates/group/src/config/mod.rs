@@ -39,7 +39,7 @@ pub trait Properties {
         Self: Sized;
 }
 
-/// Changes a property of a copy and checks it. `None`: no such property.
+/// `None`: no such property.
 pub(crate) fn changed<C: Properties + Clone>(
     config: &C,
     name: &str,

@@ -1,5 +1,3 @@
-//! Passwords in configurations.
-
 use std::fmt;
 
 use zeroize::Zeroizing;

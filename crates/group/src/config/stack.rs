@@ -1,5 +1,3 @@
-//! A parsed stack description, with positions for error messages.
-
 use std::fmt;
 
 /// A position in a stack's file, counted from 1.

@@ -1,15 +1,9 @@
-//! Values in configurations: durations, sizes, hosts.
-
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// A type of property values. Errors name the value.
 pub trait Property: Sized {
-    /// Parses a value.
-    ///
-    /// # Errors
-    ///
-    /// If the value is invalid.
+    /// Parses a value, or fails if it is invalid.
     fn parse(text: &str) -> Result<Self, String>;
     /// Returns the value as configured.
     fn show(&self) -> String;
@@ -36,11 +30,7 @@ impl std::fmt::Display for HostPort {
     }
 }
 
-/// Parses `500` or `500ms`, `2s`, `1.5m`, `2h`, `1d`.
-///
-/// # Errors
-///
-/// If the text is invalid.
+/// Parses `500` or `500ms`, `2s`, `1.5m`, `2h`, `1d`; fails on other texts.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -60,11 +50,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * millis / 1e3).map_err(|_| format!("`{text}` is too long a duration"))
 }
 
-/// Parses `60000`, `60K`, `2M`, `1G`. `KiB` and `MiB` are decimal too, as in JGroups.
-///
-/// # Errors
-///
-/// If the text is invalid.
+/// Parses `60000`, `60K`, `2M`, `1G`; fails on other texts. `KiB` and `MiB` are decimal too, as in JGroups.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
     let (factor, number) = [('k', 1e3), ('m', 1e6), ('g', 1e9)]

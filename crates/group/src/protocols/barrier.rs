@@ -17,7 +17,7 @@ crate::properties! {
     }
 }
 
-/// These are a few round trips' worth. Further messages are dropped and retransmitted.
+/// A few round trips' worth; further messages are dropped and retransmitted.
 const HELD_MAX: usize = 10_000;
 
 const OPEN: TimerKey = TimerKey(1);

@@ -26,11 +26,7 @@ crate::properties! {
 }
 
 impl CompressConfig {
-    /// Checks the level.
-    ///
-    /// # Errors
-    ///
-    /// The invalid attribute and the reason.
+    /// Checks the level; the error is the invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if !(-1..=9).contains(&self.compression_level) {
             let level = self.compression_level;
@@ -44,11 +40,11 @@ impl CompressConfig {
     }
 }
 
-/// The format's largest ratio. A header that claims more is false, and no memory is allocated for it.
+/// The format's largest ratio; no memory is allocated for a header that claims more.
 const RATIO_MAX: usize = 1_032;
 
-/// The most bytes that a batch may decompress to; further messages are discarded. Without it, a packet of 1 MiB with
-/// many streams could make 1 GiB. Larger payloads are sent uncompressed.
+/// The most bytes that a batch may decompress to; further messages are discarded. Otherwise a packet of 1 MiB with many streams
+/// could make 1 GiB. Larger payloads are sent uncompressed.
 const INFLATED_MAX: usize = 256 << 20;
 
 /// A larger buffer is not kept.
@@ -77,7 +73,6 @@ impl Compress {
         }
     }
 
-    /// Returns `None` if the stream is not smaller.
     fn deflate(&mut self, bytes: &[u8]) -> Option<Bytes> {
         self.deflater.reset();
         if self.buffer.len() < bytes.len() {
@@ -140,7 +135,6 @@ impl Compress {
         message.headers.put(ProtocolId::COMPRESS, HeaderBody::Compress(header));
     }
 
-    /// The error is the reason to discard the message.
     fn decompress(
         &mut self,
         message: &mut Message,
@@ -241,7 +235,6 @@ mod tests {
         }
     }
 
-    /// Returns the sent and the received message.
     fn exchange(message: Message) -> (Message, Message) {
         let (mut sender, mut receiver) = (layer(), layer());
         let mut sent = sender.send(message).take_down();

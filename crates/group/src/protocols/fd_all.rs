@@ -62,11 +62,7 @@ pub trait HeartbeatConfig: Properties + Clone + Send + 'static {
         true
     }
 
-    /// Checks that the times are consistent.
-    ///
-    /// # Errors
-    ///
-    /// The invalid attribute and the reason.
+    /// Checks that the times are consistent; the error is the invalid attribute and the reason.
     fn check(&self) -> Result<(), (&'static str, String)> {
         let (timeout, interval, check_interval) = self.times();
         if interval.is_zero() {

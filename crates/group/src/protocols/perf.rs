@@ -21,11 +21,7 @@ crate::properties! {
 const AVG_SIZE_MAX: u32 = 1_000_000;
 
 impl PerfConfig {
-    /// Checks the average's size.
-    ///
-    /// # Errors
-    ///
-    /// The invalid attribute and the reason.
+    /// Checks the average's size; the error is the invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if !(1..=AVG_SIZE_MAX).contains(&self.avg_size) {
             let size = self.avg_size;

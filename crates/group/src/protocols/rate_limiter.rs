@@ -24,11 +24,7 @@ crate::properties! {
 }
 
 impl RateLimiterConfig {
-    /// Checks the period.
-    ///
-    /// # Errors
-    ///
-    /// The invalid attribute and the reason.
+    /// Checks the period; the error is the invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if self.time_period.is_zero() {
             return Err(("time_period", "time_period must be greater than 0".to_owned()));
@@ -59,7 +55,6 @@ fn is_repeatable(message: &Message) -> bool {
     REPEATING.iter().any(|id| message.headers.get(*id).is_some())
 }
 
-/// Returns 0 if no layer above repeats the message.
 fn repeatable_bytes(message: &Message) -> u64 {
     if is_repeatable(message) { message.length() as u64 + MESSAGE_BYTES } else { 0 }
 }
@@ -94,8 +89,8 @@ impl RateLimiter {
         }
     }
 
-    /// The first message after a period begins the next. (JGroups begins it with the first that does not fit, so that
-    /// twice the bytes may leave.)
+    /// The first message after a period begins the next. (JGroups waits for one that does not fit, so that twice the bytes may
+    /// leave.)
     fn try_spend(&mut self, now: Time, bytes: u64) -> bool {
         if bytes > self.config.max_bytes.0 {
             tracing::warn!(

@@ -9,13 +9,9 @@ use super::*;
 use crate::config::{HostPort, Position, Properties, Property, PropertyInfo, ProtocolConfig};
 use crate::{Protocol, ProtocolId, Version};
 
-/// Resolves names in attributes. Errors are for the operator.
+/// Resolves names in attributes, with errors for the operator.
 pub trait Resolver {
-    /// Returns the addresses of the host with this name, for AUTH.
-    ///
-    /// # Errors
-    ///
-    /// If there are none.
+    /// Returns the addresses of the host with this name, for AUTH; fails if there are none.
     fn hosts(&mut self, name: &str) -> Result<Vec<IpAddr>, String>;
 
     /// Returns this host's address that a list of selectors matches, for `bind_addr` of FD_SOCK, FD_SOCK2, MPING and
@@ -26,29 +22,18 @@ pub trait Resolver {
     /// If no address matches.
     fn own(&mut self, selectors: &str) -> Result<IpAddr, String>;
 
-    /// Returns the content of a file with hosts, for TCPPING.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be read, or if files are not read here.
+    /// Returns the content of a file with hosts, for TCPPING; fails if it cannot be read, or if files are not read here.
     fn hosts_file(&mut self, path: &str) -> Result<String, String> {
         Err(format!("`{path}` is not read here: set initial_hosts"))
     }
 
-    /// Reads the key that all members of an encrypted cluster share.
-    ///
-    /// # Errors
-    ///
-    /// If no readable key store has the key.
+    /// Reads the key that all members of an encrypted cluster share; fails if no readable key store has it.
     fn secret_key(&mut self, _config: &SymEncryptConfig) -> Result<SecretKey, String> {
         Err("key stores are not read here: set the protocol in the stack's file".to_owned())
     }
 
-    /// Returns a source of unpredictable bytes.
-    ///
-    /// # Errors
-    ///
-    /// If there is none. The stack's generator is predictable from its seed.
+    /// Returns a source of unpredictable bytes, because the stack's generator is predictable from its seed; fails if there is
+    /// none.
     fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
         Err("no source of unpredictable bytes is set".to_owned())
     }
@@ -331,7 +316,7 @@ entries! {
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
 }
 
-/// The transports' names. The edge configures sockets.
+/// The transports' names; the edge configures sockets.
 pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("TCP", TransportKind::Tcp),
     ("TCP_NIO2", TransportKind::TcpNio2),
@@ -340,7 +325,7 @@ pub const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("TUNNEL", TransportKind::Tunnel),
 ];
 
-/// The attributes that the transport's layer reads. The edge or the channel reads the others.
+/// The attributes that the transport's layer reads, not the edge or the channel.
 pub const TRANSPORT_ATTRIBUTES: &[&str] = &[
     "bundler_type",
     "bundler.max_size",
@@ -386,8 +371,7 @@ pub fn names() -> BTreeSet<&'static str> {
     TRANSPORTS.iter().map(|(name, _)| *name).chain(ENTRIES.iter().map(|entry| entry.name)).collect()
 }
 
-/// Creates a layer; `None`: not one of these protocols. Unknown attributes are ignored, because the configuration
-/// reader checks names.
+/// Creates a layer; `None`: not one of these protocols. Unknown attributes are ignored, because the reader checks names.
 pub fn layer(
     config: &ProtocolConfig,
     resolver: &mut dyn Resolver,
@@ -448,11 +432,7 @@ pub fn value_errors(config: &ProtocolConfig) -> Vec<ValueError> {
     if errors.is_empty() { error_of(config).into_iter().collect() } else { errors }
 }
 
-/// Parses a layer's settings, for callers that create it themselves.
-///
-/// # Errors
-///
-/// If a value is invalid.
+/// Parses a layer's settings, for callers that create it themselves; fails if a value is invalid.
 pub fn properties<P: Properties + Default>(config: &ProtocolConfig) -> Result<P, ValueError> {
     let mut no_hosts = |_: &str| Ok(Vec::new());
     LayerBuilder { config, resolver: &mut no_hosts }.properties()

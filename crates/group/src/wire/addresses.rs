@@ -1,5 +1,3 @@
-//! Addresses on the wire.
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -209,7 +207,6 @@ pub(super) fn read_present(reader: &mut Reader<'_>, what: &'static str) -> Resul
     read_address(reader)?.ok_or(WireError::BadValue { what, value: 0 })
 }
 
-/// Another kind of address counts as none.
 pub(super) fn read_phys(reader: &mut Reader<'_>) -> Result<Option<IpAddress>> {
     Ok(match read_address(reader)? {
         Some(Address::Ip(ip)) => Some(ip),
@@ -221,7 +218,6 @@ pub(super) fn put_phys(out: &mut impl BufMut, phys: Option<IpAddress>) {
     put_address(out, phys.map(Address::Ip).as_ref());
 }
 
-/// The count is a short; -1 is an absent list.
 pub(super) fn put_addresses(out: &mut impl BufMut, addresses: Option<&[Address]>) {
     match addresses {
         None => out.put_i16(-1),

@@ -1,5 +1,3 @@
-//! Exceptions in state transfer.
-
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::primitives::{NESTING_MAX, Reader, Result, put_string};
@@ -18,11 +16,7 @@ pub fn encode_exception(text: &str) -> Bytes {
     out.freeze()
 }
 
-/// Decodes the class and message of an exception and its causes.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes class and message of an exception and its causes; fails on invalid bytes.
 pub fn decode_exception(bytes: &Bytes) -> Result<String> {
     let mut reader = Reader::new(bytes);
     let mut text = String::new();

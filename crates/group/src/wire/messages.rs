@@ -1,5 +1,3 @@
-//! Message bodies.
-
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{address_size, put_address, read_address};
@@ -349,11 +347,7 @@ pub fn encode_body(message: &Message) -> Bytes {
     out.freeze()
 }
 
-/// Decodes [`encode_body`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are not one message of this type.
+/// Decodes [`encode_body`]'s output; fails if the bytes are not one message of this type.
 pub fn decode_body(kind: i16, bytes: &Bytes) -> Result<Message> {
     let mut reader = Reader::new(bytes);
     let message = read_body(&mut reader, kind, None, None, &[])?;
@@ -368,11 +362,7 @@ pub fn encode_typed(message: &Message) -> Bytes {
     out.freeze()
 }
 
-/// Decodes [`encode_typed`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_typed`]'s output; fails on invalid bytes.
 pub fn decode_typed(bytes: &Bytes) -> Result<Message> {
     let mut reader = Reader::new(bytes);
     let kind = reader.i16("message type")?;

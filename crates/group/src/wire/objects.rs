@@ -1,5 +1,3 @@
-//! Objects and Java's primitive wrappers.
-
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::addresses::{magic_of, put_body, read_body};
@@ -110,11 +108,7 @@ pub fn encode_primitive(value: &Primitive) -> Bytes {
     out.freeze()
 }
 
-/// Decodes [`encode_primitive`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_primitive`]'s output; fails on invalid bytes.
 pub fn decode_primitive(bytes: &Bytes) -> Result<Primitive> {
     read_primitive(&mut Reader::new(bytes), Form::Buffer)
 }

@@ -109,11 +109,8 @@ pub fn peek_version(packet: &[u8]) -> Option<Version> {
     }
 }
 
-/// Decodes a packet; payloads are slices of it. Headers equal to `own_tp` ([`encode_tp`]) are skipped.
-///
-/// # Errors
-///
-/// If the bytes are not one packet.
+/// Decodes a packet; payloads are slices of it. Headers equal to `own_tp` ([`encode_tp`]) are skipped. Fails if the bytes are not
+/// one packet.
 pub fn decode_packet(packet: &Bytes, own_tp: &[u8]) -> Result<Packet> {
     let mut reader = Reader::new(packet);
     let version = Version(reader.u16("version")?);
@@ -157,11 +154,8 @@ pub fn encode_setup(version: Version, listener: IpAddress) -> Bytes {
     out.freeze()
 }
 
-/// Decodes set-up bytes into version, listener and bytes used; `None` if they are incomplete.
-///
-/// # Errors
-///
-/// If magic bytes or address are wrong; close the connection then.
+/// Decodes set-up bytes into version, listener and bytes used; `None` if they are incomplete. Fails on wrong magic bytes or
+/// address; close the connection then.
 pub fn decode_setup(bytes: &[u8]) -> Result<Option<(Version, IpAddress, usize)>> {
     let known = bytes.len().min(COOKIE.len());
     if bytes[..known] != COOKIE[..known] {

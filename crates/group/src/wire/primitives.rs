@@ -1,10 +1,8 @@
-//! Integers, strings and buffers.
-
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};
 
-/// The reason why bytes could not be decoded. The whole packet is dropped.
+/// The reason why bytes could not be decoded; the whole packet is dropped.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -26,7 +24,7 @@ pub enum WireError {
         /// The value.
         value: i64,
     },
-    /// An unknown header class. Headers carry no length, so the rest is unreadable.
+    /// An unknown header class: headers carry no length, so the rest is unreadable.
     #[error("unknown header {magic} of protocol {protocol}")]
     UnknownHeader {
         /// The protocol's id.
@@ -150,7 +148,6 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// -1 is `None`.
     pub(super) fn length(&mut self, what: &'static str) -> Result<Option<usize>> {
         match self.i32(what)? {
             -1 => Ok(None),
@@ -201,7 +198,6 @@ impl<'a> Reader<'a> {
         Ok(self.little_endian(what, 8)? as i64)
     }
 
-    /// A compressed long that is not negative.
     #[inline]
     pub(super) fn seqno(&mut self, what: &'static str) -> Result<u64> {
         let value = self.compressed_long(what)?;
@@ -230,7 +226,6 @@ impl<'a> Reader<'a> {
         decode_modified_utf8(&bytes).ok_or(WireError::BadValue { what, value: count.into() })
     }
 
-    /// A presence byte comes first.
     pub(super) fn string(&mut self, what: &'static str) -> Result<Option<String>> {
         if self.bool(what)? { self.utf(what).map(Some) } else { Ok(None) }
     }
@@ -243,7 +238,6 @@ impl<'a> Reader<'a> {
         Ok(self.bytes(what, count)?.iter().map(|&b| char::from(b)).collect())
     }
 
-    /// The length is a short; -1 is an absent string.
     pub(super) fn ascii(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         match self.i16(what)? {
             -1 => Ok(None),
@@ -255,7 +249,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A presence byte comes first.
     pub(super) fn byte_buffer(&mut self, what: &'static str) -> Result<Option<Bytes>> {
         if !self.bool(what)? {
             return Ok(None);

@@ -68,11 +68,7 @@ pub fn encode_method_call(call: &MethodCall) -> Object {
     Object::Serialized(Some(out.freeze()))
 }
 
-/// Decodes a call.
-///
-/// # Errors
-///
-/// If the object is no call, or an argument no primitive.
+/// Decodes a call; fails if the object is no call, or an argument no primitive.
 pub fn decode_method_call(object: &Object) -> Result<MethodCall> {
     let Object::Serialized(Some(bytes)) = object else {
         return Err(WireError::BadValue { what: "method call", value: 0 });

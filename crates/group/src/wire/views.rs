@@ -1,5 +1,3 @@
-//! Views, digests and membership payloads.
-
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -50,7 +48,6 @@ pub(super) fn put_view(out: &mut impl BufMut, view: &View) {
     }
 }
 
-/// A member of the view is written as its rank.
 fn put_member(out: &mut impl BufMut, view: &View, member: &Address) {
     match view.rank(member) {
         Some(rank) => out.put_i16(rank as i16),
@@ -208,11 +205,7 @@ pub fn encode_view_and_digest(view: Option<&ViewForm>, digest: Option<&Digest>) 
     out.freeze()
 }
 
-/// Decodes [`encode_view_and_digest`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_view_and_digest`]'s output; fails on invalid bytes.
 pub fn decode_view_and_digest(bytes: &Bytes) -> Result<(Option<ViewForm>, Option<Digest>)> {
     let mut reader = Reader::new(bytes);
     let flags = reader.u16("view and digest flags")?;
@@ -248,8 +241,7 @@ pub struct JoinRsp {
     pub fail_reason: Option<String>,
 }
 
-/// Encodes JOIN_RSP: presence byte and body. A merge view is written as a plain one, because members before 5.5.7
-/// cannot read the other form.
+/// Encodes JOIN_RSP: presence byte and body. A merge view becomes a plain one, because members before 5.5.7 cannot read its form.
 pub fn encode_join_rsp(rsp: &JoinRsp) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(1);
@@ -285,11 +277,7 @@ pub(super) fn read_join_rsp(reader: &mut Reader<'_>) -> Result<JoinRsp> {
     Ok(JoinRsp { view, digest, fail_reason })
 }
 
-/// Decodes [`encode_join_rsp`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_join_rsp`]'s output; fails on invalid bytes.
 pub fn decode_join_rsp(bytes: &Bytes) -> Result<JoinRsp> {
     let mut reader = Reader::new(bytes);
     if !reader.bool("join response presence")? {
@@ -305,11 +293,7 @@ pub fn encode_address_list(addresses: &[Address]) -> Bytes {
     out.freeze()
 }
 
-/// Decodes [`encode_address_list`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_address_list`]'s output; fails on invalid bytes.
 pub fn decode_address_list(bytes: &Bytes) -> Result<Vec<Address>> {
     Ok(read_addresses(&mut Reader::new(bytes))?.unwrap_or_default())
 }
@@ -321,11 +305,7 @@ pub fn encode_view_id_option(id: Option<&ViewId>) -> Bytes {
     out.freeze()
 }
 
-/// Decodes [`encode_view_id_option`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_view_id_option`]'s output; fails on invalid bytes.
 pub fn decode_view_id_option(bytes: &Bytes) -> Result<Option<ViewId>> {
     read_view_id_option(&mut Reader::new(bytes))
 }
@@ -340,11 +320,7 @@ pub fn encode_view_option(view: Option<&View>) -> Bytes {
     out.freeze()
 }
 
-/// Decodes [`encode_view_option`]'s output; ignores subgroups, as JGroups.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_view_option`]'s output without subgroups, as JGroups; fails on invalid bytes.
 pub fn decode_view_option(bytes: &Bytes) -> Result<Option<View>> {
     let mut reader = Reader::new(bytes);
     if reader.bool("view presence")? { read_view(&mut reader, false).map(Some) } else { Ok(None) }
@@ -369,11 +345,7 @@ pub(super) fn put_ping_data(out: &mut impl BufMut, data: &PingData) {
     put_addresses(out, data.wanted.as_deref());
 }
 
-/// Decodes [`encode_ping_data`]'s output.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes [`encode_ping_data`]'s output; fails on invalid bytes.
 pub fn decode_ping_data(bytes: &Bytes) -> Result<Vec<PingData>> {
     let mut reader = Reader::new(bytes);
     let count = reader.count("number of members", 6)?;

@@ -26,7 +26,7 @@ pub enum Response {
     Mechanisms(Vec<Text>),
     /// The server's message.
     Challenge(Bytes),
-    /// Success. Clients ignore a final message here: a final server message is a challenge, too.
+    /// Success; clients ignore a final message here: a final server message is a challenge, too.
     Done,
 }
 

@@ -16,7 +16,7 @@ use crate::version::ProtocolVersion;
 /// The filter of keys by their beginning, its one parameter, on Consort's servers.
 pub const KEY_PREFIX: &str = "consort-key-prefix";
 
-/// The filter of values by their beginning, on Consort's servers. An event passes if the previous or the new value does.
+/// The filter of values by their beginning, on Consort's servers; an event passes if the previous or the new value does.
 pub const VALUE_PREFIX: &str = "consort-value-prefix";
 
 /// The converter that adds values: [`key_value_version`](super::event::key_value_version). With any parameter, removals

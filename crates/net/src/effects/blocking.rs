@@ -26,7 +26,7 @@ const JOBS_MAX: usize = 256;
 /// The time between two warnings of one cause.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Look-ups at a time. A name server that does not respond delays its names for seconds, and must not delay others.
+/// Look-ups at a time: a name server that does not respond delays its names for seconds, and must not delay others.
 const LOOK_UPS_MAX: usize = 8;
 
 /// There is one per member of the largest cluster, and there are stale ones.
@@ -117,7 +117,7 @@ impl Jobs {
         }
     }
 
-    /// Starts the first job that need not wait for others. Returns whether there is one.
+    /// Starts the first job that need not wait; returns whether there is one.
     fn start(&mut self) -> bool {
         let may_start = |job: &Job| {
             let running = self.running.iter().filter(|running| running.kind == job.kind());
@@ -316,7 +316,6 @@ fn remove_all(directory: &Path, ending: &str, except: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the names of a directory's files with this suffix, none if there is no directory.
 fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,5 +1,3 @@
-//! Effects of layers besides packets ([`Effect`]).
-
 mod blocking;
 mod in_process;
 mod multicast_group;
@@ -167,7 +165,7 @@ impl EffectRunner {
         }
     }
 
-    /// Polls the sources that stopped with input left. Returns whether there are more.
+    /// Returns whether more input is left.
     pub(crate) fn service_again(&mut self, now: Time) -> bool {
         let mut has_more = false;
         for Table { links, listener, tokens } in self.tables.values_mut() {

@@ -1,5 +1,3 @@
-//! A multicast group of a layer (MPING).
-
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -91,7 +91,7 @@ pub(crate) struct TcpEdge {
     links: Links,
     own: PhysAddr,
     connect_timeout: Duration,
-    /// Peers whose connections have ended without the graceful-close word. The driver takes them in each cycle.
+    /// Peers whose connections ended without the graceful-close word, taken in each cycle.
     lost_peers: Vec<PhysAddr>,
 }
 

@@ -16,12 +16,12 @@ use super::stream::Stream;
 /// The size of the stock files' largest bundle.
 const READ_LEN_MIN: usize = 64 * 1024;
 
-/// The capacity doubles from the minimum while reads fill it. With more, the data leaves the CPU's cache before the
-/// stack reads it; with less, frames are split more often, and their first parts are copied.
+/// The capacity doubles from the minimum while reads fill it. With more, data leaves the CPU's cache before the stack reads it;
+/// with less, frames are split more often, and their first parts copied.
 pub(crate) const READ_LEN_MAX: usize = 128 * 1024;
 
-/// A frame of at least this size keeps the buffer, and following bytes are copied into a new one. Otherwise a buffer
-/// that grew for a long frame would stay as large, without a reservation.
+/// A frame of at least this size keeps the buffer, and following bytes are copied into a new one. Otherwise the buffer would stay
+/// as large, without a reservation.
 const FRAME_ALONE_MIN: usize = READ_LEN_MAX;
 
 /// Announces a graceful close.
@@ -55,11 +55,7 @@ const fn hint(length: i32) -> &'static str {
     }
 }
 
-/// Takes the next complete frame.
-///
-/// # Errors
-///
-/// If the length word is invalid.
+/// Takes the next complete frame; fails if the length word is invalid.
 pub fn next_frame(input: &mut BytesMut, max: usize) -> Result<Option<Frame>, BadLength> {
     let Some(length) = frame_length(input) else { return Ok(None) };
     if length.to_be_bytes() == CLOSE_WORD {
@@ -87,8 +83,8 @@ pub fn put_frame(out: &mut BytesMut, frame: &[u8]) {
     out.put_slice(frame);
 }
 
-/// Returns the next read's capacity. It grows with received bytes, never with an announced length; a long frame gets
-/// its rest at most.
+/// Returns the next read's capacity. It grows with received bytes, never with an announced length; a long frame gets at most its
+/// rest.
 pub fn read_capacity(input: &[u8], read_len: usize) -> usize {
     let promised = frame_length(input).and_then(|len| usize::try_from(len).ok()).unwrap_or(0);
     let missing = (4 + promised).saturating_sub(input.len());
@@ -103,8 +99,8 @@ pub fn capacity_wanted(input: &BytesMut, read_len: usize) -> Option<usize> {
     (free < wanted.div_ceil(2)).then(|| input.len() + wanted)
 }
 
-/// Makes room for the next read: [`capacity_wanted`] and no byte more. [`BytesMut::reserve`] would double a growing
-/// buffer, beyond its reservation.
+/// Makes room for the next read, [`capacity_wanted`] and no byte more: [`BytesMut::reserve`] would double a growing buffer,
+/// beyond its reservation.
 pub fn reserve_room(input: &mut BytesMut, read_len: usize) {
     let Some(capacity) = capacity_wanted(input, read_len) else { return };
     if !input.try_reclaim(capacity - input.len()) {
@@ -207,7 +203,6 @@ impl Framed {
         self.stream.peer()
     }
 
-    /// Queued frames and bytes held back count.
     pub(crate) fn has_output(&self) -> bool {
         !self.queue.is_empty() || self.is_unflushed
     }

@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// A large cluster may join at once.
 const BACKLOG: i32 = 1024;
 
-/// Takes the first free port. IPv6's wildcard accepts IPv4 too.
+/// Takes the first free port; IPv6's wildcard accepts IPv4 too.
 pub(crate) fn listen(
     ip: IpAddr,
     scope_id: u32,
@@ -43,7 +43,6 @@ fn listen_on(ip: IpAddr, scope_id: u32, port: u16, recv_buf: Option<usize>) -> i
     Ok(socket.into())
 }
 
-/// The scope counts for link-local IPv6 addresses only.
 pub(crate) fn with_scope(ip: IpAddr, scope_id: u32, port: u16) -> SocketAddr {
     let mut addr = SocketAddr::new(ip, port);
     if let (SocketAddr::V6(v6), IpAddr::V6(ip)) = (&mut addr, ip)

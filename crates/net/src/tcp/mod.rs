@@ -1,5 +1,3 @@
-//! TCP: connections ([`links`]), and the edge over them ([`TcpEdge`]).
-
 pub(crate) mod framed;
 pub(crate) mod links;
 pub(crate) mod listen;

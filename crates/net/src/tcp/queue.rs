@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use bytes::Bytes;
 use consort_group::PacketPriority;
 
-/// With length words and tails they are three times as many slices, well under any limit (1,024). Usual bundles are
-/// more bytes than a socket takes at once.
+/// Three times as many slices, with length words and tails, are well under any limit (1,024). Usual bundles are more bytes than a
+/// socket takes at once.
 pub(crate) const FRAMES_PER_WRITE: usize = 64;
 
 /// There are the set-up bytes; and length, bytes and tail of each frame.
@@ -65,7 +65,6 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Returns false if a full queue dropped the frame.
     pub(crate) fn push(
         &mut self,
         priority: PacketPriority,

@@ -1,7 +1,7 @@
 //! Limits of TCP's retransmissions, for links that fail and heal.
 //!
-//! TCP doubles the time between attempts: a cut of 15 s ends for it after 25 s, and all that wait for the member wait
-//! that long. Attempts once a second cost a packet each.
+//! TCP doubles the time between attempts: a cut of 15 s ends for it after 25 s, and all that wait for the member wait that long.
+//! Attempts once a second cost a packet each.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use socket2::SockRef;
 /// The kernel's minimum for this limit.
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time of TCP's fifteen attempts: its own limit counts attempts, which are more now. Failure detection is much
+/// The time of TCP's fifteen attempts, because its own limit counts attempts, which are more now. Failure detection is much
 /// faster.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(924);
 
@@ -38,7 +38,6 @@ mod option {
     /// The constant is from `linux/tcp.h`.
     const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-    /// Returns false if the kernel lacks the option.
     pub(super) fn set_attempt_interval(socket: &SockRef<'_>, most: Duration) -> io::Result<bool> {
         let ms = libc::c_int::try_from(most.as_millis()).unwrap_or(libc::c_int::MAX);
         let fd: RawFd = socket.as_raw_fd();

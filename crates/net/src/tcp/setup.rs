@@ -64,11 +64,7 @@ pub fn encode(version: Version, own: PhysAddr) -> Bytes {
     out.freeze()
 }
 
-/// Decodes a peer's address and the bytes used; `None` if incomplete. The first wrong byte is an error.
-///
-/// # Errors
-///
-/// If the bytes are invalid.
+/// Decodes a peer's address and the bytes used; `None` if incomplete. Fails at the first wrong byte.
 pub fn decode(
     bytes: &[u8],
     accepts: impl Fn(Version) -> bool,

@@ -1,5 +1,3 @@
-//! A TCP connection, plain or within TLS.
-
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;

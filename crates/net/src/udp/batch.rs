@@ -79,7 +79,7 @@ impl Receiver {
     }
 }
 
-/// The waker of a full socket is woken later. An error concerns the first datagram.
+/// A full socket's waker is woken later. An error concerns the first datagram.
 pub(super) fn poll_send(
     socket: &UdpSocket,
     waker: &Waker,

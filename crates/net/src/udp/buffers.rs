@@ -5,9 +5,9 @@ use std::io;
 use socket2::Socket;
 
 /// The sizes are in bytes; 0 leaves the default. With `CAP_NET_ADMIN` (on Linux) a member exceeds the system's limit
-/// (`net.core.rmem_max`); others get the limit and a warning, because a larger burst is lost and retransmitted. Linux
-/// counts losses in `RcvbufErrors` (of `Udp:` in `/proc/net/snmp`); other counters of dropped datagrams include own
-/// multicasts ([`drop_own`](super::own_filter::drop_own)).
+/// (`net.core.rmem_max`); others get the limit and a warning, because a larger burst is lost and retransmitted. Linux counts
+/// losses in `RcvbufErrors` (of `Udp:` in `/proc/net/snmp`); other counters include own multicasts
+/// ([`drop_own`](super::own_filter::drop_own)).
 pub(super) fn ask(socket: &Socket, receive: usize, send: usize) {
     if receive > 0 {
         let asked = force(socket, receive).or_else(|_| socket.set_recv_buffer_size(receive));

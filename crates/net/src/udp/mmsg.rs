@@ -18,8 +18,8 @@ use socket2::SockAddr;
 /// The kernel's arrays for 32 fit the stack and make the call's cost per datagram small.
 pub(super) const BATCH_MAX: usize = 32;
 
-/// Each datagram goes into a buffer's spare capacity, at most [`BATCH_MAX`]; a longer one is truncated. Returns the
-/// sources in order.
+/// Each datagram goes into a buffer's spare capacity, at most [`BATCH_MAX`]; a longer one is truncated. Returns the sources in
+/// order.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     buffers: &mut [BytesMut],
@@ -92,7 +92,6 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[(SockAddr, &[u8])]) -> i
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Returns `None` for another address family.
 fn source(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(name.ss_family) {
         libc::AF_INET => {

@@ -1,12 +1,11 @@
 //! A kernel filter that drops own multicasts before they are queued.
 //!
-//! A group returns datagrams to all its members on this host, with the sender. Of four that send alike, each would
-//! receive and discard a quarter of all datagrams, which fill its buffer. A classic BPF filter compares source
-//! address and port. Without it, the edge compares sources.
+//! A group returns datagrams to all its members on this host, the sender included. Of four equal senders, each would receive and
+//! discard a quarter of all datagrams, which fill its buffer. A classic BPF filter compares source address and port; without it,
+//! the edge does.
 //!
-//! Linux counts filtered datagrams as socket errors (measured with 6.18): in `drops` of `/proc/net/udp`, and in
-//! `InErrors` of `Udp:` in `/proc/net/snmp`. Datagrams that do not fit a buffer count there too, and alone in
-//! `RcvbufErrors`.
+//! Linux counts filtered datagrams as socket errors (measured with 6.18): in `drops` of `/proc/net/udp`, and in `InErrors` of
+//! `Udp:` in `/proc/net/snmp`. Datagrams that do not fit a buffer count there too, and alone in `RcvbufErrors`.
 
 use std::net::SocketAddr;
 

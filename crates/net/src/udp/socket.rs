@@ -1,5 +1,3 @@
-//! Datagram sockets.
-
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

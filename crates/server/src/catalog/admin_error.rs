@@ -1,13 +1,10 @@
-//! Errors of creating, changing, removing and opening caches.
-
 use consort_cache::{CacheError, HandoverTimeout, OpenError};
 
 use crate::catalog::data_directory::DataError;
 use crate::catalog::definition::DefinitionError;
 use crate::limits::{CACHE_NAME_MAX, CACHES_MAX};
 
-/// A failed request about a cache's definition. The texts with a code, and that of [`AdminError::NotIndexed`], are
-/// Infinispan's.
+/// A failed request about a cache's definition. Texts with a code, and that of [`AdminError::NotIndexed`], are Infinispan's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminError {
     #[error("ISPN000507: Cache {0} already exists")]

@@ -26,7 +26,7 @@ impl Aliases {
         change(&mut known.all);
     }
 
-    /// If clients have changed aliases since this age, nothing is stored: the next read comes soon.
+    /// Stores nothing if clients have changed aliases since this age: the next read comes soon.
     pub(crate) fn refresh(&self, all: BTreeMap<String, String>, age: u64) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.age == age {

@@ -1,5 +1,3 @@
-//! Degraded caches: the losses because of unreachable members, and availability without these members.
-
 use consort_cache::{Availability, Topology};
 use serde_json::json;
 use tokio::sync::watch;
@@ -14,7 +12,7 @@ fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Entries that only these owners had are lost when the cache becomes available without them.
+/// Entries that only these owners had are lost when the cache becomes available.
 fn segments_without_owner(topology: &Topology) -> usize {
     let (owners, away) = (topology.read_owners(), topology.away());
     let is_lost = |segment| owners.owners(segment).all(|owner| away.contains(owner));
@@ -24,7 +22,6 @@ fn segments_without_owner(topology: &Topology) -> usize {
 type Degraded = (String, watch::Receiver<Option<Topology>>);
 
 impl Caches {
-    /// The degraded caches of this name or, without a name, all, including internal ones.
     fn degraded(&self, name: Option<&str>) -> Result<Vec<Degraded>, AdminError> {
         let names: Vec<String> = match name {
             Some(name) => vec![name.to_owned()],
@@ -50,7 +47,7 @@ impl Caches {
         Ok(degraded)
     }
 
-    /// The losses if degraded caches became available without the unreachable members, in JSON.
+    /// The losses of `make_available`, in JSON.
     pub(crate) fn losses(&self, name: Option<&str>) -> Result<String, AdminError> {
         let degraded = self.degraded(name)?;
         let loss = |(name, topology): &Degraded| {
@@ -68,8 +65,7 @@ impl Caches {
         Ok(json!(degraded.iter().filter_map(loss).collect::<Vec<_>>()).to_string())
     }
 
-    /// Makes degraded caches available with the remaining entries, and returns their names. Fails if one is still degraded
-    /// after [`crate::limits::AVAILABLE_TIMEOUT`].
+    /// Fails if a cache is still degraded after [`crate::limits::AVAILABLE_TIMEOUT`].
     pub(crate) async fn make_available(&self, name: Option<&str>) -> Result<Vec<String>, AdminError> {
         let degraded = self.degraded(name)?;
         for (own, topology) in &degraded {

@@ -1,5 +1,5 @@
-//! The definitions of aliases. An alias is an entry among the definitions, under a name that no cache can have. One write
-//! moves it from one cache to another, so that clients always find one of them.
+//! An alias is an entry among the definitions, under a name that no cache can have. One write moves it from one cache to another,
+//! so that clients always find one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Caches {
-    /// Does not wait: another server that has just changed the alias answers its client only when every server has the
-    /// change.
+    /// Does not wait: a server that changes an alias answers its client only when every server has the change.
     pub(crate) fn alias_here(&self, alias: &str) -> Option<String> {
         match self.definitions.persistent_here(&key(alias)) {
             Lookup::Hit(cache) => Some(text(&cache)),
@@ -110,8 +109,8 @@ impl Caches {
         Ok(())
     }
 
-    /// Stores the aliases among all definitions, which were read at this age. The first member removes aliases whose cache
-    /// is gone, as volatile ones are after a full restart.
+    /// Stores the aliases among all definitions read at this age. The first member removes aliases whose cache is gone, as
+    /// volatile ones are after a full restart.
     pub(crate) async fn refresh_aliases(
         &self,
         defined: &BTreeMap<String, Bytes>,

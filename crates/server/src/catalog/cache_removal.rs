@@ -1,6 +1,3 @@
-//! Waits until a removed cache is closed on all other servers. A client that creates a cache of the same name before that
-//! would find the old entries.
-
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -28,7 +25,7 @@ impl Drop for RemovalGuard<'_> {
     }
 }
 
-/// Waits until no other member has the cache, at most for [`REMOVAL_TIMEOUT`].
+/// Waits at most for [`REMOVAL_TIMEOUT`]. A client that creates a cache of the same name before would find the old entries.
 pub(crate) async fn wait_until_closed_elsewhere(manager: &CacheManager, served: &ServedCache, name: &str) {
     let Some(mut topology) = served.topology.clone() else { return };
     let others = |topology: &Topology| {

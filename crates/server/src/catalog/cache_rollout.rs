@@ -1,6 +1,3 @@
-//! Waits until a new cache is open on all servers. A client that gets the response before that, and then loses a server,
-//! could find the cache degraded.
-
 use consort_cache::{Address, Availability, CacheManager, Phase, Topology};
 use tokio::time::{Instant, timeout_at};
 
@@ -9,7 +6,8 @@ use crate::catalog::client_topology::Endpoints;
 use crate::limits::ROLLOUT_TIMEOUT;
 use crate::transactions;
 
-/// Waits until all current servers have these caches and their share of the entries, at most for [`ROLLOUT_TIMEOUT`].
+/// Waits until all current servers have these caches and their share of the entries, at most for [`ROLLOUT_TIMEOUT`]. A client
+/// that gets the response before, and then loses a server, could find the cache degraded.
 pub(crate) async fn wait_until_open_on_all(caches: &Caches, names: &[String]) {
     let until = Instant::now() + ROLLOUT_TIMEOUT;
     // If the list of servers is not available here, the other servers still open the caches.

@@ -1,4 +1,4 @@
-//! The caches of clients, the same on every member, with their definitions and the addresses of the servers.
+//! The caches of clients, the same on every member.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ const SERVERS: &str = "___consort_servers";
 pub(crate) const OWN: [&str; 6] =
     [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
 
-/// The pause after a failed read of the state of the other servers.
+/// The pause after a failed read of the other servers' state.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ pub(crate) enum IfExists {
     Accept,
     /// The existing cache counts as created if its definition is the same.
     AcceptIfSame,
-    /// The existing cache gets the new definition, as far as a definition can change.
+    /// The existing cache gets the new definition as far as possible.
     Change,
 }
 
@@ -102,7 +102,6 @@ pub(crate) struct CachesSettings<'d> {
 
 pub(crate) type RegisterTransforms = fn(CacheBuilder<'_>) -> CacheBuilder<'_>;
 
-/// Every server has all entries.
 pub(crate) fn replicated_config(name: &str) -> CacheConfig {
     CacheConfig { mode: CacheMode::Replicated, segments: 16, ..CacheConfig::new(name) }
 }
@@ -172,7 +171,7 @@ impl Caches {
         Ok(caches)
     }
 
-    /// While a definition cannot be read, the directory of its cache is unknown, and nothing is logged.
+    /// While a definition cannot be read, its cache's directory is unknown, and nothing is logged.
     async fn log_orphaned_directories(&self, data: &Data) {
         let mut known = BTreeSet::new();
         let Ok(defined) = self.definitions.entries().await else { return };
@@ -208,8 +207,7 @@ impl Caches {
         Ok(own)
     }
 
-    /// Removes this server from the topologies that clients of all servers get. It still executes requests. Returns whether
-    /// there are other servers.
+    /// Removes this server from all clients' topologies; it still executes requests. Returns whether there are other servers.
     pub(crate) async fn withdraw(&self) -> bool {
         self.is_leaving.store(true, Ordering::Release);
         let withdrawing = async {
@@ -260,8 +258,7 @@ impl Caches {
         self.with_stores().into_iter().filter_map(failing).collect()
     }
 
-    /// An open cache by its name for clients. They reach one internal cache: that of schemas, which Infinispan's clients
-    /// read and write.
+    /// Clients reach one internal cache: that of schemas, which Infinispan's clients read and write.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<ServedCache>> {
         self.get_open(name).or_else(|| match name {
             SCHEMAS => Some(self.schemas.clone()),
@@ -302,8 +299,7 @@ impl Caches {
         self.serve_defined(&name, &text).await
     }
 
-    /// `None` if the definition is gone after the cache was opened: a concurrent removal closes only caches that are open
-    /// by then.
+    /// `None` if the definition is gone by now: a concurrent removal closes only caches that are open.
     async fn serve_defined(
         &self,
         name: &str,
@@ -380,7 +376,7 @@ impl Caches {
         }
     }
 
-    /// Creates a cache, here at once and on the other servers soon. Returns whether it is new.
+    /// Creates a cache here at once, and on the other servers soon. Returns whether it is new.
     pub(crate) async fn create(
         &self,
         definition: &Definition,
@@ -556,7 +552,7 @@ impl Caches {
         }
     }
 
-    /// Applies changes of members and definitions. Every member has the data that this reads, so that it costs no message.
+    /// Every member has the data that this reads, so that it costs no message.
     pub(crate) async fn follow(&self) {
         let mut members = self.manager.events();
         let listening = async || {
@@ -636,7 +632,6 @@ impl Caches {
         Ok(known.1.clone())
     }
 
-    /// Opens and closes caches until this server has the defined ones.
     async fn reconcile(&self) -> Result<(), AdminError> {
         self.refresh_endpoints().await?;
         self.compare_requirements().await?;

@@ -16,7 +16,7 @@ pub(crate) struct Endpoint {
     pub(crate) is_leaving: bool,
 }
 
-/// Servers of versions without this suffix cannot read the address, and send no topology to clients meanwhile.
+/// Servers of versions without this suffix cannot read the address, and send clients no topology meanwhile.
 const LEAVING: &str = " leaving";
 
 impl Endpoint {

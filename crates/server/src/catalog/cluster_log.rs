@@ -1,4 +1,4 @@
-//! The log of cluster events. An event of many caches at once is one line.
+//! The log of cluster events: one line for an event of many caches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -43,7 +43,6 @@ enum Change {
     HasMoved,
 }
 
-/// The last known state, and since when the entries move.
 #[derive(Default)]
 struct CacheHistory {
     state: State,

@@ -1,5 +1,3 @@
-//! Changes of a value that depend on the current value.
-
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use bytes::Bytes;
@@ -11,7 +9,7 @@ use crate::reply::Refusal;
 
 const KEY_LOCKS: usize = 64;
 
-/// Attempts to change a value while other servers change it, too. In each round one server succeeds.
+/// Attempts to change a value that other servers change, too; one server succeeds in each round.
 const ATTEMPTS: u32 = 1_000;
 
 /// Changes of a key on this server wait for one another, so that they do not make each other repeat.
@@ -24,8 +22,8 @@ impl Default for KeyLocks {
 }
 
 impl KeyLocks {
-    /// Replaces a key's value by the first part of the result of `make`, and returns the second part. Without a first part,
-    /// or after an error, nothing changes. `make` is called again if other servers have changed the key meanwhile.
+    /// Replaces a key's value by the first part of the result of `make`, and returns the second part. Without a first part, or
+    /// after an error, nothing changes. `make` is called again after a concurrent change by another server.
     pub(crate) async fn compute<T: Send + 'static>(
         &self,
         cache: &RawCache,

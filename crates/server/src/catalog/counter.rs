@@ -1,7 +1,7 @@
 //! The value of a counter and its changes (facts section 2.14; bounds as in Infinispan).
 //!
-//! A change that would pass a bound stops at the bound, which counts as reached until the value leaves it. Without bounds,
-//! or with bounds of 64 bits, a counter stops at the ends of its numbers.
+//! A change beyond a bound stops there; the bound counts as reached until the value leaves it. Without bounds, or with bounds of
+//! 64 bits, a counter stops at the ends of its numbers.
 
 use bytes::{Buf, BufMut, Bytes};
 use consort_hotrod::ops::counter::{CounterConfig, CounterKind};
@@ -15,8 +15,7 @@ pub(crate) struct Counter {
     pub(crate) now: Value,
     /// The value before the last change, for listeners.
     pub(crate) before: Value,
-    /// As in Infinispan a removed counter has its initial value and stays defined, until its name is needed for another
-    /// one.
+    /// As in Infinispan, a removed counter has its initial value and stays defined until its name is needed.
     pub(crate) is_removed: bool,
 }
 
@@ -26,7 +25,6 @@ pub(crate) struct OutOfBounds;
 pub(crate) type Changed = (Option<Counter>, Result<i64, OutOfBounds>);
 
 impl Counter {
-    /// `None` if the initial value is not within the bounds.
     pub(crate) fn new(config: CounterConfig) -> Option<Self> {
         let initial = (config.initial, CounterState::Valid);
         let counter = Self { config, now: initial, before: initial, is_removed: false };
@@ -75,7 +73,7 @@ impl Counter {
         (self.with(now), answer)
     }
 
-    /// Compares and sets. Returns the previous value.
+    /// Returns the previous value.
     pub(crate) fn swapped(self, expected: i64, update: i64) -> Changed {
         if self.now.0 == expected { self.set(update) } else { (None, Ok(self.now.0)) }
     }

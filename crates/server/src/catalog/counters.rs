@@ -1,9 +1,9 @@
 //! Counters that all servers share (facts section 2.14).
 //!
-//! Each is an entry with two owners, changed by conditional writes, so that weak counters are exact, too. The hash by which
-//! clients choose a server chooses the entry's segment. Persistent counters are in another cache, which all servers have
-//! ([`crate::catalog::data_directory`]). As in Infinispan, a removed counter stays defined with its initial value, until
-//! [`COUNTERS_MAX`] is reached: then its name is freed.
+//! Each is an entry with two owners, changed by conditional writes, so that weak counters are exact, too. Its segment follows
+//! from the hash by which clients choose a server. Persistent counters have another cache, which all servers have
+//! ([`crate::catalog::data_directory`]). As in Infinispan, a removed counter stays defined with its initial value; at
+//! [`COUNTERS_MAX`] its name is freed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::limits::{
 use crate::memory::responses::Responses;
 use crate::reply::{Answer, Refusal};
 
-/// The first is the cache of volatile counters, the second that of persistent ones.
+/// The cache of volatile counters; the second is that of persistent ones.
 pub(crate) const COUNTERS: &str = "___consort_counters";
 pub(crate) const KEPT: &str = "___consort_persistent_counters";
 
@@ -36,9 +36,9 @@ pub(crate) struct Counters {
     all: Registry,
     can_keep: bool,
     key_locks: KeyLocks,
-    /// The number of defined counters when one was last created here.
+    /// As of the last creation here.
     defined: AtomicU64,
-    /// Set if the last attempt to free names freed none. Locked during an attempt.
+    /// Set if the last attempt to free names freed none; locked during an attempt.
     freed_none_at: Mutex<Option<Instant>>,
 }
 
@@ -79,7 +79,7 @@ impl Counters {
         self.all.listen(events_max).await
     }
 
-    /// Answers a request that is not about listeners. Also returns whether a counter has changed.
+    /// Answers requests that are not about listeners. Also returns whether a counter has changed.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -171,7 +171,7 @@ impl Counters {
         Ok(Answer::of(if is_new { Status::Success } else { Status::NotExecuted }))
     }
 
-    /// Because this reads all counters, it returns 0 at once if a recent attempt has freed none.
+    /// Reads all counters; so it returns 0 at once if a recent attempt has freed none.
     async fn free_removed(&self) -> Result<usize, Refusal> {
         let mut freed_none_at = self.freed_none_at.lock().await;
         if freed_none_at.is_some_and(|at| at.elapsed() < COUNTERS_FREE_INTERVAL) {
@@ -246,7 +246,6 @@ fn strong(counter: Counter) -> Result<Counter, Refusal> {
 mod tests {
     use super::*;
 
-    /// The hash is that of `java.util.Arrays.hashCode`.
     #[test]
     fn names_are_hashed_as_in_java() {
         assert_eq!(known_as(b""), 1);

@@ -1,4 +1,4 @@
-//! The persistent data of a server: a directory, and within it one for each internal cache that outlives a full restart.
+//! The persistent data of a server: a directory with one for each internal cache that outlives a full restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Data {
     pub(crate) recovery_timeout: Option<Duration>,
 }
 
-/// The persistent data cannot be used. They are unchanged.
+/// The persistent data cannot be used; they are unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use the data {place}: {error}")]
 pub struct DataError {

@@ -1,6 +1,6 @@
-//! Defined caches that this server could not open. Such a cache is not served here, and its files stay. The server is not
-//! ready, so that a rolling update stops. It tries again, because the cause (no free descriptor, a disk that is not
-//! mounted, a permission) can go away.
+//! Defined caches that this server could not open. They are not served here, and their files stay. The server is not ready, so
+//! that a rolling update stops. It tries again, because the cause (no free descriptor, a disk that is not mounted, a permission)
+//! can go away.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,8 +60,7 @@ impl FailedCaches {
         }
     }
 
-    /// After a recent failure with this definition the server does not try again yet, because opening a store may read all
-    /// of its files.
+    /// After a recent failure with this definition the server waits, because opening a store may read all of its files.
     pub(crate) fn recent(&self, now: Instant, name: &str, definition: &Bytes) -> Option<String> {
         let caches = self.lock();
         let failed = caches.get(name)?;

@@ -40,7 +40,7 @@ impl Caches {
         Bytes::copy_from_slice(of_file.bytes())
     }
 
-    /// Whether a cache, alias or template can be added. The secret does not count.
+    /// The secret does not count.
     pub(crate) async fn has_room_for_definition(&self) -> Result<bool, CacheError> {
         let others = u64::from(self.definitions.get(KEY).await?.is_some());
         Ok(self.definitions.size().await? < CACHES_MAX as u64 + others)

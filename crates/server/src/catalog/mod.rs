@@ -1,4 +1,4 @@
-//! The caches of a server: definitions, registries that all servers share, and the state of each cache.
+//! The caches of a server: definitions, shared registries, and each cache's state.
 
 pub(crate) mod admin_error;
 pub(crate) mod aliases;

@@ -1,5 +1,3 @@
-//! Creates predefined caches.
-
 use std::sync::{Arc, Weak};
 
 use crate::catalog::admin_error::AdminError;

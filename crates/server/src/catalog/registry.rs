@@ -1,5 +1,5 @@
-//! A map from names to values that all servers share. It consists of two caches, because persistence is a property of a
-//! cache as a whole. A name is in one of them.
+//! A map from names to values that all servers share: two caches, because persistence is a property of a whole cache. A name is
+//! in one of them.
 
 use std::collections::BTreeMap;
 
@@ -31,12 +31,12 @@ impl Registry {
         [&self.persistent, &self.volatile]
     }
 
-    /// The volatile cache for unknown names. Every server has the persistent entries, so that this costs no message.
+    /// The volatile cache for unknown names. Every server has the persistent entries, so this costs no message.
     pub(crate) async fn cache_of(&self, name: &[u8]) -> Result<&RawCache, CacheError> {
         Ok(if self.persistent.contains(name).await? { &self.persistent } else { &self.volatile })
     }
 
-    /// The result of the last write, without waiting unless it is still on its way here.
+    /// The result of the last write; waits only if it is still on its way here.
     pub(crate) fn persistent_here(&self, name: &[u8]) -> Lookup<Bytes> {
         self.persistent.get_local(name)
     }
@@ -45,13 +45,11 @@ impl Registry {
         self.cache_of(name).await?.get(name).await
     }
 
-    /// The value after all writes that have completed.
     pub(crate) async fn get_linearizable(&self, name: &[u8]) -> Result<Option<Bytes>, CacheError> {
         self.cache_of(name).await?.with_read_from(ReadFrom::Primary).get(name).await
     }
 
-    /// Returns whether the name had no value. Of two values that are added at the same time with different lifetimes, it
-    /// may be that neither is added.
+    /// Returns whether the name had no value. Two concurrent additions with different lifetimes may both fail.
     pub(crate) async fn add(
         &self,
         name: &Bytes,

@@ -1,5 +1,3 @@
-//! Changes of schemas by clients' tasks.
-
 use bytes::Bytes;
 use consort_cache::{Change, Condition, Lifetime, ReadFrom, Write};
 use consort_hotrod::ops::map;
@@ -10,8 +8,8 @@ use crate::catalog::served_cache::ServedCache;
 use crate::limits::SCHEMAS_MAX;
 use crate::reply::Refusal;
 
-/// `op` is `c` to create a schema, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done), then a
-/// semicolon and the schema's error, if it has one.
+/// `op` is `c` to create a schema, `u` to update it, `s` for either. Returns `c`, `u` or `n` (nothing was done), then a semicolon
+/// and the schema's error, if any.
 pub(crate) async fn create_or_update(
     served: &ServedCache,
     name: Text,

@@ -1,5 +1,3 @@
-//! A cache that clients use, with its state.
-
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -59,7 +57,7 @@ pub(crate) struct ServedCache {
     pub(crate) lifespans: DefaultLifetime,
     pub(crate) directory: Option<PathBuf>,
     pub(crate) topology: Option<watch::Receiver<Option<Topology>>>,
-    /// The topology, with the topology id and the endpoint age from which it was made.
+    /// With the topology id and the endpoint age from which it was made.
     pub(crate) sent_topology: Mutex<Option<(u32, u64, Arc<CacheTopology>)>>,
 }
 
@@ -77,7 +75,6 @@ impl ServedCache {
         self.definition.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns false if other attributes differ than those that can change at runtime.
     pub(crate) fn apply_definition(&self, text: &Bytes) -> bool {
         let mut own = self.definition.write().unwrap_or_else(PoisonError::into_inner);
         let read =
@@ -147,8 +144,8 @@ impl ServedCache {
         }
     }
 
-    /// For writes without events, if the client requests that. Changes of schemas always cause events, because other
-    /// servers depend on them.
+    /// For writes without events, if the client requests that. Changes of schemas always cause events, on which other servers
+    /// depend.
     pub(crate) fn silent(&self, flags: Flags) -> Option<RawCache> {
         let is_silent = flags.contains(Flags::SKIP_LISTENER_NOTIFICATION) && self.schemas.is_none();
         let silent = || {

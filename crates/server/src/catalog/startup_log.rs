@@ -16,7 +16,6 @@ struct PendingCache {
     away: Option<Vec<String>>,
 }
 
-/// Logs repeatedly if the start takes longer than usual.
 pub(crate) async fn log_while_waiting<T>(
     manager: &CacheManager,
     caches: &[&'static str],

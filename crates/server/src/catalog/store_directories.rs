@@ -1,7 +1,7 @@
 //! The directories of caches with a store that clients have created.
 //!
-//! A recreated cache has another directory, on every server, so that a server that was unreachable meanwhile does not use
-//! the old files for the new cache.
+//! A recreated cache has another one on every server, so that a server that was unreachable meanwhile does not use the old files
+//! for it.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,7 +18,7 @@ pub(crate) fn new() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// The cache's name is for people and, whatever it contains, cannot lead to another directory.
+/// The cache's name is for people, and cannot lead to another directory.
 pub(crate) fn directory(data: &Path, cache: &str, place: &str) -> PathBuf {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let name: String =
@@ -38,8 +38,8 @@ pub(crate) async fn remove(directory: PathBuf) {
     }
 }
 
-/// Either the cache of such a directory was removed while this server was unreachable, or its definition was lost. This
-/// server cannot know which, and so it keeps the files.
+/// The directory's cache was removed while this server was unreachable, or its definition was lost. This server cannot know
+/// which, and keeps the files.
 pub(crate) async fn warn_orphaned_directories(data: &Data, known: BTreeSet<PathBuf>) {
     let parent = data.directory.join(CACHES);
     let left =

@@ -1,5 +1,4 @@
-//! Templates of clients: entries among the definitions, under names that no cache can have. A cache from a template has no
-//! link to it.
+//! Templates of clients: definitions under names that no cache can have. A cache from a template has no link to it.
 
 use bytes::Bytes;
 

@@ -1,5 +1,5 @@
-//! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for
-//! other servers, readiness probes get 503 and Hot Rod requests wait.
+//! The acceptor. It accepts connections as soon as the port is bound. Until the server serves, which may have to wait for other
+//! servers, readiness probes get 503 and Hot Rod requests wait.
 
 use std::convert::Infallible;
 use std::io;
@@ -38,7 +38,7 @@ pub(crate) struct Acceptor {
     /// Set as soon as the server serves.
     caches: watch::Sender<Option<Arc<Caches>>>,
     stage: watch::Sender<Stage>,
-    /// The process is out of descriptors until then.
+    /// Out of descriptors until then.
     paused_until: Option<Instant>,
     log_limits: LogLimits,
 }
@@ -123,7 +123,7 @@ impl Acceptor {
         until.filter(|until| *until > Instant::now())
     }
 
-    /// Usually the process is out of descriptors, which closed connections free.
+    /// Usually for lack of descriptors, which closed connections free.
     fn pause(&mut self, error: &io::Error) {
         self.paused_until = Some(Instant::now() + ACCEPT_RETRY_DELAY);
         if let Some(count) = self.log_limits.accepting.count(std::time::Instant::now()) {
@@ -186,7 +186,6 @@ impl Acceptor {
         }
     }
 
-    /// Some connections are reserved for clients that are not authenticated.
     fn resume(&mut self, serving: Option<Serving>) {
         let Some(serving) = serving else { return };
         let reserved = CONNECTIONS_RESERVED.min(self.connections_max / 4);
@@ -197,8 +196,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts no more connections. If there are other servers, executes requests until the clients have moved to them.
-    /// Then waits until all requests are answered, but not for clients that do not read their responses.
+    /// Accepts no more connections. If there are other servers, executes requests until the clients have moved. Then waits until
+    /// all requests are answered, but not for clients that do not read their responses.
     pub(crate) async fn drain(self, has_others: bool) {
         let Self { listener, health, mut handshake_pool, mut connections, stage, .. } = self;
         drop((listener, health));

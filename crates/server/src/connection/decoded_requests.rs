@@ -1,5 +1,5 @@
-//! Decoded requests of a connection. For requests that arrive together, the cache is looked up once, and the memory of
-//! their keys is prefetched.
+//! Decoded requests of a connection. Requests that arrive together share the look-up of the cache, and the memory of their keys
+//! is prefetched.
 
 use std::collections::VecDeque;
 
@@ -12,13 +12,13 @@ use consort_hotrod::{
 use crate::catalog::caches::Caches;
 use crate::ops::cached_lookup::CachedLookup;
 
-/// In the order of their arrival. At most [`PREFETCH_MAX`] of them are decoded and not started.
+/// In the order of arrival; at most [`PREFETCH_MAX`] are decoded and not started.
 pub(crate) struct DecodedRequests {
     decoder: RequestDecoder,
     /// Each with its size in bytes.
     decoded: VecDeque<(Request, usize)>,
     error: Option<RequestError>,
-    /// The cache of the first of them, until all of them have been taken: an idle connection must not keep a removed cache.
+    /// The cache of the first of them, until all are taken: an idle connection must not keep a removed cache.
     recent: Option<CachedLookup>,
 }
 
@@ -42,7 +42,6 @@ impl DecodedRequests {
         self.decoder.bytes_needed()
     }
 
-    /// The id of the incomplete request, and the context of its response, as soon as they are known.
     pub(crate) fn incomplete(&self) -> Option<(u64, RequestContext)> {
         self.decoder.partial_request()
     }
@@ -51,17 +50,14 @@ impl DecodedRequests {
         self.decoder.is_skipping()
     }
 
-    /// Drops the incomplete request: the part that is here, and the rest as it arrives.
     pub(crate) fn skip(&mut self, input: &mut BytesMut) {
         self.decoder.skip(input);
     }
 
-    /// Returns the beginning of the incomplete request, once.
     pub(crate) fn head(&mut self, input: &[u8]) -> Result<Option<RequestHead>, RequestError> {
         self.decoder.head(input)
     }
 
-    /// Returns the next request and its size in bytes; `None` if it is incomplete.
     pub(crate) fn next(
         &mut self,
         input: &mut BytesMut,

@@ -1,5 +1,3 @@
-//! The limit of connections by the descriptors of the process.
-
 use crate::limits::{CONNECTIONS_MAX, DESCRIPTORS_RESERVED};
 
 /// The configured limit, or less: a part of the descriptors stays for files and members, at most a quarter of a small

@@ -1,6 +1,5 @@
-//! Low-priority threads for clients that are not authenticated yet: thousands may connect at once, and their TLS handshakes
-//! and password hashes must not delay authenticated clients. A connection moves to the other threads with its first request
-//! or its authentication. Connections in HTTP stay.
+//! Low-priority threads for clients that are not authenticated yet: TLS handshakes and password hashes of thousands must not
+//! delay authenticated clients. A connection leaves them with its first request or its authentication, but not one in HTTP.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,7 +23,7 @@ use crate::transport::addresses::Origin;
 
 pub(crate) type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where all CPUs are busy, the threads get about a tenth of one, so that clients that reconnect all at once still get in.
+/// With all CPUs busy, the threads get about a tenth of one, so that clients that reconnect all at once still get in.
 const NICENESS: i32 = 10;
 
 /// Until the handshake is complete, the handshake threads serve the connection.
@@ -32,7 +31,7 @@ const NICENESS: i32 = 10;
 pub(crate) struct HandshakeGate(Arc<AtomicBool>);
 
 impl HandshakeGate {
-    /// The connection continues once another runtime polls it.
+    /// Another runtime's poll continues the connection.
     pub(crate) async fn complete(&self) {
         poll_fn(|_| if self.0.swap(true, Relaxed) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -51,7 +50,6 @@ pub(crate) struct HandshakePool {
     by_task: HashMap<Id, u64>,
     by_origin: BTreeMap<Origin, BTreeSet<u64>>,
     next_number: u64,
-    /// The minimum age of a connection that is closed for another one.
     pub(crate) age_min: Duration,
 }
 
@@ -87,7 +85,7 @@ impl HandshakePool {
         self.all.len()
     }
 
-    /// The runtime of the stream polls its I/O. Returns the origins of the connections that were closed to free capacity.
+    /// The stream's runtime polls its I/O. Returns the origins of connections closed to free capacity.
     pub(crate) fn spawn(
         &mut self,
         origin: Origin,
@@ -129,18 +127,17 @@ impl HandshakePool {
         most.first().copied()
     }
 
-    /// Until then no connection can be added without closing another one; `None` if there is capacity now.
+    /// Until then a connection can only be added by closing another one; `None` if there is capacity now.
     pub(crate) fn full_until(&self) -> Option<Instant> {
         let is_full = self.budget.used() + PREAUTH_BYTES_MAX as u64 > self.budget.limit();
         if is_full && self.all.len() >= PREAUTH_CONNECTIONS_MIN { self.oldest_closable_at() } else { None }
     }
 
-    /// When a connection may be closed for another one; `None` without connections.
     pub(crate) fn oldest_closable_at(&self) -> Option<Instant> {
         Some(self.all.get(&self.oldest()?)?.since + self.age_min)
     }
 
-    /// The origin that has the most connections loses its oldest one.
+    /// The origin with the most connections loses its oldest one.
     pub(crate) fn close_oldest(&mut self) -> Option<Origin> {
         let number = self.oldest()?;
         let ended = self.forget(number)?;

@@ -77,7 +77,6 @@ pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) tally: Tally,
     pub(crate) security: Arc<Security>,
-    /// Set as soon as the server serves.
     pub(crate) caches: watch::Receiver<Option<Arc<Caches>>>,
     pub(crate) gate: HandshakeGate,
 }
@@ -152,7 +151,6 @@ pub(crate) async fn serve(accepted: AcceptedConnection, mut ending: watch::Recei
     }
 }
 
-/// `None` after the handshake timeout, or when the server ends.
 async fn with_handshake_timeout<T>(
     deadline: Instant,
     ending: &mut watch::Receiver<Stage>,
@@ -206,8 +204,7 @@ struct Connection<'a> {
     sent: u64,
     /// These and the bytes in the output, at the last count.
     encoded: u64,
-    /// Bytes that are reserved for responses in the output, each with the value of `sent` from which on the response is
-    /// written.
+    /// Bytes reserved for responses in the output, each with the value of `sent` at which the response begins.
     held: VecDeque<(u64, Box<ResponseBytes>)>,
     unwritten: CountedBytes,
     taking: Option<Transfer>,
@@ -218,7 +215,7 @@ struct Connection<'a> {
     expected: usize,
     receiving: IncompleteRequest,
     alarm: Alarm,
-    /// The client has sent bytes that cannot be read. It gets an error response before the connection closes.
+    /// The client has sent unreadable bytes, and gets an error response before the connection closes.
     is_failed: bool,
 }
 
@@ -257,8 +254,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Returns the request that is still to be started; `None` also if the first request is large and incomplete. With
-    /// users, waits until the client is authenticated.
+    /// Returns the request to start; `None` also if the first request is large and incomplete. With users, waits for
+    /// authentication.
     async fn first_request(&mut self) -> io::Result<Option<Request>> {
         loop {
             match self.requests.next_single(&mut self.input) {
@@ -297,8 +294,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// True if the client is authenticated or has failed too often. Bytes that the client does not read are not kept for
-    /// it.
+    /// True if the client is authenticated or has failed too often; unread bytes are not kept for it.
     async fn authenticate(&mut self, request: Request) -> io::Result<bool> {
         let Some(admission) = &mut self.admission else { return Ok(true) };
         self.tally.request(request.body.opcode());
@@ -316,7 +312,7 @@ impl<'a> Connection<'a> {
         Ok(self.admission.is_none())
     }
 
-    /// Without capacity in the budgets, the connection continues with one request at a time.
+    /// Without budget, the connection continues with one request at a time.
     fn has_room(&self) -> bool {
         let (waiting, unwritten) = (self.waiting.len(), self.output.len());
         !self.is_failed
@@ -454,8 +450,7 @@ impl<'a> Connection<'a> {
         timeout(CLOSE_LINGER_MAX, closing).await.unwrap_or(Ok(()))
     }
 
-    /// Starts complete requests while there is capacity for their responses and the turn lasts. Returns whether the turn
-    /// ended first.
+    /// Starts complete requests while their responses have capacity and the turn lasts. Returns whether the turn ended first.
     async fn begin_all(&mut self, shutdown: &mut ConnectionEnding<'_>) -> bool {
         let (mut batch, mut has_begun_all, mut turn) = (None, false, Turn::default());
         while self.has_room() && !has_begun_all && !shutdown.reads_nothing() {
@@ -485,8 +480,7 @@ impl<'a> Connection<'a> {
         turn.has_ended
     }
 
-    /// Checks whether an incomplete request is permitted, and has capacity. It may be another request than at the last
-    /// call.
+    /// Checks permission and capacity of an incomplete request, which may differ from the last call's.
     fn check_incomplete(&mut self, is_new: bool) {
         match self.requests.head(&self.input) {
             Ok(Some(head)) => {
@@ -522,7 +516,7 @@ impl<'a> Connection<'a> {
         self.encode(request.context(), &refusal, None);
     }
 
-    /// Refuses an incomplete request for lack of capacity. Its rest is dropped as it arrives.
+    /// Refuses an incomplete request for lack of capacity; its rest is dropped as it arrives.
     fn refuse(&mut self, exceeded: &Exceeded) {
         let (id, asked) = self.requests.incomplete().unwrap_or((0, UNKNOWN));
         self.tally.request(asked.opcode);
@@ -558,7 +552,6 @@ impl<'a> Connection<'a> {
         self.fail_with(asked, &Response::error(error.id, error.error.status(), text));
     }
 
-    /// The client gets this response before the connection closes.
     fn fail_with(&mut self, asked: RequestContext, why: &Response) {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);

@@ -1,8 +1,8 @@
 //! The bytes of requests: those of a connection's incomplete request, and those of requests without a response.
 //!
-//! The bytes of a large request are reserved as soon as its length is known, before they are read. So incomplete requests
-//! cannot wait for each other's bytes. The exception are requests with many entries, whose lengths arrive one after the
-//! other; these fail after a timeout.
+//! A large request's bytes are reserved before they are read, as soon as its length is known, so that incomplete requests cannot
+//! wait for each other's bytes. Requests with many entries, whose lengths arrive one after the other, are the exception; these
+//! fail after a timeout.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::memory::{Memory, reserve};
 
 type Reserving = Pin<Box<dyn Future<Output = Result<Reservation, Exceeded>> + Send>>;
 
-/// Every connection may have these bytes without being counted.
+/// Uncounted bytes of every connection.
 const UNCOUNTED: usize = 16 * 1024;
 
-/// Bytes are counted in steps, so that not each request changes the budget.
+/// Bytes are counted in steps, so that few requests change the budget.
 const STEP: usize = 64 * 1024;
 
 pub(crate) struct IncompleteRequest {
@@ -57,8 +57,8 @@ impl IncompleteRequest {
         }
     }
 
-    /// Notes a part of an incomplete request of at least `length` bytes, of which `kept` are in memory at the same time. It
-    /// may be another request than before. Fails if the budget can never have the capacity.
+    /// Notes a part of an incomplete request (perhaps a new one) of at least `length` bytes, of which `kept` are in memory at
+    /// once. Fails if the budget can never have the capacity.
     pub(crate) fn receive(&mut self, length: usize, kept: usize, is_new: bool) -> Result<(), Exceeded> {
         match &mut self.transfer {
             Some(transfer) if !is_new => transfer.reach(length),
@@ -120,7 +120,7 @@ impl IncompleteRequest {
     }
 }
 
-/// Bytes that exist regardless of the budget, of a connection that then reads no more. They are counted in steps.
+/// Bytes outside the budget, of a connection that then reads no more, counted in steps.
 pub(crate) struct CountedBytes {
     budget: Budget,
     held: Option<Reservation>,

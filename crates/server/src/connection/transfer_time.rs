@@ -1,5 +1,5 @@
-//! The time limit for a client to send a request, or to read its responses: a fixed part, and a part for the bytes at the
-//! least rate. The time does not run while the server does not read.
+//! The time limit for a client to send a request, or to read its responses: a fixed part, and one for the bytes at the least
+//! rate. The time runs only while the server reads.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -41,7 +41,6 @@ impl Transfer {
         self.reach(self.bytes + bytes);
     }
 
-    /// The client's deadline, if the server reads.
     pub(crate) fn run(&mut self, reads: bool) -> Option<Instant> {
         if reads == self.stopped.is_some() {
             self.turn_at(Instant::now());
@@ -65,12 +64,11 @@ impl Transfer {
     }
 }
 
-/// Rarely reset, because transfers of a busy connection begin and end all the time.
+/// Rarely reset, because transfers of a busy connection begin and end often.
 #[derive(Default)]
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// Waits until this time, or less.
     pub(crate) async fn at(&mut self, until: Option<Instant>) {
         let Some(until) = until else { return std::future::pending().await };
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(until)));

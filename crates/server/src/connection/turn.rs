@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// CPU time of a turn: short compared with a network round trip, and long compared with a task switch, which costs about 1
-/// us.
+/// CPU time of a turn: short compared with a network round trip, long compared with a task switch (about 1 us).
 pub(crate) const TURN_TIME: Duration = Duration::from_micros(200);
 
-/// A look at the clock costs about 25 ns. The shortest requests take about 1 us.
+/// A look at the clock costs about 25 ns, the shortest requests about 1 us.
 const REQUESTS_BETWEEN_LOOKS: u32 = 8;
 
 #[derive(Default)]

@@ -1,5 +1,3 @@
-//! Responses to clients without TLS on a port with TLS.
-
 use bytes::Bytes;
 use consort_hotrod::{
     Intelligence, Opcode, Output, ProtocolVersion, REQUEST_MAGIC, RequestContext, Response, Status,
@@ -7,7 +5,7 @@ use consort_hotrod::{
 
 use crate::http;
 
-/// In the protocol of a client whose first byte is this; `None` for TLS.
+/// `None` for TLS.
 pub(crate) fn response_without_tls(first: u8) -> Option<Bytes> {
     match first {
         REQUEST_MAGIC => Some(hot_rod_only_tls()),

@@ -1,5 +1,3 @@
-//! The listeners of a server's clients.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -21,7 +19,7 @@ impl ListenerDirectory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listeners, and near caches among them, by the cache names that the clients sent.
+    /// Listeners, and near caches among them, by the clients' cache names.
     pub(crate) fn count(&self) -> BTreeMap<Text, (usize, usize)> {
         // The lock of a connection is not taken while the lock of the directory is held: connections take them in the other
         // order.

@@ -1,4 +1,2 @@
-//! Events for clients.
-
 pub(crate) mod directory;
 pub(crate) mod push;

@@ -1,7 +1,7 @@
 //! Server push: events of entries and of counters on a client's connection.
 //!
-//! The protocol has no event that says that some are missing. If events may be missing, or the client does not read its
-//! events, the server closes the connection. Then the client clears its near caches and adds its listeners again.
+//! The protocol has no event for missing events. If events may be missing, or the client does not read its events, the server
+//! closes the connection; then the client clears its near caches and adds its listeners again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +79,7 @@ impl EventSender {
         (Self { to, bytes, large, close: Arc::new(Notify::new()) }, pushes)
     }
 
-    /// Waits for capacity. Fails if the event is larger than the budget of large ones.
+    /// Waits for capacity; fails for an event larger than the budget of large ones.
     async fn send(&self, mut push: Push) -> Result<(), consort_memory::Exceeded> {
         if let Push::Entry(event, _, permit) = &mut push {
             let (EventData::Custom(content) | EventData::Raw(content) | EventData::Key(content, _)) =
@@ -125,8 +125,8 @@ impl EventTask {
         Arc::ptr_eq(&self.flag.0, &flag.0)
     }
 
-    /// Sends these events, too, from now on; if `after` is set, only once its sender is dropped. `state` is signalled when
-    /// the initial state has been written.
+    /// Sends these events, too; if `after` is set, once its sender is dropped. `state` is signalled when the initial state has
+    /// been written.
     pub(crate) fn begin(
         &mut self,
         events: Events<Bytes, Bytes>,

@@ -28,7 +28,6 @@ pub(crate) fn parse_authorization(authorization: &str) -> Option<Credentials> {
     })
 }
 
-/// `None` if no offered mechanism can be used in HTTP.
 pub(crate) fn challenge(offered: &[Mechanism]) -> Option<String> {
     let scheme = |mechanism: &Mechanism| match mechanism {
         Mechanism::Plain => Some("Basic realm=\"consort\", charset=\"UTF-8\""),

@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' text format 0.0.4 and in OpenMetrics 1.0. The libraries for this write OpenMetrics only.
+//! Metrics in Prometheus' text format 0.0.4 and in OpenMetrics 1.0, because libraries only write the latter.
 
 use std::fmt::{Display, Write};
 
@@ -33,7 +33,7 @@ impl Exposition {
         if self.is_open_metrics { OPEN_METRICS } else { PROMETHEUS }
     }
 
-    /// The values that follow belong to the family. Each family begins once.
+    /// Begins a family of values, once each.
     pub(crate) fn family(&mut self, kind: Kind, name: &'static str, help: &str) -> &mut Self {
         (self.kind, self.family) = (kind, name);
         let kind = match kind {
@@ -59,7 +59,7 @@ impl Exposition {
         self.value_of(self.suffix(), labels, value)
     }
 
-    /// The counts are not cumulative; one is for observations beyond the last bound.
+    /// The counts are not cumulative; the last is for observations beyond the bounds.
     pub(crate) fn histogram<'a>(
         &mut self,
         label: (&'static str, &str),

@@ -39,8 +39,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Parses a head and returns its length; `None` if it is incomplete. After an error the connection cannot be used any
-    /// more.
+    /// Parses a head and returns its length; `None` if it is incomplete. An error ends the connection.
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, HeadError> {
         let mut headers = [EMPTY_HEADER; HTTP_HEADERS_MAX];
         let mut request = Request::new(&mut headers);
@@ -79,8 +78,7 @@ impl Head {
     }
 }
 
-/// Why a proxy may parse the request differently (RFC 9112, sections 2.2, 3.2 and 6.3). Such a request may be an attempt at
-/// request smuggling.
+/// Why a proxy may parse the request differently (RFC 9112, sections 2.2, 3.2 and 6.3): it may be request smuggling.
 fn ambiguity(head: &[u8], headers: &[Header<'_>]) -> Option<&'static str> {
     let of = |name: &'static str| headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
     let is_bare = |at: usize| head[at] == b'\n' && (at == 0 || head[at - 1] != b'\r');

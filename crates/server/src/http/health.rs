@@ -47,8 +47,7 @@ impl Health {
         }
     }
 
-    /// Degraded while a member misses heartbeats: writes of the member's keys wait until a message of the member arrives or
-    /// the member is removed.
+    /// Degraded while a member misses heartbeats: writes of its keys wait until it sends a message or is removed.
     pub(crate) fn of_cluster(caches: &Caches) -> Self {
         let silent = if caches.manager().silent().is_empty() { Self::Healthy } else { Self::Degraded };
         Self::of_caches(caches).max(silent)

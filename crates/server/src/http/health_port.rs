@@ -28,7 +28,6 @@ impl HealthPort {
         Self { listener, connections: JoinSet::new(), tasks: VecDeque::new() }
     }
 
-    /// Without a port this waits for ever.
     pub(crate) async fn accept(port: Option<&Self>) -> io::Result<TcpStream> {
         match port {
             Some(port) => Ok(port.listener.accept().await?.0),

@@ -1,7 +1,7 @@
 //! Health and metrics in HTTP, on the port of Hot Rod clients.
 //!
-//! Health needs no authentication, as in Infinispan, because probes have no password. Health in detail and, by default,
-//! metrics need the MONITOR permission.
+//! Health needs no authentication, as in Infinispan, because probes have no password; health in detail and, by default, metrics
+//! need the MONITOR permission.
 
 pub(crate) mod health_port;
 
@@ -52,7 +52,6 @@ pub(crate) fn read_whole(bytes: &[u8]) -> Result<Option<(String, usize)>, String
     Ok(Some((format!("{head:?} {shown:?} {resource:?}"), length)))
 }
 
-/// The response to HTTP without TLS on a port with TLS.
 pub(crate) fn only_tls() -> bytes::Bytes {
     Reply::text(Code::BadRequest, "this server accepts TLS only; use https://").into_bytes(true, true)
 }
@@ -77,7 +76,6 @@ fn method_not_allowed() -> Reply {
     Reply::text(Code::MethodNotAllowed, "only GET and HEAD are supported").with("Allow", "GET, HEAD")
 }
 
-/// The response to a readiness probe; `failed` caches could not be opened.
 fn readiness(health: Health, failed: usize) -> Reply {
     match health {
         health if failed > 0 => {
@@ -119,7 +117,6 @@ pub(crate) struct HttpConnection<'a> {
 }
 
 impl HttpConnection<'_> {
-    /// Serves requests until the client disconnects or a timeout ends.
     pub(crate) async fn serve(
         mut self,
         authentication_deadline: Instant,
@@ -153,7 +150,7 @@ impl HttpConnection<'_> {
         }
     }
 
-    /// `None` if no request comes. The flag says whether the connection closes after the response.
+    /// `None` without a request; the flag closes the connection after the response.
     async fn next_request(&mut self) -> io::Result<Option<(bytes::Bytes, Option<Box<ResponseBytes>>, bool)>> {
         let head = loop {
             match Head::read(&self.input) {
@@ -304,7 +301,7 @@ enum Resource {
 }
 
 impl Resource {
-    /// Paths of this server, or of Infinispan 16, where all caches are in a container. Before 16 the container had a name.
+    /// Paths of this server, or of Infinispan 16, where one container has all caches; before 16 it had a name.
     fn at(path: &str) -> Option<Self> {
         let container = path.strip_prefix("/rest/v2/container");
         let in_container = container.or_else(|| {

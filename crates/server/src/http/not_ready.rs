@@ -1,4 +1,4 @@
-//! HTTP before the server serves: it may have to wait for other members, and probes must not restart it.
+//! HTTP before the server serves: it may wait for other members, and probes must not restart it.
 
 use super::head::{Head, Method};
 use super::health::Health;

@@ -1,4 +1,4 @@
-//! Resource use of this process from Linux' /proc, with the names of Prometheus' client libraries.
+//! Resource use of this process from Linux' /proc, named as by Prometheus' client libraries.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

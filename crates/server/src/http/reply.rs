@@ -1,5 +1,3 @@
-//! HTTP responses.
-
 use std::fmt::Write;
 use std::time::SystemTime;
 

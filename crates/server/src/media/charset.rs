@@ -1,5 +1,5 @@
-//! The charsets of every Java runtime. As in Java, invalid bytes decode to the replacement character, and characters that
-//! the charset lacks encode as `?`.
+//! The charsets of every Java runtime. As in Java, invalid bytes decode to the replacement character, and unknown characters
+//! encode as `?`.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub(crate) enum Charset {
     Utf8,
     Ascii,
     Latin1,
-    /// Big-endian unless a byte order mark says otherwise. Written big-endian with a mark.
+    /// Big-endian unless a byte order mark differs; written big-endian with a mark.
     Utf16,
     Utf16Be,
     Utf16Le,

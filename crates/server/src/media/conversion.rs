@@ -1,5 +1,3 @@
-//! Conversion of requests and responses between the client's media types and the cache's.
-
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -152,7 +150,7 @@ impl Conversion {
         Ok((key, value))
     }
 
-    /// A value in pieces is converted when it is complete. Multimaps store keys and values unconverted, as in Infinispan.
+    /// Values in pieces are converted when complete; multimaps are not converted, as in Infinispan.
     pub(crate) fn request(&self, body: RequestBody) -> Result<RequestBody> {
         Ok(match body {
             RequestBody::Map(request) => RequestBody::Map(self.map(request)?),

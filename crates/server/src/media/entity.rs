@@ -1,13 +1,12 @@
 //! Conversion between JSON and entities: protobuf messages in the form in which Java's clients wrap them
 //! (`application/x-protostream`, facts section 6.1). The JSON is Infinispan's.
 //!
-//! A wrapped entity is a type, by number or by name, and a message or an enum's number. Its JSON is an object with the type
-//! in `_type` and the fields by their names. Behaviour of protostream 6.0.7, verified with it:
+//! A wrapped entity is a type, by number or name, and a message or an enum's number. Its JSON is an object with the type in
+//! `_type` and the fields by names. Behaviour of protostream 6.0.7, verified with it:
 //!
-//! * A field that is written is in the JSON, also with its default value. Here fields are in the order of their numbers.
-//! * A nested message has its type in the JSON if the field is repeated, or if the type has a number.
-//! * An entity is written with its type's number if the type has one (`@TypeId` in the comment before it), else with its
-//!   name.
+//! * A written field is in the JSON, also with its default value. Here fields are in the order of their numbers.
+//! * A nested message has its type in the JSON if the field is repeated or the type has a number.
+//! * An entity is written with its type's number if the type has one (`@TypeId` in the comment before it), else with its name.
 //! * Repeated numbers are not packed, because not all of its generated readers accept packed numbers.
 //!
 //! Unlike protostream, this reader also accepts packed numbers and maps of messages.
@@ -233,7 +232,6 @@ fn json_number(java: String) -> String {
     if java.ends_with(|last: char| last.is_ascii_digit()) { java } else { format!("\"{java}\"") }
 }
 
-/// Or the number, if the schema has no name for it.
 fn write_enum_json(number: i32, descriptor: &EnumDescriptor, out: &mut String) {
     let _ = match descriptor.get_value(number) {
         Some(value) => write!(out, "{}", json_string(value.name())),

@@ -1,4 +1,4 @@
-//! The formats of keys and values by media type, and conversion between them as by Infinispan's transcoders.
+//! Formats of keys and values by media type, converted as by Infinispan's transcoders.
 
 use bytes::Bytes;
 use consort_hotrod::MediaType;
@@ -22,7 +22,7 @@ pub(crate) enum Format {
     Other(Box<str>),
 }
 
-/// Bytes cannot be converted. Nothing was changed. The texts begin with Infinispan's exception.
+/// Bytes cannot be converted; nothing was changed. The texts begin with Infinispan's exception.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum ConversionError {
     #[error(
@@ -158,7 +158,7 @@ fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     }
 }
 
-/// A client that asks for bytes gets the content of a byte array, and other values still wrapped.
+/// A client that asks for bytes gets a byte array's content, and other values wrapped.
 fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
     const UNKNOWN: &str = "it is not a number or a text";
     // An empty array is a wrapped null.

@@ -1,8 +1,7 @@
-//! Media types of the keys and values of caches, and conversion from and to the media types of clients.
+//! Media types of caches' keys and values, and conversion from and to those of clients.
 //!
-//! A cache without media types in its definition stores bytes unconverted. If the client's types are the cache's, the
-//! server only compares the types and copies nothing. Entities are converted to JSON and back by the registered schemas
-//! ([`Types`]).
+//! A cache without media types in its definition stores bytes unconverted. With equal types the server only compares the types,
+//! and copies nothing. Entities are converted to and from JSON by the registered schemas ([`Types`]).
 
 mod charset;
 mod conversion;
@@ -26,7 +25,7 @@ struct StoredType {
 pub(crate) struct Encoding {
     key: Option<StoredType>,
     value: Option<StoredType>,
-    /// For requests without types from clients of versions before 2.8, which cannot send types.
+    /// For requests before 2.8, which cannot send types.
     old_clients: Option<Format>,
 }
 

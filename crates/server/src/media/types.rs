@@ -1,5 +1,3 @@
-//! The types of schemas, for conversions of entities.
-
 use std::collections::BTreeMap;
 use std::fmt;
 

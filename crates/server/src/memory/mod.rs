@@ -1,6 +1,5 @@
-//! The bytes that all clients of a server make it hold: a budget for each kind, within one total
-//! ([`crate::ServerBuilder::memory`]). A limit per connection or request does not bound memory, because clients choose how
-//! many of them there are.
+//! The bytes that all clients make a server hold: a budget for each kind, within one total ([`crate::ServerBuilder::memory`]).
+//! Limits per connection or request do not bound memory, because clients choose their number.
 
 pub(crate) mod remote_values;
 pub(crate) mod responses;
@@ -15,9 +14,9 @@ use crate::limits::{
     CLIENTS_BYTES_MAX, PREAUTH_TOTAL_BYTES_MAX, RESERVE_TIME_MAX, RESPONSE_BYTES_MAX, TRANSFER_TIME_MIN,
 };
 
-/// Responses of each size class have their own budget, so that large ones leave capacity for small ones. A response that
-/// turns out to be larger waits for capacity in the next class, while it holds at most the bytes of the smaller one. No
-/// response of the largest class waits for another one: they cannot wait for each other in a circle.
+/// Each size class of responses has its own budget, so that large ones leave capacity for small ones. A response that grows waits
+/// for capacity in the next class, while it holds at most the smaller one's bytes. No response of the largest class waits for
+/// another one, so that no circle forms.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseSize {
     pub(crate) bytes: u64,
@@ -59,7 +58,7 @@ pub(crate) struct Memory {
     /// Values that clients write in pieces, until they are in a cache.
     pub(crate) streams: Budget,
     pub(crate) handshakes: Budget,
-    /// Values that clients read in pieces. They are kept even if the cache has another value by then.
+    /// Values that clients read in pieces, kept even if the cache has another value by then.
     pub(crate) read_streams: Budget,
     pub(crate) filters: Budget,
     /// Events beyond the bytes of their connection.
@@ -75,13 +74,12 @@ impl Default for Memory {
     }
 }
 
-/// A kind of bytes that uses all of its budget leaves capacity for the others.
+/// A kind of bytes that uses up its budget leaves capacity for the others.
 const fn most_of(bytes: u64) -> u64 {
     bytes / 4 * 3
 }
 
 impl Memory {
-    /// Clients get a quarter of the process's budget, or [`CLIENTS_BYTES_MAX`] if that is more, but never more than a half.
     pub(crate) fn within(process: Budget) -> Self {
         let all = process.limit();
         let clients = process.child("clients", CLIENTS_BYTES_MAX.max(all / 4).min(all / 2));

@@ -1,5 +1,5 @@
-//! Capacity for large values of other servers. For a request for one key, the bytes of such a value are reserved before it
-//! is transferred: the other server first sends its size. Other limits of a connection bound smaller values.
+//! Capacity for large values of other servers. For a request for one key, the other server first sends the size, and the bytes
+//! are reserved before the transfer. A connection's other limits bound smaller values.
 
 use consort_cache::{CacheError, CacheOptions, OperationError, RawCache};
 
@@ -20,12 +20,10 @@ pub(crate) fn limited(cache: &RawCache) -> RawCache {
     within(cache, UNRESERVED_BYTES_MAX)
 }
 
-/// The same for a value of more bytes than these.
 pub(crate) fn within(cache: &RawCache, response_bytes_max: u32) -> RawCache {
     cache.with_options(CacheOptions { response_bytes_max, ..*cache.options() })
 }
 
-/// The size of a value for which there is no capacity.
 pub(crate) const fn size_of_large(error: &CacheError) -> Option<u32> {
     match error {
         CacheError::Operation(OperationError::LargeResponse { bytes, .. }) => Some(*bytes),

@@ -1,7 +1,7 @@
 //! Capacity for responses with many entries, until clients have read them.
 //!
-//! The size of such a response is known only at its end. So it first reserves the most that its size class may need: a
-//! place among its connection's responses, then bytes of the server's budget ([`crate::memory`]).
+//! The size is known only at the end. So a response first reserves the most that its size class may need: a place among its
+//! connection's responses, then bytes of the server's budget ([`crate::memory`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,15 +79,14 @@ impl Responses {
         Ok(ResponseReservation { of: self.clone(), size: 0, size_max, bytes: 0, held })
     }
 
-    /// Reserves bytes for entries that owners send before they are part of a response. A request with this reservation
-    /// waits for other members but for no client. If it needs more capacity, it returns the reservation, waits, and
-    /// iterates again.
+    /// Reserves bytes for entries that owners send before they are part of a response. A request with this reservation waits for
+    /// other members but for no client. Without enough capacity, it returns the reservation, waits, and iterates again.
     pub(crate) async fn begin_iteration(&self) -> Result<Reservation, Refusal> {
         let bytes = ITERATION_BYTES_MAX.min(self.in_transit.limit() / CONCURRENT_ITERATIONS_MIN);
         Ok(reserve(&self.in_transit, bytes, self.reserve_time).await?)
     }
 
-    /// Reserves the bytes that an iteration may hold between two requests, before it reads anything.
+    /// Reserves, before any read, the bytes that an iteration may hold between two requests.
     pub(crate) async fn hold_iteration(&self, held: &mut Option<Reservation>) -> Result<(), Refusal> {
         let bytes = self.iteration_share((LANES_MAX * FETCH_BYTES) as u64);
         let has = held.as_ref().map_or(0, Reservation::bytes);
@@ -102,7 +101,7 @@ impl Responses {
         Ok(())
     }
 
-    /// At most half of the limit, so that an iteration over large entries continues in a small process, too.
+    /// At most half of the limit, so that large entries can be iterated over in a small process, too.
     pub(crate) fn iteration_share(&self, bytes: u64) -> u64 {
         bytes.min(self.iterations.limit() / 2)
     }
@@ -177,7 +176,6 @@ impl ResponseReservation {
         true
     }
 
-    /// The number of missing bytes if there is no capacity; then it adds none.
     pub(crate) fn missing_room(&mut self, bytes: usize) -> Option<usize> {
         let more = self.missing(bytes);
         (!self.try_take(more)).then_some(more)
@@ -192,12 +190,11 @@ impl ResponseReservation {
         self.bytes = 0;
     }
 
-    /// Raises the total. Waits for capacity.
     pub(crate) async fn reach(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.add(self.missing(bytes)).await
     }
 
-    /// Adds bytes that are already taken. False if the response has to end.
+    /// Adds bytes already taken; false if the response has to end.
     pub(crate) fn try_add(&mut self, more: usize) -> bool {
         let has_room = self.try_take(more);
         if !has_room {

@@ -1,5 +1,3 @@
-//! The budgets of values that clients write and read in pieces.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! A histogram of the duration of clients' requests.
 //!
-//! Reading the clock costs as much as a good part of a request. So a connection reads it when it starts the requests of one
-//! read, and when all of them are answered. A request that waits for other members has a time of its own, from the same
-//! beginning. The time in the system's buffers is unknown.
+//! Reading the clock costs as much as a good part of a request. So a connection reads it when it starts the requests of one read,
+//! and when all are answered. A request that waits for other members has its own end. The time in the system's buffers is
+//! unknown.
 
 use std::time::{Duration, Instant};
 
@@ -46,8 +46,7 @@ impl Class {
     }
 }
 
-/// The upper bounds of the buckets, in microseconds and as the metrics print them in seconds. One more bucket is for longer
-/// requests.
+/// The buckets' upper bounds, in microseconds and as printed in seconds; one more bucket is for longer requests.
 pub(crate) const BOUNDS: [(u64, &str); 12] = [
     (10, "0.00001"),
     (25, "0.000025"),

@@ -1,4 +1,4 @@
-//! Counts and histograms of a server. [`crate::http`] serves them.
+//! Counts and histograms of a server, served by [`crate::http`].
 
 pub(crate) mod cache_stats;
 pub(crate) mod latency;

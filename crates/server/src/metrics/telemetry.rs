@@ -1,5 +1,4 @@
-//! The counts of all connections of a server. They are in several shards, each with cache lines of its own, so that threads
-//! seldom write the same line.
+//! The counts of all connections, in several shards with their own cache lines, so that threads seldom write the same line.
 
 use std::sync::Arc;
 

@@ -14,10 +14,10 @@ use crate::memory::reserve;
 use crate::ops::session::Session;
 use crate::reply::{Answer, Refusal};
 
-/// Makes one degraded cache available, or all. Infinispan has this in HTTP only.
+/// Makes one degraded cache available, or all; Infinispan has this in HTTP only.
 const MAKE_AVAILABLE: &str = "@@cache@makeavailable";
 
-/// A task of its own, because a server that does not know such a parameter would make the caches available.
+/// A separate task: a server that does not know such a parameter would make the caches available.
 const LOSSES: &str = "@@cache@losses";
 
 struct Params(Vec<(Text, Bytes)>);

@@ -1,8 +1,8 @@
-//! The stored form of a multimap's values, which are one value of the cache under their key.
+//! The stored form of a multimap's values: one value of the cache under their key.
 //!
-//! The encoding is specific to this project: four bytes `f5 4d 4d 01`, of which the last is the encoding's version, and
-//! with which no text in UTF-8 begins; the number of values in four bytes; then for each value, in the order of insertion,
-//! its length in four bytes, and its bytes. Numbers are big-endian.
+//! The encoding is specific to this project: four bytes `f5 4d 4d 01`, the last of which is the version, and with which no text
+//! in UTF-8 begins; the number of values in four bytes; then for each value, in the order of insertion, its length in four bytes,
+//! and its bytes. Numbers are big-endian.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -18,7 +18,7 @@ pub(crate) fn count(bytes: &[u8]) -> Option<u32> {
 }
 
 impl Bucket {
-    /// The values are slices of these bytes. `None` if the bytes are no bucket.
+    /// The values are slices of these bytes; `None` if they are no bucket.
     pub(crate) fn from_bytes(bytes: &Bytes) -> Option<Self> {
         let count = count(bytes)?;
         let mut rest = bytes.slice(HEAD..);
@@ -66,7 +66,6 @@ impl Bucket {
         self.0.iter().any(|own| own == value)
     }
 
-    /// Returns false for a duplicate that is not allowed.
     pub(crate) fn add(&mut self, value: Bytes, allows_duplicates: bool) -> bool {
         let is_new = allows_duplicates || !self.contains(&value);
         if is_new {
@@ -86,7 +85,6 @@ impl Bucket {
         self.0.len() < before
     }
 
-    /// Each value once unless duplicates are requested.
     pub(crate) fn into_values(self, with_duplicates: bool) -> Vec<Bytes> {
         let mut values = self.0;
         if !with_duplicates {

@@ -93,7 +93,7 @@ async fn entry_for_client(
     }
 }
 
-/// Limited so that not all values are here before their size is known.
+/// Limited so that few values are here before their size is known.
 fn keys_at_once(cache: &RawCache) -> usize {
     let each = cache.local_bytes() / cache.local_len().max(1);
     let at_once = GET_ALL_BYTES / usize::try_from(each).unwrap_or(usize::MAX).max(1);
@@ -103,8 +103,8 @@ fn keys_at_once(cache: &RawCache) -> usize {
 /// Values of [`UNRESERVED_BYTES_MAX`] may be here without a reservation.
 const KEYS_UNRESERVED: usize = GET_ALL_UNRESERVED_MAX / UNRESERVED_BYTES_MAX as usize;
 
-/// Without capacity for the next entry, the request drops the iteration and its entries, waits, and iterates again: a
-/// request that waits holds no entries.
+/// Without capacity for the next entry, the request drops the iteration and its entries, waits, and iterates again, because a
+/// waiting request must hold no entries.
 async fn list<T>(
     responses: &Responses,
     conversion: Option<&Conversion>,
@@ -183,8 +183,8 @@ async fn values_together(
     }
 }
 
-/// Each key once, because clients count the entries of a response. Small values of other servers are read together. Larger
-/// ones are read one after the other, each after a reservation.
+/// Each key once, because clients count a response's entries. Small values of other servers are read together, larger ones one by
+/// one, each after a reservation.
 async fn get_all(
     responses: &Responses,
     served: &ServedCache,

@@ -1,5 +1,3 @@
-//! The lookup of a cache for requests that arrive together.
-
 use std::sync::Arc;
 
 use consort_hotrod::{CacheTopology, Text};

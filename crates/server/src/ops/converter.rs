@@ -1,4 +1,4 @@
-//! Converters of listeners (facts section 2.7). Converters of an application cannot run here.
+//! Converters of listeners (facts section 2.7); an application's cannot run here.
 
 use bytes::Bytes;
 use consort_cache::EntryEvent;
@@ -26,7 +26,7 @@ pub(crate) struct Converter {
 enum Form {
     /// Key, value and version as bytes behind one another.
     Version {
-        /// Whether the event of a removal has the removed value and its version. Any parameter requests it.
+        /// Whether a removal's event has the removed value and its version; any parameter requests it.
         with_removed: bool,
     },
     /// Key, value and previous value, as one object in the client's format.
@@ -74,7 +74,7 @@ impl Converter {
         matches!(self.form, Form::Version { with_removed: true } | Form::Previous(_))
     }
 
-    /// The data has no value if the key has none, or if the value was overwritten before the event was sent.
+    /// The data has no value if the key has none, or if it was overwritten before the event was sent.
     pub(crate) fn convert(self, event: &EntryEvent<Bytes, Bytes>) -> EventData {
         let bytes = match self.form {
             Form::Version { with_removed } => with_version(event, with_removed),

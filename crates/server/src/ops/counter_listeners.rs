@@ -1,12 +1,11 @@
 //! Listeners of counters (facts section 2.14).
 //!
-//! A client has one listener for all its counters, on one connection. Fast changes may arrive as one event: from the value
-//! of the last event to the current one. On a connection there is an order:
+//! A client has one listener for all its counters, on one connection. Fast changes may become one event, from the last event's
+//! value to the current one. A connection has an order:
 //!
-//! * The response to the addition of a listener precedes its events, because Java's clients know the listener only then.
-//! * The event of a client's own change precedes the response to that change. Java's clients of 15.0 and before turn a
-//!   response with a reached bound into an exception, and process an event that has come with it only when they receive
-//!   more bytes.
+//! * The response to a listener's addition precedes its events, because Java's clients know the listener only then.
+//! * The event of a client's own change precedes its response. Java's clients of 15.0 and before turn a response with a reached
+//!   bound into an exception, and process an event that has come with it only when they receive more bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +37,7 @@ type ListenedCounters = Arc<Mutex<BTreeMap<Bytes, LastEvent>>>;
 struct CounterRegistration {
     counters: ListenedCounters,
     task: EventTask,
-    /// The request that has added it, and the sender for whose end its events wait.
+    /// The request that has added it, and the sender whose end its events await.
     unanswered: Option<(u64, watch::Sender<()>)>,
 }
 
@@ -148,7 +147,7 @@ impl CounterListeners {
         }
     }
 
-    /// If the request changes a counter with a listener on this connection, the event is written first.
+    /// An event for a listener on this connection is written before the response.
     pub(crate) async fn answer(
         &self,
         responses: &Responses,
@@ -180,7 +179,7 @@ impl CounterListeners {
         self.all().values().filter_map(of).collect()
     }
 
-    /// An empty name means all counters. The response says whether it was the listener's last counter.
+    /// An empty name means all counters. The response says whether it was the last counter.
     pub(crate) fn remove(&self, name: &Text, id: &Bytes) -> Answer {
         let mut all = self.all();
         let is_over = all.get(id).is_some_and(|registration| {

@@ -90,8 +90,8 @@ const OPCODES: &[Opcode] = &[
     Opcode::FetchTxRecovery,
 ];
 
-/// Answers most requests: reads of local entries without conversion, and writes that involve no other member. `None` for
-/// others, which [`answer`] answers.
+/// Answers most requests: reads of local entries without conversion, and writes without another member. `None` for those that
+/// [`answer`] answers.
 pub(crate) fn try_dispatch_local(
     session: &Session,
     recent: &CachedLookup,
@@ -362,7 +362,7 @@ const fn has_data(body: &RequestBody) -> bool {
     )
 }
 
-/// Iterations do not: each of their requests reads one batch. CLEAR does not: it reads no entry.
+/// Not iterations, which read one batch per request, nor CLEAR, which reads no entry.
 const fn is_scan(body: &RequestBody) -> bool {
     match body {
         RequestBody::Bulk(request) => {

@@ -1,5 +1,4 @@
-//! Filters of iterations and listeners, and the transform by which owners apply them. Filters of an application cannot run
-//! here.
+//! Filters of iterations and listeners, and the transform by which owners apply them; an application's filters cannot run here.
 
 use bytes::{Buf, BufMut, Bytes};
 use consort_cache::{CacheBuilder, EntryEvent, EntryStream, EventKind, Stored};
@@ -57,8 +56,7 @@ impl Filter {
         matches!(self, Self::ValuePrefix(_))
     }
 
-    /// Whether the filter passes the entry before or after the change. If the previous value is unknown, it may have
-    /// passed.
+    /// Whether the filter passes the entry before or after the change; an unknown previous value may have passed.
     pub(crate) fn passes_change(&self, event: &EntryEvent<Bytes, Bytes>) -> bool {
         use EventKind::{Created, Existing, Expired, Removed};
         let Self::ValuePrefix(prefix) = self else { return self.passes(&event.key, &[]) };
@@ -192,7 +190,6 @@ pub(crate) fn with_metadata(entry: Stored, value: &[u8]) -> Option<Bytes> {
     Some(made.into())
 }
 
-/// Leaves the bytes behind the metadata.
 pub(crate) fn take_metadata(made: &mut Bytes) -> Option<Metadata> {
     let version = made.try_get_i64().ok()?;
     let mut timed = || {

@@ -1,12 +1,12 @@
 //! Iterations of clients over a cache's entries, batch by batch (facts section 2.10).
 //!
-//! An entry that exists throughout is returned once, whatever members join or leave. After the loss of a connection, a
-//! client iterates again over the unfinished segments. So an iteration goes over a group of segments at a time, and reports
-//! each group as finished.
+//! An entry that exists throughout is returned once, whatever members join or leave. After the loss of a connection, a client
+//! iterates again over the unfinished segments; so an iteration goes over a group of segments at a time, and reports each group
+//! as finished.
 //!
-//! Clients compute a key's segment from the bytes that they get. Where these are not the cache's ([`crate::media`]), an
-//! iteration goes over all segments, returns the keys that are in the client's segments by the client's bytes, and reports
-//! all segments as finished at its end.
+//! Clients compute a key's segment from the bytes that they get. If these are not the cache's ([`crate::media`]), an iteration
+//! goes over all segments, returns the keys in the client's segments by the client's bytes, and reports all segments as finished
+//! at its end.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -32,7 +32,7 @@ pub(crate) struct Iterations {
 }
 
 struct IterationTable {
-    /// Unique in the process: a client whose connection was lost must not find another iteration under an old id.
+    /// Unique in the process: after the loss of its connection a client must not find another iteration under an old id.
     last: u64,
     walking: BTreeMap<u64, Arc<OpenIteration>>,
 }
@@ -214,7 +214,6 @@ enum BatchError {
 }
 
 impl Progress {
-    /// Waits for capacity before it reads anything.
     async fn answer(&mut self, responses: &Responses) -> Result<(Batch, ResponseReservation), BatchError> {
         let mut gathering = responses.begin_batch().await.map_err(BatchError::NoRoom)?;
         responses.hold_iteration(&mut self.held).await.map_err(BatchError::NoRoom)?;
@@ -230,7 +229,7 @@ impl Progress {
         Ok((batch, gathering))
     }
 
-    /// Bytes that owners may have sent beyond this batch, if the next entries are as large.
+    /// Bytes that owners may have sent beyond this batch, if entries stay as large.
     fn rest_bytes(&self, batch: &Batch) -> u64 {
         if self.now.is_none() {
             return 0;

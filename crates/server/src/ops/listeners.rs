@@ -1,10 +1,10 @@
 //! Listeners of clients, those of near caches included (facts sections 2.7, 2.12 and 9).
 //!
-//! A listener belongs to the connection that has added it, and gets the events of the whole cluster, each once
+//! A listener belongs to the connection that has added it, and gets the whole cluster's events, each once
 //! (`crate::events::push`). Any connection can remove it.
 //!
-//! Near caches keep the results of reads with metadata. If a client has a listener, these go to the key's primary: then
-//! every later change causes its event after the read has noted its key.
+//! Near caches keep the results of reads with metadata: for a client with a listener these go to the key's primary, so that every
+//! later change causes its event after the read has noted its key.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
 }
 
 impl EventFilter {
-    /// `None` if the key cannot be converted. Such a value is left out.
+    /// `None` if the key cannot be converted; such a value is left out.
     fn to_client_types(&self, event: EntryEvent<Bytes, Bytes>) -> Option<EntryEvent<Bytes, Bytes>> {
         let is_raw = self.converter.is_some_and(|converter| converter.is_raw);
         let Some(conversion) = self.conversion.as_ref().filter(|_| !is_raw) else { return Some(event) };

@@ -23,7 +23,6 @@ pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The cache's default where the client sends none.
 pub(crate) fn lifetime(expiration: &Expiration, version: ProtocolVersion, default: Lifetime) -> Lifetime {
     let span = |span: Span, default| span.duration(version, default, unix_time);
     Lifetime {

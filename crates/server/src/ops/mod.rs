@@ -1,5 +1,3 @@
-//! The operations of clients.
-
 pub(crate) mod admin;
 pub(crate) mod bucket;
 pub(crate) mod bulk;

@@ -1,6 +1,5 @@
-//! Multimaps (facts section 2.15). The values of a key are one value of the cache ([`crate::ops::bucket`]), changed by
-//! conditional writes. They have the cache's default lifetime: a lifetime in a client's request is ignored, as in
-//! Infinispan.
+//! Multimaps (facts section 2.15). A key's values are one value of the cache ([`crate::ops::bucket`]), changed by conditional
+//! writes. They have the cache's default lifetime: a client's is ignored, as in Infinispan.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use consort_cache::{CacheBuilder, Change, Condition, Entry, Lifetime, RawCache, Write};
@@ -126,8 +125,8 @@ async fn values(value: Bytes, with_duplicates: bool) -> Result<Vec<Bytes>, Refus
     offload_if_large(bytes, into_values).await.ok_or_else(another_kind)
 }
 
-/// Each value is a slice of the cache's value, and is copied unless it is large. Bytes of a large value of another server
-/// were reserved before its transfer.
+/// Each value is a slice of the cache's value, copied unless it is large. Bytes of another server's large value were reserved
+/// before its transfer.
 async fn held(
     responses: &Responses,
     value: &Bytes,
@@ -148,7 +147,7 @@ fn having(bucket: &Bucket, lifetime: Lifetime) -> Change {
     Change::Put { value: bucket.to_bytes(), lifetime }
 }
 
-/// Fails if a key with one more value would exceed its limits. Values beyond the limits can still be removed.
+/// Fails if one more value would exceed the key's limits; values beyond them can still be removed.
 fn check_size(bucket: &Bucket) -> Result<(), String> {
     if bucket.len() > VALUES_OF_KEY_MAX {
         return Err(format!(

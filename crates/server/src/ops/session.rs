@@ -1,5 +1,3 @@
-//! The state that a connection has begun and not ended.
-
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};

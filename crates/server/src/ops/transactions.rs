@@ -1,5 +1,3 @@
-//! Requests of transactions, which [`crate::transactions`] executes.
-
 use std::sync::Arc;
 
 use consort_cache::RawCache;

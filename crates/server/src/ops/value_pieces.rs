@@ -1,5 +1,5 @@
-//! Values in pieces: the form of 2.6, where one request or response has all pieces, and that of 4.1, where each piece is a
-//! request (facts section 2.11). A client reads one value throughout, whatever is written to the key meanwhile.
+//! Values in pieces: one request or response has all pieces (2.6), or each piece is a request (4.1; facts section 2.11). A client
+//! reads one value throughout, whatever is written meanwhile.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! The open streams of a connection: values that its client reads or writes in pieces.
+//! A connection's open streams: values that its client reads or writes in pieces.
 //!
-//! A stream reads the value that the cache had at its start. Java's client may read beyond the announced length. So a
-//! stream that was read to its end stays open and returns empty pieces, until its client closes it or another stream needs
-//! its place. A written value enters the cache with its last piece.
+//! A stream reads the value of its start. Java's client may read beyond the announced length. So a stream that was read to its
+//! end stays open and returns empty pieces, until its client closes it or another one needs its place. A written value enters the
+//! cache with its last piece.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -97,7 +97,7 @@ impl Drop for ValueBuffer {
 pub(crate) struct OpenWrite {
     pub(crate) served: Arc<ServedCache>,
     pub(crate) target: Target,
-    /// The version of the request that opened the stream defines how lifespans are read.
+    /// The opening request's version defines how lifespans are read.
     pub(crate) version: ProtocolVersion,
     pub(crate) flags: Flags,
     pub(crate) conversion: Option<Conversion>,
@@ -119,7 +119,7 @@ enum Open {
     Read {
         rest: Bytes,
         piece: usize,
-        /// The value may be in no cache any more, so that its bytes are counted here.
+        /// The value may have left the cache, so its bytes are counted here.
         _bytes: Reservation,
     },
     Write(Box<CompletedWrite>),
@@ -127,7 +127,7 @@ enum Open {
 
 #[derive(Default)]
 struct StreamTable {
-    /// Unique in the process: a client whose connection was lost must not find another stream under an old id.
+    /// Unique in the process: after the loss of its connection a client must not find another stream under an old id.
     last: i32,
     open: BTreeMap<i32, (Instant, Open)>,
     sweeper: Option<AbortHandle>,
@@ -191,7 +191,7 @@ impl Streams {
         Ok(id)
     }
 
-    /// Returns the first piece, and the stream if there are more. Waits for capacity for the value.
+    /// Returns the first piece, and the stream if there are more. Waits for the value's capacity.
     pub(crate) async fn read(
         &self,
         mut value: Bytes,
@@ -208,7 +208,7 @@ impl Streams {
         Ok((Some(id), first))
     }
 
-    /// The flag marks the last piece. Later pieces are empty.
+    /// The flag marks the last piece; later ones are empty.
     pub(crate) fn next(&self, id: i32) -> Result<(Bytes, bool), StreamError> {
         let mut table = lock(&self.table);
         let Some((used, Open::Read { rest, piece, .. })) = table.open.get_mut(&id) else {
@@ -226,7 +226,7 @@ impl Streams {
         })))
     }
 
-    /// Returns the value after the last piece. An error closes the stream.
+    /// Returns the value after the last piece; an error closes the stream.
     pub(crate) fn take(
         &self,
         id: i32,

@@ -1,5 +1,3 @@
-//! Error texts about one key of a request with many.
-
 use std::fmt::{self, Write};
 
 /// Enough to recognize a key, and short enough for a line of a log.

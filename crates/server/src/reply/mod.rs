@@ -1,5 +1,3 @@
-//! Results of requests, and the status and text of errors.
-
 pub(crate) mod key_error;
 
 use consort_cache::{CacheError, OperationError};

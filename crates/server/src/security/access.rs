@@ -1,5 +1,3 @@
-//! Authorization: the permissions that requests need.
-
 use std::sync::{Arc, OnceLock};
 
 use consort_hotrod::ops::{auth, task};
@@ -31,7 +29,7 @@ impl Authorization {
         Self { authenticator, requirement, user: OnceLock::new() }
     }
 
-    /// For the rest of the connection or until the user is removed. Then `end` is notified.
+    /// For the connection, or until the user is removed and `end` is notified.
     pub(crate) fn grant(&self, user: &User, end: Arc<Notify>) -> Result<(), Rejection> {
         let session =
             self.authenticator.as_ref().and_then(|authenticator| authenticator.register(&user.name, end));

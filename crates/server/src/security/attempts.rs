@@ -1,13 +1,12 @@
 //! The delay of login responses after failures.
 //!
-//! Failures are counted for the user's name, for the client's address, and for the pair of both if that pair has logged in
-//! before. After a few failures each one doubles the delay, up to a limit. The response to a correct password is delayed,
-//! too; otherwise a client that guesses passwords need not wait for delayed responses. No login is refused because of
-//! earlier failures. A user that has logged in from an address before is only delayed by failures of that pair, so that an
-//! attack from another address does not slow the user.
+//! Failures count for the user's name, for the client's address, and for the pair of both if it has logged in before. After a few
+//! failures each one doubles the delay, up to a limit. The response to a correct password is delayed, too; otherwise a guessing
+//! client need not wait for delayed responses. No login is refused because of earlier failures. A user that has logged in from an
+//! address is only delayed by that pair's failures, so that an attack from another address does not slow the user.
 //!
-//! A new key replaces the one with the fewest failures among the eight slots of its hash. So many names with one failure
-//! each do not displace the one under attack.
+//! A new key replaces the one with the fewest failures among its hash's eight slots, so that many names with one failure each do
+//! not displace the one under attack.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -23,7 +22,6 @@ use crate::transport::addresses::Origin;
 
 const WAYS: usize = 8;
 
-/// Of a name, an address, or a pair of both.
 #[derive(Clone, Copy)]
 struct Count {
     key: u64,
@@ -32,7 +30,6 @@ struct Count {
 }
 
 impl Count {
-    /// The failures, halved with the time that has passed.
     fn now(&self, now: Instant) -> u32 {
         let halvings =
             now.saturating_duration_since(self.at).as_secs() / LOGIN_FAILURES_HALVED_AFTER.as_secs();
@@ -56,7 +53,6 @@ impl Table {
         self.slots(key).iter().flatten().find(|count| count.key == key).map(|count| count.now(now))
     }
 
-    /// Takes a free slot, or that of the key with the fewest failures.
     fn set(&mut self, key: u64, failures: u32, now: Instant) {
         let slots = self.slots(key);
         let of_key = slots.iter().position(|slot| slot.is_some_and(|count| count.key == key));
@@ -90,7 +86,6 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Responses are delayed by at most half of the handshake timeout.
     pub(crate) fn new(handshake_timeout: Duration) -> Self {
         let tables = Tables { names: Table::new(), addresses: Table::new(), known: Table::new() };
         let delay_max = LOGIN_DELAY_MAX.min(handshake_timeout / 2);

@@ -1,7 +1,7 @@
 //! Authentication of clients by SASL mechanisms (facts section 5.1).
 //!
-//! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong
-//! password. Hashes run off the runtime's threads, few at a time and in short slices.
+//! Responses do not reveal whether a user exists: an unknown name gets the same response after the same work as a wrong password.
+//! Hashes run off the runtime's threads, few at a time and in short slices.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -29,7 +29,7 @@ use crate::security::{MechanismChoice, SecurityError};
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Rejection {
-    /// The user does not exist, or its credentials are different. The client does not learn which.
+    /// The user does not exist, or has other credentials; the client does not learn which.
     #[error("ISPN006024: Invalid credentials")]
     Credentials,
     #[error("ISPN006025: Invalid mech '{0}'")]
@@ -74,8 +74,8 @@ pub(crate) enum Step {
     Authenticated(User, Option<Bytes>),
 }
 
-/// Then the thread pauses for as long: even a low-priority thread is not preempted at once, and authenticated clients send
-/// thousands of requests a second.
+/// Then the thread pauses as long: even a low-priority thread is not preempted at once, and authenticated clients send thousands
+/// of requests a second.
 const HASHED_AT_ONCE: Duration = Duration::from_micros(50);
 
 /// Between two readings of the clock: about 10 us.
@@ -93,7 +93,7 @@ pub(crate) struct Authenticator {
     verified: PasswordCache,
     attempts: Attempts,
     failed: FailedLogins,
-    /// Known once the servers share it. Locked while the users change.
+    /// Known once the servers share it; locked while the users change.
     secret: Mutex<Option<Secret>>,
 }
 
@@ -121,7 +121,7 @@ impl Authenticator {
         })
     }
 
-    /// Returns how many connections end. After an error, as of [`Authenticator::new`], the previous users stay.
+    /// Returns how many connections end. After an error of [`Authenticator::new`], the previous users stay.
     pub(crate) fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         let mechanisms = self.choice.for_users(&users)?;
         let secret = self.secret.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +175,6 @@ impl Authenticator {
         self.sessions.settings().mechanisms.clone()
     }
 
-    /// A certificate allows further mechanisms.
     pub(crate) fn names(&self, certificate: Option<&str>) -> Vec<Text> {
         let can_be_used =
             |mechanism: &&Mechanism| certificate.is_some() || **mechanism != Mechanism::External;
@@ -184,8 +183,7 @@ impl Authenticator {
         usable.map(|mechanism| Text::from_static(mechanism.name())).collect()
     }
 
-    /// An error ends the exchange. After failures of the same name or address the response is delayed, which blocks no
-    /// thread.
+    /// An error ends the exchange. After failures of the name or address the response is delayed, which blocks no thread.
     pub(crate) async fn step(
         &self,
         exchange: &mut Option<Exchange>,

@@ -1,5 +1,3 @@
-//! Rate-limited logging of failed logins.
-
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 

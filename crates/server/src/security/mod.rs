@@ -1,8 +1,8 @@
 //! Authentication and authorization of clients.
 //!
-//! Without users every client may do everything. With users the server answers only PING and authentication at first
-//! ([`pre_auth`]). The [`authenticator`] authenticates by the file of [`users`]. From then on every request needs a
-//! permission of the user's [`role`]s ([`access`]), as long as the user exists ([`sessions`]).
+//! Without users every client may do everything; with users the server first answers only PING and authentication ([`pre_auth`]).
+//! The [`authenticator`] uses the file of [`users`]. From then on every request needs a permission of the user's [`role`]s
+//! ([`access`]), as long as the user exists ([`sessions`]).
 
 pub(crate) mod access;
 mod attempts;
@@ -37,7 +37,7 @@ use self::tls::{Tls, TlsSettings};
 use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::transport::socket::Stream;
 
-/// Security settings that contradict each other. The server does not listen.
+/// Contradictory security settings; the server does not listen.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecurityError {
@@ -124,8 +124,8 @@ impl Security {
         self.tls.as_ref().map(|tls| tls.expiry())
     }
 
-    /// On a port with TLS, a client without TLS, whose first byte has a `response_without_tls`, gets that response. Returns
-    /// the name in the client's certificate, too.
+    /// On a port with TLS, a client whose first byte has a `response_without_tls` gets it. Returns the name in the client's
+    /// certificate, too.
     pub(crate) async fn open(
         &self,
         stream: TcpStream,
@@ -186,14 +186,14 @@ impl UsersHandle {
         Self(authenticator)
     }
 
-    /// Replaces the server's users. Clients authenticate against the new users. New permissions apply from the next request
-    /// on, also on open connections. The connections of removed users are closed at once; their number is returned. A new
-    /// password applies to later logins only.
+    /// Replaces the server's users. Clients authenticate against the new users. New permissions apply from the next request on,
+    /// also on open connections. The connections of removed users are closed at once; their number is returned. A new password
+    /// applies to later logins only.
     ///
     /// # Errors
     ///
-    /// No new user can authenticate with the server's mechanisms, or a configured mechanism has no user any more. The
-    /// previous users stay.
+    /// No new user can authenticate with the server's mechanisms, or a configured mechanism has no user any more. The previous
+    /// users stay.
     pub fn replace(&self, users: Users) -> Result<usize, SecurityError> {
         self.0.replace(users)
     }
@@ -235,13 +235,12 @@ impl TlsHandle {
         Self(tls)
     }
 
-    /// Uses this certificate and these roots for new connections. Open connections go on unchanged. Earlier TLS sessions
-    /// are not resumed.
+    /// Uses this certificate and these roots for new connections. Open connections go on; earlier TLS sessions are not resumed.
     ///
     /// # Errors
     ///
-    /// Certificate and key do not match, or client certificates are requested now and were not at the server's start, or
-    /// vice versa. The previous identity stays.
+    /// Certificate and key do not match, or client certificates are requested now and were not at the server's start, or vice
+    /// versa. The previous identity stays.
     pub fn replace(&self, identity: Identity, clients: ClientCertificates) -> Result<(), TlsError> {
         self.0.replace(TlsSettings { identity, clients })
     }

@@ -1,9 +1,8 @@
 //! Passwords that were verified a short time ago.
 //!
-//! A password in cleartext (PLAIN, and Basic in HTTP) takes some 20 ms to hash. Clients with short connections would pay
-//! that for each connection. So the last verified password of each user is remembered as a keyed hash, which only this
-//! process can compute. Wrong passwords and unknown names are not remembered: they always take the same time and do not
-//! grow the table.
+//! A password in cleartext (PLAIN, and Basic in HTTP) takes some 20 ms to hash, which clients with short connections would pay
+//! each time. So each user's last verified password is remembered as a keyed hash, which only this process can compute. Wrong
+//! passwords and unknown names are not: they always take the same time and do not grow the table.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,3 @@
-//! Rate-limited logging: one line for many events.
-
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,8 @@
 //! Whether servers of a cluster require authentication.
 //!
-//! A server without users would serve the caches of its cluster to every client, although other servers protect them. So a
-//! server with users publishes its requirement in the cache of servers, under a key that earlier versions skip. A server
-//! that requires less does not start, or refuses its clients while the other one is a member, unless it is configured to
-//! allow the difference.
+//! A server without users would serve its cluster's caches to every client, although other servers protect them. So a server with
+//! users publishes its requirement in the cache of servers, under a key that earlier versions skip. A server that requires less
+//! does not start, or refuses its clients while the other is a member, unless it is configured to allow that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! Roles and their permissions: those of Infinispan (its security guide, "user roles and permissions").
+//! Infinispan's roles and permissions (its security guide, "user roles and permissions").
 
 use std::fmt;
 

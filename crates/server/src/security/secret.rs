@@ -1,9 +1,9 @@
-//! The secret from which the server derives the SCRAM parameters of names that do not exist.
+//! The secret for the SCRAM parameters of names that do not exist.
 //!
-//! All servers of a cluster have the same secret, so that a client cannot find existing names by comparing servers. It is
-//! stored among the definitions of caches, which clients cannot read. A server with a data directory begins with a random
-//! secret. Without a directory, the first server derives it from its users' file, so that a restart of all servers keeps
-//! it. A change of the file does not change it while one server runs. It is known before the first client is served.
+//! A cluster's servers share it, so that a client cannot find existing names by comparing them. It is among the definitions of
+//! caches, which clients cannot read, before the first client is served. A server with a data directory begins with a random
+//! secret. Without a directory, the first server derives it from its users' file, so that a restart of all keeps it; a change of
+//! the file does not change it while one server runs.
 
 use ring::{digest, hmac};
 

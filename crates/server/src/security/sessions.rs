@@ -1,5 +1,5 @@
-//! The current users, and the sessions of authenticated clients. New roles apply at once. The connections of a removed user
-//! end, because a listener would otherwise keep receiving events. A new password applies to later logins only.
+//! The current users, and authenticated clients' sessions. New roles apply at once. A removed user's connections end, because a
+//! listener would otherwise keep receiving events. A new password applies to later logins only.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -32,8 +32,7 @@ impl AuthenticatedSession {
     }
 }
 
-/// Swept when there are twice as many as after the last sweep. So there are never more than twice the server's connections,
-/// and [`SWEEP_MIN`].
+/// Swept at twice the size after the last sweep, so never more than twice the server's connections, and [`SWEEP_MIN`].
 struct SessionList {
     all: Vec<Weak<AuthenticatedSession>>,
     sweep_at: usize,

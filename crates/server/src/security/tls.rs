@@ -1,5 +1,3 @@
-//! TLS on the server's port, and the names in client certificates.
-
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -38,9 +36,7 @@ impl Tls {
         self.expiry.load(Ordering::Relaxed)
     }
 
-    /// Uses these settings for new handshakes. Fails if certificate and key do not match, or if client certificates are
-    /// requested now and were not, or vice versa, because the mechanisms of users depend on that. The previous settings
-    /// stay.
+    /// As [`crate::TlsHandle::replace`]; the mechanisms of users depend on whether certificates are requested.
     pub(crate) fn replace(&self, TlsSettings { identity, clients }: TlsSettings) -> Result<(), TlsError> {
         if self.requests_certificates == matches!(clients, ClientCertificates::NotAsked) {
             let why = "requesting client certificates can only be changed by a restart of the server";
@@ -53,8 +49,6 @@ impl Tls {
         Ok(())
     }
 
-    /// A client without TLS, whose first byte has a `response_without_tls`, gets that response. Returns the name in the
-    /// client's certificate, too.
     pub(crate) async fn accept(
         &self,
         mut stream: TcpStream,
@@ -85,7 +79,6 @@ pub(crate) fn expiry(certificate: &[u8]) -> i64 {
     parse_x509_certificate(certificate).map_or(0, |(_, read)| read.validity().not_after.timestamp())
 }
 
-/// `None` unless the certificate's subject has exactly one common name.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<Arc<str>> {
     let (_, certificate) = parse_x509_certificate(certificate).ok()?;
     let mut names = certificate.subject().iter_common_name();

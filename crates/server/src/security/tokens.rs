@@ -1,5 +1,4 @@
-//! JSON Web Tokens (RFC 7519) of an identity provider, verified by public keys. `jsonwebtoken` parses tokens and checks
-//! claims; ring verifies signatures.
+//! JSON Web Tokens (RFC 7519) of an identity provider. `jsonwebtoken` parses tokens and checks claims; ring verifies signatures.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -20,7 +19,7 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 /// The tolerated difference between the clocks of servers and issuers, in seconds.
 const LEEWAY: u64 = 30;
 
-/// A file of token keys that cannot be used. Nothing was started.
+/// An unusable file of token keys; nothing was started.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "{file}: {reason}; a PEM file with one or more PUBLIC KEYs of RSA, P-256, P-384 or Ed25519 is expected"
@@ -32,7 +31,7 @@ pub struct TokenKeyError {
     pub reason: String,
 }
 
-/// Each key may have to be tried on a token of an unauthenticated client. An issuer has one key, two while it rotates keys.
+/// Each key may have to be tried on a token of an unauthenticated client. An issuer has one key, two during a rotation.
 const KEYS_MAX: usize = 8;
 
 /// The accepted tokens: the keys, the audience and the issuer.
@@ -55,12 +54,12 @@ struct Claims {
 }
 
 impl Tokens {
-    /// Accepts tokens that are signed by a key in this PEM file, with up to eight keys, and issued for this audience.
-    /// Tokens must have an expiry (`exp`) and a subject (`sub`), the user's name.
+    /// Accepts tokens signed by a key in this PEM file, of up to eight, and issued for this audience. They need an expiry (`exp`)
+    /// and a subject (`sub`), the user's name.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, has no key, a key of an unsupported kind, or more than eight keys.
+    /// The file cannot be read, has no key, a key of an unsupported kind, or more than eight.
     pub fn from_file(keys: impl AsRef<Path>, audience: &str) -> Result<Self, TokenKeyError> {
         let file = keys.as_ref().display().to_string();
         match std::fs::read(keys.as_ref()) {
@@ -119,7 +118,6 @@ impl Tokens {
 }
 
 impl Key {
-    /// `None` if the kind of the key is not supported.
     fn from_der(info: &[u8]) -> Option<Self> {
         let (_, info) = SubjectPublicKeyInfo::from_der(info).ok()?;
         let key = &info.subject_public_key.data;
@@ -143,12 +141,12 @@ impl Key {
     }
 }
 
-/// The library does not check these fields. The signature is not verified yet, so the header can only cause a refusal.
+/// The library does not check these fields. The signature is not verified yet, so they can only cause a refusal.
 #[derive(Deserialize)]
 struct TokenHeader {
     /// RFC 7519, section 5.1; RFC 9068, section 2.1.
     typ: Option<serde_json::Value>,
-    /// Extensions that must be understood (RFC 7515, section 4.1.11). None is supported.
+    /// Extensions that must be understood (RFC 7515, section 4.1.11); none is.
     crit: Option<serde_json::Value>,
 }
 

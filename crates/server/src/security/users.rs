@@ -1,7 +1,7 @@
 //! The file of a server's users.
 //!
-//! A line is a user, `NAME ROLE[,ROLE…] [SECRET…]`. Empty lines and lines that begin with `#` are ignored. A word with
-//! white space stands in quotation marks, in which `\"` and `\\` stand for the two characters themselves.
+//! A line is a user, `NAME ROLE[,ROLE…] [SECRET…]`. Empty lines and lines with `#` in front are ignored. A word with white space
+//! stands in quotation marks, in which `\"` and `\\` stand for the two characters themselves.
 //!
 //! * Roles are admin, deployer, application, observer and monitor.
 //! * A secret is a verifier, `SCRAM-SHA-256$…`, `SCRAM-SHA-384$…` or `SCRAM-SHA-512$…` (RFC 5803), at most one of each, as
@@ -18,17 +18,17 @@ use consort_sasl::scram::{Hash, ITERATIONS_MIN, Verifier, VerifierError};
 use crate::security::role::{Permissions, Role};
 use crate::security::secret::Secret;
 
-/// Iterations with which passwords are hashed for new verifiers. Java's clients refuse more than 32,768. The hash takes a
-/// client 10 ms, once per connection.
+/// Iterations for new verifiers' passwords; Java's clients refuse more than 32,768. The hash takes a client 10 ms, once per
+/// connection.
 pub const VERIFIER_ITERATIONS: u32 = 16_384;
 
-/// For passwords in cleartext, the fewest allowed: a reader of the file has these passwords anyway, and the server hashes
-/// all of them when it starts.
+/// For passwords in cleartext, the fewest allowed: the file's reader has them anyway, and the server hashes all of them when it
+/// starts.
 const OPEN_ITERATIONS: u32 = ITERATIONS_MIN;
 
 const SALT_LEN: usize = 16;
 
-/// A file of users that cannot be used. Nothing was started.
+/// An unusable file of users; nothing was started.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsersError {
@@ -53,7 +53,7 @@ pub enum UsersError {
     /// The file has no users.
     #[error("{file}: the file has no users; a line is NAME ROLE[,ROLE…] [SECRET…]")]
     Empty {
-        /// The file.
+        /// The error of a line, without words that may be secrets.
         file: String,
     },
 }
@@ -117,8 +117,8 @@ impl UserEntry {
         }
     }
 
-    /// Derives verifiers from a password in cleartext. The salts follow from the secret, so that all servers have the same
-    /// ones. Each mechanism has another salt.
+    /// Derives verifiers from a password in cleartext. The salts follow from the secret, so that all servers have the same,
+    /// another for each mechanism.
     fn derive(&mut self, name: &str, secret: &Secret) {
         let Some(password) = &self.password else { return };
         self.verifiers = Hash::ALL.map(|hash| {
@@ -132,7 +132,7 @@ impl UserEntry {
 #[derive(Clone)]
 pub struct Users {
     entries: BTreeMap<String, UserEntry>,
-    /// Decoys and the salts of passwords in cleartext follow from it. It follows from the file until all servers share one.
+    /// Decoys and cleartext passwords' salts follow from it; until all servers share one, it follows from the file.
     secret: Secret,
     /// The kinds for each mechanism, and for PLAIN.
     verifier_kinds: [BTreeSet<VerifierKind>; Hash::ALL.len() + 1],
@@ -157,11 +157,7 @@ impl std::fmt::Debug for Users {
 }
 
 impl Users {
-    /// Reads a file.
-    ///
-    /// # Errors
-    ///
-    /// [`UsersError`] with the file, the line and the reason.
+    /// Reads a file; [`UsersError`] has the file, the line and the reason.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, UsersError> {
         let file = path.as_ref().display().to_string();
         consort_tls::secrets::warn_if_open(path.as_ref(), "the users");
@@ -175,11 +171,7 @@ impl Users {
         self.entries.len()
     }
 
-    /// Parses the text of a file of this name.
-    ///
-    /// # Errors
-    ///
-    /// [`UsersError`] with the file, the line and the reason.
+    /// Parses the text of a file of this name, as [`Users::read`].
     pub fn parse(file: &str, text: &str) -> Result<Self, UsersError> {
         let secret = Secret::from_file_text(text);
         let mut users = Self { entries: BTreeMap::new(), secret, verifier_kinds: Default::default() };
@@ -251,16 +243,14 @@ impl Users {
         self.entries.get(name)
     }
 
-    /// `None` stands for any hash.
     pub(crate) fn have_verifier(&self, hash: Option<Hash>) -> bool {
         !self.verifier_kinds[index_of(hash)].is_empty()
     }
 
-    /// A decoy: the verifier for a user that does not exist or has no verifier of this hash. `None` if no user has a
-    /// verifier.
+    /// A decoy: the verifier for a user that does not exist or has no verifier of this hash. `None` if no user has a verifier.
     ///
-    /// It follows from the secret, the name and the kinds of existing verifiers. Other users of the same kinds do not
-    /// change it. A further kind changes only the decoys of the names that get this kind.
+    /// It follows from the secret, the name and the kinds of existing verifiers. Other users of the same kinds do not change it;
+    /// a further kind changes only the decoys of the names that get it.
     pub(crate) fn decoy(&self, hash: Option<Hash>, name: &str) -> Option<Verifier> {
         let weight = |(_, salt_len, iterations): &&VerifierKind| {
             self.secret.derive(&format!("which {salt_len} {iterations}"), name)
@@ -313,12 +303,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Returns the line of a user with new verifiers of this password. Without a password, the user needs a certificate or a
-/// token. This takes time, because passwords are hashed.
-///
-/// # Errors
-///
-/// The name or the password is not allowed, or the system has no random numbers.
+/// Returns the line of a user with new verifiers of this password; without one, the user needs a certificate or a token. Hashing
+/// takes time. Fails if the name or the password is not allowed, or the system has no random numbers.
 pub fn line_for(name: &str, roles: &[Role], password: Option<&str>) -> Result<String, String> {
     let invalid = |part: &str| format!("the {part} is empty or has invalid characters");
     let name = prepare(name).map_err(|_| invalid("name"))?;

@@ -30,7 +30,7 @@ impl Locks {
         Self { cache }
     }
 
-    /// The holder may have the lock already. False if another holder keeps it for [`LOCK_TIME_MAX`].
+    /// The holder may have the lock already. False if another keeps it for [`LOCK_TIME_MAX`].
     pub(crate) async fn acquire(
         &self,
         cache: &str,

@@ -1,21 +1,20 @@
 //! Transactions of clients (facts section 2.13).
 //!
-//! A client sends its writes with the versions that it has read. The server writes a record of the transaction ([`record`])
-//! and locks its keys ([`locks`]) in their order. It checks that the versions are unchanged, and notes them. From then on
-//! any server can complete the transaction. A commit is decided in the record, writes each key on condition that the key
-//! still has the noted version, and unlocks the keys. In caches with transactions a write of a single key locks it, too, so
-//! that the keys of a prepared transaction do not change.
+//! A client sends its writes with the versions that it has read. The server writes a record of the transaction ([`record`]),
+//! locks its keys ([`locks`]) in their order, checks that the versions are unchanged, and notes them. From then on any server can
+//! complete the transaction. A commit is decided in the record, writes each key on condition that it still has the noted version,
+//! and unlocks the keys. In caches with transactions a single write locks its key, too, so that prepared keys do not change.
 //!
-//! Guarantees: no lost update of keys that the transaction reads and writes, and atomicity. A client reads committed
-//! values. Keys that a client reads and does not write are not validated. A client that reads several keys during a commit
-//! may see some before it and others after it.
+//! Guarantees: no lost update of keys that the transaction reads and writes, and atomicity; a client reads committed values. Keys
+//! that a client only reads are not validated. A client that reads several keys during a commit may see some before and others
+//! after it.
 //!
-//! Writes of a member into such a cache that do not pass through a server take no lock. Such a write may be lost by a
-//! concurrent write of a transaction, or the transaction's write by it.
+//! Writes of a member into such a cache without a server take no lock: a concurrent transaction's write may lose them, or be
+//! lost.
 //!
-//! Records and locks are in two replicated caches, in memory. If a server crashes during prepare, its record is rolled
-//! back. If it crashes between prepare and commit, the next server that gets the client's request commits or rolls back.
-//! Another server makes decided writes of a crashed server after a while; the keys stay locked until then.
+//! Records and locks are in two replicated caches, in memory. If a server crashes during prepare, its record is rolled back. If
+//! it crashes between prepare and commit, the next server with the client's request commits or rolls back. Another server makes a
+//! crashed server's decided writes after a while; until then the keys stay locked.
 
 mod locks;
 mod reaper;
@@ -215,7 +214,7 @@ impl Transactions {
         Ok(involved)
     }
 
-    /// With one phase it also commits. `None` if another request is executing the transaction.
+    /// With one phase it also commits. `None` if another request executes the transaction.
     pub(crate) async fn prepare(
         &self,
         cache: &RawCache,
@@ -310,7 +309,7 @@ impl Transactions {
         Ok(true)
     }
 
-    /// Committed with one phase. False if the transaction was decided otherwise meanwhile.
+    /// Committed with one phase. False if another decision came first.
     async fn set_prepared(
         &self,
         key: &[u8],
@@ -334,7 +333,7 @@ impl Transactions {
         Ok(is_prepared)
     }
 
-    /// Other branches belong to their own requests. False if the commit is decided.
+    /// Other branches have their own requests. False if the commit is decided.
     async fn roll_back_branch(&self, key: &[u8], branch: &Branch) -> Result<bool, CacheError> {
         let mut is_rolled_back = true;
         let rolled_back = |record: Option<&Record>| {
@@ -445,7 +444,6 @@ impl Transactions {
         Ok(())
     }
 
-    /// Only the outcome stays.
     async fn note_released(&self, key: &[u8]) -> Result<(), CacheError> {
         let released = |record: Option<&Record>| {
             let mut record = record?.clone();

@@ -29,8 +29,8 @@ pub(crate) struct Value {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Intent {
     pub(crate) key: Vec<u8>,
-    /// The key's version when it was locked; `None` if it had no entry. Only this version is replaced, so that the write
-    /// has the same effect if two servers make it.
+    /// The key's version when it was locked; `None` without an entry. Only this version is replaced, so that two servers' writes
+    /// have one effect.
     pub(crate) had: Option<u64>,
     /// `None` removes the key.
     pub(crate) value: Option<Value>,
@@ -64,7 +64,7 @@ pub(crate) struct Branch {
     /// The branch waits for its client's recovery instead of being rolled back.
     pub(crate) is_recoverable: bool,
     pub(crate) timeout: Duration,
-    /// In the order of their keys. Empty once the branch is completed and its keys are unlocked.
+    /// In the order of their keys; empty once the branch is completed and its keys are unlocked.
     pub(crate) intents: Vec<Intent>,
 }
 
@@ -91,8 +91,8 @@ impl Record {
         self.branches.iter().any(|branch| branch.state == state)
     }
 
-    /// Decides the commit by this member if it is possible, else the rollback. Returns the response's code. `OK` is valid
-    /// once all writes are made.
+    /// Decides the commit by this member if possible, else the rollback. Returns the response's code; `OK` is valid once all
+    /// writes are made.
     pub(crate) fn commit(&mut self, server: &str) -> i32 {
         let is_lost = self.any(State::RolledBack) || self.any(State::Preparing);
         if is_lost {
@@ -107,7 +107,7 @@ impl Record {
         xa::OK
     }
 
-    /// Decides the rollback where it is still possible. Returns the response's code.
+    /// Decides the rollback where still possible. Returns the response's code.
     pub(crate) fn roll_back(&mut self) -> i32 {
         self.roll_back_open();
         let is_committed = self.any(State::Committing) || self.any(State::Committed);

@@ -1,5 +1,3 @@
-//! Transactions in the intermediate states that failed servers leave.
-
 use consort_hotrod::{Expiration, ProtocolVersion, Span, TimeUnit};
 
 use super::record::TimeoutAction;

@@ -1,10 +1,8 @@
-//! The number of connections per address.
-
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// An IPv4 address, or an IPv6 network with a prefix of 64 bits, because one host can have all its addresses.
+/// An IPv4 address, or an IPv6 network of 64 bits, because one host can have all its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Origin(IpAddr);
 

@@ -1,4 +1,4 @@
-//! A client's byte stream. A silent client costs no buffer in either direction: the server waits for bytes without one.
+//! A client's byte stream; a silent client costs no buffer in either direction.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,7 +17,7 @@ type Tls = TlsStream<TcpStream>;
 
 pub(crate) enum Stream {
     Plain(TcpStream),
-    /// Both directions need the whole TLS state. They belong to one task, which never waits while it holds the lock.
+    /// Both directions need the whole TLS state, in one task that never waits while it holds the lock.
     Tls(Box<Mutex<Tls>>),
 }
 
@@ -28,7 +28,7 @@ pub(crate) enum Incoming<'a> {
 
 pub(crate) enum Outgoing<'a> {
     Plain(WriteHalf<'a>),
-    /// The flag says whether bytes have been written to TLS and not flushed.
+    /// The flag: bytes have been written to TLS and not flushed.
     Tls(&'a Mutex<Tls>, bool),
 }
 
@@ -50,7 +50,7 @@ fn step<T>(stream: &Mutex<Tls>, step: impl FnOnce(Pin<&mut Tls>) -> T) -> T {
 }
 
 impl Incoming<'_> {
-    /// Waits for bytes, and takes about `at_once` of them; false at the end of the stream. It is cancel-safe.
+    /// Waits for bytes, and takes about `at_once` of them; false at the end of the stream. Cancel-safe.
     pub(crate) async fn take(&mut self, input: &mut BytesMut, at_once: usize) -> io::Result<bool> {
         match self {
             Self::Plain(stream) => {
@@ -89,7 +89,7 @@ impl Outgoing<'_> {
         output.has_remaining() || matches!(self, Self::Tls(_, true))
     }
 
-    /// Writes some of the output. It is cancel-safe: bytes that are no longer in the output are written later.
+    /// Writes some of the output. Cancel-safe: bytes that have left the output are written later.
     pub(crate) async fn write(&mut self, output: &mut impl Buf) -> io::Result<()> {
         match self {
             Self::Plain(stream) => match stream.write_buf(output).await? {

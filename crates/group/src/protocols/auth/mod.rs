@@ -43,11 +43,7 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Creates the layer. `hosts` resolves host names.
-    ///
-    /// # Errors
-    ///
-    /// The attribute that cannot be used, and a text for the operator.
+    /// Creates the layer; `hosts` resolves host names. The error is the unusable attribute and a text for the operator.
     pub fn new(
         config: AuthConfig,
         token_config: AuthTokenConfig,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::{Address, ProbeOut, Time, View};
 
-/// Invented senders or leavers cannot grow the table. A forgotten sender may once wait for `max_block_time`.
+/// Invented senders or leavers cannot grow the table; a forgotten sender may once wait for `max_block_time`.
 pub(super) const NON_MEMBER_SENDERS_MAX: usize = 1_000;
 
 /// Requests that were repeated while the network was blocked arrive together, and are for the same credits.
@@ -24,7 +24,7 @@ struct Sender {
     /// The last request was granted in part, because it was unclear which messages were lost.
     is_owed: bool,
     replaced_at: Option<Time>,
-    /// Replacements since consumed bytes last returned. Messages taken for lost may still arrive through a merge.
+    /// Replacements since consumed bytes last returned; messages taken for lost may still arrive through a merge.
     replacements: u64,
 }
 
@@ -52,8 +52,8 @@ impl CreditGrants {
         self.min
     }
 
-    /// Counts continue. Returns the senders that requested credits before they were in this view, and must again.
-    /// Messages before a sender's digest never arrive here, so they return no credits.
+    /// Counts continue. Returns the senders that requested credits before they were in this view, and must again. Messages before
+    /// a sender's digest never arrive here, so they return no credits.
     pub(super) fn view(&mut self, view: &View) -> Vec<Address> {
         let mut owed = Vec::new();
         for non_member in self.non_members.iter().filter(|non_member| view.contains(non_member)) {
@@ -98,7 +98,7 @@ impl CreditGrants {
         self.sender(sender).outstanding += bytes;
     }
 
-    /// Returns the credits to send back. A receiver that consumes nothing returns none.
+    /// A receiver that consumes nothing returns none.
     pub(super) fn consumed(&mut self, sender: &Address, bytes: u64) -> Option<u64> {
         let (max, min) = (self.max, self.min);
         let sender = self.sender(sender);

@@ -155,7 +155,6 @@ impl MulticastCredits {
         Some(self.waiting_since + if is_doubtful { timeout.doubtful } else { timeout.all })
     }
 
-    /// Returns the members that have blocked the first message too long.
     pub(super) fn overdue(&mut self, now: Time, timeout: CreditTimeout) -> Vec<(Address, u64)> {
         let Some(first) = self.queue.front() else { return Vec::new() };
         let waited = now.since(self.waiting_since);

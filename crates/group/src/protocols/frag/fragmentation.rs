@@ -1,5 +1,3 @@
-//! Fragmentation: the sender's side.
-
 use super::{Frag, FragKind};
 use crate::wire;
 use crate::{Frag3Header, FragHeader, HeaderBody, Message, Payload, Protocol};

@@ -17,7 +17,7 @@ use crate::{Address, Answer, Cx, DropReason, FragHeader, Message, Payload, Query
 /// it the oldest is abandoned.
 pub(super) const INCOMPLETE_MAX: usize = 1_000;
 
-/// The limit of a Java array. Beyond it the oldest message is abandoned.
+/// The limit of a Java array; beyond it the oldest message is abandoned.
 const INCOMPLETE_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// Invented senders cannot grow the table.
@@ -28,7 +28,7 @@ pub(super) const DEPARTED_SENDER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) const ABANDON: TimerKey = TimerKey(1);
 
-/// As many as can be incomplete. Beyond it the oldest is forgotten.
+/// As many as can be incomplete; beyond it the oldest is forgotten.
 const ABANDONED_MAX: usize = INCOMPLETE_MAX;
 
 /// Its fragments never complete it, and would hold their sender's credit.

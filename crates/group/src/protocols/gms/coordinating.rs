@@ -182,7 +182,6 @@ impl Coordinator {
         acks.missing.clear();
     }
 
-    /// Returns whether the last acknowledgement has come.
     fn take_complete(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(acks) = self.acks.take_if(|acks| acks.missing.is_empty()) else { return false };
         cx.disarm(ACKS);

@@ -48,7 +48,6 @@ impl Group {
         remaining(&*self.policy, view, leavers, suspects)
     }
 
-    /// Returns `None` if the difference is from another view.
     pub(super) fn apply(&self, own: &View, delta: &DeltaView) -> Option<View> {
         if *own.id() != delta.reference {
             return None;

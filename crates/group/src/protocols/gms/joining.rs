@@ -72,7 +72,6 @@ impl Join {
         self.ask_next(cx, config)
     }
 
-    /// Returns whether it was the last attempt.
     fn has_failed(&mut self, config: &GmsConfig) -> bool {
         let most = config.max_join_attempts;
         self.attempts += 1;

@@ -1,5 +1,3 @@
-//! Sending and decoding of the layer's messages.
-
 use crate::wire::{self, ViewForm};
 use crate::{
     Address, Cx, Digest, DropReason, Flags, GmsHeader, GmsKind, HeaderBody, MergeId, Message, Payload,
@@ -61,7 +59,6 @@ pub(super) fn send_cancel_merge<'m>(
     }
 }
 
-/// Counts invalid payloads.
 pub(super) fn view_and_digest(
     cx: &mut Cx<'_>,
     message: &Message,

@@ -2,7 +2,7 @@
 
 use crate::{Address, View};
 
-/// The members of new views. All members of a cluster need the same policy, because they apply it to delta views.
+/// The members of new views. All members need the same policy, because they apply it to delta views.
 pub trait MembershipPolicy: Send + Sync {
     /// Returns the next members, given the current ones, joiners, leavers and suspects.
     fn next(
@@ -17,8 +17,8 @@ pub trait MembershipPolicy: Send + Sync {
     fn merge(&self, subgroups: &[Vec<Address>]) -> Vec<Address>;
 }
 
-/// JGroups' default: old members keep their order, joiners come last. After a merge the smallest coordinator is
-/// first, and the others follow by subgroup.
+/// JGroups' default: old members keep their order, joiners come last; after a merge the smallest coordinator is first, others
+/// follow by subgroup.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DefaultPolicy;
 

@@ -32,7 +32,7 @@ impl NakAck {
         Digest { entries: self.order.iter().filter_map(|member| self.digest_row(member)).collect() }
     }
 
-    /// Existing windows stay unless `replaces(own, theirs)`. This member's numbering continues after its row.
+    /// Windows stay unless `replaces(own, theirs)`; this member's numbering continues after its row.
     fn set_windows(&mut self, cx: &mut Cx<'_>, digest: &Digest, replaces: impl Fn(u64, u64) -> bool) {
         for entry in &digest.entries {
             if cx.is_local(&entry.member) {
@@ -60,7 +60,6 @@ impl NakAck {
         }
     }
 
-    /// Returns 0 if it was no member.
     fn delivered_before(&self, member: &Address) -> u64 {
         self.departed
             .iter()

@@ -107,15 +107,13 @@ pub struct NakAck {
     is_server: bool,
     /// Messages that arrived while this member joined.
     early: VecDeque<Message>,
-    /// The members of the view.
     order: Vec<Address>,
     local: Option<Address>,
     sent: SendWindow,
     has_sent_since_tick: bool,
     announced: (u64, u32),
     peers: BTreeMap<Address, Peer>,
-    /// The seqnos of former members. A member that is added again continues its numbering, and its old messages must
-    /// not be delivered twice.
+    /// Former members' seqnos. A member that returns continues its numbering, and its old messages must not be delivered twice.
     departed: VecDeque<(Address, u64)>,
     /// The other members' acknowledgements (NAKACK4).
     acks: BTreeMap<Address, u64>,

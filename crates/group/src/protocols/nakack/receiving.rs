@@ -1,5 +1,3 @@
-//! The receiver's side.
-
 use super::{NakAck, Peer, nakack_of, seqno_of};
 use crate::consumption::due_acks;
 use crate::retransmission::{count_refused, gaps_of, request_soon, xmit_request};

@@ -1,5 +1,3 @@
-//! The sender's side.
-
 use super::{NakAck, is_numbered};
 use crate::retransmission::requested_seqnos;
 use crate::{

@@ -57,7 +57,6 @@ struct DeliveredSeqnos {
 }
 
 impl DeliveredSeqnos {
-    /// Returns whether the message is new.
     fn add(&mut self, seqno: u64, most: usize) -> bool {
         if seqno <= self.forgotten || !self.seqnos.insert(seqno) {
             return false;

@@ -306,7 +306,6 @@ impl Transport {
         self.lower(cx, answer);
     }
 
-    /// Regular and OOB messages go in separate batches.
     fn accept_list(&mut self, cx: &mut Cx<'_>, messages: Vec<Message>) {
         if messages.iter().any(Message::is_oob) {
             let (oob, regular): (Vec<_>, Vec<_>) = messages.into_iter().partition(Message::is_oob);

@@ -103,7 +103,6 @@ fn packets_before_a_restarted_member_has_connected_are_no_warning() {
     assert_eq!(logged(&first, DropReason::WrongCluster), [Severity::Expected]);
 }
 
-/// Returns the members that the transport suspects after the loss of the connection to this place.
 fn suspected_after_loss(stack: &mut Stack, place: u16) -> Vec<Address> {
     while stack.poll_indication().is_some() {}
     stack.handle_peer_lost(Time::ZERO, phys(place));

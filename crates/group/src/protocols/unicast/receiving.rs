@@ -1,5 +1,3 @@
-//! The receiver's side.
-
 use super::{
     ACK_BYTES, ClosedConnection, EARLY_MAX, NON_MEMBER_SENDERS_MAX, ReceiveConnection, Unicast, unicast_of,
 };

@@ -1,5 +1,3 @@
-//! The sender's side.
-
 use std::collections::btree_map::Entry;
 
 use super::{SendConnection, Unicast, UnicastKind, is_numbered};

@@ -1,8 +1,8 @@
 //! Connections between members, identified by the address in their set-up bytes.
 //!
-//! The transport and each layer with sockets (FD_SOCK2) have a table: wire format and the rule for simultaneous
-//! connections are the same. A table keeps one connection per peer. Nothing blocks: a socket is polled when its waker
-//! has named it, and unwritten bytes stay queued.
+//! The transport and each layer with sockets (FD_SOCK2) have a table, with one wire format and one rule for simultaneous
+//! connections. A table keeps one connection per peer. A socket is polled when its waker has named it, and unwritten bytes stay
+//! queued, so that nothing blocks.
 
 mod serve;
 mod slots;
@@ -64,8 +64,7 @@ pub(crate) enum LinkEvent {
     Connected { link: u64 },
     /// An attempt failed.
     Failed { link: u64, reason: String },
-    /// A connection of the table ended, not by the owner's request. `is_ended_here`: the table ended it, and the peer may be
-    /// well.
+    /// A connection of the table ended, not by the owner's request. `is_ended_here`: by the table, so the peer may be well.
     Closed { link: u64, peer: PhysAddr, is_graceful: bool, is_ended_here: bool },
 }
 
@@ -84,7 +83,6 @@ pub(crate) struct Links {
     /// `None` while some members' addresses are unknown.
     members: Option<HashSet<PhysAddr>>,
     unfinished: Unfinished,
-    /// The slots with bytes to write.
     dirty: Vec<u32>,
     /// Connections that read share this buffer.
     spare: BytesMut,
@@ -130,7 +128,6 @@ impl Links {
         self.slots.add(State::Listening(listener), None);
     }
 
-    /// Connections stay open.
     pub(crate) fn close_listeners(&mut self) {
         let is_listening =
             |(index, slot): (u32, &Slot)| matches!(slot.state, State::Listening(_)).then_some(index);
@@ -145,7 +142,6 @@ impl Links {
         self.by_peer.get(&peer).copied()
     }
 
-    /// The connection is established or being opened.
     pub(crate) fn slot_of(&self, link: u64) -> Option<u32> {
         self.slots.iter().find_map(|(index, slot)| match slot.state {
             State::Open(_) | State::Connecting(_) if slot.link == link => Some(index),
@@ -157,7 +153,7 @@ impl Links {
         self.slots.link(index)
     }
 
-    /// An attempt that just failed is followed by a pause. `None` is too many sockets. Set-up bytes need `own`.
+    /// A failed attempt is followed by a pause. `None` is too many sockets. Set-up bytes need `own`.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -259,7 +255,7 @@ impl Links {
         self.settings.limits.data
     }
 
-    /// Also ends an attempt. No event follows.
+    /// Also ends an attempt; no event follows.
     pub(crate) fn close(&mut self, now: Time, index: u32, is_graceful: bool) {
         match self.slots.take(index) {
             Some(State::Open(connection)) if is_graceful => self.drain(now, index, connection, DRAIN_TIME),
@@ -272,7 +268,6 @@ impl Links {
         }
     }
 
-    /// `None` while some addresses are unknown.
     pub(crate) fn set_members(&mut self, members: Option<&[PhysAddr]>) {
         self.members = members.map(|members| members.iter().copied().collect());
     }
@@ -288,7 +283,6 @@ impl Links {
         }
     }
 
-    /// Listeners and attempts close at once, connections gracefully.
     pub(crate) fn begin_close(&mut self, now: Time) {
         for index in self.slots.iter().map(|(index, _)| index).collect::<Vec<_>>() {
             match self.slots.take(index) {
@@ -320,7 +314,7 @@ impl Links {
         self.links_max = links_max;
     }
 
-    /// Polls the sources that stopped with input left. Returns whether there are more.
+    /// Returns whether more input is left.
     pub(crate) fn service_again(&mut self, now: Time, sink: Sink<'_>) -> bool {
         for index in self.slots.take_again() {
             self.service(now, index, sink);

@@ -1,6 +1,5 @@
-//! One polled source: a listener, an attempt or a connection.
-//!
-//! Each step takes the slot's content, and puts its successor back or releases the slot.
+//! One polled source: a listener, an attempt or a connection. A step takes the slot's content, and puts its successor back or
+//! releases the slot.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -22,8 +21,8 @@ use crate::tcp::tls;
 /// The bound keeps timers from waiting.
 const ACCEPTS_PER_CYCLE: usize = 64;
 
-/// A fast peer delays neither others nor timers. Responses leave after the read: with 1 MB a rebalance takes a sixth
-/// longer, because the sender learns late of the next request.
+/// A fast peer must not delay others and timers. Responses leave after the read: with 1 MB a rebalance takes a sixth longer,
+/// because the sender learns late of the next request.
 const READ_BYTES_PER_CYCLE: usize = 128 * 1024;
 
 /// One more connection closes the longest silent one: silent clients must not lock members out.
@@ -164,7 +163,6 @@ impl Links {
         matches!(state, Some(State::Connecting(Attempt { opening: None, .. })))
     }
 
-    /// Returns the queue and the event.
     fn replace(&mut self, now: Time, old: u32) -> (SendQueue, Option<LinkEvent>) {
         let link = self.slots.link(old);
         match self.slots.take(old) {
@@ -405,7 +403,7 @@ mod tests {
         }
     }
 
-    /// It would survive if it had begun. Its queue moves to the peer's.
+    /// It would survive if it had begun; its queue moves to the peer's.
     #[tokio::test]
     async fn an_attempt_that_pauses_gives_way_to_the_peers_connection() {
         let any: SocketAddr = ([127, 0, 0, 1], 0).into();

@@ -32,7 +32,7 @@ pub(super) struct Attempt {
     pub(super) peer: PhysAddr,
     /// The time counts from the begin.
     pub(super) timeout: Duration,
-    /// `None` in the pause after a failed attempt: the peer got nothing yet.
+    /// `None` in the pause after a failed attempt.
     pub(super) opening: Option<Opening>,
     pub(super) queue: SendQueue,
 }
@@ -146,7 +146,6 @@ impl Slots {
         self.free.push(index);
     }
 
-    /// The next cycle polls the slot without its waker.
     pub(super) fn poll_again(&mut self, index: u32) {
         self.again.push(index);
     }

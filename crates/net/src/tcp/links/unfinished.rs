@@ -1,7 +1,7 @@
 //! Bounds of incomplete frames: their bytes together, and the time for one.
 //!
-//! A connection whose next read would exceed them pauses, so that its peer waits as for a slow application. No frame
-//! is lost. One connection is always read, so that frames are completed one by one.
+//! A connection whose next read would exceed them pauses, so that its peer waits as for a slow application, and no frame is lost.
+//! One connection is always read, so that frames are completed one by one.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::slots::State;
 use super::{Links, Sink};
 use crate::tcp::framed::{Framed, READ_LEN_MAX};
 
-/// The bound of buffers beyond an ordinary read per connection. One frame of the greatest length may exceed it.
+/// The bound of buffers beyond an ordinary read per connection; one frame of the greatest length may exceed it.
 const UNFINISHED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 const NON_MEMBER_BYTES_MAX: u64 = 32 * 1024 * 1024;

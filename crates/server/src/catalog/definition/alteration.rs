@@ -1,5 +1,4 @@
-//! Changes of a cache's definition at runtime: the default lifetime of entries, the amount of an existing memory limit, and
-//! the aliases.
+//! Changes at runtime: the default lifetime of entries, the amount of an existing memory limit, and the aliases.
 
 use consort_cache::MemoryBound;
 use serde_json::Value;
@@ -31,7 +30,6 @@ pub(crate) fn with_attribute(definition: &Definition, path: &str, value: &str) -
     read(cache, &Element::from_stored(cache, &written)?)
 }
 
-/// Fails for the first attribute that cannot change at runtime.
 pub(crate) fn check(before: &Definition, after: &Definition) -> Result<()> {
     let aliases = before.aliases.clone();
     let as_before = Definition { memory: before.memory, lifetime: before.lifetime, aliases, ..after.clone() };

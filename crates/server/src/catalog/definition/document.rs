@@ -1,4 +1,4 @@
-//! Documents with several caches in the form of Infinispan's server configuration. The enclosing elements are optional.
+//! Documents with several caches in the form of Infinispan's server configuration, with optional enclosing elements.
 
 use std::collections::BTreeSet;
 

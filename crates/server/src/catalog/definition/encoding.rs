@@ -1,5 +1,3 @@
-//! The element `encoding`.
-
 use consort_hotrod::MediaType;
 
 use super::tree::Element;

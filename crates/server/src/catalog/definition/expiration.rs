@@ -1,5 +1,3 @@
-//! The element `expiration`.
-
 use consort_cache::Lifetime;
 
 use super::Result;

@@ -1,5 +1,3 @@
-//! The element `memory`.
-
 use consort_cache::{Limit, MemoryBound, WhenFull};
 
 use super::Result;

@@ -1,8 +1,8 @@
 //! Definitions of caches as clients write them: a template's name, JSON, YAML or XML (facts section 2.8).
 //!
-//! An unsupported setting is refused, so that a client does not rely on a missing feature. A setting without an effect that
-//! a client can observe is accepted, such as optimistic or pessimistic locking: keys are locked at prepare in either case.
-//! `docs/server.md` lists all settings.
+//! An unsupported setting is refused, so that no client relies on a missing feature. A setting without an observable effect is
+//! accepted, such as optimistic or pessimistic locking: keys are locked at prepare in either case. `docs/server.md` lists all
+//! settings.
 
 mod alteration;
 mod document;
@@ -33,7 +33,7 @@ use tree::{Element, refused};
 pub use values::amount_of_bytes;
 use values::{duration, flag, number};
 
-/// A definition that cannot be used. Nothing was changed.
+/// An unusable definition; nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DefinitionError {
@@ -73,7 +73,7 @@ pub(crate) struct Definition {
     pub(crate) store: Option<StoreSettings>,
     pub(crate) is_transactional: bool,
     pub(crate) encoding: Encoding,
-    /// Servers store aliases separately, because an alias can move to another cache.
+    /// Servers store aliases separately, because an alias can move.
     pub(crate) aliases: Option<BTreeSet<String>>,
 }
 
@@ -283,8 +283,7 @@ fn aliases(element: &Element, value: &str, cache: &str) -> Result<BTreeSet<Strin
     }
 }
 
-/// `state-transfer` has no effect: a new owner has all entries before it counts as an owner, and requests do not wait for
-/// that.
+/// `state-transfer` has no effect: a new owner has all entries before it counts as one, and requests do not wait.
 fn read_state_transfer(element: &Element) -> Result<()> {
     element.check_children(&[])?;
     for (attribute, value) in &element.attributes {
@@ -303,7 +302,7 @@ fn read_state_transfer(element: &Element) -> Result<()> {
     Ok(())
 }
 
-/// Accepts the element of an unsupported feature if it disables the feature.
+/// Accepts an unsupported feature's element if it disables the feature.
 fn read_disabled(element: &Element) -> Result<()> {
     let why = match &element.name[..] {
         "groups" => "groups need Java classes, which cannot be run",
@@ -326,7 +325,7 @@ fn read_disabled(element: &Element) -> Result<()> {
 pub(in crate::catalog::definition) mod tests {
     use super::*;
 
-    /// Each attribute is `name=value`. Asserts that XML, JSON and YAML give the same definition.
+    /// Each attribute is `name=value`. XML, JSON and YAML have to give the same definition.
     pub(in crate::catalog::definition) fn in_each_form(
         kind: &str,
         name: &str,

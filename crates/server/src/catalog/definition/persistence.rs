@@ -1,4 +1,4 @@
-//! The element `persistence`. There is one kind of store under all of Infinispan's names. The server chooses the directory.
+//! The element `persistence`. All of Infinispan's names mean one kind of store, in a directory that the server chooses.
 
 use consort_cache::{CacheConfig, CacheMode, Durability, Persistence, WriteBehind};
 

@@ -1,11 +1,9 @@
-//! Files of the caches that a server creates when it starts.
-
 use std::path::Path;
 
 use super::document::{self, DocumentError};
 use super::{Definition, DefinitionError};
 
-/// A file of cache definitions that cannot be used. No cache was created.
+/// An unusable file of cache definitions; no cache was created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheDefinitionsError {
@@ -17,7 +15,7 @@ pub enum CacheDefinitionsError {
         /// The reason.
         reason: String,
     },
-    /// An invalid document, or one with other elements than caches.
+    /// An invalid document, or one with other elements.
     #[error("{file}: {error}")]
     Document {
         /// The file.

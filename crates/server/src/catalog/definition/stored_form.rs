@@ -1,4 +1,4 @@
-//! The JSON form in which servers store and share definitions, also of earlier builds.
+//! The JSON form in which servers, also earlier builds, store and share definitions.
 
 use consort_cache::{CacheConfig, CacheMode, Limit, MemoryBound, WhenFull};
 use serde_json::{Value, json};

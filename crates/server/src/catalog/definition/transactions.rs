@@ -5,7 +5,7 @@ use consort_cache::CacheConfig;
 use super::Result;
 use super::tree::Element;
 
-/// Attributes without an effect that a client can observe.
+/// Attributes without an observable effect.
 const WITHOUT_EFFECT: &[&str] =
     &["locking", "auto-commit", "stop-timeout", "complete-timeout", "reaper-interval", "notifications"];
 
@@ -28,7 +28,7 @@ pub(super) fn read(element: &Element, config: &CacheConfig) -> Result<bool> {
     Ok(is_transactional)
 }
 
-/// The settings of `locking` cannot change the server's behaviour.
+/// No setting of `locking` changes the server's behaviour.
 pub(super) fn read_locking(element: &Element) -> Result<()> {
     element.check_children(&[])?;
     for (attribute, value) in &element.attributes {

@@ -1,6 +1,5 @@
-//! A definition as a tree of elements, parsed from XML, JSON or YAML. An attribute in XML is a scalar in JSON and YAML; an
-//! XML element is an object. Names may be in YAML's form, `distributedCache`, or in that of XML and JSON,
-//! `distributed-cache`.
+//! A definition as a tree of elements, parsed from XML, JSON or YAML. XML's attribute is a scalar in JSON and YAML, and its
+//! element an object. Names may be `distributedCache`, as in YAML, or `distributed-cache`, as in XML and JSON.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -52,7 +51,6 @@ impl Element {
         only_element(value)?.within(cache)
     }
 
-    /// Drops the container and the cache's name.
     fn within(mut self, cache: &str) -> Result<Self> {
         loop {
             let is_container = matches!(&self.name[..], "infinispan" | "cache-container" | "caches");
@@ -68,7 +66,7 @@ impl Element {
         }
     }
 
-    /// Fails if there are several, because it is unclear which one is meant.
+    /// Fails if there are several, because it is unclear which is meant.
     pub(super) fn child(&self, name: &str) -> Result<Option<&Self>> {
         let mut found = self.children.iter().filter(|child| child.name == name);
         match (found.next(), found.next()) {

@@ -1,4 +1,4 @@
-//! JSON objects without duplicate keys at any level. XML and YAML do not allow duplicates anyway.
+//! JSON objects without duplicate keys at any level; XML and YAML never allow them.
 
 use std::fmt;
 

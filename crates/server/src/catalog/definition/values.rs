@@ -1,5 +1,3 @@
-//! Values of attributes in Infinispan's notation.
-
 use std::time::Duration;
 
 use super::Result;
@@ -72,8 +70,8 @@ pub(super) fn bytes(element: &Element, attribute: &str, value: &str) -> Result<u
     amount_of_bytes(value).ok_or_else(|| element.invalid(attribute, value))
 }
 
-/// Returns the bytes of an amount of memory in the notation of cache definitions: a number of bytes, `500MB`, `1.5GiB`. KB
-/// is 1,000 and KiB 1,024 bytes. `None` if the text is no such amount, or 0.
+/// Returns the bytes of an amount in the notation of cache definitions: a number of bytes, `500MB`, `1.5GiB`. KB is 1,000 and KiB
+/// 1,024 bytes. `None` if the text is no such amount, or 0.
 pub fn amount_of_bytes(value: &str) -> Option<u64> {
     let (number, unit) = split_unit(value.trim());
     let (unit, base) = match unit.to_ascii_lowercase().strip_suffix("ib") {

@@ -1,5 +1,3 @@
-//! Errors of protobuf schemas.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +11,7 @@ use crate::media::Types;
 
 pub(crate) type Sources = BTreeMap<String, Bytes>;
 
-/// Infinispan servers have these files built in. Their definitions are not known here.
+/// Infinispan servers have these files built in; here they are unknown.
 const BUILT_IN_PREFIX: &str = "org/infinispan/";
 
 struct Resolver {
@@ -89,8 +87,8 @@ pub(crate) fn errors(sources: Arc<Sources>) -> BTreeMap<String, String> {
     compiled(sources).1
 }
 
-/// Returns the first error of each file. Files that import Infinispan's built-in files, directly or indirectly, are only
-/// parsed. A missing built-in file is not an error.
+/// Returns the first error of each file. Files that import built-in files of Infinispan, also indirectly, are only parsed; such a
+/// file may be missing.
 fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
     let mut errors = BTreeMap::new();
     let resolver = Resolver { sources: sources.clone(), google: GoogleFileResolver::new() };

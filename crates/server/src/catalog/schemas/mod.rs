@@ -1,11 +1,10 @@
 //! The cache in which clients register protobuf schemas (facts section 6.2), as in Infinispan. `NAME.proto` has a schema,
-//! `NAME.proto.errors` the error in it, and `.errors` the names of the schemas with errors, one per line. Keys and values
-//! are texts.
+//! `NAME.proto.errors` its error, and `.errors` the names of the schemas with errors, one per line. Keys and values are texts.
 //!
-//! A server that writes a schema updates the errors before it responds, and repeats that if another writer changed a schema
-//! meanwhile. So the last writer leaves correct errors.
+//! A server that writes a schema updates the errors before it responds, again after a concurrent write. So the last writer leaves
+//! correct errors.
 //!
-//! The schemas are compiled when a client reads or writes an entity as JSON, if a schema changed since.
+//! The schemas are compiled when a client reads or writes an entity as JSON after a change.
 
 mod check;
 
@@ -31,7 +30,7 @@ const ATTEMPTS: u32 = 1_000;
 
 #[derive(Default)]
 pub(crate) struct Schemas {
-    /// Serializes writes, so that they do not make each other repeat the update of errors.
+    /// Serializes writes, so that they do not make each other update errors again.
     writing: Mutex<()>,
     changes: AtomicU64,
     compiled: Mutex<CompiledSchemas>,
@@ -44,8 +43,8 @@ struct CompiledSchemas {
     types: Arc<Types>,
 }
 
-/// A client that writes a schema at another server gets its response when the schema is on this server, but before the
-/// change is reported; so the entries and bytes here count, too.
+/// A client that writes a schema at another server gets its response when the schema is here, but before the change is reported;
+/// so the entries and bytes here count, too.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Fingerprint {
     changes: u64,
@@ -78,7 +77,6 @@ pub(crate) async fn refusal_of_all(cache: &RawCache, body: &RequestBody) -> Resu
     Ok(check::too_large(&sources).map(Refusal::new))
 }
 
-/// Refuses a request that is not allowed in this cache.
 pub(crate) fn refusal(body: &RequestBody) -> Option<Refusal> {
     let refused = |key: &Bytes, value: Option<&Bytes>| {
         if !is_schema(key) && !key.ends_with(ERRORS) {

@@ -1,5 +1,3 @@
-//! Metrics of caches and their stores.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,7 +112,7 @@ fn stat(served: &ServedCache, of: fn(&Stats) -> i64) -> Option<u64> {
     u64::try_from(of(&served.stats)).ok()
 }
 
-/// A family has at most [`CACHES_MAX`](crate::limits::CACHES_MAX) values; the family of errors has as many for each status.
+/// A family has at most [`CACHES_MAX`](crate::limits::CACHES_MAX) values; that of errors has as many for each status.
 pub(super) fn append(out: &mut Exposition, caches: &Caches) {
     let all = caches.all();
     for (kind, name, help, of) in CACHE_METRICS {

@@ -1,5 +1,3 @@
-//! Metrics of the cluster and of the protocol stack.
-
 use consort_cache::StackCount;
 
 use crate::catalog::caches::Caches;
@@ -69,7 +67,7 @@ const fn family(count: StackCount) -> (Kind, &'static str, &'static str) {
     }
 }
 
-/// The layers of a stack do not change. There are no values if the stack did not respond.
+/// The layers of a stack do not change. Without its response there are no values.
 pub(super) fn append_stack(out: &mut Exposition, counts: &[StackMetric]) {
     for wanted in StackCount::ALL {
         let (kind, name, help) = family(wanted);

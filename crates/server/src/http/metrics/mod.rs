@@ -16,8 +16,7 @@ use crate::limits::COUNTERS_MAX;
 use crate::metrics::latency::{BOUNDS, Class};
 use crate::security::Security;
 
-/// Returns the metrics and their content type. The caller passes the cluster's number of counters, because other servers
-/// have to be asked for it.
+/// Returns the metrics and their content type. The caller passes the number of counters, for which it has to ask other servers.
 pub(crate) fn render(
     caches: &Caches,
     security: &Security,

@@ -1,4 +1,4 @@
-//! Metrics of transactions. Without a transactional cache the families have no values.
+//! Without a transactional cache the families have no values.
 
 use crate::catalog::caches::Caches;
 use crate::http::exposition::{Exposition, Kind};

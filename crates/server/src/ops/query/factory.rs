@@ -1,5 +1,3 @@
-//! Queries as filter factories of listeners and iterations.
-
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -21,8 +19,7 @@ pub(super) async fn compiled(
     compile(factory, &*caches.types().await)
 }
 
-/// The parameters are the text, then names and values in turn. Fails for a query that deletes entries, or that cannot be
-/// evaluated entity by entity.
+/// The parameters are the text, then names and values in turn. Fails for a query that deletes entries, or needs several entities.
 pub(crate) fn compile(factory: &Factory, types: &Types) -> Result<Compiled, Refusal> {
     let wrapped = |bytes: &Bytes| Wrapped::read(Bytes::copy_from_slice(bytes));
     let text = |bytes: &Bytes| match wrapped(bytes) {

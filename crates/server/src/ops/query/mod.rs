@@ -1,5 +1,5 @@
-//! Queries of clients (facts section 2.9). A query is compiled with the schemas that are registered here now. Owners get a
-//! plan with numbers of fields, and need no schemas ([`owner`]).
+//! Queries of clients (facts section 2.9). A query is compiled with the schemas registered here now. Owners get a plan with
+//! numbers of fields, which needs no schemas ([`owner`]).
 
 mod factory;
 mod iterations;

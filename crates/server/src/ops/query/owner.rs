@@ -1,5 +1,3 @@
-//! Owners turn entities into rows by a plan, which comes with every request.
-
 use bytes::Bytes;
 use consort_cache::CacheBuilder;
 

@@ -1,5 +1,3 @@
-//! The plans that owners of entries get with a request.
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -7,7 +5,6 @@ use consort_query::Plan;
 
 pub(super) const ROWS: &str = "query-rows";
 
-/// The bytes of a plan, and the result of [`plan`].
 type CachedPlan = (Box<[u8]>, Option<Rc<Plan>>);
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! Execution of a query: each entry is evaluated once, by one of its owners.
+//! Execution of a query: one of its owners evaluates each entry, once.
 
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! The merge leader's part.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{MergeStep, Merging};

@@ -124,7 +124,6 @@ impl Merging {
         send_cancel_merge(cx, released, &merge.id);
     }
 
-    /// Handles messages that need only this member's role.
     pub(super) fn receive(
         &mut self,
         cx: &mut Cx<'_>,
