@@ -26,7 +26,7 @@ pub(crate) struct Jdk {
 /// The first release with virtual threads.
 pub(crate) const VIRTUAL_THREADS: u32 = 21;
 
-/// Finds the JDK in JAVA_HOME, or the newest one beside that of the `java` on the PATH.
+/// In JAVA_HOME, or the newest one beside that of the `java` on the PATH.
 pub(crate) fn find() -> anyhow::Result<Jdk> {
     if let Some(home) = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
         let home = PathBuf::from(home);
@@ -69,8 +69,8 @@ pub(crate) struct Jvms<'a> {
     pub(crate) members: usize,
 }
 
-/// A cluster of JVMs, killed on drop. They are stopped between requests, because idle ones of two grids take a
-/// sixth of two CPUs.
+/// Killed on drop. JVMs are stopped between requests, because idle ones of two grids take a sixth of two
+/// CPUs.
 pub(crate) struct JavaCluster {
     members: Vec<Jvm>,
     pub(crate) version: String,
@@ -140,8 +140,8 @@ impl JavaCluster {
         self.members.iter().map(|member| process::peak_memory_mb_of(member.child.0.id())).fold(0.0, f64::max)
     }
 
-    /// The load begins at a set time: otherwise busy threads of one member would hold up those of another, and
-    /// each would measure while it has the machine for itself.
+    /// The load begins at a set time: otherwise busy threads of one member would hold up those of another,
+    /// and each would measure while it has the machine for itself.
     pub(crate) fn run(&mut self, slice: &str) -> anyhow::Result<Sample> {
         self.awake(|cluster| cluster.load(slice))
     }
@@ -195,7 +195,8 @@ pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::
     Ok(())
 }
 
-/// Members stay up while Consort runs: on the stock port the kernel would deliver Consort's multicasts to them.
+/// Members stay up while Consort runs: on the stock port the kernel would deliver Consort's multicasts to
+/// them.
 const JGROUPS_MCAST_PORT: u16 = 45_599;
 
 /// Hazelcast recommends these options in its log; it is slower without.

@@ -1,4 +1,4 @@
-//! Carries out the plan: JVMs are warmed up, then runs of all contestants alternate.
+//! JVMs are warmed up, then runs of all contestants alternate.
 
 use std::time::{Duration, Instant};
 
@@ -179,7 +179,6 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the rates.
 pub(crate) fn warm_up(
     options: &Options,
     mut slice: impl FnMut() -> anyhow::Result<f64>,

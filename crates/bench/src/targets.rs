@@ -1,5 +1,3 @@
-//! The targets of Consort beside its contestants, and whether they are met.
-
 use serde::Serialize;
 
 use crate::options::Threads;
@@ -18,7 +16,6 @@ pub(crate) enum Rival {
     Alone,
     #[serde(rename = "the wire")]
     Wire,
-    /// The better of other data grids.
     #[serde(rename = "other grids")]
     Grids,
     #[serde(rename = "Infinispan")]
@@ -99,7 +96,7 @@ pub(crate) struct Row {
     pub(crate) figure: &'static str,
     pub(crate) rival: Rival,
     pub(crate) consort: Option<f64>,
-    /// The spread in percent of the median.
+    /// In percent of the median.
     pub(crate) consort_spread: Option<f64>,
     pub(crate) other: Option<f64>,
     pub(crate) other_spread: Option<f64>,
@@ -151,8 +148,8 @@ pub(crate) const SERVER_CPU: &str = "server CPU us/request";
 pub(crate) const SYSTEM_CPU: &str = "CPU us/request, client and server";
 pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
-/// A difference of two measurements has its own bound. It is no cost, because a change in percent means nothing
-/// near zero.
+/// A difference of two measurements has its own bound. It is no cost, because a change in percent means
+/// nothing near zero.
 pub(crate) const NANOS_ADDED: &str = "ns added/message";
 
 /// Costs are independent of the machine's other load.

@@ -1,5 +1,5 @@
-//! Backpressure: operations wait here that would send to a member without room. Responses to other members and state transfer are
-//! sent in any case.
+//! Operations wait here that would send to a member without room. Responses to other members and state
+//! transfer are sent in any case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -12,7 +12,7 @@ pub(crate) struct Backpressure {
     /// Members that got a request since the last check.
     touched: BTreeSet<Address>,
     submitted: u64,
-    /// Maximum request bytes between two cycles: the limit of one member, so that none gets more.
+    /// Request bytes between two cycles: the limit of one member, so that none gets more.
     burst: u64,
     /// Waiting for room, of a member or among own operations.
     parked: BTreeMap<u64, Waker>,
@@ -51,7 +51,7 @@ impl Backpressure {
         }
     }
 
-    /// Registers an operation to be woken when there may be room. Returns its ticket.
+    /// Wakes the operation when there may be room. Returns its ticket.
     pub(crate) fn park(&mut self, ticket: Option<u64>, waker: Waker) -> u64 {
         let ticket = ticket.unwrap_or_else(|| {
             self.next_ticket += 1;
@@ -69,7 +69,7 @@ impl Backpressure {
         !self.parked.is_empty()
     }
 
-    /// Returns all waiting operations, to check again.
+    /// To check again.
     pub(crate) fn take_parked(&mut self) -> BTreeMap<u64, Waker> {
         std::mem::take(&mut self.parked)
     }
@@ -78,8 +78,8 @@ impl Backpressure {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// Ends a cycle. Calls `report` with each member that got a request or had no room, and whether it has room now. Returns the
-    /// waiting operations if there is more room than before.
+    /// Ends a cycle. Calls `report` with each member that got a request or had no room, and whether it has
+    /// room now. Returns the waiting operations if there is more room than before.
     pub(crate) fn refresh(
         &mut self,
         room: &SendCapacity<'_>,

@@ -1,5 +1,5 @@
-//! A manager's file, in Infinispan's XML: the cluster, this member's location, and caches by name. Unknown names are refused,
-//! with file, line and the nearest known name.
+//! A manager's file, in Infinispan's XML: the cluster, this member's location, and caches by name. Unknown
+//! names are refused, with file, line and the nearest known name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) const ROOT: &str = "infinispan";
 pub struct CacheSettings {
     /// Shared by all members.
     pub config: CacheConfig,
-    /// This member's share of the cache, relative to the others.
+    /// This member's relative share.
     pub capacity: CapacityFactor,
     /// Memory limit here; none by default.
     pub memory: Option<MemoryBound>,
@@ -36,7 +36,7 @@ pub struct CacheSettings {
 }
 
 impl CacheSettings {
-    /// Returns the default settings of a cache.
+    /// Returns a cache's default settings.
     pub fn new(name: &str) -> Self {
         Self::from(CacheConfig::new(name))
     }

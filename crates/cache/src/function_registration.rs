@@ -1,4 +1,5 @@
-//! Functions that owners apply to entries. Every member registers them under the same names before the first use.
+//! Functions that owners apply to entries. Every member registers them under the same names before the first
+//! use.
 
 use std::sync::Arc;
 
@@ -9,8 +10,7 @@ use crate::cache::Cache;
 use crate::manager::CacheBuilder;
 
 impl CacheBuilder<'_> {
-    /// Registers a function for [`crate::EntryStream::transform`] before this member gets requests; see
-    /// [`Cache::register_transform`].
+    /// Registers a function, see [`Cache::register_transform`], before this member gets requests.
     pub fn transform(
         mut self,
         name: &str,
@@ -24,8 +24,9 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Registers a transform that may take long, such as a search in a value. Separate threads apply it for some milliseconds at
-    /// a time, and operations go on meanwhile. A quick function is cheaper on the request's thread ([`CacheBuilder::transform`]).
+    /// Registers a transform that may take long, such as a search in a value. Separate threads apply it for
+    /// some milliseconds at a time, and operations go on meanwhile. A quick function is cheaper on the
+    /// request's thread ([`CacheBuilder::transform`]).
     pub fn costly_transform(
         mut self,
         name: &str,
@@ -35,7 +36,7 @@ impl CacheBuilder<'_> {
         self.transform(name, transform)
     }
 
-    /// Registers a reduction that may take long, as [`CacheBuilder::costly_transform`].
+    /// Registers a reduction as [`CacheBuilder::costly_transform`].
     pub fn costly_reduction(
         mut self,
         name: &str,
@@ -45,7 +46,7 @@ impl CacheBuilder<'_> {
         self.reduction(name, reduction)
     }
 
-    /// Registers a function for [`Cache::reduce`] before this member gets requests; see [`Cache::register_reduction`].
+    /// Registers a function, see [`Cache::register_reduction`], before this member gets requests.
     pub fn reduction(
         mut self,
         name: &str,
@@ -57,8 +58,9 @@ impl CacheBuilder<'_> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Registers a function for [`crate::EntryStream::transform`]: from an encoded key, entry and arguments it returns the new
-    /// value, or `None` to skip the entry. Owners call it under a segment's lock, so it must be quick and not use the cache.
+    /// Registers a function for [`crate::EntryStream::transform`]: from an encoded key, entry and arguments
+    /// it returns the new value, or `None` to skip the entry. Owners call it under a segment's lock, so it
+    /// must be quick and not use the cache.
     pub fn register_transform(
         &self,
         name: &str,
@@ -70,8 +72,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             .with_node(|node, _| node.register_transform(self.encoded.opened.id, name, transform));
     }
 
-    /// Registers a function for [`Cache::reduce`]: it adds a key, an entry and arguments to its result so far, which is empty at
-    /// first. An empty result is not sent. The conditions are those of transforms.
+    /// Registers a function for [`Cache::reduce`]: it adds a key, an entry and arguments to its result, which
+    /// is empty at first. An empty result is not sent. The conditions are those of transforms.
     pub fn register_reduction(
         &self,
         name: &str,

@@ -1,7 +1,8 @@
 //! Open iterations: responses reach their readers without a lock on the readers' path.
 //!
-//! The driver queues other members' responses per iteration. A reader that takes the next one reports the last one as consumed,
-//! and the driver requests more. Only a reader with an empty queue takes the member's lock: it reads local entries, or waits.
+//! The driver queues other members' responses per iteration. A reader that takes the next one reports the
+//! last one as consumed, and the driver requests more. Only a reader with an empty queue takes the member's
+//! lock: it reads local entries, or waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,7 @@ const ANSWERS_MAX: usize = LANES_MAX + 1;
 
 pub(crate) struct Iterations {
     open: BTreeMap<IterationId, OpenIteration>,
-    /// Iterations whose readers have consumed a response, each at most once.
+    /// Readers have consumed a response, each at most once.
     done: Receiver<IterationId>,
 }
 
@@ -31,7 +32,7 @@ struct OpenIteration {
     producer: Producer<Came>,
 }
 
-/// The readers' reports of consumption, outside of the lock.
+/// Outside of the lock.
 pub(crate) struct ConsumedQueue {
     iterations: Sender<IterationId>,
     has_any: AtomicBool,
@@ -48,7 +49,7 @@ enum Holding {
     Nothing,
     /// From the queue: its consumption must be reported.
     Brought,
-    /// Taken by the reader under the lock.
+    /// Under the lock.
     Taken,
 }
 
@@ -57,7 +58,7 @@ impl Reader {
         self.id
     }
 
-    /// Returns the next queued response: the reader has consumed the last one. The flag says whether to wake the driver.
+    /// The reader has consumed the last response. The flag says whether to wake the driver.
     pub(crate) fn take(&mut self, done: &ConsumedQueue) -> Option<(Came, bool)> {
         let came = self.consumer.pop()?;
         let rings = self.holding == Holding::Brought && self.consumer.ack();
@@ -99,7 +100,7 @@ pub(crate) fn iterations() -> (Iterations, ConsumedQueue) {
 }
 
 impl Iterations {
-    /// Begins an iteration. It sends no request before the reader takes from it.
+    /// The reader's first take sends a request.
     pub(crate) fn begin(
         &mut self,
         node: &mut Node,
@@ -115,8 +116,8 @@ impl Iterations {
         Ok(Reader { id, consumer, holding: Holding::Nothing })
     }
 
-    /// Returns the next response for a reader with an empty queue, which has consumed all earlier ones. Without one, a later
-    /// response wakes the reader.
+    /// Returns the next response for a reader with an empty queue, which has consumed all earlier ones.
+    /// Without one, a later response wakes the reader.
     pub(crate) fn take(&mut self, node: &mut Node, now: Time, reader: &mut Reader, waker: &Waker) -> Came {
         reader.finish();
         // The lock excludes new responses, but one may have arrived since the reader checked.
@@ -141,7 +142,7 @@ impl Iterations {
         Some(self.open.remove(&id)?.cache)
     }
 
-    /// Queues an arrived response. Returns the waker to wake.
+    /// Returns the waker to wake.
     pub(crate) fn bring(&mut self, node: &mut Node, now: Time, id: IterationId) -> Option<Waker> {
         self.bring_after(node, now, id, 0)
     }
@@ -192,7 +193,7 @@ impl Iterations {
         if has_some { open.producer.take_waker() } else { None }
     }
 
-    /// Ends all iterations because the member has ended. Returns the wakers, so that the readers notice.
+    /// The member has ended. Returns the wakers, so that the readers notice.
     pub(crate) fn end(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.open).into_values().filter_map(|open| open.producer.take_waker()).collect()
     }

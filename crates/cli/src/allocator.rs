@@ -12,7 +12,7 @@ pub(crate) use limit::Memory;
 pub(crate) use reserve::{Reserve, amount, check};
 pub(crate) use thread_cache::{begin as enable_thread_cache, end as disable_thread_cache, park, unpark};
 
-/// It is faster than the system's for small messages.
+/// Faster than the system's for small messages.
 #[global_allocator]
 static ALLOCATOR: thread_cache::RecyclingAllocator = thread_cache::RecyclingAllocator;
 
@@ -20,8 +20,8 @@ static ALLOCATOR: thread_cache::RecyclingAllocator = thread_cache::RecyclingAllo
 /// back to the system.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// The allocator's default of 1 s costs 4 % of a member's time at 80 % reads: the kernel clears memory that is
-/// taken anew.
+/// The allocator's default of 1 s costs 4 % of a member's time at 80 % reads: the kernel clears memory that
+/// is taken anew.
 const PURGE_DELAY_MS: libc::c_long = 10_000;
 
 /// Unless `MIMALLOC_PURGE_DELAY` is set.

@@ -48,7 +48,7 @@ impl Login {
     }
 }
 
-/// Reads the first line. Warns of a file that others can read.
+/// The first line. Warns of a file that others can read.
 pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("password in {}", file.display()))?;
     consort_tls::secrets::warn_if_open(file, "this password");

@@ -1,4 +1,4 @@
-//! The files that a server reads again on SIGHUP.
+//! Read again on SIGHUP.
 
 use std::path::PathBuf;
 

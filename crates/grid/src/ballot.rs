@@ -9,7 +9,7 @@
 //! in two steps. The coordinator first **announces** a removal ([`crate::Topology::forgone`]) with unchanged
 //! owners: no write is acknowledged that the announced members lack. The removal follows when all reachable
 //! members have installed the announcement, more than half of the quorum among them. Any other coordinator
-//! needs more than half as well. So one of its voters has installed the announcement, or the removal is never
+//! needs more than half as well, so one of its voters has installed the announcement, or the removal is never
 //! carried out. A coordinator goes on from the topology with the highest ballot, under which a majority was
 //! present when it was made. Topologies of a minority change only the availability, and keep the ballot.
 //!
@@ -17,16 +17,16 @@
 //! the old **and** of the new members must be present. The second begins when all members have that topology,
 //! so that successive majorities always share a member.
 //!
-//! A rebalance changes a segment's owners without an announcement: until the last phase all owners, old and
-//! new, must acknowledge a write. A coordinator that goes on from the phase before the last must have one of
-//! the owners that are read owners in both.
+//! A rebalance changes owners without an announcement: until the last phase all owners, old and new, must
+//! acknowledge a write. A coordinator that goes on from the phase before the last must have one of the owners
+//! that are read owners in both.
 
 use consort_group::Address;
 
-/// An attempt to make topologies. The ballot with the higher number replaces the other.
+/// An attempt to make topologies; a higher number replaces a lower one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ballot {
-    /// A number higher than all that the member has seen.
+    /// Higher than all that the member has seen.
     pub number: u64,
     /// The coordinator.
     pub by: Address,

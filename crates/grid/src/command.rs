@@ -23,8 +23,7 @@ pub(crate) struct OperationId {
     pub(crate) number: u64,
 }
 
-/// A command with the sender's topology id. A receiver with an older topology keeps it until it installs that
-/// topology.
+/// A receiver with an older topology keeps the command until it installs the sender's topology.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Command {
     pub(crate) cache: CacheId,
@@ -40,7 +39,7 @@ pub(crate) enum Body {
     Backup(Backup),
     /// Write owner to caller: the write is applied.
     Ack(Ack),
-    /// The called member to the caller: the complete response.
+    /// The called member to the caller.
     Reply { number: u64, reply: Reply },
     /// Write owner to a segment's new primary, or read owner to the segment's receiver.
     Handover(Vec<HandedSegment>),
@@ -71,9 +70,9 @@ pub(crate) enum Body {
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members that have promised it this ballot.
     Install { ballot: Ballot, topology: Box<Topology> },
-    /// The coordinator to a member that may not join.
+    /// To a member that may not join.
     Refused(OpenError),
-    /// The coordinator to a member on which nothing depends any more.
+    /// To a member on which nothing depends any more.
     Left,
     /// The coordinator of a new view to its members, or to new ones.
     StatusRequest { ballot: Ballot },
@@ -137,13 +136,12 @@ pub(crate) struct Backup {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Effect {
     Put(Stored),
-    /// The entry comes from another partition, and is no write of this one.
+    /// An entry of another partition, no write of this one.
     Copy(Stored),
     Remove,
     /// Another partition removed the key; this is no write of this one.
     CopyRemoval,
-    /// Later writes have replaced the effect, but the write owner remembers the operation and acknowledges
-    /// it.
+    /// Later writes have replaced the effect, but the write owner remembers and acknowledges the operation.
     Superseded,
     /// The entry of this operation expired or was evicted without a write. Older entries are removed.
     Gone,
@@ -167,7 +165,7 @@ pub(crate) struct LastUse {
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
-    /// The number of the request; 0 without one.
+    /// The request; 0 without one.
     pub(crate) number: u64,
     /// The time since the last use; `None` if the sender has not used the entry or lacks it.
     pub(crate) idle: Option<Duration>,
@@ -184,7 +182,7 @@ pub(crate) struct Notify {
     pub(crate) previous: Option<Previous>,
     pub(crate) expected_acks: u16,
     pub(crate) outcome: Option<Outcome>,
-    /// The event counts as delivered, and listeners do not receive it.
+    /// The event counts as delivered, but listeners do not receive it.
     pub(crate) skips_listeners: bool,
 }
 
@@ -204,7 +202,7 @@ pub(crate) enum Reply {
     Failed(OperationError),
     /// The primary has applied the write, and its caller does not wait for the write owners.
     Ordered(Outcome),
-    /// The operation was not carried out: the value has this number of bytes, more than the call allows.
+    /// Not carried out: the value has this number of bytes, more than the call allows.
     Larger(u32),
 }
 
@@ -242,7 +240,7 @@ pub(crate) struct Chunk {
     pub(crate) segment: Segment,
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) entries: EncodedEntries,
-    /// `None`: this chunk is the last.
+    /// `None` in the last chunk.
     pub(crate) next: Option<(u64, u64)>,
     /// The sender's history of the segment, with the last chunk.
     pub(crate) history: Option<SegmentHistory>,
@@ -280,7 +278,7 @@ pub(crate) struct Fetched {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Applied {
-    /// The transform was applied, or there is none.
+    /// Also if there is no transform.
     Done,
     Unknown,
     Panicked,
@@ -350,7 +348,6 @@ pub(crate) enum ToCoordinator {
     MakeAvailable,
     Status(Box<Status>),
     Merged,
-    /// The events that the member's listeners want.
     Listen(Interest),
     /// A listening member acknowledges no events.
     Deaf(Address),

@@ -3,12 +3,11 @@
 //!
 //! A segment's writes have one order under one coordinator. When members are lost or another coordinator
 //! begins, another partition may go on from the same state. Then a new [`Lineage`] begins, and every topology
-//! names the lineages behind it. An owner remembers for each lineage the newest version seen; it has not seen
+//! names the lineages behind it. An owner remembers the newest version seen of each lineage; it has not seen
 //! newer ones or unknown lineages. After a merge, a partition has seen both partitions' writes.
 //!
 //! A version's topology id determines its lineage for an owner that has seen part of both. Therefore lineages
-//! of different partitions begin with ids that are far apart: a topology computes the first id of the lineage
-//! that follows it.
+//! of different partitions begin with ids far apart, which a topology computes.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +24,7 @@ pub(crate) const LINEAGES_MAX: usize = 32;
 /// against any entry of another partition.
 const REMOVALS_MAX: usize = 1_024;
 
-/// The topologies of one coordinator until it loses members, or finds others that have gone on without it.
+/// One coordinator's topologies until it loses members, or finds others that have gone on without it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Lineage {
     /// The first topology's id.
@@ -34,14 +33,13 @@ pub struct Lineage {
     pub by: Address,
 }
 
-/// A write owner's history of a segment for a merge.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(crate) struct SegmentHistory {
     /// The newest version of each lineage that was applied, or merged from a partition.
     pub(crate) seen: BTreeMap<Lineage, Version>,
     /// The newest version of forgotten lineages.
     pub(crate) older: Version,
-    /// The removals during a partition.
+    /// During a partition.
     pub(crate) removals: BTreeMap<Bytes, Version>,
 }
 
@@ -50,8 +48,7 @@ impl SegmentHistory {
         self.older.is_none() && self.seen.values().all(|seen| seen.is_none())
     }
 
-    /// Restores the history with the newest version after a restart: an owner with that version has seen all
-    /// lineages before it.
+    /// After a restart, an owner with the newest version has seen all lineages before it.
     pub(crate) fn restore(&mut self, lineages: &[Lineage], newest: Version) {
         let ends = lineages.iter().skip(1).map(|next| Version(Version::new(next.id, 0).0.saturating_sub(1)));
         let ends = ends.chain([newest]);
@@ -127,7 +124,7 @@ impl SegmentHistory {
         Self { removals: BTreeMap::new(), ..self.clone() }
     }
 
-    /// Returns whether this owner has seen a version from an owner with the other history.
+    /// Whether this owner has seen a version from an owner with the other history.
     pub(crate) fn has_seen(&self, version: Version, theirs: &Self) -> bool {
         let is_forgotten =
             |lineage: &Lineage| self.seen.first_key_value().is_some_and(|(first, _)| lineage.id < first.id);
@@ -143,7 +140,7 @@ impl SegmentHistory {
         version <= newest
     }
 
-    /// Returns the last lineage begun when a version was ordered.
+    /// The last lineage begun when a version was ordered.
     fn lineage_of(&self, version: Version) -> Option<&Lineage> {
         self.seen.keys().rev().find(|lineage| lineage.id <= version.topology())
     }

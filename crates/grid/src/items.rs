@@ -10,8 +10,8 @@ use bytes::{Buf, Bytes};
 use crate::Version;
 use crate::codec::{FrameError, read_number};
 
-/// The limit for copies of keys and values: two lines of the CPU's cache. A copy takes less time than a
-/// reference count, and keeps no shared memory alive.
+/// Two lines of the CPU's cache. A copy takes less time than a reference count, and keeps no shared memory
+/// alive.
 const COPIED_MAX: usize = 128;
 
 /// An item of an iteration.
@@ -25,7 +25,7 @@ pub struct Item {
     pub version: Version,
 }
 
-/// A borrowed item, without a reference count.
+/// A borrowed item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ItemRef<'a> {
     /// The key.
@@ -106,11 +106,11 @@ pub struct Items(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// Items of this member to be borrowed.
+    /// To be borrowed.
     Here(Vec<ItemStorage>),
     /// Owned items.
     Made(Vec<Item>),
-    /// Validated items in their wire form.
+    /// Validated, in their wire form.
     Came { bytes: Bytes, count: usize },
 }
 
@@ -151,7 +151,7 @@ impl Items {
         }
     }
 
-    /// Returns whether there are no items.
+    /// Whether there are no items.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -193,7 +193,7 @@ impl Items {
         }
     }
 
-    /// Returns the number of items removed from a range.
+    /// Returns the number of removed items.
     pub(crate) fn take_out(&mut self, part: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> usize {
         *self = std::mem::take(self).materialize();
         match &mut self.0 {
@@ -286,7 +286,7 @@ impl<'a> Iterator for ItemRefs<'a> {
 
 impl ExactSizeIterator for ItemRefs<'_> {}
 
-/// An iterator of owned items, which can also lend them.
+/// Owned items, which can also be lent.
 pub struct IntoItems(Remaining);
 
 enum Remaining {

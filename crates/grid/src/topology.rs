@@ -23,7 +23,7 @@ const LINEAGE_PLACES: u32 = 64;
 pub enum Phase {
     /// The current owners are read and written.
     Stable,
-    /// Current owners are read, current and pending ones written, while entries move.
+    /// Current owners are read; current and pending ones are written while entries move.
     ReadOldWriteAll,
     /// Pending owners are read, current and pending ones written, after entries have moved.
     ReadNewWriteAll,
@@ -37,19 +37,19 @@ pub enum Phase {
 pub enum Availability {
     /// All operations are allowed.
     Available,
-    /// Too many members were lost at once: the partition handling for a minority applies.
+    /// Too many members were lost at once: the minority's partition handling applies.
     Degraded {
         /// The owners outside the view.
         away: Arc<[Address]>,
     },
 }
 
-/// A member, and the topology since which it is one.
+/// A member of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Membership {
     /// The member.
     pub member: CacheMember,
-    /// The topology since which it is a member. A member whose last topology is older was removed and begins
+    /// The topology since which it is a member. If its own last topology is older, it was removed and begins
     /// anew.
     pub since: u32,
     /// The events that it gets.
@@ -61,11 +61,11 @@ pub struct Membership {
 /// The events that a listening member gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listening {
-    /// The topology since which events are uninterrupted.
+    /// The topology since which no event was lost.
     pub since: u32,
     /// The topology since which this interest applies.
     pub changed: u32,
-    /// The events' contents.
+    /// The wanted contents.
     pub interest: Interest,
 }
 
@@ -77,9 +77,9 @@ pub enum Interest {
     Nothing,
     /// The key and the kind.
     Keys,
-    /// The value, too.
+    /// Also the value.
     Entries,
-    /// The previous value, too.
+    /// Also the previous value.
     Previous,
 }
 
@@ -90,7 +90,7 @@ pub struct Topology {
     pub id: u32,
     /// The phase.
     pub phase: Phase,
-    /// All members, owners or not, in joining order.
+    /// All members, in joining order.
     pub members: Arc<[Membership]>,
     /// The current owners.
     pub current: ConsistentHash,
@@ -100,7 +100,7 @@ pub struct Topology {
     pub rebalance: u32,
     /// Per segment, the topology that last changed its write owners or the listening members.
     pub epochs: Arc<[u32]>,
-    /// The primary terms: per segment, the topology that last changed its primary.
+    /// Per segment, the topology that last changed its primary.
     pub primary_terms: Arc<[u32]>,
     /// The last stable topology's members: more than half must be present.
     pub quorum: Arc<[Address]>,
@@ -125,7 +125,7 @@ pub struct Topology {
     pub split_points: Arc<[SplitPoint]>,
     /// The last split points of merged partitions.
     pub merged: Arc<[SplitPoint]>,
-    /// Partitions that are being merged.
+    /// Partitions being merged.
     pub merging: Arc<[PartitionSide]>,
 }
 
@@ -171,8 +171,7 @@ impl Topology {
         self.split_points = last_of(self.split_points.iter().cloned().chain([split_point]), SPLIT_POINTS_MAX);
     }
 
-    /// Begins a lineage, which distinguishes later writes: another coordinator may go on from the previous
-    /// topology.
+    /// A lineage distinguishes later writes: another coordinator may go on from the previous topology.
     pub(crate) fn begin_lineage(&mut self, by: &Address) {
         let lineage = Lineage { id: self.id, by: by.clone() };
         if self.lineages.last() == Some(&lineage) {
@@ -181,8 +180,7 @@ impl Topology {
         self.lineages = last_of(self.lineages.iter().cloned().chain([lineage]), LINEAGES_MAX);
     }
 
-    /// Returns the id of the lineage that `by` begins here: greater than `last`, and different from the id of
-    /// another member that goes on from here.
+    /// The id is greater than `last`, and differs from the id of another member that goes on from here.
     pub(crate) fn first_id_of_lineage(&self, last: u32, by: &Address) -> u32 {
         let next = last.saturating_add(1);
         let lineage = self.lineages.last().filter(|_| next < Version::TOPOLOGY_MAX / 2);
@@ -207,7 +205,7 @@ impl Topology {
         self.merging = self.merging.iter().cloned().chain([side]).collect();
     }
 
-    /// Returns whether the other topology or one merged into it has this older one in its history.
+    /// Whether the other topology, or one merged into it, has this older one in its history.
     pub(crate) fn is_behind(&self, other: &Self) -> bool {
         let Some(last) = self.split_points.last() else { return false };
         if other.split_points.last() == Some(last) {
@@ -216,7 +214,7 @@ impl Topology {
         other.split_points.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
-    /// Returns a successor with another id, modified by `change`, with updated epochs, primary terms and last
+    /// Returns a successor with this id, changed by `change`, with updated epochs, primary terms and last
     /// available id.
     #[must_use]
     pub fn succeeded(&self, id: u32, change: impl FnOnce(&mut Self)) -> Self {
@@ -266,7 +264,7 @@ impl Topology {
         }
     }
 
-    /// Returns whether a segment was to move, and all current owners are lost permanently.
+    /// Whether a segment was to move and all current owners are lost permanently.
     pub(crate) fn is_orphaned(&self, segment: Segment) -> bool {
         self.phase == Phase::ReadOldWriteAll && self.current.owners(segment).len() == 0
     }
@@ -358,18 +356,18 @@ impl Topology {
         self.availability = Availability::Available;
     }
 
-    /// Returns the sets of members of each of which more than half must be present.
+    /// More than half of each set must be present.
     pub(crate) fn quorums(&self) -> impl Iterator<Item = &Arc<[Address]>> {
         std::iter::once(&self.quorum).chain(&self.quorum_to_be)
     }
 
-    /// Returns the members that are unreachable or announced for removal.
+    /// Members that are unreachable or announced for removal.
     pub(crate) fn absent(&self) -> impl Iterator<Item = &Address> {
         self.away().iter().chain(self.forgone.iter())
     }
 
-    /// Returns whether all other members are unreachable, and one of them is another read owner of each
-    /// segment read here.
+    /// Whether all other members are unreachable, and one of them is another read owner of each segment read
+    /// here.
     pub(crate) fn is_kept_without(&self, member: &Address) -> bool {
         let readers = self.read_owners();
         let is_kept = |segment| readers.owners(segment).any(|owner| self.away().contains(owner));

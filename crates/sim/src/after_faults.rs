@@ -1,4 +1,4 @@
-//! The phase after the faults: the cluster heals, then members join and leave.
+//! After the faults the cluster heals, then members join and leave.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::messages::{Messages, Traffic};
 use crate::node::Node;
 use crate::world::{Application, World};
 
-/// The first response to a joiner can be lost because its address is unknown, and is repeated after UNICAST3's
-/// interval of 1 s.
+/// The first response to a joiner can be lost because its address is unknown, and is repeated after
+/// UNICAST3's interval of 1 s.
 const JOIN_LIMIT: Duration = Duration::from_secs(4);
 /// Less than GMS' `leave_timeout` of 1 s, even by the fastest clock.
 const LEAVE_LIMIT: Duration = Duration::from_millis(900);
 /// Longer than `view_ack_collection_timeout`.
 const CONFIRMED: Duration = Duration::from_secs(3);
-/// The time for messages, acknowledgements and two rounds of stability.
+/// For messages, acknowledgements and two rounds of stability.
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn advance<A: Application>(world: &mut World<A>, time: Duration) {
@@ -40,7 +40,8 @@ pub(crate) fn heal(world: &mut World<Messages>, limit: Time) -> Result<(), Broke
     }
 }
 
-/// No timeout may be needed when two members join under traffic and the coordinator leaves with another member.
+/// No timeout may be needed when two members join under traffic and the coordinator leaves with another
+/// member.
 pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> {
     // The healing views may still wait for confirmations of members that were in another partition.
     advance(world, CONFIRMED);

@@ -9,7 +9,7 @@ use consort_group::{Address, Time, View};
 
 use crate::node::{Got, Node};
 
-/// A run that broke a rule, with the data to replay it.
+/// A run that broke a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The seed.
@@ -182,7 +182,6 @@ fn together_since(node: &Node, other: &Address) -> Option<Time> {
     since
 }
 
-/// Since when both have had each other in every view.
 fn both_together_since(one: &Node, other: &Node) -> Option<Time> {
     Some(together_since(one, &other.address)?.max(together_since(other, &one.address)?))
 }

@@ -1,5 +1,3 @@
-//! One member: its stack, its clock, and an application.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -183,7 +181,7 @@ impl Node {
         self.stack.is_some()
     }
 
-    /// The views at some moment of this time.
+    /// At some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         between(&self.log.views, from, until)
     }

@@ -1,5 +1,3 @@
-//! The runner of all workloads.
-
 use consort_group::config::StackConfig;
 use consort_group::{Rng, Time};
 
@@ -33,7 +31,7 @@ pub(crate) fn replay<W: Workload>(workload: &W, seed: u64) -> (Result<W::Report,
     (result, world.story())
 }
 
-/// A stock stack with the timeouts of a simulated run.
+/// With the timeouts of a simulated run.
 fn quick_stack(stack: &str, seed: u64) -> Result<StackConfig, Violation> {
     stock(stack, QUICK, Discovery::Local).map_err(|what| Violation { seed, rule: "configuration", what })
 }

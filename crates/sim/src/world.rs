@@ -1,5 +1,3 @@
-//! The world: time, the queue of future events, and the members.
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +16,7 @@ use crate::schedule::Schedule;
 pub(crate) trait Application: Sized {
     type Event;
 
-    /// The limit of a slow member's time for a message.
+    /// A slow member's time for a message.
     const SLOWNESS_MAX_MICROS: u64;
 
     fn handle_event(world: &mut World<Self>, event: Self::Event);
@@ -35,7 +33,7 @@ pub(crate) trait Application: Sized {
         None
     }
 
-    /// Handles due timeouts. Returns whether there was one.
+    /// Returns whether a timeout was due.
     fn handle_timeout(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
@@ -63,7 +61,7 @@ pub(crate) trait Application: Sized {
         true
     }
 
-    /// Whether members may be parted from each other.
+    /// From each other.
     fn may_part(_: &World<Self>) -> bool {
         true
     }
@@ -215,8 +213,8 @@ impl<A: Application> World<A> {
         self.places[self.nodes[node].place] == node && !self.nodes[node].is_alive()
     }
 
-    /// No live member has ever had the address in a view, and none of its packets is in transit. JGroups' wire
-    /// does not distinguish a removed member that comes back from one that begins anew: the new node's
+    /// No live member has ever had the address in a view, and none of its packets is in transit. JGroups'
+    /// wire does not distinguish a removed member that comes back from one that begins anew: the new node's
     /// multicasts would be taken for the old one's.
     pub(crate) fn is_unknown(&self, node: usize) -> bool {
         let one = &self.nodes[node];

@@ -1,5 +1,3 @@
-//! A well-behaved client that measures its response times.
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};

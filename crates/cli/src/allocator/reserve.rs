@@ -1,7 +1,7 @@
 //! Memory that a process takes before it needs it.
 //!
-//! The kernel clears memory when it is touched, and a virtual machine may have to get it from the hypervisor: a
-//! member that joins and gets a gigabyte mostly waits for that (docs/lab/2026-11-performance.md).
+//! The kernel clears memory when it is touched, and a virtual machine may have to get it from the hypervisor:
+//! a member that joins and gets a gigabyte mostly waits for that (docs/lab/2026-11-performance.md).
 
 use std::collections::TryReserveError;
 use std::num::NonZero;
@@ -38,7 +38,7 @@ impl Reserve {
         self.reserve.unwrap_or_default()
     }
 
-    /// Takes the memory with all CPUs. Call it while there are no other threads.
+    /// Takes the memory with all CPUs, while there are no other threads.
     ///
     /// # Errors
     ///

@@ -17,12 +17,13 @@ use crate::perf::grid::key;
 /// Calls after which a client yields even if it never had to wait.
 const TURN: u32 = 64;
 
-/// Tolerance beyond a call's timeout: the grid checks calls four times a second, and two cores run four members.
+/// Tolerance beyond a call's timeout: the grid checks calls four times a second, and two cores run four
+/// members.
 const LATE_AFTER: Duration = Duration::from_secs(2);
 
 const BEAT: Duration = Duration::from_millis(100);
 
-/// The longest time without a completed operation that is no interruption.
+/// A longer time without a completed operation is an interruption.
 const STOPPED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ pub(crate) struct Tally {
     pub(crate) failed: BTreeMap<String, u64>,
     /// Reads of a value older than the one acknowledged before they began.
     pub(crate) stale: u64,
-    /// Reads of a value that no client has put.
+    /// The value is of no client.
     pub(crate) wrong: u64,
     pub(crate) hung: u64,
     pub(crate) pause_ms: u64,
@@ -149,7 +150,7 @@ struct Client {
     ledger: Rc<Ledger>,
     shared: Rc<Shared>,
     own: Vec<u32>,
-    /// Keys with an unfinished write, which a later one could overtake.
+    /// With an unfinished write, which a later one could overtake.
     doubtful: BTreeSet<u32>,
     load: Load,
     rng: Rng,
@@ -249,7 +250,7 @@ pub(crate) fn value(number: u32, count: u64, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// Returns 0 without a value, `None` if it is not one of the key's values.
+/// 0 without a value, `None` if it is not one of the key's values.
 pub(crate) fn count_of(number: u32, found: Option<&[u8]>, size: usize) -> Option<u64> {
     let Some(found) = found else { return Some(0) };
     let (count, rest) = found.split_first_chunk::<8>()?;

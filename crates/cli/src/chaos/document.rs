@@ -1,5 +1,3 @@
-//! A table in a document, under the command that makes it.
-
 use std::path::Path;
 
 use anyhow::Context;

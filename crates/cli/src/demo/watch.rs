@@ -1,5 +1,3 @@
-//! The clients' operations during a test, line by line.
-
 use std::time::{Duration, Instant};
 
 use consort_procstat::grouped;

@@ -1,4 +1,4 @@
-//! The results of discovery, as a member's stack would get them.
+//! As a member's stack would get them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,6 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) struct Discovered {
     pub(super) hosts: Vec<IpAddr>,
     pub(super) asked: Vec<SocketAddr>,
-    /// Whether a member responds or is registered.
+    /// A member responds or is registered.
     pub(super) has_responses: bool,
 }

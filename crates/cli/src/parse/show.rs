@@ -1,5 +1,3 @@
-//! A message as one line.
-
 use bytes::Bytes;
 use consort_capture::Kind;
 use consort_group::wire::{self, Packet};

@@ -32,7 +32,8 @@ pub(crate) struct Answer<A> {
 }
 
 impl<W: Work> Cluster<W> {
-    /// With `--join-only` it works for the member that starts the test, and returns `None` when the test is over.
+    /// With `--join-only` it works for the member that starts the test, and returns `None` when the test is
+    /// over.
     pub(crate) async fn assemble(
         test: &str,
         common: &mut Common,
@@ -66,7 +67,7 @@ impl<W: Work> Cluster<W> {
         self.dispatcher.channel().view_text()
     }
 
-    /// Other members may have been started elsewhere.
+    /// Members may have been started elsewhere.
     pub(crate) fn members(&self) -> usize {
         self.dispatcher.channel().view().map_or(0, |view| view.len())
     }

@@ -1,5 +1,3 @@
-//! The progress of a test, second by second.
-
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Histograms across members.
-
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +26,7 @@ impl Counts {
     }
 }
 
-/// Percentiles in microseconds.
+/// In microseconds.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) mean: f64,

@@ -91,7 +91,7 @@ struct Summary {
     latency_us: Percentiles,
     rss_mb: f64,
     errors: u64,
-    /// The calls of a test by number: the slowest member is done.
+    /// In a test by number; the slowest member is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     requests: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,8 @@ struct Progress {
     tally: Mutex<Tally>,
 }
 
-/// Shared by a member's callers: one histogram each would not fit the CPU's cache, and the test would measure itself.
+/// Shared by a member's callers: one histogram each would not fit the CPU's cache, and the test would measure
+/// itself.
 struct Tally {
     errors: u64,
     latencies: Histogram<u64>,
@@ -271,7 +272,7 @@ impl Uperf {
         cluster.start(&test, test.stop.limit(common)).await
     }
 
-    /// Returns whether there were calls, and none failed.
+    /// Whether there were calls, and none failed.
     fn print(&self, figures: &[Answer<Figures>]) -> anyhow::Result<bool> {
         let mut all = histogram();
         let mut rows = vec![

@@ -65,7 +65,7 @@ fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
 }
 
-/// Spreads a number that fits into a word to seven bits in each byte: by halves, quarters and eighths.
+/// Spreads a number to seven bits in each byte: by halves, quarters and eighths.
 #[inline]
 const fn spread(number: u64) -> u64 {
     let halves = number & 0x0fff_ffff | (number & 0x0fff_ffff << 28) << 4;

@@ -7,15 +7,16 @@
 //! * A crashed coordinator's last broadcasts have reached only some members. A sender forwards each message
 //!   that it has not received back to the next coordinator, which has its own order; it forwards no message
 //!   that it received back but other members did not.
-//! * A former coordinator's last broadcasts arrive late among those of the new one, because of flow control and
-//!   losses, when groups merge or when a member that founded a group joins another.
+//! * A former coordinator's last broadcasts arrive late among those of the new one, because of flow control
+//!   and losses, when groups merge or when a member that founded a group joins another.
 //!
-//! These rules hold for members that live to the end:
+//! For members that live to the end:
 //!
 //! * A sender receives back every message that it has sent.
-//! * A message that was sent in the last reign, or came back to its sender in it, reaches every member that was
-//!   together with sender and coordinator then. Excepted is the first message that the sender received back, if
-//!   sent before: the crashed coordinator may have brought the first of its pieces to some members only.
+//! * A message that was sent in the last reign, or came back to its sender in it, reaches every member that
+//!   was together with sender and coordinator then. Excepted is the first message that the sender received
+//!   back, if sent before: the crashed coordinator may have brought the first of its pieces to some members
+//!   only.
 //!
 //! In every reign, a member that was there when a message was sent, and never leaves, gets no later broadcast
 //! without the message.
@@ -63,11 +64,9 @@ impl Reigns {
         self.get(view)
     }
 
-    /// The multicasts that a receiver must have got from a sender, if both are alive.
-    ///
-    /// A sender receives back all of its messages. Another receiver gets those that were sent in, or came back
-    /// to the sender in, the reign that both are in now, if receiver, sender and coordinator were together
-    /// then.
+    /// The multicasts that a receiver must have got from a sender, if both are alive: a sender all of its
+    /// own, another receiver those that were sent in, or came back to the sender in, the reign that both are
+    /// in now, if receiver, sender and coordinator were together then.
     pub(super) fn wanted(&self, nodes: &[Node], sender: usize, receiver: &Node) -> BTreeSet<u64> {
         let (index, sender) = (sender, &nodes[sender]);
         let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());
@@ -184,8 +183,8 @@ pub(super) fn order(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A message that a member never got in a reign although it has a later one of that reign. A leaving member is
-/// not judged, because it begins to forget before it is gone.
+/// A message that a member never got in a reign although it has a later one of that reign. A leaving member
+/// is not judged, because it begins to forget before it is gone.
 fn gap(
     nodes: &[Node],
     reigns: &Reigns,
@@ -216,9 +215,10 @@ fn gap(
 }
 
 /// Whether a multicast may arrive after later messages of its sender: between sending and arrival groups
-/// merged, or the sender came under another coordinator than the receiver's. Broadcasts of a former coordinator
-/// are late, too, if its group has joined another after its join request had waited, and messages that the
-/// coordinator has not taken from a member outside its views, because those views have not reached the member.
+/// merged, or the sender came under another coordinator than the receiver's. Broadcasts of a former
+/// coordinator are late, too, if its group has joined another after its join request had waited, and messages
+/// that the coordinator has not taken from a member outside its views, because those views have not reached
+/// the member.
 pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(nodes, got).filter(|_| got.is_multicast) else { return false };
     let merges =
@@ -240,7 +240,8 @@ pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     merges(node) || nodes.get(got.sender).is_some_and(is_late)
 }
 
-/// The message may have been broadcast in a later view of the sender that a member of the receiver's view led.
+/// The message may have been broadcast in a later view of the sender that a member of the receiver's view
+/// led.
 pub(super) fn was_member(nodes: &[Node], node: &Node, got: &Got) -> bool {
     // Time does not decide, because a member that resumes after a pause gets a message and the next view at the same moment.
     let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));

@@ -1,5 +1,5 @@
-//! The costs of a cache by the cluster's size. The network is quiet; a distributed cache has two owners and 256
-//! segments. Members do one operation at a time, so that no two operations share a message.
+//! The costs of a cache by the cluster's size. The network is quiet; a distributed cache has two owners and
+//! 256 segments. Members do one operation at a time, so that no two operations share a message.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::faults::{Faults, Mix};
 use crate::stock::{Discovery, QUICK, stock};
 use crate::world::World;
 
-/// The measurements of a cache of one size.
+/// The measurements of one size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Growth {
     /// The number of members.
@@ -32,7 +32,7 @@ pub struct Growth {
     pub moved: f64,
     /// Messages of a join, until all members have the new stable topology.
     pub per_join: u64,
-    /// The duration of a join.
+    /// A join's duration.
     pub joined_after: Duration,
 }
 
@@ -99,7 +99,7 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     })
 }
 
-/// Returns the most entries that were requested or held.
+/// The most entries that were requested or held.
 fn iterate_all(world: &mut GridWorld) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);

@@ -36,7 +36,8 @@ pub(crate) struct Operation {
     /// Its member has begun its own cache, because it had not seen a member with the cache. Writes there are
     /// given up at a merge.
     pub(crate) is_by_itself: bool,
-    /// A reader was removed from the topology meanwhile and did not know it: other members may have written without it.
+    /// A reader was removed from the topology meanwhile and did not know it: other members may have written
+    /// without it.
     pub(crate) is_excused: bool,
 }
 
@@ -70,7 +71,7 @@ impl Operation {
         self.client.is_none() && !self.is_of_bulk
     }
 
-    /// Returns a write that has changed the entry.
+    /// A write that has changed the entry.
     pub(crate) fn acknowledged(&self) -> Option<(Version, Time)> {
         let (written, ended) = self.written().filter(|(written, _)| written.is_done)?;
         let is_change = written.was_present || !self.is_removal();

@@ -1,5 +1,5 @@
-//! Listeners on some members. Their own random generator leaves a seed's members, clients and faults as without
-//! listeners.
+//! Listeners on some members. Their own random generator leaves a seed's members, clients and faults as
+//! without listeners.
 
 use std::time::Duration;
 

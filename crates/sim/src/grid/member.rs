@@ -1,5 +1,3 @@
-//! The layer above a member's stack.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +14,8 @@ use super::stores::Opened;
 use crate::node::{self, Node as StackNode};
 use crate::simulated_store::SimStore;
 
-/// The time of a member's clock at its beginning. As in a real program, expired entries may be older than the member.
+/// The clock's time at the member's beginning. As in a real program, expired entries may be older than the
+/// member.
 pub(super) const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 pub(super) const GREATEST: &str = "greatest";
@@ -46,8 +45,8 @@ pub(crate) struct Member {
     /// Kept until the member has the cache open.
     backing: Option<StoreSettings>,
     pub(crate) capacity: CapacityFactor,
-    /// A member opens the cache only once it sees a member that has it, because a member that is cut off would
-    /// begin its own.
+    /// A member opens the cache only once it sees a member that has it, because a member that is cut off
+    /// would begin its own.
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,
@@ -106,7 +105,7 @@ impl Member {
         self.node.topology(self.cache)
     }
 
-    /// The topologies at some moment of this time.
+    /// At some moment of this time.
     pub(crate) fn topologies_between(
         &self,
         from: Time,

@@ -1,7 +1,9 @@
-//! The grid in the simulator: members with stacks and a cache, clients, faults, and a checker for each guarantee.
+//! The grid in the simulator: members with stacks and a cache, clients, faults, and a checker for each
+//! guarantee.
 //!
-//! [`run`] draws everything from the seed. Afterwards the cluster has to settle within [`Plan::settle_limit`];
-//! then every key is read everywhere, and everything is checked. The same seed gives the same run.
+//! [`run`] draws everything from the seed. Afterwards the cluster has to settle within
+//! [`Plan::settle_limit`]; then every key is read everywhere, and everything is checked. The same seed gives
+//! the same run.
 //!
 //! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners
 //! and no member is cut off. A member opens the cache when it sees a member that has it.
@@ -72,11 +74,11 @@ pub(crate) struct Grid {
     pub(crate) backpressure: Option<Backpressure>,
     pub(crate) transit: Option<Transit>,
     running: BTreeSet<usize>,
-    /// The newest topologies of an available cache: several of the same id, if coordinators that do not know of
-    /// each other have made them.
+    /// The newest topologies of an available cache: several of the same id, if coordinators that do not know
+    /// of each other have made them.
     newest: Vec<Topology>,
-    /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may count
-    /// further meanwhile.
+    /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may
+    /// count further meanwhile.
     elected: Option<Topology>,
     /// Since when topologies have gone on without a member that may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,

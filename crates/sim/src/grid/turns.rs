@@ -1,5 +1,3 @@
-//! The future turns of clients, readers and stores.
-
 use std::time::Duration;
 
 use super::GridWorld;

@@ -25,12 +25,12 @@ pub(super) const SHORT_MAX: Duration = Duration::from_secs(4);
 /// Other entries live longer than a run.
 const LONG: Duration = Duration::from_secs(60 * 60);
 
-/// The optional behaviours of clients.
+/// Optional behaviours of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkloadMix {
     /// Some puts have a lifespan.
     pub lifespans: bool,
-    /// Clients clear the cache now and then.
+    /// Clients clear the cache.
     pub clears: bool,
     /// Clients read, put and remove many keys at once.
     pub many: bool,

@@ -1,7 +1,8 @@
 //! Appends records to the newest file, rolls files, and syncs.
 //!
-//! **Order.** An append encodes, writes, then updates the index. After a failed write the file is truncated to
-//! the index's state. If that fails, too, the store becomes read-only, because the disk's state is unknown.
+//! **Order.** An append encodes, writes, then updates the index. After a failed write the file is truncated
+//! to the index's state. If that fails, too, the store becomes read-only, because the disk's state is
+//! unknown.
 //!
 //! **Durability.** A file is synced before the next one begins, so only the newest can have a torn end. A
 //! failed sync is never repeated: the system may have dropped the data and report success the second time.
@@ -22,7 +23,7 @@ use crate::error::StoreError;
 use crate::store::Counters;
 
 thread_local! {
-    /// Per thread, because few threads write, but a process may have many stores.
+    /// Few threads write, but a process may have many stores.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -236,7 +237,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Later syncs are short then.
+    /// So that later syncs are short.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let (written, safe) = (lock(&self.tail).written, self.safe.position());
         let gathered =

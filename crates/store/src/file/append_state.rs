@@ -1,4 +1,4 @@
-//! The state that the append lock guards.
+//! Guarded by the append lock.
 
 use std::sync::Arc;
 

@@ -5,10 +5,10 @@
 //! entry costs 42 to 83 with the table's free space, and about 40 more if it expires.
 //!
 //! **Older records.** A removal must stay on the disk while an older record of its key is there, or the key
-//! would come back. So each slot counts its key's dead records on the disk, and a removed key keeps its slot as
-//! a tombstone until the count is 0. Removing a segment drops its slots; the segment then counts the records
-//! before the removal (its *floor*). The records in their order determine the index, by the same functions on
-//! writes and on replay.
+//! would come back. So each slot counts its key's dead records on the disk, and a removed key keeps its slot
+//! as a tombstone until the count is 0. Removing a segment drops its slots; the segment then counts the
+//! records before the removal (its *floor*). The records in their order determine the index, by the same
+//! functions on writes and on replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -32,7 +32,7 @@ pub(crate) struct Slot {
     len: u32,
     /// The second of the epoch, or [`NEVER`].
     expires: u32,
-    /// Dead records of the key on the disk. The highest bit marks a tombstone.
+    /// The key's dead records on the disk. The highest bit marks a tombstone.
     older: u32,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct LogFile {
     pub(crate) len: u32,
     pub(crate) dead: u64,
     pub(crate) is_sealed: bool,
-    /// A drop record is written; the file is removed once it is durable.
+    /// The file is removed once its drop record is durable.
     pub(crate) is_dropped: bool,
     /// Reading failed; the file is not compacted again.
     pub(crate) is_damaged: bool,
@@ -87,7 +87,7 @@ impl LogFile {
 #[derive(Clone, Copy, Debug, Default)]
 struct Floor {
     change: u64,
-    /// Puts before that change that are still on the disk.
+    /// Earlier puts that are still on the disk.
     older: u64,
 }
 
@@ -222,12 +222,11 @@ impl Index {
         }
     }
 
-    /// Whether a change was undone by its segment's removal.
     pub(crate) fn is_below_floor(&self, segment: Segment, change: u64) -> bool {
         self.segments[usize::from(segment)].floor.is_some_and(|floor| change < floor.change)
     }
 
-    /// Records a put that was undone by its segment's removal.
+    /// Its segment's removal has undone it.
     pub(crate) fn put_below_floor(&mut self, segment: Segment, at: Location) {
         let index = &mut self.segments[usize::from(segment)];
         index.puts += 1;
@@ -268,12 +267,12 @@ impl Index {
         usize::from(segment) < self.segments.len()
     }
 
-    /// Whether the disk has no record of the segment.
+    /// The disk has no record of the segment.
     pub(crate) fn is_empty(&self, segment: Segment) -> bool {
         self.segments[usize::from(segment)].puts == 0
     }
 
-    /// Called at the end of the replay.
+    /// At the end of the replay.
     pub(crate) fn forget_spent(&mut self) {
         let files = &mut self.files;
         for index in &mut self.segments {

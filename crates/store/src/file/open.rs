@@ -7,9 +7,9 @@
 //!    and changes nothing, unless damage is to be skipped.
 //!
 //! **Torn or damaged?** A kill leaves a prefix of the last write. So in the same run of the machine only a
-//! record that extends beyond the end of the file is torn. A power failure may leave any part of unsynced data;
-//! then an invalid record is torn unless a later intact record says that it was durable. Damage to the last
-//! writes before a power failure looks like a torn write.
+//! record that extends beyond the end of the file is torn. A power failure may leave any part of unsynced
+//! data; then an invalid record is torn unless a later intact record says that it was durable. Damage to the
+//! last writes before a power failure looks like a torn write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,8 +37,7 @@ pub struct Opened {
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// The truncated torn write, which was not acknowledged, or which the store does not promise to survive a
-    /// power failure.
+    /// The truncated torn write, which was not acknowledged, or need not survive a power failure.
     pub torn: Option<Torn>,
     /// Removed left-over files.
     pub left_over: usize,
@@ -51,16 +50,16 @@ pub struct Opened {
 pub struct Torn {
     /// The newest file.
     pub file: String,
-    /// The offset of the write.
+    /// Its offset.
     pub offset: u64,
-    /// Its bytes in the file.
+    /// Its bytes.
     pub bytes: u64,
 }
 
 /// Skipped damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Files that are missing or have a damaged header.
+    /// Files missing or with a damaged header.
     pub files: usize,
     /// Damaged places.
     pub places: usize,
@@ -69,7 +68,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Returns whether nothing was lost.
+    /// Whether nothing was lost.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -172,7 +171,7 @@ impl Candidate {
 }
 
 impl Replay {
-    /// Files without a record whose creation was interrupted: records are written once the header is durable.
+    /// Records are written once the header is durable, so a file whose creation was interrupted has none.
     fn discard_unfinished(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,

@@ -1,9 +1,9 @@
 //! Reserved space for operations that free space.
 //!
 //! Removals and seals are records, and compaction copies live records before it removes a file: none of that
-//! fits on a full disk. So the store keeps a reserve file, and writes entries only while it exists. Operations
-//! that free space (removals, `clear`, purges, compaction, notes) give the file up when the disk is full and
-//! retry.
+//! fits on a full disk. So the store keeps a reserve file, and writes entries only while it exists.
+//! Operations that free space (removals, `clear`, purges, compaction, notes) give the file up when the disk
+//! is full and retry.
 //!
 //! While the disk is full, files that are a quarter dead are compacted; once a fifth of the reserve is spent,
 //! any file that frees space, because the largest file may need the rest. So the reserve is a file and a
@@ -29,7 +29,7 @@ const EXTENSION: u64 = 4 << 20;
 const PIECE: usize = 64 * 1024;
 
 impl FileStore {
-    /// Gives the reserve up and retries once if the disk is full.
+    /// Retries once if the disk is full.
     pub(crate) fn freeing<T>(
         &self,
         append: &mut Append,
@@ -109,7 +109,7 @@ impl FileStore {
         }
     }
 
-    /// Extends it by `wanted` bytes, or leaves it unchanged.
+    /// By `wanted` bytes, or not at all.
     fn extend_reserve(&self, append: &mut Append, wanted: u64) -> Result<(), StoreError> {
         let before = append.reserve.bytes;
         let error = |error| StoreError::io("write", RESERVE, error);

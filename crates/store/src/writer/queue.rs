@@ -30,7 +30,7 @@ enum Item {
     Order(Order),
 }
 
-/// Changes of different keys. Those at the front have been taken.
+/// Those at the front have been taken.
 #[derive(Default)]
 struct Run {
     taken: usize,

@@ -1,8 +1,8 @@
 //! The cost of a multicast test's bytes over bare sockets: members, sizes and fan-out as `consort mperf`, and
 //! no protocol.
 //!
-//! Every member sends to every other over TCP, or to a multicast group; its own copy counts. Over UDP a window
-//! of acknowledged bytes keeps receive buffers from overflowing.
+//! Every member sends to every other over TCP, or to a multicast group; its own copy counts. Over UDP a
+//! window of acknowledged bytes keeps receive buffers from overflowing.
 
 mod memory;
 mod meter;
@@ -61,7 +61,7 @@ struct Test {
 
 #[derive(Serialize, Deserialize)]
 struct Moved {
-    /// The member's own messages count, too.
+    /// Includes the member's own messages.
     bytes: u64,
     seconds: f64,
     cpu_s: f64,
@@ -69,7 +69,7 @@ struct Moved {
     lost: u64,
 }
 
-/// The names are those of `consort mperf --json`.
+/// As in `consort mperf --json`.
 #[derive(Serialize)]
 struct Summary {
     test: &'static str,

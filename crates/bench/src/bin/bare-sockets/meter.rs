@@ -1,5 +1,3 @@
-//! Warm-up and measurement.
-
 use std::time::{Duration, Instant};
 
 use consort_procstat::process;

@@ -106,10 +106,11 @@ fn read_all(directory: &Path) -> anyhow::Result<Vec<(Invocation, Option<Completi
     Ok(operations)
 }
 
-/// Each operation with its completion unless the process ended before.
+/// A process may have ended before an operation's completion.
 ///
 /// A killed process can leave the beginning of a line, because the kernel ends a write that crosses a page.
-/// Such a line is left out: an invocation has not begun then, and a completion leaves its operation unfinished.
+/// Such a line is left out: an invocation has not begun then, and a completion leaves its operation
+/// unfinished.
 fn read(mut lines: impl BufRead) -> anyhow::Result<Vec<(Invocation, Option<Completion>)>> {
     let mut operations = BTreeMap::new();
     let mut line = Vec::new();

@@ -1,5 +1,3 @@
-//! CPU and memory of server processes on this host while clients measure.
-
 use std::path::Path;
 use std::time::Duration;
 

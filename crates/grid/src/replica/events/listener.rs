@@ -16,7 +16,8 @@ use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, ListenOptions,
 use crate::publication::{IterationId, TransformFn};
 use crate::{Entry, Interest, Version};
 
-/// The limit of keys that change while the present entries are read. Beyond it they are read again, which is reported as a gap.
+/// The limit of keys that change while the present entries are read. Beyond it they are read again, which is
+/// reported as a gap.
 const CHANGED_MAX: usize = 65_536;
 
 /// The limit of keys read before their change has arrived: as many as there are writes under way. Beyond it a
@@ -35,7 +36,7 @@ pub(crate) struct Listener {
     /// The bytes of the keys in `changed` and `ahead`, with the size of their places there.
     noted_bytes: usize,
     pub(crate) is_ready: bool,
-    /// Whether the listener was ready before.
+    /// The listener was ready before.
     pub(crate) is_interrupted: bool,
     pub(crate) is_awaited: bool,
 }
@@ -165,7 +166,7 @@ impl Listener {
         self.count();
     }
 
-    /// Notes that earlier events may be missing. The result is the iteration to cancel.
+    /// Earlier events may be missing. Returns the iteration to cancel.
     pub(crate) fn interrupt(&mut self) -> Option<IterationId> {
         if self.queue.back() != Some(&Event::Gap) {
             self.queue.push_back(Event::Gap);
@@ -195,7 +196,7 @@ impl Listener {
     }
 }
 
-/// Returns the bytes of a noted key, without other references to the same bytes.
+/// Without other references to the same bytes.
 fn noted_bytes(key: &Bytes) -> usize {
     key.len() + size_of::<(Bytes, Version)>()
 }

@@ -1,9 +1,9 @@
-//! The listeners of a cache on this member, and the events that they have received.
+//! The listeners of a cache on this member, and their events.
 //!
 //! A member with listeners of the whole cluster's changes reports its interest to the coordinator, and the
 //! next topology names it. From then on, a write is acknowledged only after this member has received its
-//! event (`telling`). A listener is *ready* when every primary has reported that topology: it receives the
-//! event of every write that begins later.
+//! event (`telling`). A listener is *ready*, and receives the event of every later write, when every primary
+//! has reported that topology.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,19 +28,19 @@ use crate::replica::{Installed, Shared};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
 
-/// The limit of listeners, because each keeps the events that its reader has not taken.
+/// Bounded because each listener keeps events that its reader has not taken.
 pub(crate) const LISTENERS_MAX: usize = 65_536;
 
-/// The time for which a member still receives events after its last listener. Clients that come and go must
+/// The time for which a member receives events after its last listener, so that clients that come and go do
 /// not cause a topology each.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// The limit of runs of versions kept for a segment. There is one run for each topology since the segment's
-/// owners last changed. Older versions count as delivered.
+/// The limit of runs of versions of a segment: one for each topology since its owners last changed. Older
+/// versions count as delivered.
 const RUNS_MAX: usize = 64;
 
-/// The time that a listener waits for the marks of all primaries before it reads the present entries without
-/// them. A mark may have been lost with a link.
+/// The time that a listener waits for the marks of all primaries, which may be lost with a link, before it
+/// reads the present entries without them.
 const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
 
 const STATE_BATCH: usize = 256;
@@ -54,14 +54,14 @@ pub(crate) struct Listeners {
     /// For each segment, the owners with every delivered write.
     holders: Vec<Option<EventHolders>>,
     told: BTreeMap<Segment, DeliveredVersions>,
-    /// The time of the last listener of the cluster's changes.
+    /// When the last listener of the cluster's changes ended.
     idle_since: Option<Time>,
 }
 
 /// The delivered versions of a segment that may be sent again.
 #[derive(Default)]
 struct DeliveredVersions {
-    /// Each version below was delivered, or never will be.
+    /// Each lower version was delivered, or never will be.
     floor: Version,
     /// The first and the last version of each run above the floor.
     runs: Vec<(Version, Version)>,
@@ -124,8 +124,8 @@ impl Listeners {
         self.all.want_previous()
     }
 
-    /// Returns whether this member notes the versions of the events that it receives. While it does not, versions pass without
-    /// a note, so earlier notes do not apply to later versions.
+    /// Whether this member notes the versions of received events. Versions that pass without a note void
+    /// earlier notes.
     fn notes_versions(&self) -> bool {
         self.known.is_some() || self.has_clustered()
     }
@@ -142,7 +142,7 @@ impl Listeners {
         !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
     }
 
-    /// Returns whether delivered writes may be undone because their owners are lost.
+    /// Whether delivered writes may be undone because their owners are lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
         let forgets = cx.has(InjectedBug::UndoneUntold);
         let segments = before.writes.segments();
@@ -502,8 +502,8 @@ impl Shared {
     }
 }
 
-/// A clustered listener reads from primaries because they send the events. Another owner may lack a delivered
-/// write, or still have an entry whose removal the primary no longer reports.
+/// A clustered listener reads from primaries, because they send the events. Another owner may lack a
+/// delivered write, or still have an entry whose removal the primary no longer reports.
 fn state_of(shared: &Shared, cx: &Cx, options: &ListenOptions) -> Publication {
     let own = || {
         let segments = (0..shared.config.segments).map(Segment);
@@ -527,7 +527,7 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
     })
 }
 
-/// A member, and the topology since which it is one.
+/// The topology since which it is a member.
 type Holder = (Address, u32);
 
 /// The two owners with every write of a segment delivered here since the last full resend: the primary, and
@@ -545,7 +545,7 @@ impl EventHolders {
         Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.notifier(segment)))])
     }
 
-    /// Returns whether neither owns the segment any more, at least one because it is lost.
+    /// Whether neither owns the segment any more, at least one because it is lost.
     fn are_lost(&self, now: &Installed, segment: Segment) -> bool {
         let is_there =
             |(member, since): &Holder| now.topology.membership(member).is_some_and(|one| one.since == *since);

@@ -24,8 +24,8 @@ use crate::replica::store::Place;
 use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Segment, Version};
 
-/// The limit of open questions for each cache. A further entry is asked about when its timer or its caller
-/// comes again.
+/// The limit of open questions for each cache. A further entry waits for its timer or its caller to come
+/// again.
 const QUESTIONS_MAX: usize = 16_384;
 
 /// The limit of calls that wait for one answer. Callers send further calls again.
@@ -34,8 +34,7 @@ const CALLS_PER_QUESTION_MAX: usize = 4_096;
 #[derive(Default)]
 pub(crate) struct IdleProbes {
     open: BTreeMap<Place, IdleProbe>,
-    /// The number of the last question, because an answer to an earlier question about the same entry may not
-    /// hold.
+    /// The last question: an answer to an earlier one about the same entry may not hold.
     last: u64,
 }
 
@@ -48,7 +47,7 @@ struct IdleProbe {
     waiting: Vec<PendingProbe>,
 }
 
-/// A call, and the topology that it was accepted with.
+/// The topology is the one that the call was accepted with.
 pub(crate) struct PendingProbe {
     from: Address,
     topology: u32,
@@ -60,7 +59,7 @@ impl IdleProbes {
         self.open.is_empty()
     }
 
-    /// Closes all questions, because a new topology may have other owners. Their calls are handled again.
+    /// A new topology may have other owners. The calls are handled again.
     pub(crate) fn take_all(&mut self) -> Vec<PendingProbe> {
         std::mem::take(&mut self.open).into_values().flat_map(|question| question.waiting).collect()
     }
@@ -84,8 +83,8 @@ impl Shared {
         self.refusal(topology, segment, true).is_none().then_some(entry)
     }
 
-    /// Returns whether this member decides about a segment's entries and waits for no last uses of members
-    /// beyond its reach.
+    /// Whether this member decides about a segment's entries and waits for no last uses of unreachable
+    /// members.
     fn judges(&self, cx: &Cx, segment: Segment) -> bool {
         self.orders(cx, segment) && self.segments[usize::from(segment.0)].pending_last_uses.is_over(cx.now)
     }
@@ -128,7 +127,6 @@ impl CacheReplica {
         }
     }
 
-    /// Only the primary asks after timers.
     pub(crate) fn ask_for_idle(&mut self, cx: &mut Cx, idle: Vec<Idle>) {
         for Idle { segment, key, version } in idle {
             if self.shared.orders(cx, segment) && !self.end_if_alone(cx, segment, &key) {
@@ -137,7 +135,7 @@ impl CacheReplica {
         }
     }
 
-    /// Returns whether this member is the only write owner.
+    /// Whether this member is the only write owner.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
         let is_alone = self.shared.judges(cx, segment) && self.shared.others(cx, segment).next().is_none();
         if is_alone {
@@ -220,8 +218,8 @@ impl CacheReplica {
 }
 
 impl IdleProbes {
-    /// Returns the calls that wait for the answer about an earlier version of the entry; none if there are
-    /// too many questions.
+    /// Returns the calls that wait for the answer about an earlier version; none if there are too many
+    /// questions.
     fn ask_owners(
         &mut self,
         shared: &Shared,
@@ -275,7 +273,7 @@ impl IdleProbes {
     }
 
     /// The primary sends the result to all write owners and to the members that have asked. Returns the calls
-    /// that have waited for it.
+    /// that have waited.
     fn close_question(
         &mut self,
         shared: &Shared,

@@ -19,9 +19,9 @@ pub(crate) enum BatchBuilder {
 
 #[derive(Default)]
 pub(crate) struct LocalBatch {
-    /// Items that the reader takes.
+    /// The reader takes these.
     made: Vec<Item>,
-    /// Items that the reader reads in place.
+    /// The reader reads these in place.
     items: Vec<ItemStorage>,
     is_owned: bool,
     /// The keys that do not share their value's memory, in one allocation.

@@ -23,7 +23,7 @@ use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
-/// The bytes of an item besides its key and its value: two lengths and a version.
+/// Two lengths and a version.
 const ITEM_OVERHEAD: u64 = 16;
 
 /// The bytes reserved for a key and its version: most are shorter, and the buffer grows.
@@ -185,8 +185,7 @@ struct SegmentItems {
 }
 
 impl PublishedWalk<'_> {
-    /// Returns the part of the response and the position of the next request; `None` if the function has
-    /// panicked.
+    /// Also returns the position of the next request; `None` if the function has panicked.
     fn segment(&mut self, segment: Segment, mut at: Cursor) -> Option<(Part, Option<Cursor>)> {
         let before = self.answer.mark();
         let mut items = SegmentItems::default();

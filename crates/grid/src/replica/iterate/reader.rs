@@ -1,5 +1,5 @@
-//! The reader's side of iterations. An iteration has up to [`LANES_MAX`] lanes. A lane belongs to a member
-//! and has at most one request or unconsumed answer; the lanes share the batch. No request is sent before the
+//! The reader's side of iterations. Each of an iteration's up to [`LANES_MAX`] lanes belongs to a member and
+//! has at most one request or unconsumed answer; the lanes share the batch. No request is sent before the
 //! reader wants items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -26,10 +26,10 @@ use crate::replica::store::Store;
 use crate::replica::store::loads::Found;
 use crate::replica::write::records::is_caller_gone;
 
-/// The limit of open iterations. Each keeps at most a batch, and the keys of partly received segments.
+/// Each open iteration keeps at most a batch, and the keys of partly received segments.
 pub(crate) const ITERATIONS_MAX: usize = 65_536;
 
-/// The limit of segments in a request: more than a batch comes from.
+/// Segments in a request: more than a batch comes from.
 const SEGMENTS_PER_FETCH: usize = 32;
 
 /// The divisor of the batch for the reader's own lane beside others. Its items are available at once; a
@@ -189,7 +189,7 @@ impl Iteration {
         Some(items)
     }
 
-    /// Unassigns segments whose sender is lost, so that other members are asked.
+    /// The segments' sender is lost, so other members are asked.
     fn give_back(&mut self, segments: impl IntoIterator<Item = Segment>, begun: Option<Segment>) {
         for segment in segments {
             let is_begun = begun == Some(segment);
@@ -439,7 +439,6 @@ impl Iterations {
         }
     }
 
-    /// Gives up lanes whose member has gone, and repeats late requests.
     pub(crate) fn tick_iterations(
         &mut self,
         shared: &Shared,

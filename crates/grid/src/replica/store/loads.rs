@@ -18,13 +18,12 @@ use crate::replica::store::Place;
 use crate::replica::store::Store;
 use crate::{Entry, Flags, Segment, Version};
 
-/// The limit in bytes of the values of a load: the size of one answer.
+/// The size of one answer.
 const LOAD_BYTES: usize = 256 * 1024;
 
 pub(crate) const LOAD_KEYS: usize = 256;
 
-/// The limit of unfinished loads: as many as a caller may have operations. Beyond it commands are dropped;
-/// their senders repeat them.
+/// As many as a caller may have operations. Beyond it commands are dropped; their senders repeat them.
 const LOADS_MAX: usize = CALLS_MAX;
 
 pub(crate) type Found = BTreeMap<Place, Entry>;

@@ -5,8 +5,8 @@
 //! operations share the store's time. Requests are numbered and end in order; an acknowledgement takes a
 //! number without a request.
 //!
-//! A refused write stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
-//! retried. Meanwhile this member, as a primary, accepts no new writes except removals.
+//! A refused write stays in memory and is retried; its caller receives [`OperationError::StoreWriteFailed`].
+//! Meanwhile this member, as a primary, accepts only removals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -228,7 +228,7 @@ impl Store {
         cx.store.push_back((shared.id, StoreRequest::Order { number, order }));
     }
 
-    /// Returns the action if no request is pending.
+    /// The action returns if no request is pending.
     pub(crate) fn await_writes(&mut self, cx: &Cx, then: Then) -> Option<Then> {
         match &mut self.persistence {
             Some(persistence) if !persistence.waits.is_empty() && !cx.has(InjectedBug::StoreNotAwaited) => {
@@ -263,7 +263,7 @@ impl Store {
         is_behind
     }
 
-    /// Returns whether this request persists the installed topology, which may then be confirmed.
+    /// Whether this request persists the installed topology, which may then be confirmed.
     pub(crate) fn note_stored(
         &mut self,
         shared: &mut Shared,
@@ -342,7 +342,6 @@ impl Store {
         true
     }
 
-    /// A delayed report is due once.
     pub(crate) fn takes_owed_pulled(&mut self) -> bool {
         let Some(persistence) = &mut self.persistence else { return false };
         let is_due = persistence.owes_pulled && !persistence.is_failing();
@@ -402,7 +401,7 @@ impl Store {
         Some(Restored { formerly, topology })
     }
 
-    /// The id is 0 without an earlier incarnation.
+    /// 0 without an earlier incarnation.
     pub(crate) fn remembered_id(&self) -> u32 {
         let remembered = self.persistence.as_ref().and_then(|one| one.remembered.as_ref());
         remembered.map_or(0, |remembered| remembered.topology.id)

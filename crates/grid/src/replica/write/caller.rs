@@ -1,5 +1,3 @@
-//! The caller's side of operations.
-
 use consort_group::{Address, Member};
 use smallvec::SmallVec;
 

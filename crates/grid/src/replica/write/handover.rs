@@ -24,7 +24,7 @@ const SETTLED_AFTER: Duration = RESEND_AFTER;
 
 #[derive(Default)]
 pub(crate) struct Handovers {
-    /// The time to ask primaries for records of gone callers, if there may be any.
+    /// When to ask primaries for records of gone callers, if there may be any.
     pub(crate) unsettled: Option<Time>,
 }
 
@@ -122,7 +122,7 @@ impl CacheReplica {
 }
 
 impl Handovers {
-    /// Returns whether the cache has records of other owners.
+    /// Whether the cache has records of other owners.
     fn send_records(&self, shared: &mut Shared, store: &Store, cx: &mut Cx) -> bool {
         // If every member orders its own writes, there are no records of other owners.
         let Some(installed) = shared.installed.as_ref().filter(|_| !shared.is_invalidation()) else {
@@ -311,9 +311,8 @@ fn handed_segment(shared: &mut Shared, store: &Store, cx: &mut Cx, segment: Segm
     }
 }
 
-/// Sends a segment's unfinished records to a member that fetches it. That member may lack the record of a
-/// write whose backup command was lost. As the next primary it would carry out the write again when it is
-/// repeated.
+/// Sends a segment's unfinished records to a member that fetches it. It may lack the record of a write whose
+/// backup command was lost, and would, as the next primary, carry out the repeated write again.
 pub(crate) fn give_records(shared: &mut Shared, store: &Store, cx: &mut Cx, to: &Address, segment: Segment) {
     let handed = handed_segment(shared, store, cx, segment);
     if !handed.records.is_empty() {
@@ -321,8 +320,8 @@ pub(crate) fn give_records(shared: &mut Shared, store: &Store, cx: &mut Cx, to: 
     }
 }
 
-/// Opens an operation without a waiting caller, so that all owners receive a recorded write. An owner without
-/// the record does nothing.
+/// An operation without a waiting caller, so that all owners receive a recorded write. An owner without the
+/// record does nothing.
 fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
     let mut call = InFlight::new(id, segment, key, InFlight::nothing(), cx.now, Duration::ZERO);
     call.is_awaited = false;

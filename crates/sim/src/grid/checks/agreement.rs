@@ -1,5 +1,5 @@
-//! The checker of agreement, for a quiet cluster. A store has exactly the entries of its member's memory, or
-//! those for which memory had no room.
+//! Agreement in a quiet cluster. A store has exactly the entries of its member's memory, or those for which
+//! memory had no room.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -195,7 +195,7 @@ impl<'a> OfKey<'a> {
         count.checked_sub(1).map_or(Version::NONE, |last| self.acknowledged[last].1)
     }
 
-    /// The reason is a removal without a known outcome, or the expiration of such a put.
+    /// Because of a removal without a known outcome, or the expiration of such a put.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && other.may_be_absent(by))
     }

@@ -1,4 +1,4 @@
-//! The checker of regular registers.
+//! Regular registers.
 //!
 //! Excused are reads that a member may answer that a newer topology has removed and that did not know it yet:
 //! it has not detected the partition, or its cache allows reads in a minority. Their values were written all
