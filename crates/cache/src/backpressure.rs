@@ -14,7 +14,6 @@ pub(crate) struct Backpressure {
     submitted: u64,
     /// Request bytes between two cycles: the limit of one member, so that none gets more.
     burst: u64,
-    /// Waiting for room, of a member or among own operations.
     parked: BTreeMap<u64, Waker>,
     next_ticket: u64,
 }
@@ -69,7 +68,6 @@ impl Backpressure {
         !self.parked.is_empty()
     }
 
-    /// To check again.
     pub(crate) fn take_parked(&mut self) -> BTreeMap<u64, Waker> {
         std::mem::take(&mut self.parked)
     }

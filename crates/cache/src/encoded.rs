@@ -53,7 +53,6 @@ impl EncodedCache {
         stored(self.operation(key, self.reading()).await?)
     }
 
-    /// Reads from this member's memory if the key is there and the options allow a local read.
     pub(crate) async fn entry(&self, key: Encoded<'_>) -> Result<Option<Stored>, CacheError> {
         let now = self.handler.now();
         let here = match self.options.read_from {
@@ -101,7 +100,7 @@ impl EncodedCache {
         self.write(key, Write { condition, change, wants_previous: false }).await
     }
 
-    /// The result has the previous entry, or the current one if the condition does not hold.
+    /// Returns the previous entry, or the current one if the condition does not hold.
     pub(crate) async fn exchange(
         &self,
         key: Bytes,

@@ -103,7 +103,6 @@ const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("REMOVE_ALL", MergePolicy::RemoveAll),
 ];
 
-/// Whether a write waits for all owners.
 const MODES: &[(&str, Flags)] = &[("SYNC", Flags::NONE), ("ASYNC", Flags::ASYNC)];
 
 const WHEN_FULL: &[(&str, WhenFull)] = &[("REMOVE", WhenFull::Remove), ("EXCEPTION", WhenFull::Refuse)];

@@ -75,7 +75,6 @@ pub(crate) struct GridHandler {
     /// Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
-    /// They have missed heartbeats.
     pub(crate) silent: Mutex<Vec<Address>>,
     caches: Arc<Mutex<OpenCaches>>,
     pub(crate) completions: Arc<Completions>,
@@ -89,7 +88,6 @@ pub(crate) struct GridHandler {
     pub(crate) workers: Workers<Self>,
 }
 
-/// The node's output, delivered without its lock.
 #[derive(Default)]
 pub(crate) struct DeferredEffects {
     finished: Vec<(u64, waiters::Result)>,
@@ -163,7 +161,6 @@ impl GridHandler {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first call begins the iteration.
     pub(crate) fn poll_next(
         &self,
         cache: CacheId,
@@ -253,7 +250,6 @@ impl GridHandler {
         self.with_node(|node, now| node.end_listener(now, cache, id));
     }
 
-    /// From any thread; `None` if there is no node.
     pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
         let mut state = self.state();
         let node = state.node.as_mut()?;

@@ -32,7 +32,6 @@ struct OpenIteration {
     producer: Producer<Came>,
 }
 
-/// Outside of the lock.
 pub(crate) struct ConsumedQueue {
     iterations: Sender<IterationId>,
     has_any: AtomicBool,
@@ -49,7 +48,6 @@ enum Holding {
     Nothing,
     /// From the queue: its consumption must be reported.
     Brought,
-    /// Under the lock.
     Taken,
 }
 

@@ -68,7 +68,6 @@ impl OpenCache {
         self.container.look_up_value(self.segment_of(key), key, now)
     }
 
-    /// If this member is a read owner.
     #[inline]
     pub(crate) fn entry_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
         self.container.look_up(self.segment_of(key), key, now)

@@ -23,7 +23,6 @@ const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 enum Completion {
     Stored(u64, Result<(), StoreFailure>),
     Loaded(u64, Result<Loaded, StoreFailure>),
-    /// The writer has room again.
     Room,
 }
 
@@ -102,7 +101,6 @@ impl StoreDriver {
         self.writer.store().stats()
     }
 
-    /// Also returns the number of waiting changes.
     pub(crate) fn watch(&self) -> (Arc<StoreWatch>, u64) {
         (self.watch.clone(), (self.writer.waiting() + self.backlog.len()) as u64)
     }

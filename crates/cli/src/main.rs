@@ -1,3 +1,5 @@
+//! The `consort` command.
+
 #[macro_use]
 mod terminal;
 

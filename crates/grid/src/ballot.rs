@@ -5,13 +5,13 @@
 //! member with a higher promise responds with that ballot. So a response is a vote for one coordinator at a
 //! time, however views overlap.
 //!
-//! A voter may promise another ballot between its response and the first topology, so the membership changes
-//! in two steps. The coordinator first **announces** a removal ([`crate::Topology::forgone`]) with unchanged
-//! owners: no write is acknowledged that the announced members lack. The removal follows when all reachable
-//! members have installed the announcement, more than half of the quorum among them. Any other coordinator
-//! needs more than half as well, so one of its voters has installed the announcement, or the removal is never
-//! carried out. A coordinator goes on from the topology with the highest ballot, under which a majority was
-//! present when it was made. Topologies of a minority change only the availability, and keep the ballot.
+//! A voter may promise another ballot before the first topology, so the membership changes in two steps. The
+//! coordinator first **announces** a removal ([`crate::Topology::forgone`]) with unchanged owners: no write
+//! is acknowledged that the announced members lack. The removal follows when all reachable members have
+//! installed the announcement, more than half of the quorum among them. Any other coordinator needs more than
+//! half as well, so one of its voters has installed the announcement, or the removal is never carried out. A
+//! coordinator goes on from the topology with the highest ballot, made while a majority was present.
+//! Topologies of a minority change only the availability, and keep the ballot.
 //!
 //! The quorum changes in two steps, too ([`crate::Topology::quorum_to_be`]). In the first, more than half of
 //! the old **and** of the new members must be present. The second begins when all members have that topology,

@@ -127,7 +127,6 @@ pub(crate) struct Backup {
     pub(crate) effect: Effect,
     /// The write owners that acknowledge this command in this epoch.
     pub(crate) expected_acks: u16,
-    /// Whether this owner sends the outcome to the caller.
     pub(crate) sends_outcome: bool,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) skips_listeners: bool,
@@ -246,7 +245,7 @@ pub(crate) struct Chunk {
     pub(crate) history: Option<SegmentHistory>,
     /// The sender lacks the segment: the receiver asks another owner.
     pub(crate) is_refused: bool,
-    /// The approximate bytes of the whole segment at the sender.
+    /// Approximately, of the whole segment at the sender.
     pub(crate) segment_bytes: u64,
 }
 
@@ -255,7 +254,6 @@ pub(crate) struct Fetch {
     pub(crate) iteration: u64,
     pub(crate) nth: u32,
     pub(crate) segments: Vec<Segment>,
-    /// The position in the first segment.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) items_max: u32,
     pub(crate) projection: Projection,
@@ -270,7 +268,6 @@ pub(crate) struct Fetched {
     pub(crate) nth: u32,
     pub(crate) parts: Vec<Part>,
     pub(crate) items: Items,
-    /// The position after the last part.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) applied: Applied,
     pub(crate) failed: Option<OperationError>,
@@ -351,13 +348,11 @@ pub(crate) enum ToCoordinator {
     Listen(Interest),
     /// A listening member acknowledges no events.
     Deaf(Address),
-    /// The higher ballot that the member has promised.
     Outbid(Ballot),
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Status {
-    /// The request's ballot, now promised.
     pub(crate) ballot: Ballot,
     pub(crate) caches: Vec<CacheStatus>,
 }

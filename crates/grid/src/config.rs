@@ -30,8 +30,8 @@ pub enum CacheMode {
         /// The owners of a segment. With two, the default, the loss of one member loses no data.
         owners: u16,
     },
-    /// Every member has the entries that it has put, and a write invalidates the key on others. The data has
-    /// another source, such as a database; there is no state transfer and no store, and capacities have no
+    /// Every member has the entries that it has put; a write invalidates the key on others. The data has
+    /// another source, such as a database: there is no state transfer and no store, and capacities have no
     /// effect.
     Invalidation,
 }

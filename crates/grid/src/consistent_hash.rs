@@ -75,8 +75,8 @@ impl ConsistentHash {
         }
     }
 
-    /// Returns a balanced hash that moves little: remaining members keep segments up to their share. Owners
-    /// change their order only to balance primaries.
+    /// Returns a balanced hash that moves little: remaining members keep segments up to their share, and
+    /// owners change their order only to balance primaries.
     ///
     /// # Panics
     ///
@@ -98,7 +98,7 @@ impl ConsistentHash {
         Self { members: left.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Returns the hash in which a segment without owners has those of `other`.
+    /// Gives a segment without owners those of `other`.
     ///
     /// # Panics
     ///

@@ -108,7 +108,6 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// In the order of the sender's iteration.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct EncodedEntries {
     /// Validated on arrival.
@@ -133,7 +132,6 @@ impl EncodedEntries {
         (0..self.count).map_while(move |_| EntryRef::read(&mut rest).ok())
     }
 
-    /// The parts share the received bytes.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (Bytes, Stored)> {
         let part = |part| self.bytes.slice_ref(part);
         self.iter().map(move |copy| (part(copy.key), Stored::stamped(part(copy.value), copy.stamp())))

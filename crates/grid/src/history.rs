@@ -37,7 +37,7 @@ pub struct Lineage {
 pub(crate) struct SegmentHistory {
     /// The newest version of each lineage that was applied, or merged from a partition.
     pub(crate) seen: BTreeMap<Lineage, Version>,
-    /// The newest version of forgotten lineages.
+    /// Of forgotten lineages.
     pub(crate) older: Version,
     /// During a partition.
     pub(crate) removals: BTreeMap<Bytes, Version>,
@@ -98,7 +98,6 @@ impl SegmentHistory {
         self.note_absent(key, version);
     }
 
-    /// The key's version counts whichever primary has ordered it.
     pub(crate) fn note_absent(&mut self, key: &[u8], version: Version) {
         if let Some(removed) = self.removals.get_mut(key) {
             *removed = version.max(*removed);

@@ -55,7 +55,6 @@ impl ItemRef<'_> {
         Item { key: key.into(), value: value.into(), version: self.version }
     }
 
-    /// The bytes contain the item.
     #[inline]
     fn kept_of(self, bytes: &Bytes) -> Item {
         Item { key: part(bytes, self.key), value: part(bytes, self.value), version: self.version }
@@ -193,7 +192,6 @@ impl Items {
         }
     }
 
-    /// Returns the number of removed items.
     pub(crate) fn take_out(&mut self, part: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> usize {
         *self = std::mem::take(self).materialize();
         match &mut self.0 {
@@ -358,7 +356,6 @@ impl Iterator for IntoItems {
     }
 }
 
-/// A small part is copied.
 #[inline]
 fn part(bytes: &Bytes, part: &[u8]) -> Bytes {
     if part.len() <= COPIED_MAX { Bytes::copy_from_slice(part) } else { bytes.slice_ref(part) }

@@ -53,7 +53,6 @@ impl KeyState {
         own == made.map(|(value, lifetime)| (value, *lifetime))
     }
 
-    /// Whether a reader cannot distinguish the states.
     fn is_same(&self, other: &Self) -> bool {
         self.entry().map(|stored| &stored.value) == other.entry().map(|stored| &stored.value)
     }
@@ -63,7 +62,6 @@ impl KeyState {
 pub(crate) enum Resolution {
     /// The first partition's state stays.
     Stays,
-    /// Only this partition has changed the key.
     Copy(usize),
     Put(Bytes, Lifetime),
     /// The removal is a change also for partitions without a record of the key.

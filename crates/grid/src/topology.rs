@@ -1,5 +1,3 @@
-//! The topology of a cache, which the coordinator makes and every member installs.
-
 use std::sync::Arc;
 
 use consort_group::Address;
@@ -18,7 +16,6 @@ const LINEAGE_IDS: u32 = 16;
 /// the ids last for two years, and then as many again as are left without a place.
 const LINEAGE_PLACES: u32 = 64;
 
-/// The phase of a change of owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// The current owners are read and written.
@@ -356,12 +353,10 @@ impl Topology {
         self.availability = Availability::Available;
     }
 
-    /// More than half of each set must be present.
     pub(crate) fn quorums(&self) -> impl Iterator<Item = &Arc<[Address]>> {
         std::iter::once(&self.quorum).chain(&self.quorum_to_be)
     }
 
-    /// Members that are unreachable or announced for removal.
     pub(crate) fn absent(&self) -> impl Iterator<Item = &Address> {
         self.away().iter().chain(self.forgone.iter())
     }

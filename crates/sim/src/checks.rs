@@ -328,7 +328,6 @@ pub(crate) fn credits(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// One or two numbers behind the name in each line.
 fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
     let pair = |line: &str| {
         let (name, numbers) = line.split_once(": ")?;

@@ -17,7 +17,6 @@ pub(crate) struct NodeOutcome {
     pub(crate) node: usize,
     pub(crate) token: Token,
     pub(crate) outcome: Outcome,
-    /// If the event travels over the network.
     pub(crate) from: Option<usize>,
 }
 
@@ -118,7 +117,6 @@ impl EffectRunner {
         Outcome::Done
     }
 
-    /// The first of these ports that is free.
     fn listen(
         &mut self,
         node: usize,

@@ -181,7 +181,6 @@ impl Node {
         self.stack.is_some()
     }
 
-    /// At some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         between(&self.log.views, from, until)
     }
@@ -191,7 +190,6 @@ impl Node {
     }
 }
 
-/// The log is in the order of times.
 pub(crate) fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
     let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
     log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)

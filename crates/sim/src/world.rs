@@ -61,7 +61,6 @@ pub(crate) trait Application: Sized {
         true
     }
 
-    /// From each other.
     fn may_part(_: &World<Self>) -> bool {
         true
     }

@@ -1,6 +1,6 @@
-//! Numbers on the wire: seven bits per byte, the lowest first; the top bit announces another byte. Lengths
-//! mostly take one byte, versions six or seven. Numbers of up to eight bytes are written and read as one
-//! word: byte by byte an iteration over small entries takes 3 % more time.
+//! Seven bits per byte, the lowest first; the top bit announces another byte. Lengths mostly take one byte,
+//! versions six or seven. Numbers of up to eight bytes are written and read as one word: byte by byte an
+//! iteration over small entries takes 3 % more time.
 
 use bytes::{BufMut, BytesMut};
 
@@ -52,7 +52,7 @@ pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize), FrameError> {
     read_long(from)
 }
 
-/// Reads numbers longer than a word, or at the end of the bytes.
+/// For numbers longer than a word, or at the end of the bytes.
 #[cold]
 fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     let mut number = 0;

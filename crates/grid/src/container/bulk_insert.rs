@@ -40,7 +40,6 @@ pub(crate) struct NewEntry<'a> {
 }
 
 impl NewEntry<'_> {
-    /// The entry has no value.
     fn entry(&self) -> Entry {
         let &Self { version, created, last_used, lifetime, .. } = self;
         Entry { value: Bytes::new(), version, created, last_used, lifetime }

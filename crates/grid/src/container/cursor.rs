@@ -1,8 +1,8 @@
 //! Cursors of iterations through a segment that changes meanwhile.
 //!
-//! An entry keeps its slot for life, and its key's insertion has a number. A cursor has the next slot and the
-//! number of the next insertion at its beginning: later insertions are skipped. So an entry that is present
-//! throughout is returned exactly once, and no key twice, even if it is removed and inserted again.
+//! An entry keeps its slot for life. A cursor has the next slot and the number of the next insertion at its
+//! beginning: later insertions are skipped. So an entry that is present throughout is returned exactly once,
+//! and no key twice, even if it is removed and inserted again.
 
 use bytes::Bytes;
 
@@ -70,7 +70,7 @@ impl Budget {
         Self { entries: limits.entries_max.max(1), bytes: limits.bytes_max, is_untouched: true }
     }
 
-    /// Counts an entry of this many bytes if it is within the limits, and returns whether it is.
+    /// Whether an entry of this many bytes is within the limits, and then counts.
     pub(super) fn admit(&mut self, bytes: usize) -> bool {
         if self.entries == 0 || (bytes > self.bytes && !self.is_untouched) {
             return false;

@@ -36,8 +36,7 @@ impl Deadlines for Lifetime {
     }
 }
 
-/// The placeholder of a value that only the store has, recognised by its address, because an empty value is
-/// valid.
+/// Recognised by its address, because an empty value is valid.
 static PASSIVE: [u8; 1] = [0];
 
 /// An entry without its key. Clones share the value.

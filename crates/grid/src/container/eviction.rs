@@ -19,10 +19,8 @@ const FREQUENCY_MAX: u8 = 3;
 /// Reads in the small queue that make an entry worth keeping: one may be the read after the write.
 const FREQUENCY_KEPT: u8 = 2;
 
-/// The small queue has one entry in this many.
 const SMALL_PART: usize = 10;
 
-/// Fingerprints that a segment remembers at least.
 const GHOSTS_MIN: usize = 16;
 
 /// Nodes are indexed by slot, beside the slab, so that an entry leaves its queue in one step.
@@ -35,7 +33,6 @@ pub(super) struct Queues {
 
 #[derive(Clone, Copy)]
 struct Node {
-    /// Towards the older end.
     older: u32,
     newer: u32,
     frequency: u8,
@@ -72,7 +69,6 @@ impl Queues {
         self.push(slot, place);
     }
 
-    /// The entry was read, or written again.
     #[inline]
     pub(super) fn note_use(&mut self, slot: u32) {
         if let Some(node) = self.nodes.get_mut(slot as usize) {

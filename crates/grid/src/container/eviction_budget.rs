@@ -15,7 +15,6 @@ const EVICTED_AT_ONCE: usize = 4_096;
 
 pub(super) struct Eviction {
     bound: Option<MemoryBound>,
-    /// The current limit, which may change.
     allowed: AtomicU64,
     /// Where the next victim is taken if the written segment has none.
     next_segment: AtomicUsize,
@@ -33,7 +32,6 @@ impl Eviction {
         Some(MemoryBound { limit: bound.limit.with_amount(self.allowed.load(Ordering::Relaxed)), ..bound })
     }
 
-    /// Changes a limit in the same unit; returns whether there is one.
     pub(super) fn set_limit(&self, limit: Limit) -> bool {
         let is_same_unit = self.bound.is_some_and(|bound| bound.limit.with_amount(limit.amount()) == limit);
         if is_same_unit {
@@ -104,7 +102,7 @@ impl Eviction {
         Ok(evicted)
     }
 
-    /// Evicts as many bytes as a write adds, if the process has no room for them.
+    /// If the process has no room for the bytes that a write adds.
     fn evict_for_process(
         &self,
         shards: &Shards,

@@ -22,8 +22,8 @@ impl<'c> Expiry<'c> {
         Self { shards, start }
     }
 
-    /// Removes expired entries. Examines at most `looks_max` entries whose deadline has come; those with a
-    /// `max_idle` may have been used. Call it again while [`Expiry::next_deadline`] is due.
+    /// Removes expired entries. Examines at most `looks_max` due entries; those with a `max_idle` may have
+    /// been used. Call it again while [`Expiry::next_deadline`] is due.
     pub fn remove_expired(self, now: Time, looks_max: usize) -> Expired {
         self.remove_expired_in(|_| true, now, looks_max)
     }

@@ -13,7 +13,6 @@ pub(super) struct Cell {
     hash: KeyHash,
     /// The slot plus one; [`EMPTY`] for an empty cell.
     tag: u32,
-    /// The current or former address of the item.
     item: PrefetchHint,
 }
 
@@ -24,10 +23,8 @@ const VACANT: Cell = Cell { hash: KeyHash(0), tag: EMPTY, item: PrefetchHint::NO
 /// Two lines.
 const CELLS_MIN: usize = 8;
 
-/// Slots by the hash of their keys.
 #[derive(Default)]
 pub(super) struct Index {
-    /// As many as [`cells_for`] returns, or none.
     cells: Box<[Cell]>,
     len: usize,
     /// The address of the item that was added or moved last.
@@ -48,14 +45,12 @@ const fn cells_for(len: usize) -> usize {
     (last / quarter + 1) * quarter / size_of::<Cell>()
 }
 
-/// The first cell of a search.
 #[inline]
 const fn home(hash: KeyHash, cells: usize) -> usize {
     ((hash.0 as u64 * cells as u64) >> 32) as usize
 }
 
 impl Index {
-    /// The first slot with this hash that `is_it` accepts.
     #[inline]
     pub(super) fn find(&self, hash: KeyHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = home(hash, self.cells.len());
@@ -145,7 +140,6 @@ impl Index {
         true
     }
 
-    /// Frees memory if most of it is unused.
     pub(super) fn shrink(&mut self) {
         if self.cells.len() > 8 * CELLS_MIN && self.len < self.cells.len() / 8 {
             self.resize(cells_for(2 * self.len));
@@ -157,7 +151,6 @@ impl Index {
         before.into_iter().filter(|cell| cell.tag != EMPTY).for_each(|cell| self.put(cell));
     }
 
-    /// The table has an empty cell.
     fn put(&mut self, cell: Cell) {
         let mut at = home(cell.hash, self.cells.len());
         while self.cells[at].tag != EMPTY {

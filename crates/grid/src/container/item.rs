@@ -46,7 +46,6 @@ pub(super) struct OutOfLine {
 /// The reference count's bytes, which [`Bytes::from_owner`] puts in front.
 const HEAD: usize = size_of::<usize>();
 
-/// The allocation has `SIZE` bytes and [`HEAD`].
 fn inline<const SIZE: usize>(key: &[u8], value: &[u8]) -> Bytes {
     let mut bytes = [0; SIZE];
     let length = key.len() + value.len();
@@ -81,7 +80,6 @@ pub(super) fn size_together(key_len: usize, value_len: usize) -> Option<usize> {
     SIZES.iter().find(|&&size| key_len + value_len + HEAD <= size).copied()
 }
 
-/// The bytes that a key and a value take of the allocator.
 pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
     size_together(key_len, value_len)
         .unwrap_or_else(|| key_len + block_size(value_len) + size_of::<OutOfLine>() + SHARED)

@@ -41,7 +41,6 @@ impl Container {
         if memory.has_room(cost) { Ok(()) } else { memory.admit(self.growth(segment, key, cost)) }
     }
 
-    /// The bytes that a write of this cost adds to the process.
     pub(crate) fn growth_of(
         &self,
         segment: Segment,

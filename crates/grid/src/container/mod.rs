@@ -5,15 +5,15 @@
 //!
 //! * A read returns the newest entry that was put, or none if it was removed or has expired. Later writes do
 //!   not change a returned entry.
-//! * The container stores copies of the exact size of keys and values, not the buffers in which they arrived.
+//! * Keys and values are copies of the exact size, not the buffers in which they arrived.
 //! * An iteration returns each entry that is present throughout exactly once, see [`Cursor`].
 //! * [`Container::len`] and [`Container::bytes`] are exact, for one writer, and cost two loads.
 //! * The same calls in the same order return the same results.
 //!
-//! [`Container::bytes`] counts per entry: its key and value in one allocation of a size class (at most a
-//! quarter more than 8 bytes and both), [`ENTRY_OVERHEAD`], with a lifetime [`LIFETIME_OVERHEAD`], and in a
-//! container that evicts [`BOUND_OVERHEAD`]. The allocator's own rounding is not included. Slots of removed
-//! entries are reused, and freed in pages of 32 once a page is empty.
+//! [`Container::bytes`] counts an entry's key and value in one allocation of a size class (at most a quarter
+//! more than 8 bytes and both), [`ENTRY_OVERHEAD`], [`LIFETIME_OVERHEAD`] and [`BOUND_OVERHEAD`], without the
+//! allocator's own rounding. Slots of removed entries are reused, and freed in pages of 32 once a page is
+//! empty.
 
 mod bound;
 mod bulk_insert;
@@ -102,7 +102,7 @@ pub enum SegmentState {
     Owned,
 }
 
-/// The entries that a member holds. Any thread may read, one thread writes.
+/// The entries that a member holds.
 ///
 /// # Panics
 ///

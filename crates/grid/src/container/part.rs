@@ -26,12 +26,10 @@ impl SizedChunk<'_> {
         self.entries
     }
 
-    /// Of keys and values.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// A value is only in the store.
     pub(crate) fn has_passive(&self) -> bool {
         self.has_passive
     }

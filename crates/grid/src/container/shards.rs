@@ -16,9 +16,7 @@ pub(super) struct Shards {
     shards: Box<[Shard]>,
     hash: FixedState,
     statistics: ContainerStatistics,
-    /// A store has the evicted entries.
     is_backed: bool,
-    /// If the container shares its process's memory.
     memory: Option<ProcessMemory>,
 }
 
@@ -39,7 +37,6 @@ impl Shards {
         }
     }
 
-    /// Includes absent ones.
     pub(super) fn count(&self) -> usize {
         self.shards.len()
     }

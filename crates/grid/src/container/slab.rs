@@ -1,8 +1,8 @@
-//! Slots of entries. An entry keeps its slot for life, so that an iteration by slot number finds every entry
-//! once, whatever is added or removed meanwhile.
+//! An entry keeps its slot for life, so that an iteration by slot number finds every entry once, whatever is
+//! added or removed meanwhile.
 
-/// Slots of a page, which is allocated and freed as a whole: small enough for a nearly empty segment, large
-/// enough for the page's own words not to matter.
+/// A page is allocated and freed as a whole: small enough for a nearly empty segment, large enough for the
+/// page's own words not to matter.
 const PAGE_SLOTS: usize = u32::BITS as usize;
 
 pub(super) struct Slab<T> {
@@ -13,7 +13,6 @@ pub(super) struct Slab<T> {
 }
 
 struct Page<T> {
-    /// A bit for every slot that holds a value.
     occupied: u32,
     is_open: bool,
     slots: Vec<Option<T>>,
@@ -40,7 +39,6 @@ impl<T> Slab<T> {
         self.pages.get_mut(page)?.slots.get_mut(place)?.as_mut()
     }
 
-    /// Whether or not there is a value.
     #[inline]
     pub(super) fn place(&self, slot: u32) -> Option<&Option<T>> {
         let (page, place) = split(slot);
@@ -121,7 +119,6 @@ impl<T> Slab<T> {
     }
 }
 
-/// The first slot of the page this many pages later.
 pub(super) fn pages_after(slot: u32, pages: u32) -> u32 {
     (slot / PAGE_SLOTS as u32).saturating_add(pages).saturating_mul(PAGE_SLOTS as u32)
 }

@@ -18,7 +18,6 @@ pub struct ContainerStatistics {
 }
 
 impl ContainerStatistics {
-    /// Including expired ones that are not removed yet.
     pub(super) fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }

@@ -103,7 +103,6 @@ impl<'a> Visited<'a> {
         self.0.data_len()
     }
 
-    /// The bytes that a reader reads first; does not read them.
     pub(super) fn first_bytes(self) -> &'a [u8] {
         self.0.item.first_bytes()
     }
@@ -119,7 +118,6 @@ impl<'a> Visited<'a> {
         (mortal.last_used > self.0.created && !self.0.is_expired(now)).then_some(mortal.last_used)
     }
 
-    /// The key followed by the value, if they have one allocation.
     pub(crate) fn contiguous_bytes(self) -> Option<Bytes> {
         self.0.item.contiguous_bytes()
     }

@@ -31,9 +31,7 @@ const WALK_AHEAD: u32 = 12;
 
 pub(super) struct Table {
     pub(super) state: SegmentState,
-    /// Whether this member is a read owner.
     pub(super) is_readable: bool,
-    /// Whether other members use their copies.
     is_shared: bool,
     contents: Contents,
     /// The number of the next insertion. It only grows, also when the segment is dropped and received again.
@@ -51,7 +49,6 @@ pub(super) enum Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    /// Only if its value is in memory.
     #[inline]
     pub(super) fn here(self) -> Option<&'a Stored> {
         match self {
@@ -66,7 +63,6 @@ pub(super) struct Contents {
     index: Index,
     slab: Slab<Stored>,
     timers: Timers,
-    /// The order of eviction, if the container has a bound.
     queues: Option<Queues>,
     /// Versions of removals while the segment is received, so that the transfer does not bring removed
     /// entries back: one per key removed and not written since, so at most one per write during a transfer.
@@ -82,10 +78,8 @@ pub(super) struct Contents {
 pub(super) struct TableSize {
     /// Including passive ones.
     pub(super) len: u64,
-    /// Bytes of the entries with values in memory.
     pub(super) entry_bytes: u64,
     pub(super) removal_bytes: u64,
-    /// Entries whose values only the store has.
     pub(super) passive: u64,
     pub(super) passive_bytes: u64,
 }
@@ -96,7 +90,6 @@ impl TableSize {
     }
 }
 
-/// The bytes that an entry counts.
 pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool, has_bound: bool) -> u64 {
     let lifetime = if has_lifetime { LIFETIME_OVERHEAD } else { 0 };
     let bound = if has_bound { BOUND_OVERHEAD } else { 0 };
@@ -167,7 +160,6 @@ impl Contents {
         Some(stored)
     }
 
-    /// Returns the entry as it was.
     fn passivate(&mut self, slot: u32) -> Option<Stored> {
         let stored = self.slab.get_mut(slot)?;
         let was = stored.clone();
@@ -233,7 +225,6 @@ impl Table {
         self.contents.timers.next()
     }
 
-    /// Returns an entry and counts a use, unless it has expired.
     #[inline]
     pub(super) fn read(&mut self, hash: KeyHash, key: &[u8], now: impl FnOnce() -> Time) -> Read<'_> {
         let Some(slot) = self.contents.slot(hash, key) else { return Read::Absent };
@@ -262,14 +253,13 @@ impl Table {
         self.contents.index.reserve(entries);
     }
 
-    /// The cell is where the search for a key begins.
     pub(super) fn fetch_cell(&self, hash: KeyHash) {
         if let Some(cell) = self.contents.index.home(hash) {
             fetch(cell);
         }
     }
 
-    /// Prefetches the first slot of this hash, and returns its number.
+    /// Returns the slot's number.
     pub(super) fn fetch_slot(&self, hash: KeyHash) -> Option<u32> {
         let slot = self.contents.index.find(hash, |_| true)?;
         fetch(self.contents.slab.place(slot)?);
@@ -295,7 +285,6 @@ impl Table {
         }
     }
 
-    /// Like `read`, if the segment is readable here.
     #[inline]
     pub(super) fn look_up<T>(
         &mut self,
@@ -327,7 +316,6 @@ impl Table {
         self.contents.stored(hash, key).map(Stored::entry)
     }
 
-    /// The newest version of a write or of a removal.
     pub(super) fn version_of(&self, hash: KeyHash, key: &[u8]) -> Version {
         let written = self.contents.stored(hash, key).map_or(Version::NONE, |stored| stored.version);
         let removed = self.contents.removals.get(key).copied().unwrap_or(Version::NONE);
@@ -394,7 +382,7 @@ impl Table {
         previous
     }
 
-    /// Returns the entry, unless it had expired.
+    /// Unless the entry had expired.
     pub(super) fn remove(&mut self, hash: KeyHash, key: &[u8], version: Version, now: Time) -> Option<Entry> {
         let slot = self.contents.slot(hash, key);
         let stored = slot.and_then(|slot| self.contents.take(hash, slot));
@@ -445,7 +433,6 @@ impl Table {
         looks
     }
 
-    /// Only if its value is in memory.
     pub(super) fn cost_of(&self, hash: KeyHash, key: &[u8]) -> Option<u64> {
         let stored = self.contents.stored(hash, key).filter(|stored| !stored.is_passive())?;
         Some(self.contents.cost_of(stored))
@@ -516,7 +503,6 @@ impl Table {
         std::mem::replace(&mut self.contents, emptied)
     }
 
-    /// Returns the contents, and keeps the segment.
     pub(super) fn clear_contents(&mut self) -> Contents {
         let (state, is_readable) = (self.state, self.is_readable);
         let contents = self.drop_contents();
@@ -567,11 +553,9 @@ impl Table {
     }
 }
 
-/// The data that an iteration reads, and prefetches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrefetchScope {
     Slots,
-    /// Also keys and values.
     Items,
 }
 

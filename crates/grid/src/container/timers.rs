@@ -1,12 +1,11 @@
-//! The deadlines at which entries may have expired: one per entry with a lifetime, in order. A deadline that
-//! is no longer needed is removed, so that repeated writes of a key leave none behind. A read does not move
-//! the deadline of an entry with a `max_idle`; the new one is computed at the deadline.
+//! The deadlines at which entries may have expired: one per entry with a lifetime. A deadline that is no
+//! longer needed is removed, so that repeated writes of a key leave none behind. A read does not move the
+//! deadline of an entry with a `max_idle`; the new one is computed at the deadline.
 
 use std::collections::BTreeSet;
 
 use consort_group::Time;
 
-/// By time, then slot.
 pub(super) struct Timers {
     deadlines: BTreeSet<(Time, u32)>,
 }

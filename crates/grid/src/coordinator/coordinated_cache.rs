@@ -102,7 +102,6 @@ impl CoordinatedCache {
         members.filter(|member| self.counts(member) && !self.confirmed.contains(member)).cloned().collect()
     }
 
-    /// Whether a member is present with its data.
     fn counts(&self, member: &Address) -> bool {
         self.present.contains(member)
             && !self.empty.contains(member)
@@ -539,7 +538,6 @@ impl CoordinatedCache {
     }
 }
 
-/// Whether the member's configuration of this name differs.
 pub(super) fn refuse_differing(
     cx: &mut Cx,
     ours: &CacheConfig,

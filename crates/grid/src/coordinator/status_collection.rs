@@ -55,12 +55,10 @@ impl StatusCollection {
         }
     }
 
-    /// Whether the member was the last one missing.
     pub(super) fn skip(&mut self, member: &Address) -> bool {
         self.missing.remove(member) && self.missing.is_empty()
     }
 
-    /// Whether this was the last response.
     pub(super) fn handle(&mut self, from: &Address, status: Status) -> bool {
         if status.ballot == self.ballot && self.missing.remove(from) {
             let caches = status.caches.into_iter().filter(|cache| is_sound(from, cache));

@@ -41,20 +41,17 @@ pub(crate) struct InFlight {
     /// If the caller does not wait, the operation continues because the owners must agree.
     pub(crate) is_awaited: bool,
     pub(crate) response_bytes_max: u32,
-    /// Once the owner has reported it.
     pub(crate) response_bytes: Option<u32>,
     pub(crate) keeps_target: bool,
     share: Share,
     acks: Acks,
 }
 
-/// The bytes that a call has reserved of its target's responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Share {
     /// The call stays here, or its response has no value.
     None,
     Waits(Slot, u32),
-    /// The call is to be sent.
     Comes(Slot, u32),
     Sent(Slot, u32),
 }
@@ -62,7 +59,6 @@ enum Share {
 #[derive(Default)]
 struct Acks {
     epoch: u32,
-    /// The highest number that an owner has required.
     needed: u16,
     from: SmallVec<[Address; 2]>,
     outcome: Option<Outcome>,
@@ -167,7 +163,7 @@ impl InFlight {
         self.acks.from.contains(member)
     }
 
-    /// Returns the outcome if this was the last acknowledgement of its epoch.
+    /// Returns the outcome with the last acknowledgement of its epoch.
     fn ack(&mut self, from: &Address, ack: &mut Ack) -> Option<Outcome> {
         let acks = &mut self.acks;
         if ack.epoch < acks.epoch {

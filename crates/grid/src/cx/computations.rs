@@ -1,4 +1,4 @@
-//! Requests of iterations that wait for a function outside the node.
+//! Requests that wait for a function outside the node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -105,13 +105,12 @@ pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
     pub(crate) coordinator: Option<Address>,
-    /// The ballot of the topologies that this member installs.
     pub(crate) promised: Option<Ballot>,
     /// Wire versions of incompatible members, bounded by the view.
     pub(crate) foreigners: BTreeMap<Address, u8>,
     /// A closed cache stays, because other members may not have learnt of the close.
     pub(crate) memberships: BTreeSet<CacheId>,
-    /// The ballot under which this member is coordinator, or asks to be.
+    /// The ballot as coordinator, or candidate.
     pub(crate) leads: Ballot,
     pub(crate) calls: Calls,
     pub(crate) silence: Silence,
@@ -269,7 +268,6 @@ impl Cx {
         }
     }
 
-    /// None without room for a response.
     pub(crate) fn next_read(&mut self, from: &Address) -> Option<Command> {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }

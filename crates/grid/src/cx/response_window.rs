@@ -23,7 +23,6 @@ pub(crate) const SMALL_BYTES_MAX: u32 = 64 * 1024;
 /// A response without its value; limits the calls under way.
 const CALL_BYTES_MIN: u32 = 1024;
 
-/// The reservation of the first calls to a member.
 const CALL_BYTES_FIRST: u32 = 4 * 1024;
 
 /// Responses after which a member's calls may reserve less.
@@ -70,7 +69,6 @@ impl Slot {
 struct Owner {
     address: Address,
     lanes: OfClasses<Lane>,
-    /// The reservation for a value of unknown size.
     expected: u32,
     /// Since `expected` was last adjusted.
     largest: u32,
@@ -154,7 +152,6 @@ impl ResponseWindow {
         known.min(self.limits.small_bytes)
     }
 
-    /// Without room, the call waits.
     pub(crate) fn reserve(&mut self, slot: Slot, number: u64, bytes: u32) -> bool {
         let class = self.class(bytes);
         let Some(owner) = self.owners.get_mut(slot.index()).and_then(Option::as_mut) else { return false };
@@ -271,7 +268,6 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// Returns the maximum of reserved bytes.
     fn run(window: &mut ResponseWindow, owner: Slot, numbers: std::ops::Range<u64>, bytes: u32) -> u64 {
         let mut running: Vec<u64> = numbers.filter(|number| window.reserve(owner, *number, bytes)).collect();
         let mut most = 0;

@@ -35,7 +35,6 @@ struct Peer {
     waiting_bytes: usize,
     /// No read waits twice.
     numbers: BTreeSet<u64>,
-    /// The answer times of reads with large responses.
     answered: BTreeMap<u64, Time>,
 }
 

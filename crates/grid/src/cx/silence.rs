@@ -11,7 +11,6 @@ pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(crate) struct Silence {
-    /// The time of each member's last frame.
     heard: BTreeMap<Address, Time>,
     /// Members without any frame for [`SILENT_AFTER`] since a request.
     unanswering: BTreeSet<Address>,
@@ -42,7 +41,6 @@ impl Silence {
         self.unheard.retain(is_there);
     }
 
-    /// Whether the target of this late request is silent.
     pub(crate) fn note_late(&mut self, target: &Address, sent: Time) -> bool {
         if self.heard.get(target).is_none_or(|at| *at < sent) {
             self.unanswering.insert(target.clone());

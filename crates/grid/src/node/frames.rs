@@ -52,7 +52,6 @@ impl Node {
     }
 }
 
-/// For all commands of the first command's cache.
 fn prefetch(caches: &Caches, commands: &[Command]) {
     let [first, _, ..] = commands else { return };
     let Some(cache) = caches.get(&first.cache) else { return };

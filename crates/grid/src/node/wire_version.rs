@@ -12,7 +12,6 @@ use crate::replica::CacheReplica;
 use crate::wire::VERSION;
 
 impl Node {
-    /// Whether this member's version is new here.
     pub(crate) fn note_incompatible_member(&mut self, from: &Address, theirs: u8) -> bool {
         if self.cx.foreigners.insert(from.clone(), theirs) == Some(theirs) {
             return false;

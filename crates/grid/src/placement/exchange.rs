@@ -59,7 +59,6 @@ impl Draft<'_> {
         }
     }
 
-    /// `led` has the number of primary segments of each member.
     fn chain_of_primaries(&self, taker: u16, led: &[u64]) -> Option<Vec<Step>> {
         let weight = |place: u16| u64::from(self.members[usize::from(place)].capacity.thousandths());
         self.chain_to(

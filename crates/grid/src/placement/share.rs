@@ -82,7 +82,6 @@ struct Claim {
     held: usize,
 }
 
-/// By weight, within each claim's bounds.
 fn divide(whole: usize, claims: &[Claim]) -> Vec<usize> {
     let mut settled: Vec<Option<usize>> = vec![None; claims.len()];
     loop {

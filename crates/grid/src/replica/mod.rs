@@ -75,7 +75,6 @@ pub(crate) struct Installed {
     pub(crate) at: Time,
 }
 
-/// The state of a segment, apart from its entries.
 #[derive(Default)]
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
@@ -85,9 +84,7 @@ pub(crate) struct SegmentState {
     pub(crate) handed: u32,
     /// The last epoch in which this member's records were sent to the other write owners.
     pub(crate) resent: u32,
-    /// The owners whose records a new primary lacks.
     pub(crate) missing: Vec<Address>,
-    /// Calls that wait for these records.
     pub(crate) parked: Vec<(Address, Call)>,
     /// The version between both incarnations after a full restart: older than every write since, newer than
     /// the entries from before. It is set until all entries of the segment's first owner are here.

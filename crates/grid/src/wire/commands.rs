@@ -238,7 +238,6 @@ wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowRead
 wire_enum!(MergePolicy { 0 = PreferredAlways, 1 = PreferredNonNull, 2 = RemoveAll, 3 = Custom(name) });
 wire_struct!(CacheConfig { name, mode, segments, partitions, merge, grouping, encoding });
 
-/// Only the name.
 impl Wire for Grouper {
     fn put(&self, out: &mut BytesMut) {
         self.name().put(out);
@@ -382,7 +381,6 @@ impl Chunk {
         self.segment_bytes.put(out);
     }
 
-    /// `entries` writes the `count` entries.
     pub(crate) fn put_body(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
         out.put_u8(CHUNK);
         self.put_with(out, |out| {

@@ -33,8 +33,8 @@ const FRAME_BYTES: usize = 60_000;
 /// Enough for a cycle's commands to one member with some load. The next frame uses the rest of the buffer.
 const FRAME_ROOM: usize = 16 * 1024;
 
-/// The bytes of a frame and its free room from which on the next frame does not use that room, which would
-/// keep the frame's allocation until there are further commands to the member.
+/// A frame and its free room of more bytes do not share the allocation with the next frame, because that room
+/// would keep it until there are further commands to the member.
 const FRAME_ROOM_KEPT_MAX: usize = 4 * FRAME_BYTES;
 
 #[derive(Default)]
@@ -123,7 +123,6 @@ fn put_head(frame: &mut BytesMut) {
     frame.put_u64(0);
 }
 
-/// The returned position is for `end`.
 fn begin(frame: &mut BytesMut, cache: CacheId, topology: u32) -> usize {
     let start = frame.len();
     frame.put_u32(0);
@@ -149,7 +148,6 @@ impl LongCommand {
         Self { frame }
     }
 
-    /// The caller writes the body at the buffer's end.
     pub(crate) fn out(&mut self) -> &mut BytesMut {
         &mut self.frame
     }

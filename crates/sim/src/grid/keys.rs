@@ -5,7 +5,6 @@ use consort_group::Rng;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
-    /// Read anywhere.
     pub(crate) registers: u64,
     pub(crate) atoms: u64,
     /// Counted up by compare-and-swap, and read at the primary only.

@@ -50,7 +50,6 @@ pub(crate) struct Member {
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,
-    /// The operations' indices in the history.
     pub(crate) running: BTreeMap<u64, usize>,
     pub(crate) topologies: Vec<(Time, InstalledTopology)>,
 }
@@ -105,7 +104,6 @@ impl Member {
         self.node.topology(self.cache)
     }
 
-    /// At some moment of this time.
     pub(crate) fn topologies_between(
         &self,
         from: Time,

@@ -64,7 +64,6 @@ impl Kind {
         }
     }
 
-    /// The stores have every acknowledged write at every moment.
     pub(crate) fn outlives_kills(&self) -> bool {
         !self.is_write_behind && !self.passivation
     }

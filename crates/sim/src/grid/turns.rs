@@ -9,9 +9,8 @@ pub(crate) enum Turn {
     Iteration(usize),
     /// A listener begins, or its reader takes events.
     Listener(usize),
-    /// The store of this node is ready with a request.
     Store(usize),
-    /// The index of the operation on several keys.
+    /// The operation on several keys.
     Clear(usize),
 }
 

@@ -267,7 +267,6 @@ impl Index {
         usize::from(segment) < self.segments.len()
     }
 
-    /// The disk has no record of the segment.
     pub(crate) fn is_empty(&self, segment: Segment) -> bool {
         self.segments[usize::from(segment)].puts == 0
     }

@@ -30,7 +30,6 @@ enum Item {
     Order(Order),
 }
 
-/// Those at the front have been taken.
 #[derive(Default)]
 struct Run {
     taken: usize,

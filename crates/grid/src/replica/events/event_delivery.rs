@@ -48,7 +48,6 @@ fn previous_of(outcome: Option<&Outcome>) -> Option<Previous> {
     }
 }
 
-/// The copy does not keep its frame in memory.
 fn copied(tell: &Notify) -> Notify {
     let value = tell.value.as_deref().map(Bytes::copy_from_slice);
     let previous =
@@ -357,7 +356,6 @@ impl Shared {
         self.installed.as_ref().is_some_and(|installed| !installed.listening.is_empty())
     }
 
-    /// The listening members that are not write owners of a segment.
     pub(crate) fn listening_apart(&self, segment: Segment) -> Vec<(Address, Interest)> {
         let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
             return Vec::new();
@@ -368,8 +366,8 @@ impl Shared {
         installed.listening.iter().filter(is_apart).cloned().collect()
     }
 
-    /// The notifier is a backup, or the primary if there is none. It stays the same throughout an epoch, in
-    /// which the owners' order may change.
+    /// The notifier is a backup, or the primary if there is none, throughout an epoch, in which the owners'
+    /// order may change.
     fn notifier(&self, segment: Segment) -> Option<&Address> {
         self.installed.as_ref()?.notifier(segment)
     }
@@ -386,11 +384,9 @@ fn pass_on_marks(shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
     }
 }
 
-/// The time that a write waits for a listening member after all owners have acknowledged. Stopped members
-/// leave the view after many times as long.
+/// After all owners have acknowledged a write. Stopped members leave the view after many times as long.
 const LISTENER_ACK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Listeners receive `previous`.
 pub(crate) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
     Outcome::Written(Written { is_done: true, was_present: false, version, previous })
 }

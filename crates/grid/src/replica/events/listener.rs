@@ -36,7 +36,6 @@ pub(crate) struct Listener {
     /// The bytes of the keys in `changed` and `ahead`, with the size of their places there.
     noted_bytes: usize,
     pub(crate) is_ready: bool,
-    /// The listener was ready before.
     pub(crate) is_interrupted: bool,
     pub(crate) is_awaited: bool,
 }

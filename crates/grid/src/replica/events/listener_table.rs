@@ -16,7 +16,6 @@ pub(crate) struct ListenerTable {
     iterations: BTreeMap<IterationId, ListenerId>,
     /// Of the whole cluster's changes, with each [`Interest`].
     clustered: [usize; INTERESTS.len()],
-    /// Of either scope.
     with_previous: usize,
 }
 

@@ -51,14 +51,12 @@ pub(crate) struct Listeners {
     known: Option<Listening>,
     /// For each segment, the last topology whose primary has reported all earlier events as sent.
     marked: Vec<u32>,
-    /// For each segment, the owners with every delivered write.
     holders: Vec<Option<EventHolders>>,
     told: BTreeMap<Segment, DeliveredVersions>,
     /// When the last listener of the cluster's changes ended.
     idle_since: Option<Time>,
 }
 
-/// The delivered versions of a segment that may be sent again.
 #[derive(Default)]
 struct DeliveredVersions {
     /// Each lower version was delivered, or never will be.
@@ -323,7 +321,6 @@ impl Listeners {
         given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
-    /// `is_over`: clustered listeners are no longer ready.
     pub(crate) fn interrupt_listeners(
         &mut self,
         shared: &Shared,
@@ -527,7 +524,6 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
     })
 }
 
-/// The topology since which it is a member.
 type Holder = (Address, u32);
 
 /// The two owners with every write of a segment delivered here since the last full resend: the primary, and

@@ -38,11 +38,10 @@ impl PendingLastUses {
     }
 }
 
-/// The version of the write, and the time since the last use.
+/// With the time since the last use.
 type Use = (Bytes, Version, Duration);
 
 impl Shared {
-    /// Whether calls that wait for answers are to be handled again.
     pub(crate) fn handle_last_uses(&mut self, from: &Address, segments: &[Segment]) -> bool {
         let mut is_heard = false;
         for segment in segments {
@@ -99,7 +98,6 @@ pub(crate) fn send_last_uses(shared: &mut Shared, store: &Store, cx: &mut Cx, be
     }
 }
 
-/// Of live entries that were used since they were written.
 fn uses_in(container: &Container, segment: Segment, now: Time, room: &mut usize) -> Vec<Use> {
     let mut uses = Vec::new();
     let mut cursor = Some(Cursor::START).filter(|_| *room > 0);

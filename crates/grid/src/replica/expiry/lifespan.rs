@@ -45,7 +45,6 @@ impl Shared {
 }
 
 impl CacheReplica {
-    /// Examines at most `looks_max` candidates.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
         if self.shared.is_invalidation() {
             let expired = self.shared.container.expiry().remove_expired(cx.now, looks_max);

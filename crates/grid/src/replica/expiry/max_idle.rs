@@ -24,17 +24,16 @@ use crate::replica::store::Place;
 use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Segment, Version};
 
-/// The limit of open questions for each cache. A further entry waits for its timer or its caller to come
-/// again.
+/// A further question waits for the entry's timer or its caller to come again.
 const QUESTIONS_MAX: usize = 16_384;
 
-/// The limit of calls that wait for one answer. Callers send further calls again.
+/// Callers send further calls again.
 const CALLS_PER_QUESTION_MAX: usize = 4_096;
 
 #[derive(Default)]
 pub(crate) struct IdleProbes {
     open: BTreeMap<Place, IdleProbe>,
-    /// The last question: an answer to an earlier one about the same entry may not hold.
+    /// An answer to an earlier question about the same entry may not hold.
     last: u64,
 }
 

@@ -76,7 +76,6 @@ impl BatchBuilder {
         Self::Elsewhere(FetchedItems::begin(shared.id, shared.topology_id(), room))
     }
 
-    /// `is_owned`: the reader takes the items.
     pub(crate) fn here(items: usize, is_owned: bool) -> Self {
         let (items, made) = if is_owned { (items, 0) } else { (0, items) };
         let (items, made) = (Vec::with_capacity(items), Vec::with_capacity(made));

@@ -1,8 +1,8 @@
 //! Functions of iterations that may take long with an entry: they are applied outside the node, in steps.
 //!
-//! A request waits in a queue. The host takes it as a [`Computation`] with its present entries, runs it on
-//! any thread for as long as it wants, and returns the result. The reader requests the entries that a step
-//! has not reached again, as after any incomplete answer.
+//! The host takes a queued request as a [`Computation`] with its present entries, runs it on any thread for
+//! as long as it wants, and returns the result. The reader requests the entries that a step has not reached
+//! again, as after any incomplete answer.
 
 use bytes::Bytes;
 
@@ -209,7 +209,6 @@ impl<'a> StepWalk<'a> {
         Gathering::Done(gathered)
     }
 
-    /// Gathers entries up to the first whose value is not loaded, then the values to load.
     fn gather_segment(&mut self, mut at: Cursor, gathered: &mut LocalBatch) {
         let segment = gathered.segment;
         gathered.end = PartEnd::More;

@@ -32,25 +32,22 @@ pub(crate) const ITERATIONS_MAX: usize = 65_536;
 /// Segments in a request: more than a batch comes from.
 const SEGMENTS_PER_FETCH: usize = 32;
 
-/// The divisor of the batch for the reader's own lane beside others. Its items are available at once; a
+/// The divisor of the batch for the reader's own lane beside others: its items are available at once, and a
 /// remote answer must be worth its round trip.
 const OWN_PART: usize = 8;
 
-/// The limit of items of a request to the only member asked, which has two requests at a time: it gathers one
-/// answer while the reader consumes the other. So many small entries stay in a CPU's own cache.
+/// The limit for the only member asked, which has two requests at a time: it gathers one answer while the
+/// reader consumes the other. So many small entries stay in a CPU's own cache.
 const SEQUENTIAL_BATCH_MAX: usize = 640;
 
 pub(crate) struct Iteration {
     publication: Publication,
     todo: BTreeSet<Segment>,
     lanes: Vec<Lane>,
-    /// The requests whose answers the reader has, in order.
     taken: VecDeque<u32>,
     /// The items returned of incomplete segments, if none may be returned twice.
     given: BTreeMap<Segment, Given>,
-    /// The entries counted of incomplete segments.
     partial: BTreeMap<Segment, u64>,
-    /// The reduction's results of incomplete segments.
     reduced: BTreeMap<Segment, Vec<Item>>,
     next_nth: u32,
     count: u64,
@@ -316,8 +313,8 @@ impl Iterations {
         Ok(next)
     }
 
-    /// Sends a request on every idle lane; on the reader's own only if the reader is idle. New lanes are made
-    /// while there are segments and members for them.
+    /// Sends a request on every idle lane; on the reader's own only if the reader is idle. Adds lanes while
+    /// there are segments and members for them.
     fn ask_all(
         &self,
         shared: &Shared,

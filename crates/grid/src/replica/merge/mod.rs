@@ -56,7 +56,6 @@ struct PartitionEntries {
     asked: Time,
     /// The entries age while the primary waits for other partitions.
     entries: BTreeMap<Bytes, Entry>,
-    /// The partition's history of the segment, once all entries are received.
     history: Option<SegmentHistory>,
 }
 
@@ -445,7 +444,6 @@ impl CacheReplica {
 }
 
 impl Merge {
-    /// Whether to resume the merge.
     pub(crate) fn plan_merge(&mut self, shared: &Shared, cx: &Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -545,7 +543,6 @@ impl Merge {
         shared.send(cx, &giver, Body::Pull(pull));
     }
 
-    /// Whether all entries of the partition are received.
     pub(crate) fn handle_collected(
         &mut self,
         shared: &Shared,

@@ -110,7 +110,6 @@ impl Store {
         cx.store.push_back((shared.id, request));
     }
 
-    /// Returns the requests that waited, the entries, and why entries are missing.
     pub(crate) fn note_loaded(
         &mut self,
         shared: &mut Shared,
@@ -169,7 +168,6 @@ impl Store {
         }
     }
 
-    /// Returns the values that are still to be loaded.
     pub(crate) fn fill(
         &self,
         segment: Segment,

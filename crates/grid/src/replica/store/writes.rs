@@ -26,16 +26,15 @@ use crate::replica::store::refused_removals::Owed;
 use crate::replica::store::{Place, Store, Then, Wait};
 use crate::{Entry, Segment, Stored};
 
-/// The time until a refused write is retried, because retries free no space on a full disk.
+/// Retries free no space on a full disk.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 const RETRIES: usize = 64;
 
-/// The limit of retried keys. Beyond it, callers of all keys receive `NotStored`, and a key is stored with
-/// its next write.
+/// Beyond it, callers of all keys receive `NotStored`, and a key is stored with its next write.
 const UNSAVED_MAX: usize = 65_536;
 
-/// The limit of pending writes for requests to other owners: several chunks, so that the store is never idle.
+/// Pending writes for requests to other owners: several chunks, so that the store is never idle.
 const WRITES_MAX: usize = 16_384;
 
 #[derive(Default)]

@@ -22,7 +22,6 @@ pub(crate) struct Transfer {
     pub(crate) rebalance: u32,
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, InboundTransfer>,
-    /// Segments that wait for memory.
     paused: Vec<Segment>,
     /// The last rebalance that is complete here.
     pub(crate) pulled: u32,
@@ -48,7 +47,6 @@ impl Transfer {
         self.todo.len() + self.active.len()
     }
 
-    /// An estimate.
     pub(crate) fn bytes_left(&self) -> u64 {
         let left = |pull: &InboundTransfer| match pull.bytes {
             (come, Some(all)) => all.saturating_sub(come),
@@ -86,7 +84,6 @@ impl Transfer {
     }
 }
 
-/// The segments with a member as the first owner, and their other owners.
 fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Address>> {
     let owned = hash.primary_segments_of(local);
     let others = owned.map(|segment| (segment, hash.owners(segment).skip(1).cloned().collect::<Vec<_>>()));
@@ -213,7 +210,6 @@ impl Transfer {
         is_new
     }
 
-    /// Whether to notify the coordinator that all is received.
     pub(crate) fn tick_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         if self.is_active() && cx.memory.is_critical() {
             return false;
@@ -261,7 +257,6 @@ impl Transfer {
         self.ask(shared, cx, segment, &pull);
     }
 
-    /// Whether to notify the coordinator that all is received.
     pub(crate) fn take_chunk(
         &mut self,
         shared: &mut Shared,

@@ -39,7 +39,6 @@ impl Store {
         entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
     }
 
-    /// Returns the unexpired previous entry.
     pub(crate) fn put_new(
         &mut self,
         shared: &mut Shared,
@@ -107,7 +106,6 @@ impl Store {
         }
     }
 
-    /// A known entry or removal that is as new stays.
     pub(crate) fn put_copies(
         &mut self,
         shared: &mut Shared,
@@ -141,7 +139,6 @@ impl Store {
         container.insert_batch(segment, arrivals, now);
     }
 
-    /// A known entry or removal that is as new stays.
     pub(crate) fn erase(
         &mut self,
         shared: &mut Shared,

@@ -122,7 +122,6 @@ impl CacheReplica {
 }
 
 impl Handovers {
-    /// Whether the cache has records of other owners.
     fn send_records(&self, shared: &mut Shared, store: &Store, cx: &mut Cx) -> bool {
         // If every member orders its own writes, there are no records of other owners.
         let Some(installed) = shared.installed.as_ref().filter(|_| !shared.is_invalidation()) else {
@@ -262,7 +261,6 @@ impl Store {
 }
 
 impl Shared {
-    /// Returns the number of adopted records.
     fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
         let Some(installed) = &self.installed else { return 0 };
         let id = self.id;

@@ -41,7 +41,6 @@ impl Shared {
         }
     }
 
-    /// This member's index among all members, and their number.
     pub(crate) fn place(&self) -> (u64, u64) {
         let Some(topology) = self.topology() else { return (0, 1) };
         let place = topology.addresses().position(|member| *member == self.member.address);

@@ -220,7 +220,6 @@ impl CacheReplica {
         (seen, is_held && is_change)
     }
 
-    /// Returns the unexpired entry that a put has replaced, or an error if it has no room.
     pub(crate) fn change(
         &mut self,
         cx: &mut Cx,

@@ -309,7 +309,6 @@ pub(crate) struct Taken {
     pub(crate) until: u32,
 }
 
-/// By the lineage's last parting.
 pub(crate) type Sides = BTreeMap<SplitPoint, Vec<Taken>>;
 
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {

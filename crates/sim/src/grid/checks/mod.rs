@@ -107,7 +107,6 @@ pub(super) struct OfKey<'a> {
     pub(super) operations: Vec<&'a Operation>,
     pub(super) done: BTreeMap<Version, Done<'a>>,
     pub(super) values: BTreeMap<Version, &'a Bytes>,
-    /// The highest version until each time.
     acknowledged: Vec<(Time, Version)>,
 }
 
