@@ -39,7 +39,6 @@ impl Growing {
         }
     }
 
-    /// The plural, and the figure of the cost.
     const fn operation(self) -> (&'static str, &'static str) {
         match self {
             Self::Members => ("calls", CPU_PER_CALL),
@@ -100,7 +99,6 @@ pub(crate) fn measure(growing: Growing, options: &Options, results: &mut Results
 }
 
 impl Series {
-    /// Whether all steps are alike.
     fn print(&self) -> bool {
         let (operations, cost) = self.growing.operation();
         let first = self.steps.first().map_or(0.0, Step::per_cpu_second);

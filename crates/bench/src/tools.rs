@@ -172,7 +172,6 @@ pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Res
     Ok(sample)
 }
 
-/// Fails if an operation fails.
 pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
     let report = run("consort", arguments)?;
     if !report.is_success {
@@ -231,7 +230,6 @@ pub(crate) struct Steady<'a> {
     pub(crate) reads: f64,
 }
 
-/// Also returns the milliseconds to connect.
 pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Both, f64)> {
     let own = [
         format!("--server={}", load.uri),

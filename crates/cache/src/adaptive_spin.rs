@@ -19,7 +19,6 @@ const PASSES_MAX: u32 = 15;
 
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
-    /// The end of the current wait's spin.
     until: Option<Instant>,
     is_spinning: bool,
     passes: u32,
@@ -28,7 +27,7 @@ pub(crate) struct AdaptiveSpin {
 }
 
 impl AdaptiveSpin {
-    /// Whether to poll again; if not, the task parks.
+    /// If not, the task parks.
     pub(crate) fn should_spin(&mut self, now: Instant) -> bool {
         match self.until {
             None if self.passes > 0 => {

@@ -9,7 +9,6 @@ use consort_group::Address;
 
 pub(crate) struct Backpressure {
     closed: BTreeSet<Address>,
-    /// Members that got a request since the last check.
     touched: BTreeSet<Address>,
     submitted: u64,
     /// Request bytes between two cycles: the limit of one member, so that none gets more.

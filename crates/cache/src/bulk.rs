@@ -14,8 +14,7 @@ use crate::error::{CacheError, KeyError};
 use crate::operation::Operation;
 use consort_encoding::{Decode, Encode, EncodeBorrowed, Encoded};
 
-/// The limit of concurrent operations of one call: enough to keep every member of a large cluster busy, and
-/// few enough to leave room for other callers.
+/// Enough to keep every member of a large cluster busy, and few enough to leave room for other callers.
 const WINDOW: usize = 1_024;
 
 /// Values in the order of their keys, and the indexes and reads of the keys that are not here.

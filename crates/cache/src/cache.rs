@@ -100,12 +100,12 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.encoded.opened.topology.borrow().clone()
     }
 
-    /// Returns the number of entries with values in this member's memory, as primary or backup.
+    /// Returns the entries with values in this member's memory, as primary or backup.
     pub fn local_len(&self) -> u64 {
         self.encoded.opened.container.len() - self.encoded.opened.container.statistics().passive_len()
     }
 
-    /// Returns the number of entries here with values only in the store.
+    /// Returns the entries here with values only in the store.
     pub fn passive_len(&self) -> u64 {
         self.encoded.opened.container.statistics().passive_len()
     }
@@ -209,7 +209,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.encoded.change(self.key(key)?.into_bytes(), condition, change).await
     }
 
-    /// Returns the previous value.
     async fn exchange<Q: ?Sized>(&self, key: &Q, change: Change) -> Result<Option<V>, CacheError>
     where
         KE: Encode<Q>,
@@ -333,9 +332,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Caches a value from another source, such as a database, if the key has none, without waiting for other
-    /// members. In a cache of [`CacheMode::Invalidation`] the entry is this member's alone, and does not
-    /// invalidate the others'. The call does not detect another member's write between the read from the
-    /// source and this call. Returns whether the key had no value.
+    /// members; returns whether it had none. In a cache of [`CacheMode::Invalidation`] the entry is this
+    /// member's alone, and does not invalidate the others'. Another member's write between the read from the
+    /// source and this call is not detected.
     pub async fn put_for_external_read<Q: ?Sized, W: ?Sized>(
         &self,
         key: &Q,

@@ -31,7 +31,6 @@ impl EncodedCache {
         Operation::new(&self.handler, &self.opened, key, action, options)
     }
 
-    /// If the options allow a local read.
     pub(crate) fn value_here(&self, key: &[u8]) -> Lookup<Bytes> {
         match self.options.read_from {
             ReadFrom::Nearest => self.opened.value_here(key, || self.handler.now()),
@@ -43,12 +42,10 @@ impl EncodedCache {
         Action::Read(self.options.read_from)
     }
 
-    /// With the lifetime of the options.
     pub(crate) fn putting(&self, value: Bytes) -> Change {
         Change::Put { value, lifetime: self.options.lifetime }
     }
 
-    /// Reads a key at one of its owners.
     pub(crate) async fn read(&self, key: Bytes) -> Result<Option<Stored>, CacheError> {
         stored(self.operation(key, self.reading()).await?)
     }
@@ -79,7 +76,6 @@ impl EncodedCache {
         written(self.operation(key, Action::Write(write)).await?)
     }
 
-    /// With flags in addition to those of the options.
     pub(crate) async fn write_with(
         &self,
         key: Bytes,

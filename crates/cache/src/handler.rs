@@ -62,7 +62,6 @@ pub(crate) struct State {
 
 pub(crate) struct GridHandler {
     clock: Clock,
-    /// Bytes of segments requested at a time.
     transfer_budget: u32,
     pub(crate) memory: Option<ProcessMemory>,
     bell: OnceLock<DriverWaker>,
@@ -141,7 +140,6 @@ impl GridHandler {
         self.clock.now() + BEGINNING
     }
 
-    /// The clock can outlive the handler.
     pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
         let clock = self.clock;
         move || clock.now() + BEGINNING
@@ -332,7 +330,6 @@ impl GridHandler {
         error
     }
 
-    /// From a thread of the application.
     pub(crate) fn deliver_effects(&self, effects: DeferredEffects) {
         if effects.rings {
             self.ring();

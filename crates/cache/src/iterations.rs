@@ -46,7 +46,7 @@ pub(crate) struct Reader {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holding {
     Nothing,
-    /// From the queue: its consumption must be reported.
+    /// Its consumption must be reported.
     Brought,
     Taken,
 }
@@ -140,12 +140,10 @@ impl Iterations {
         Some(self.open.remove(&id)?.cache)
     }
 
-    /// Returns the waker to wake.
     pub(crate) fn bring(&mut self, node: &mut Node, now: Time, id: IterationId) -> Option<Waker> {
         self.bring_after(node, now, id, 0)
     }
 
-    /// Processes readers' reports, and requests more. Returns the wakers to wake.
     pub(crate) fn process_consumed(
         &mut self,
         node: &mut Node,
@@ -191,7 +189,7 @@ impl Iterations {
         if has_some { open.producer.take_waker() } else { None }
     }
 
-    /// The member has ended. Returns the wakers, so that the readers notice.
+    /// So that the readers notice.
     pub(crate) fn end(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.open).into_values().filter_map(|open| open.producer.take_waker()).collect()
     }

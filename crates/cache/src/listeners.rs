@@ -36,8 +36,8 @@ impl<K, V> fmt::Debug for ListenBuilder<K, V> {
 }
 
 impl<K, V> ListenBuilder<K, V> {
-    /// Delivers only changes that this member orders, as the primary of their keys: with such a listener on
-    /// every member, each change is delivered on one of them. It costs no message. Changes that a lost member
+    /// Delivers only changes that this member orders, as the primary of their keys, without a message: with
+    /// such a listener on every member, each change is delivered on one of them. Changes that a lost member
     /// had ordered and not finished are not delivered.
     pub fn local(mut self) -> Self {
         self.options.scope = Scope::Local;
@@ -98,9 +98,9 @@ impl<K, V> ListenBuilder<K, V> {
 
 /// The events of a listener, which ends when this is dropped.
 ///
-/// Events of each key are in the order of their versions. Every acknowledged change is delivered once,
-/// whatever members join, leave or crash. A change is delivered when two members have it, and before it is
-/// acknowledged. [`Event::Gap`] marks places where changes may be missing.
+/// Events of a key are in the order of their versions. Every acknowledged change is delivered once, whatever
+/// members join, leave or crash: when two members have it, and before it is acknowledged. [`Event::Gap`]
+/// marks places where changes may be missing.
 pub struct Events<K, V> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,

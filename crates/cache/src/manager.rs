@@ -118,7 +118,7 @@ struct Member {
 }
 
 /// A member of a grid, cheap to clone. If the last clone is dropped without [`CacheManager::close`], the
-/// member leaves without handing over its data, as in a crash, and all its tasks end.
+/// member leaves without handing over its data, as in a crash.
 #[derive(Clone)]
 pub struct CacheManager {
     member: Arc<Member>,
@@ -364,7 +364,7 @@ impl CacheManager {
     /// # Errors
     ///
     /// [`HandoverTimeout`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_DEGRADED_TIMEOUT`] if the cache is
-    /// degraded and the view has no other member. The cache leaves all the same, and accepts no operations.
+    /// degraded and the view has no other member. The cache leaves all the same.
     pub async fn leave(&self, cache: &str) -> Result<bool, HandoverTimeout> {
         match self.opened(cache) {
             Some(opened) => self.member.leave(&opened, false).await.map(|()| true),
@@ -372,9 +372,9 @@ impl CacheManager {
         }
     }
 
-    /// Closes all caches so that other members have this member's data, then leaves the cluster and ends all
-    /// tasks. If a cache is degraded and no other member is left, it does not wait for unreachable members
-    /// with this member's data.
+    /// Closes all caches so that other members have this member's data, then leaves the cluster. If a cache
+    /// is degraded and no other member is left, it does not wait for unreachable members with this member's
+    /// data.
     ///
     /// # Errors
     ///

@@ -33,7 +33,6 @@ pub(crate) struct OpenCache {
     pub(crate) container: Arc<Container>,
     pub(crate) phase: watch::Sender<CachePhase>,
     pub(crate) topology: watch::Sender<Option<Topology>>,
-    /// Members in the store's last topology.
     pub(crate) remembered: OnceLock<usize>,
     pub(crate) rebalances: Rebalances,
     is_closing: AtomicBool,
@@ -62,7 +61,6 @@ impl OpenCache {
         }
     }
 
-    /// If this member is a read owner.
     #[inline]
     pub(crate) fn value_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
         self.container.look_up_value(self.segment_of(key), key, now)

@@ -51,7 +51,6 @@ enum StoreLocation {
 #[derive(Clone, Debug)]
 pub struct Persistence {
     location: StoreLocation,
-    /// A parent of several caches' directories.
     is_parent: bool,
     lock: Option<Arc<DirectoryLock>>,
     behind: Option<WriteBehind>,
@@ -169,7 +168,6 @@ impl Persistence {
         }
     }
 
-    /// Waits for the disk.
     pub(crate) fn open(
         self,
         config: &CacheConfig,

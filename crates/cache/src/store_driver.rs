@@ -1,5 +1,5 @@
-//! The driver of a store beside the state machine: it accepts requests in order without waiting, and collects
-//! results. The store's writer writes; threads that may wait load values.
+//! The driver of a store: it accepts requests in order without waiting, and collects results. The store's
+//! writer writes; threads that may wait load values.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,7 +105,6 @@ impl StoreDriver {
         (self.watch.clone(), (self.writer.waiting() + self.backlog.len()) as u64)
     }
 
-    /// Returns the request's number if it is complete at once.
     fn take(&mut self, request: StoreRequest) -> Option<u64> {
         let task = match request {
             StoreRequest::Write { number, segment, key, entry } => {

@@ -138,7 +138,6 @@ impl StoreWatch {
         self.state().failing.as_ref().map(|failing| failing.error.clone())
     }
 
-    /// With this number of waiting changes.
     pub(crate) fn health(&self, pending: u64) -> StoreHealth {
         StoreHealth {
             failing: self.failure(),

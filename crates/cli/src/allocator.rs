@@ -1,4 +1,3 @@
-//! The command's allocator, and the time for which it keeps free memory.
 #![allow(unsafe_code)]
 
 mod available_memory;

@@ -32,7 +32,6 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// The environment, overridden by options.
     pub(crate) fn variables(&self) -> anyhow::Result<Variables> {
         let mut variables = Variables::from_env();
         if let Some(bind) = &self.bind {
@@ -55,7 +54,6 @@ impl Join {
         })
     }
 
-    /// Sets a variable, unless the user has.
     pub(crate) fn default(&mut self, name: &str, value: String) {
         let prefix = format!("{name}=");
         if !self.define.iter().any(|definition| definition.starts_with(&prefix)) {

@@ -59,7 +59,6 @@ pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     Ok(password.to_owned())
 }
 
-/// `None` if the input is no terminal.
 fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
     if !input.is_terminal() {
         return Ok(None);
@@ -67,7 +66,6 @@ fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyho
     read_hidden(prompt, input)
 }
 
-/// `None` if there is no line.
 pub(crate) fn read_input(prompt: &str) -> anyhow::Result<Option<String>> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() { read_hidden(prompt, &mut input) } else { line(&mut input) }

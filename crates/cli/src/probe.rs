@@ -198,7 +198,6 @@ fn send_through(socket: &Socket, interface: &if_addrs::Interface, request: &[u8]
     chosen.is_ok() && socket.send_to(request, &to.into()).is_ok()
 }
 
-/// Only waiting responses if the time is past.
 fn receive_until(socket: &UdpSocket, until: Instant, answers: &mut Vec<String>) -> anyhow::Result<()> {
     let mut buffer = vec![0; 65_536];
     loop {

@@ -7,7 +7,7 @@
 //! newer ones or unknown lineages. After a merge, a partition has seen both partitions' writes.
 //!
 //! A version's topology id determines its lineage for an owner that has seen part of both. Therefore lineages
-//! of different partitions begin with ids far apart, which a topology computes.
+//! of different partitions begin with ids far apart.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use consort_group::Address;
 
 use crate::Version;
 
-/// The limit of remembered lineages; versions of older ones are no longer distinguished. A partition and its
-/// merge begin three. A lineage takes some 30 bytes for every segment, in memory and in its state transfer.
+/// Versions of older lineages are no longer distinguished. A partition and its merge begin three. A lineage
+/// takes some 30 bytes for every segment, in memory and in its state transfer.
 pub(crate) const LINEAGES_MAX: usize = 32;
 
-/// The limit of removals remembered per segment during a partition: 100 kB with usual keys. Later ones lose
-/// against any entry of another partition.
+/// Removals remembered per segment during a partition: 100 kB with usual keys. Later ones lose against any
+/// entry of another partition.
 const REMOVALS_MAX: usize = 1_024;
 
 /// One coordinator's topologies until it loses members, or finds others that have gone on without it.

@@ -61,9 +61,9 @@ impl ItemRef<'_> {
     }
 }
 
-/// Adds a copy in its final, reserved place, with boxed parts in registers. A copy that is moved is read
-/// right after its writing, in larger pieces. Such a read waits for all earlier writes, also from uncached
-/// memory: a tenth of an iteration's time.
+/// Adds a copy in its final, reserved place, with boxed parts in registers. A moved copy is read right after
+/// its writing, in larger pieces, and waits for all earlier writes, also from uncached memory: a tenth of an
+/// iteration's time.
 #[inline]
 pub(crate) fn push_copy(items: &mut Vec<Item>, item: ItemRef<'_>) {
     items.extend(std::iter::once_with(|| item.to_item()));

@@ -103,17 +103,16 @@ pub struct Topology {
     pub quorum: Arc<[Address]>,
     /// The next quorum, once all members have this topology; more than half must be present, too.
     pub quorum_to_be: Option<Arc<[Address]>>,
-    /// The members that the next topology removes; a coordinator that goes on from this one counts them as
-    /// lost.
+    /// The members that the next topology removes; to a coordinator that goes on from here they are lost.
     pub forgone: Arc<[Address]>,
-    /// The ballot under which this history last had enough members. Of two partitions' topologies, the one
-    /// with the higher ballot has all acknowledged writes.
+    /// The ballot under which this history last had enough members. Of two partitions, the one with the
+    /// higher ballot has all acknowledged writes.
     pub ballot: Ballot,
     /// The availability.
     pub availability: Availability,
     /// The history's last available topology.
     pub available: u32,
-    /// The cache's creator, which stays through all restarts: other data belongs to another cache.
+    /// The cache's creator, through all restarts: other data belongs to another cache.
     pub origin: Address,
     /// The beginnings of the last lineages, in order.
     pub lineages: Arc<[Lineage]>,
@@ -162,13 +161,13 @@ impl Topology {
         }
     }
 
-    /// Notes that this history goes on without members that may have gone on, too.
+    /// Members of this history may have gone on without this side, too.
     pub(crate) fn part(&mut self, by: &Address) {
         let split_point = SplitPoint { id: self.id, by: by.clone() };
         self.split_points = last_of(self.split_points.iter().cloned().chain([split_point]), SPLIT_POINTS_MAX);
     }
 
-    /// A lineage distinguishes later writes: another coordinator may go on from the previous topology.
+    /// Another coordinator may go on from the previous topology, so a lineage distinguishes later writes.
     pub(crate) fn begin_lineage(&mut self, by: &Address) {
         let lineage = Lineage { id: self.id, by: by.clone() };
         if self.lineages.last() == Some(&lineage) {

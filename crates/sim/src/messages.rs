@@ -27,7 +27,6 @@ pub(crate) struct NextSend {
     node: usize,
 }
 
-/// A payload's number, sender and length.
 const HEAD: usize = 24;
 
 /// The bytes after which the body of a message repeats itself.

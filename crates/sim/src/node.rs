@@ -38,7 +38,6 @@ pub(crate) struct Node {
     pub(crate) place: usize,
     pub(crate) address: Address,
     pub(crate) phys: PhysAddr,
-    /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
     pub(crate) is_sequenced: bool,
     pub(crate) log: Log,
@@ -110,7 +109,6 @@ pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
 }
 
 impl Node {
-    /// `None` for a new address.
     pub(crate) fn new(
         place: usize,
         address: Option<Address>,

@@ -58,7 +58,6 @@ struct FaultySpell {
 }
 
 impl FaultySpell {
-    /// The flag says whether the request is refused.
     fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
         let StoreFaults { begins, spell_max, refused, slowness } = self.faults;
         if now >= self.until {

@@ -33,7 +33,6 @@ pub(crate) trait Application: Sized {
         None
     }
 
-    /// Returns whether a timeout was due.
     fn handle_timeout(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
@@ -43,7 +42,6 @@ pub(crate) trait Application: Sized {
         false
     }
 
-    /// Returns whether there was any output for the stack.
     fn drain_outputs(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
@@ -309,7 +307,6 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// Returns false if there was nothing to do.
     fn wake(&mut self, node: usize) -> bool {
         let one = &mut self.nodes[node];
         one.wakes.begin();

@@ -15,7 +15,6 @@ use crate::targets::{NANOS_ADDED, Row, Target};
 
 const NANOS_MAX: f64 = 1.0;
 
-/// Runs with and without the point alternate.
 const TURNS: u32 = 10;
 
 const POINTS: usize = 1_000;
@@ -35,7 +34,7 @@ pub(super) fn measure(options: &Options) -> [Row; 2] {
     ]
 }
 
-/// Less the time of the loop without the point, measured in turn.
+/// Less the loop's own time, measured in turn.
 fn runs(options: &Options, point: impl Fn(&Switch)) -> Runs {
     let time = options.time() / 10 / TURNS;
     let turn = |_| each(time, &point) - each(time, |_| {});

@@ -50,15 +50,12 @@ pub(crate) struct Producer<T> {
     shared: Arc<Shared<T>>,
     /// As in `shared`, which only this side writes.
     pushed: usize,
-    /// At the last read.
     done: usize,
 }
 
 pub(crate) struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    /// As in `shared`, which only this side writes.
     popped: usize,
-    /// As in `shared`, which only this side writes.
     done: usize,
 }
 

@@ -29,7 +29,6 @@ fn machine_memory(meminfo: &str) -> Option<AvailableMemory> {
     Some(AvailableMemory { bytes, of: "this machine".to_owned() })
 }
 
-/// Below [`GROUPS`].
 fn group(own: &str) -> Option<&Path> {
     own.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new)
 }

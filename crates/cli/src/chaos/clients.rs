@@ -41,7 +41,6 @@ pub(crate) struct Tally {
     pub(crate) failed: BTreeMap<String, u64>,
     /// Reads of a value older than the one acknowledged before they began.
     pub(crate) stale: u64,
-    /// The value is of no client.
     pub(crate) wrong: u64,
     pub(crate) hung: u64,
     pub(crate) pause_ms: u64,

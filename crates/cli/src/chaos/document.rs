@@ -4,7 +4,6 @@ use anyhow::Context;
 
 const END: &str = "<!-- end -->\n";
 
-/// Replaces the table of the same command, or appends it.
 pub(crate) fn put(file: &Path, command: &str, table: &str) -> anyhow::Result<()> {
     let before = match std::fs::read_to_string(file) {
         Ok(text) => text,

@@ -6,6 +6,5 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) struct Discovered {
     pub(super) hosts: Vec<IpAddr>,
     pub(super) asked: Vec<SocketAddr>,
-    /// A member responds or is registered.
     pub(super) has_responses: bool,
 }

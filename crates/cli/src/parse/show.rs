@@ -5,7 +5,6 @@ use consort_group::{AddressBook, HeaderBody, Message};
 
 use crate::terminal::Escaped;
 
-/// Prints payloads, and learns the members' names from them.
 #[derive(Default)]
 pub(super) struct Shown {
     pub(super) messages: usize,

@@ -1,7 +1,6 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Value in nanoseconds and count.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Counts(Vec<(u64, u64)>);
 
@@ -26,7 +25,6 @@ impl Counts {
     }
 }
 
-/// In microseconds.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) mean: f64,

@@ -272,7 +272,6 @@ impl Uperf {
         cluster.start(&test, test.stop.limit(common)).await
     }
 
-    /// Whether there were calls, and none failed.
     fn print(&self, figures: &[Answer<Figures>]) -> anyhow::Result<bool> {
         let mut all = histogram();
         let mut rows = vec![

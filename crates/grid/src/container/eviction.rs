@@ -1,9 +1,9 @@
 //! The order of eviction in a full segment: S3-FIFO (Yang and others, SOSP 2023).
 //!
 //! New entries enter a small queue. An entry that was read more than once meanwhile moves to the main queue.
-//! Other entries are evicted, and their fingerprints remembered: an entry that returns soon enters the main
-//! queue at once. An entry of the main queue that was read gets another round. So a scan through many keys
-//! replaces the small queue only.
+//! Others are evicted, and their fingerprints remembered: an entry that returns soon enters the main queue at
+//! once. An entry of the main queue that was read gets another round. So a scan through many keys replaces
+//! the small queue only.
 
 use std::collections::VecDeque;
 
@@ -195,8 +195,8 @@ impl Ghosts {
         self.known.insert_unique(KeyHash(print).spread(), print, |&print| KeyHash(print).spread());
     }
 
-    /// Removes a fingerprint and returns whether it was known. Its place in the order stays, and later
-    /// removes a fingerprint of the same key too early, which costs a hit at worst.
+    /// Returns whether the fingerprint was known. Its place in the order stays, and later removes a
+    /// fingerprint of the same key too early, which costs a hit at worst.
     fn take(&mut self, KeyHash(print): KeyHash) -> bool {
         self.forget(print)
     }

@@ -2,8 +2,8 @@
 //! cell.
 //!
 //! Five cells are about one line of the CPU's cache. A search seldom leaves its first line and the next one,
-//! so it waits for memory once. A table with separate tags waits twice, and waiting for memory is most of a
-//! read's time. A cell also has the address of its slot's item, so that the CPU fetches both at once.
+//! so it waits for memory once; a table with separate tags waits twice, which is most of a read's time. A
+//! cell also has the address of its slot's item, so that the CPU fetches both at once.
 
 use super::key_hash::KeyHash;
 use super::prefetch::{PrefetchHint, SlotAddress};
@@ -35,8 +35,8 @@ const fn tag(slot: u32) -> u32 {
     slot.wrapping_add(1)
 }
 
-/// The cells fill a size class of allocators, four to a doubling, so that rounding up wastes nothing. At most
-/// four of five cells are in use, so that searches stay short, and 64 of 100 after growing.
+/// Fills a size class of allocators, four to a doubling, so that rounding up wastes nothing. At most four of
+/// five cells are in use, so that searches stay short, and 64 of 100 after growing.
 const fn cells_for(len: usize) -> usize {
     let wanted = len + len.div_ceil(4);
     let wanted = if wanted < CELLS_MIN { CELLS_MIN } else { wanted };

@@ -91,8 +91,8 @@ const BLOCK_MAX: usize = 512 * 1024;
 
 const PAGE: usize = 4 * 1024;
 
-/// The allocator's block for this many bytes, more than the last of [`SIZES`]; smaller sizes are requested as
-/// size classes. A value counts its whole block, because it occupies it.
+/// The allocator's block for more bytes than the last of [`SIZES`]; smaller sizes are requested as size
+/// classes. A value counts its whole block, because it occupies it.
 fn block_size(length: usize) -> usize {
     let step = if length <= BLOCK_MAX { 1 << (length.max(16).ilog2() - 2) } else { PAGE };
     length.next_multiple_of(step)

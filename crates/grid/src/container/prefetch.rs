@@ -1,8 +1,8 @@
 //! Prefetch: the memory that lookups of several keys will read is fetched for all of them at once.
 //!
-//! A lookup in a large container waits for memory twice: for a line of the index, and then for the slot and
-//! the item, whose addresses the index has. No other part of a lookup takes as long. A caller with several
-//! keys, because several requests have arrived together, waits for all in the time of one.
+//! A lookup in a large container waits for memory twice, and no other part takes as long: for a line of the
+//! index, and then for the slot and the item, whose addresses the index has. A caller with several keys,
+//! because several requests have arrived together, waits for all in the time of one.
 #![allow(unsafe_code)]
 
 use super::Container;

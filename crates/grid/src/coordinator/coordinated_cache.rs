@@ -201,7 +201,7 @@ impl CoordinatedCache {
         self.advance(cx);
     }
 
-    /// Assigns new owners to segments that have lost all; their primaries merge other partitions' entries. A
+    /// Segments that have lost all owners get new ones, whose primaries merge other partitions' entries. A
     /// member that has rejoined with a partition is no new owner, because it still has that partition's
     /// entries.
     fn fill(&self, topology: &mut Topology) {
@@ -484,7 +484,7 @@ impl CoordinatedCache {
         })
     }
 
-    /// Adds joining members, removes leaving ones without segments, and begins to move segments.
+    /// Leaving members without segments are removed.
     fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
         let joining = std::mem::take(&mut self.joining);
         // A joining member that was in another partition in an earlier incarnation may have a higher topology id. The new id

@@ -38,7 +38,7 @@ impl Memory {
         }
     }
 
-    /// Returns the shortage that begins or ends, and the members to report it to, once.
+    /// Each report is returned once, with the members to send it to.
     pub(crate) fn take_report(&mut self) -> Option<(Vec<Address>, Option<Shortage>)> {
         let own = self.own.as_ref()?;
         let is_short = own.is_short();

@@ -33,9 +33,8 @@ use crate::publication::IterationId;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
-/// The time for which a member of another partition receives no watermark. By then it has taken over the
-/// unfinished operations; until then it keeps records of this member's writes in all caches, even closed
-/// ones.
+/// By this time a member of another partition, which receives no watermark, has taken over the unfinished
+/// operations; until then it keeps records of this member's writes in all caches, even closed ones.
 const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
 /// A report of memory concerns no cache.

@@ -1,9 +1,9 @@
 //! The limit of value bytes that other members may be sending to this one.
 //!
 //! A call states its response's maximum size, and waits here until it has reserved as many bytes. A member
-//! with a larger value does nothing and responds with the size; the call reserves that and is sent again. So
-//! the bytes in flight are bounded for values of any size. The first reservation follows from the member's
-//! earlier responses, so that most calls are sent once.
+//! with a larger value only responds with the size; the call reserves that and is sent again. So the bytes in
+//! flight are bounded for values of any size. The first reservation follows from the member's earlier
+//! responses, so that most calls are sent once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

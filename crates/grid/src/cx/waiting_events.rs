@@ -1,9 +1,9 @@
 //! Bytes of events that wait for slow readers of listeners, of all caches together.
 //!
-//! Each listener has its own limit; this is the limit of their sum. Beyond it, a listener with more than an
-//! equal share loses its events and receives a gap event, so that fast readers lose none. Beyond twice the
-//! limit any listener does. Present entries count and are not refused: each listener has one batch of an
-//! iteration at a time.
+//! Each listener has its own limit; beyond the limit of their sum, a listener with more than an equal share
+//! loses its events and receives a gap event, so that fast readers lose none. Beyond twice the limit any
+//! listener does. Present entries count and are not refused: each listener has one batch of an iteration at a
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -32,7 +32,6 @@ pub(super) fn is_sequenced(nodes: &[Node]) -> bool {
     nodes.first().is_some_and(|node| node.is_sequenced)
 }
 
-/// The coordinator, and the number of its first view.
 type Reign = (Address, u64);
 
 pub(super) struct Reigns(BTreeMap<Address, BTreeSet<u64>>);

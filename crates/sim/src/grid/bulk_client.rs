@@ -32,7 +32,6 @@ pub(crate) struct BulkOperation {
     pub(crate) ended: Option<Time>,
     pub(crate) is_clear: bool,
     iteration: Option<IterationId>,
-    /// Indices of unfinished operations in the history.
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,

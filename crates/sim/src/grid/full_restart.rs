@@ -20,7 +20,6 @@ const ALONE_LIMIT: Duration = Duration::from_secs(8);
 /// Members have to find each other first.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// After `BEGIN_LIMIT`, until one view and one topology.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
 const TRIES: usize = 50;

@@ -127,7 +127,6 @@ pub(super) fn add(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// The index of the first one, if there are readers.
 pub(super) fn begin_last_iterations(world: &mut GridWorld) -> Option<usize> {
     let grid = &mut world.app;
     let clients = grid.iterating_clients.as_mut()?;

@@ -29,7 +29,6 @@ const WITHOUT: Duration = Duration::from_secs(2);
 pub(crate) struct ListenerClient {
     pub(crate) node: usize,
     pub(crate) options: ListenOptions,
-    /// `None` if it has not begun.
     id: Option<ListenerId>,
     pub(crate) ready: Option<Time>,
     ends: Option<Time>,

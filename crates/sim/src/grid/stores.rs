@@ -21,10 +21,8 @@ use super::turns::Turn;
 use crate::checks::Broken;
 use crate::simulated_store::{Clocks, SimStore, StorageSettings, StoreFaults, restore_container};
 
-/// Turns a seed into the one for stores.
 pub(super) const SEED: u64 = 0x5354_4f52_4553_5354;
 
-/// Turns a seed into the one for faults of stores.
 const TROUBLE: u64 = 0x5452_4f55_424c_4553;
 
 const SPELL_MAX: Duration = Duration::from_millis(800);
@@ -133,7 +131,6 @@ impl Stores {
         Ok(Arc::new(store))
     }
 
-    /// Working disks give no reason for the failure.
     pub(crate) fn refuse(&mut self, what: String) {
         self.refused.get_or_insert(what);
     }

@@ -183,10 +183,8 @@ pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>
     runner::replay(plan, seed)
 }
 
-/// Turns a seed into the one for iterations.
 const ITERATIONS: u64 = 0x5741_4c4b_5741_4c4b;
 
-/// Turns a seed into the one for listeners.
 const LISTENERS: u64 = 0x4c49_5354_454e_4552;
 
 /// Turns a seed into the one that decides whether the cache is local.

@@ -7,7 +7,6 @@ const THINK: Duration = Duration::from_millis(20);
 pub(crate) enum Turn {
     Client(usize),
     Iteration(usize),
-    /// A listener begins, or its reader takes events.
     Listener(usize),
     Store(usize),
     /// The operation on several keys.

@@ -7,10 +7,8 @@ use std::time::Duration;
 use consort_grid::Lifetime;
 use consort_group::Rng;
 
-/// Turns a seed into the one for the workload.
 pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
 
-/// Turns a seed into the one for entries with max-idle.
 pub(super) const IDLE_SEED: u64 = 0x4944_4c45_4944_4c45;
 
 /// High enough that some are left alone until they expire.

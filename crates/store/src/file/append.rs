@@ -237,7 +237,6 @@ impl FileStore {
         Ok(())
     }
 
-    /// So that later syncs are short.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let (written, safe) = (lock(&self.tail).written, self.safe.position());
         let gathered =

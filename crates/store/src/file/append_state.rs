@@ -1,5 +1,3 @@
-//! Guarded by the append lock.
-
 use std::sync::Arc;
 
 use super::compact_cursor::Cursor;

@@ -83,7 +83,6 @@ impl LogFile {
     }
 }
 
-/// The records of a segment before its last removal.
 #[derive(Clone, Copy, Debug, Default)]
 struct Floor {
     change: u64,
@@ -310,7 +309,6 @@ impl Index {
         std::mem::take(&mut self.files)
     }
 
-    /// Entries, tombstones, and bytes of memory.
     pub(crate) fn sizes(&self) -> (u64, u64, u64) {
         let mut sizes = (0, 0, 0);
         for segment in &self.segments {

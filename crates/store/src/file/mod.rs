@@ -119,7 +119,6 @@ pub struct FileStore {
     index: RwLock<Index>,
     tail: Mutex<Tail>,
     safe: Safe,
-    /// Why the store is read-only.
     stopped: Mutex<Option<String>>,
     is_closed: AtomicBool,
     counters: Arc<Counters>,
@@ -226,7 +225,6 @@ impl FileStore {
         }
     }
 
-    /// Also updates the index.
     fn write<T>(
         &self,
         append: &mut Append,

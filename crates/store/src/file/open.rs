@@ -342,7 +342,7 @@ impl Replay {
     }
 }
 
-/// Whether the newest file may be truncated at an invalid record.
+/// Whether to truncate the newest file at an invalid record.
 fn judge(
     scan: &mut Scan,
     number: u32,

@@ -41,9 +41,6 @@ impl FileStore {
         }
     }
 
-    /// # Errors
-    ///
-    /// [`StoreError::Full`] if there is no space.
     pub(crate) fn hold_reserve(&self, append: &mut Append) -> Result<(), StoreError> {
         if append.reserve.bytes > 0 && !append.reserve.is_short {
             return Ok(());

@@ -435,7 +435,6 @@ impl Worker {
         Retry::Yes
     }
 
-    /// True if nothing is left to do, or not now.
     fn maintain_files(&self, budget_bytes: u64, report: &Report) -> bool {
         match self.store.maintain(budget_bytes) {
             Ok(is_more) => !is_more,

@@ -49,7 +49,6 @@ struct State {
 }
 
 impl State {
-    /// Returns when the first waiting job is due.
     fn wake(&mut self, now: Instant) -> Option<Instant> {
         let due = self.later.extract_if(.., |(at, _)| *at <= now).map(|(_, job)| job);
         self.ready.extend(due);

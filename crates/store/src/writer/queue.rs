@@ -15,7 +15,6 @@ use crate::store::Store;
 #[derive(Default)]
 pub(crate) struct Queue {
     items: VecDeque<Item>,
-    /// The last item's changes by key, if it is a run.
     last: HashMap<(Segment, Bytes), usize>,
     storing: HashMap<(Segment, Bytes), Change>,
     changes: usize,

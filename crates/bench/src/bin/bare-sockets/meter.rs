@@ -19,7 +19,6 @@ impl Meter {
 
     pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
-    /// Returns the moved bytes when the time is over.
     pub(crate) fn tick(&mut self) -> Option<Moved> {
         let now = Instant::now();
         match self.measured {

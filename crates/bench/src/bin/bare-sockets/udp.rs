@@ -25,7 +25,6 @@ const ACKNOWLEDGED_BYTES: u64 = WINDOW / 4;
 /// As in udp.xml; the system may give less.
 const BUFFER_SIZE: usize = 25_000_000;
 
-/// Sender and number.
 const HEAD: usize = 12;
 
 const READS_MAX: usize = 8;
@@ -105,7 +104,6 @@ fn own_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 impl Member {
-    /// Writes if the window allows. Returns whether any datagram moved.
     fn turn(&mut self, meter: &mut Meter) -> io::Result<bool> {
         let mut has_moved = false;
         for _ in 0..READS_MAX {

@@ -1,5 +1,3 @@
-//! Joins the files of all processes to one history.
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -49,7 +47,7 @@ struct Operation<'a> {
     completed_ns: Option<u64>,
 }
 
-/// Writes a header, faults, and operations in the order of their invocations.
+/// Operations are in the order of their invocations.
 pub(in crate::chaos) fn collect(
     directory: &Path,
     access: &str,

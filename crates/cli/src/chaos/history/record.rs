@@ -20,7 +20,6 @@ pub(crate) enum Verb {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Ok,
-    /// Nothing was changed.
     Unchanged,
     /// The write takes effect once, later or never.
     Uncertain,
@@ -90,7 +89,6 @@ impl Recorder {
         Ok(Self { file, next: AtomicU64::new(1) })
     }
 
-    /// The number is for [`Recorder::complete`].
     pub(crate) fn invoke(&self, invocation: Invocation) -> io::Result<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.append(&Line::Invoked(number, invocation))?;

@@ -12,7 +12,6 @@ use super::target::key;
 
 const TURN: u32 = 500;
 
-/// Key, and a digest of value and version.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Copies(pub(crate) Vec<(u32, u64)>);
 

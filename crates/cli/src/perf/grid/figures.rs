@@ -159,7 +159,6 @@ impl Total {
         }
     }
 
-    /// CPU time of all members per operation.
     pub(crate) fn cpu_us(&self) -> f64 {
         self.each_us(self.cpu_s)
     }
@@ -274,7 +273,6 @@ pub(crate) struct Summary {
     rss_mb: f64,
     errors: u64,
     missing: u64,
-    /// CPU time per operation, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_cpu_s_per_mreq: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

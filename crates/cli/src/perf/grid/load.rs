@@ -290,7 +290,6 @@ pub(crate) async fn populate<C: Target>(
     Ok(())
 }
 
-/// How many have a value.
 pub(crate) async fn count<C: Target>(cache: &C, keys: u32) -> Result<u32, C::Error> {
     let mut found = 0;
     let mut numbers = 1..=keys;

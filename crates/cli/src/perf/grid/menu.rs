@@ -48,7 +48,6 @@ impl Menu {
         Self { member, dispatcher, lines: BufReader::new(tokio::io::stdin()).lines(), is_good: true }
     }
 
-    /// How to end, and whether all tests succeeded.
     pub(crate) async fn serve(mut self) -> anyhow::Result<(End, bool)> {
         let member = self.member.clone();
         loop {

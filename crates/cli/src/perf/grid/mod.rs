@@ -148,7 +148,6 @@ impl Perf {
         Test { settings: self.settings.clone(), warmup_ms: (self.warmup.max(0.0) * 1e3) as u64 }
     }
 
-    /// Whether all operations succeeded.
     async fn measure_servers(self, servers: &str) -> anyhow::Result<bool> {
         let (settings, test) = (&self.settings, self.test());
         let watched = ServerProcesses::new(&self.server_pids)?;

@@ -31,16 +31,16 @@ use crate::{Segment, Version};
 /// Bounded because each listener keeps events that its reader has not taken.
 pub(crate) const LISTENERS_MAX: usize = 65_536;
 
-/// The time for which a member receives events after its last listener, so that clients that come and go do
-/// not cause a topology each.
+/// Clients that come and go do not cause a topology each, because a member receives events for this time
+/// after its last listener.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// The limit of runs of versions of a segment: one for each topology since its owners last changed. Older
-/// versions count as delivered.
+/// There is one run of versions for each topology since the segment's owners last changed. Older versions
+/// count as delivered.
 const RUNS_MAX: usize = 64;
 
-/// The time that a listener waits for the marks of all primaries, which may be lost with a link, before it
-/// reads the present entries without them.
+/// Then a listener reads the present entries without the marks of all primaries, which may be lost with a
+/// link.
 const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
 
 const STATE_BATCH: usize = 256;
@@ -458,8 +458,8 @@ impl Listeners {
         !listener.is_clustered() || self.may_read_cluster_state(shared, cx)
     }
 
-    /// A primary that still misses other owners' records may lack a delivered write. When that write arrives,
-    /// its event is sent again and would be dropped here as delivered.
+    /// A primary that still misses other owners' records may lack a delivered write, whose event is sent
+    /// again when it arrives and would be dropped here as delivered.
     fn may_read_cluster_state(&self, shared: &Shared, cx: &Cx) -> bool {
         let Some(installed) = &shared.installed else { return true };
         if shared.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
@@ -499,8 +499,8 @@ impl Shared {
     }
 }
 
-/// A clustered listener reads from primaries, because they send the events. Another owner may lack a
-/// delivered write, or still have an entry whose removal the primary no longer reports.
+/// Primaries send the events. Another owner may lack a delivered write, or still have an entry whose removal
+/// the primary no longer reports.
 fn state_of(shared: &Shared, cx: &Cx, options: &ListenOptions) -> Publication {
     let own = || {
         let segments = (0..shared.config.segments).map(Segment);

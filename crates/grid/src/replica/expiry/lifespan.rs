@@ -20,8 +20,7 @@ use crate::replica::{CacheReplica, Installed, Shared};
 use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
 
-/// The time for which another owner keeps an expired entry. By then a new primary has reported the event, or
-/// the primary never had the entry.
+/// By then a new primary has reported the event of an expired entry, or the primary never had the entry.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
 impl Shared {

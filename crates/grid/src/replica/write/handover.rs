@@ -18,8 +18,7 @@ use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Segment, SegmentState};
 
-/// The time until a write owner asks its primary whether all records of gone callers were sent, and between
-/// two such questions.
+/// The interval at which a write owner asks its primary whether all records of gone callers were sent.
 const SETTLED_AFTER: Duration = RESEND_AFTER;
 
 #[derive(Default)]
@@ -175,9 +174,9 @@ impl Handovers {
         self.unsettled.get_or_insert(cx.now + SETTLED_AFTER);
     }
 
-    /// Asks the primaries of segments that have records of gone callers here. Most primaries have reported
-    /// that they sent all. A primary that knew all as finished has sent no report; a report under another
-    /// topology did not count, or was lost with a link.
+    /// Asks the primaries of segments that have records of gone callers here. Most have reported that they
+    /// sent all. A primary that knew all as finished has sent no report; a report under another topology did
+    /// not count, or was lost with a link.
     pub(crate) fn tick_records(&mut self, shared: &mut Shared, cx: &mut Cx) {
         if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
             return;

@@ -45,7 +45,6 @@ impl Stored {
         Ok(Some(Self { entries, passivation }))
     }
 
-    /// Adds values that only the store has.
     fn complete(mut self, memory: Contents) -> Result<Whole, String> {
         let mut whole = Whole::new();
         for (key, (version, value)) in memory {

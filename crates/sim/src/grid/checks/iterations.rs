@@ -60,7 +60,6 @@ fn is_right(world: &GridWorld, iteration: &Iteration, error: &IterationError) ->
     }
 }
 
-/// The iteration's index, the version, and the value.
 pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 
 /// By key, because a key's check reads its own entries only.

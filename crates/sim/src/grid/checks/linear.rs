@@ -20,7 +20,6 @@ enum Place {
     At(Version),
     /// The operation saw this write.
     Behind(Version),
-    /// The operation found nothing.
     WhereAbsent,
 }
 

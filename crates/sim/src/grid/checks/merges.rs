@@ -263,7 +263,6 @@ impl Merged<'_> {
         })
     }
 
-    /// Whether the value was written while members parted.
     fn is_of_both(&self, last: Option<&Stored>) -> bool {
         let mut writes = self.operations.iter();
         last.is_some_and(|last| {
