@@ -2,7 +2,7 @@
 //!
 //! Names, values and errors of peers may hold control characters, which forge lines, move the cursor, or
 //! change the direction of text. [`Escaped`] writes them as `\n` or `\u001b`. This module's macros replace
-//! those of the standard library in the whole command: they escape everything but line feeds and tabs.
+//! the standard library's in the whole command: they escape everything but line feeds and tabs.
 
 use std::fmt::{self, Display, Write};
 

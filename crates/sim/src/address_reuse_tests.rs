@@ -40,7 +40,7 @@ fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
     }
 }
 
-/// The predecessor was alone, so no member can take its address's messages for later ones of the predecessor.
+/// No member can take the address's messages for later ones of the predecessor, which was alone.
 #[test]
 fn address_that_no_member_has_seen_in_a_view_can_be_used_again() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {

@@ -40,8 +40,7 @@ pub(crate) fn heal(world: &mut World<Messages>, limit: Time) -> Result<(), Broke
     }
 }
 
-/// No timeout may be needed when two members join under traffic and the coordinator leaves with another
-/// member.
+/// No timeout may be needed when two members join under traffic and the coordinator leaves with another one.
 pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> {
     // The healing views may still wait for confirmations of members that were in another partition.
     advance(world, CONFIRMED);

@@ -1,5 +1,5 @@
-//! The store of a simulated member. It carries out requests one after the other, each after a delay, as the
-//! one thread of a store does.
+//! The store of a simulated member carries out requests one after the other, each after a delay, as the one
+//! thread of a store does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ pub struct ResponseLoad {
 
 impl Node {
     /// Sets the process's limited memory, before caches are opened, whose containers count in it. A shortage
-    /// refuses writes, and is reported to other members.
+    /// refuses writes and is reported to other members.
     pub fn set_memory(&mut self, memory: ProcessMemory) {
         self.cx.memory.set_own(memory);
     }

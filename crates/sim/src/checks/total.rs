@@ -63,9 +63,9 @@ impl Reigns {
         self.get(view)
     }
 
-    /// The multicasts that a receiver must have got from a sender, if both are alive: a sender all of its
-    /// own, another receiver those that were sent in, or came back to the sender in, the reign that both are
-    /// in now, if receiver, sender and coordinator were together then.
+    /// A sender must have got all of its own multicasts. Another receiver must have got those that were sent
+    /// in, or came back to the sender in, the reign that both are in now, if receiver, sender and coordinator
+    /// were together then.
     pub(super) fn wanted(&self, nodes: &[Node], sender: usize, receiver: &Node) -> BTreeSet<u64> {
         let (index, sender) = (sender, &nodes[sender]);
         let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());
@@ -214,10 +214,9 @@ fn gap(
 }
 
 /// Whether a multicast may arrive after later messages of its sender: between sending and arrival groups
-/// merged, or the sender came under another coordinator than the receiver's. Broadcasts of a former
-/// coordinator are late, too, if its group has joined another after its join request had waited, and messages
-/// that the coordinator has not taken from a member outside its views, because those views have not reached
-/// the member.
+/// merged, or the sender came under another coordinator than the receiver's. Late are also broadcasts of a
+/// former coordinator, if its group has joined another after its join request had waited, and messages that
+/// the coordinator has not taken from a member that its views have not reached.
 pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(nodes, got).filter(|_| got.is_multicast) else { return false };
     let merges =

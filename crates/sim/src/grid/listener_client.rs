@@ -1,5 +1,5 @@
-//! Listeners on some members. Their own random generator leaves a seed's members, clients and faults as
-//! without listeners.
+//! Listeners on some members. A seed's members, clients and faults are as without listeners, because of their
+//! own random generator.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 //! the same run.
 //!
 //! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners
-//! and no member is cut off. A member opens the cache when it sees a member that has it.
+//! and no member is cut off.
 
 mod actions;
 mod backpressure;

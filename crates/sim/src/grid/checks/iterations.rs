@@ -1,6 +1,6 @@
 //! Iterations. An entry that exists from an iteration's beginning to its end comes as often as guaranteed, or
-//! the iteration fails because owners are unreachable. An entry is no older than the version that had been
-//! acknowledged when the iteration began.
+//! the iteration fails because owners are unreachable. An entry is no older than the version acknowledged
+//! when the iteration began.
 //!
 //! Excused is, as in [`super::register`], an iteration that may have entries from a removed member; except
 //! for keys that are never removed, because such a member has an older entry of them.

@@ -96,8 +96,8 @@ impl Merged<'_> {
         }
     }
 
-    /// Whether a policy that chooses a value has chosen this one against a newer one: a change by the chosen
-    /// partition, also if a third partition had replaced the value.
+    /// Whether the policy has chosen this value against a newer one: a change by the chosen partition, also
+    /// if a third partition had replaced the value.
     fn is_chosen(&self, last: &Stored) -> bool {
         let policy = &self.world.app.config.merge;
         if !matches!(policy, MergePolicy::PreferredNonNull | MergePolicy::Custom(_)) {
