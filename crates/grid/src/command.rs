@@ -37,7 +37,7 @@ pub(crate) enum Body {
     Call(Call),
     /// Primary to the other write owners.
     Backup(Backup),
-    /// Write owner to caller: the write is applied.
+    /// The write is applied.
     Ack(Ack),
     /// The called member to the caller.
     Reply { number: u64, reply: Reply },
@@ -103,7 +103,7 @@ impl Body {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
-    /// Whether the operation may already be carried out.
+    /// It may already be carried out.
     pub(crate) is_repeated: bool,
     pub(crate) flags: Flags,
     pub(crate) key: Bytes,
@@ -158,7 +158,6 @@ impl Effect {
     }
 }
 
-/// The use of an entry that exceeded its max-idle time at one owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct LastUse {
     pub(crate) segment: Segment,
@@ -275,7 +274,6 @@ pub(crate) struct Fetched {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Applied {
-    /// Also if there is no transform.
     Done,
     Unknown,
     Panicked,

@@ -13,8 +13,8 @@ impl Flags {
     /// No messages: a read returns this owner's entry, and a write applies here only. Other modes than
     /// [`CacheMode::Local`] and [`CacheMode::Invalidation`] refuse it, because owners would disagree.
     ///
-    /// [`CacheMode::Local`]: crate::CacheMode::Local [`CacheMode::Invalidation`]:
-    /// crate::CacheMode::Invalidation
+    /// [`CacheMode::Local`]: crate::CacheMode::Local
+    /// [`CacheMode::Invalidation`]: crate::CacheMode::Invalidation
     pub const LOCAL: Self = Self(1);
 
     /// No loads from stores. A value that only a store has reads as absent, is no previous value, and equals

@@ -1,10 +1,10 @@
 //! The history of a segment's writes that an owner has seen, by which partitions later assign changes to
 //! their origin.
 //!
-//! A segment's writes have one order under one coordinator. When members are lost or another coordinator
-//! begins, another partition may go on from the same state. Then a new [`Lineage`] begins, and every topology
-//! names the lineages behind it. An owner remembers the newest version seen of each lineage; it has not seen
-//! newer ones or unknown lineages. After a merge, a partition has seen both partitions' writes.
+//! When members are lost or another coordinator begins, another partition may go on from the same state. Then
+//! a new [`Lineage`] begins, and every topology names the lineages behind it. An owner remembers the newest
+//! version seen of each lineage; it has not seen newer ones or unknown lineages. After a merge, a partition
+//! has seen both partitions' writes.
 //!
 //! A version's topology id determines its lineage for an owner that has seen part of both. Therefore lineages
 //! of different partitions begin with ids far apart.
@@ -139,7 +139,6 @@ impl SegmentHistory {
         version <= newest
     }
 
-    /// The last lineage begun when a version was ordered.
     fn lineage_of(&self, version: Version) -> Option<&Lineage> {
         self.seen.keys().rev().find(|lineage| lineage.id <= version.topology())
     }

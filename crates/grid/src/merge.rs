@@ -2,9 +2,8 @@
 //! ([`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites)).
 //!
 //! A change that only one partition made since the split stands. If several changed a key to different
-//! values, the [`MergePolicy`] decides. Histories ([`crate::history`]) determine changes: a write unseen by
-//! another partition is a change to it. A write that another partition has seen and no longer has was
-//! replaced there.
+//! values, the [`MergePolicy`] decides. By its history ([`crate::history`]), a write unseen by another
+//! partition is a change to it; one that it has seen and no longer has was replaced there.
 
 use std::sync::Arc;
 

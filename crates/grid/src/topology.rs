@@ -7,8 +7,8 @@ use crate::history::{LINEAGES_MAX, Lineage};
 use crate::merge::{PartitionSide, SPLIT_POINTS_MAX, SplitPoint};
 use crate::{Ballot, CacheMember, ConsistentHash, Segment, Version};
 
-/// The ids reserved for a lineage: a partition uses a handful before its merge. Beyond them partitions' ids
-/// may overlap, which matters only to a third partition that has split from one meanwhile.
+/// A partition uses a handful of ids before its merge. Beyond these reserved ones partitions' ids may
+/// overlap, which matters only to a third partition that has split from one meanwhile.
 const LINEAGE_IDS: u32 = 16;
 
 /// The places in which a lineage may begin. With more of them fewer lineages share one, and ids grow faster:

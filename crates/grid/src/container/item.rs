@@ -1,5 +1,5 @@
-//! A key and its value in one allocation behind their reference count, so that a lookup finds all three in
-//! one place.
+//! A key and its value are in one allocation behind their reference count, so that a lookup finds all three
+//! in one place.
 
 use bytes::Bytes;
 

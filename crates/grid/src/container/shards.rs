@@ -78,7 +78,6 @@ impl Shards {
         })
     }
 
-    /// Updates the sums, too.
     pub(super) fn update<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
         let mut table = self.lock(segment);
         let before = table.size();

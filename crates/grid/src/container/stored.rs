@@ -107,12 +107,10 @@ impl<'a> Visited<'a> {
         self.0.item.first_bytes()
     }
 
-    /// The times of the first write and the last use, and the lifetime.
     pub(crate) fn times(self) -> (Time, Time, Lifetime) {
         self.0.times()
     }
 
-    /// The last use here since the write, if the entry has a max-idle time.
     pub(crate) fn used(self, now: Time) -> Option<Time> {
         let mortal = self.0.mortal.as_ref().filter(|mortal| mortal.lifetime.max_idle.is_some())?;
         (mortal.last_used > self.0.created && !self.0.is_expired(now)).then_some(mortal.last_used)

@@ -1,5 +1,4 @@
-//! The entries of one segment: found by hash, stored in slots, with a timer if they have a lifetime. Every
-//! function here runs under the segment's lock.
+//! The entries of one segment. Every function here runs under the segment's lock.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +57,6 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The contents that are freed when the segment is dropped.
 pub(super) struct Contents {
     index: Index,
     slab: Slab<Stored>,
@@ -322,7 +320,7 @@ impl Table {
         written.max(removed)
     }
 
-    /// The key and value are in `item`. Returns the previous entry, unless that had expired.
+    /// Unless the previous entry had expired, returns it.
     pub(super) fn put(&mut self, hash: KeyHash, item: Item, entry: &Entry, now: Time) -> Option<Entry> {
         let contents = &mut self.contents;
         contents.forget_removal(item.key());

@@ -22,11 +22,10 @@ pub(super) struct CoordinatedCache {
     merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
     joining: Vec<CacheMember>,
-    /// The stored state of members that want to join.
     returning: BTreeMap<Address, Restored>,
     /// Members of the view and the topology without data, because another partition removed them.
     empty: BTreeSet<Address>,
-    /// The removal that follows when all members have installed its announcement.
+    /// It follows when all members have installed the announcement.
     announced: Option<Announced>,
     published: Time,
 }

@@ -1,7 +1,6 @@
-//! The coordinator makes the topologies of all caches, each when all members have confirmed the last.
-//!
-//! The coordinator state of the view's first member is active. It begins with a request for the status of all
-//! members of the view ([`gather`]).
+//! The coordinator makes the topologies of all caches, each when all members have confirmed the last. The
+//! state of the view's first member is active, and begins with a request for the status of all members of the
+//! view ([`gather`]).
 
 mod coordinated_cache;
 mod partitions;

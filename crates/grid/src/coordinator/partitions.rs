@@ -1,7 +1,6 @@
-//! Partitions that have all continued, and their merge into one topology.
-//!
-//! Each topology knows its history: its split points, and the histories of merged partitions. A topology in
-//! another one's history is only older. If neither is in the other's history, they belong to two partitions.
+//! Partitions that have all continued, and their merge into one topology (`docs/design/2026-11-grid.md`,
+//! Partitions). A topology in another one's history is only older. If neither is in the other's history, they
+//! belong to two partitions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -1,11 +1,12 @@
-//! A cold start: members return with the entries of their stores. The cache continues once all members of the
-//! newest persisted topology are back, or is made available without the missing ones.
+//! A cold start: members return with the entries of their stores (`docs/design/2026-11-grid.md`, Stores). The
+//! cache continues once all members of the newest persisted topology are back, or is made available without
+//! the missing ones.
 //!
-//! All must return, because a member may have stopped before the others continued to write. The newest
-//! topology names the members that have all acknowledged writes. The coordinator does not wait for a member
-//! that this topology has just added and that was to receive some or none of the entries. If it has persisted
-//! the topology, it returns as the member that it was; if not, it has never confirmed the topology, so
-//! nothing newer exists. Writes under the topology after it are also applied by the members read in this one.
+//! All must return, because a member may have stopped before the others continued to write. The coordinator
+//! does not wait for a member that this topology has just added and that was to receive some or none of the
+//! entries. If it has persisted the topology, it returns as the member that it was; if not, it has never
+//! confirmed the topology, so nothing newer exists. Writes under the topology after it are also applied by
+//! the members read in this one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -226,7 +226,7 @@ impl Calls {
         self.base + self.calls.len() as u64 - 1
     }
 
-    /// The limit of the response in bytes; none if the call has to wait.
+    /// None if the call has to wait.
     pub(crate) fn reserve(&mut self, number: u64, target: &Address) -> Option<u32> {
         let (call, window) = self.with_window(number)?;
         if !call.has_response() {

@@ -271,7 +271,6 @@ impl Cx {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }
 
-    /// Whether a read waits for room or its response is on its way.
     pub(crate) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
         if call.is_repeated && self.responses.is_answered(from, call.number, self.now) {
             self.counters.answered_once += 1;

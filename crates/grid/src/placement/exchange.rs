@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::Draft;
 
-/// An owner gives a segment up to a taker.
 #[derive(Clone, Copy)]
 struct Step {
     segment: usize,

@@ -30,7 +30,6 @@ struct Split<'a> {
 }
 
 impl Split<'_> {
-    /// Divides copies among groups on a level, then within each group.
     fn among(&self, places: &[usize], copies: usize, level: Level, due: &mut [usize]) {
         let (groups, next) = match level {
             Level::Site => (self.groups(places, |member| &member.location.site), Level::Rack),

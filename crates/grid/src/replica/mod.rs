@@ -54,7 +54,6 @@ pub(crate) struct CacheReplica {
     pub(crate) handovers: Handovers,
 }
 
-/// Methods of the replica's components take it as an argument.
 pub(crate) struct Shared {
     pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
@@ -82,7 +81,6 @@ pub(crate) struct SegmentState {
     pub(crate) count: u64,
     /// The last primary term whose primary has this member's records, or that this member has begun.
     pub(crate) handed: u32,
-    /// The last epoch in which this member's records were sent to the other write owners.
     pub(crate) resent: u32,
     pub(crate) missing: Vec<Address>,
     pub(crate) parked: Vec<(Address, Call)>,

@@ -1,10 +1,9 @@
-//! The delivery of events to listening members, which are write owners without entries: no write is
-//! acknowledged before they have acknowledged it.
+//! The delivery of events to listening members, which are write owners without entries
+//! (`docs/design/2026-11-grid.md`, Listeners).
 //!
-//! Events that may be lost are sent again when owners or listening members change. The primary sends events
-//! to the other write owners. One of them, the notifier, forwards them to listening members that are no write
-//! owners, so that two members hold each delivered event. Events arrive in the order of their segment's
-//! versions, by which repeated ones are recognised.
+//! One of the write owners, the notifier, forwards events to listening members that are no write owners, so
+//! that two members hold each delivered event. Events that may be lost are sent again when owners or
+//! listening members change; a repeated one is recognised by its version.
 
 use bytes::Bytes;
 use consort_group::Address;

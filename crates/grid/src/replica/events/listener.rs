@@ -1,8 +1,8 @@
-//! One listener: its waiting events, and how present entries and changes become one sequence.
+//! One listener: its waiting events, and how present entries and changes become one sequence in the order of
+//! each key's versions.
 //!
-//! A key's events leave in version order. Present entries are read while changes arrive. A change is
-//! delivered at once; an entry of its key that is read afterwards is dropped unless it is newer (`changed`).
-//! An entry read before its change arrives is delivered as existing, and the change is dropped (`ahead`).
+//! An entry that is read after its key has changed is dropped unless it is newer (`changed`). An entry read
+//! before its change arrives is delivered as existing, and the change is dropped (`ahead`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,9 +1,7 @@
-//! The listeners of a cache on this member, and their events.
+//! The listeners of a cache on this member, and their events (`docs/design/2026-11-grid.md`, Listeners).
 //!
-//! A member with listeners of the whole cluster's changes reports its interest to the coordinator, and the
-//! next topology names it. From then on, a write is acknowledged only after this member has received its
-//! event (`telling`). A listener is *ready*, and receives the event of every later write, when every primary
-//! has reported that topology.
+//! A member reports its interest to the coordinator, and the next topology names it. A listener is *ready*,
+//! and receives the event of every later write, when every primary has reported that topology.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +104,6 @@ impl DeliveredVersions {
 }
 
 impl Listeners {
-    /// A write makes only this check for listeners.
     pub(crate) fn is_idle(&self) -> bool {
         self.all.is_empty() && self.known.is_none()
     }
@@ -140,7 +137,6 @@ impl Listeners {
         !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
     }
 
-    /// Whether delivered writes may be undone because their owners are lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
         let forgets = cx.has(InjectedBug::UndoneUntold);
         let segments = before.writes.segments();
@@ -342,7 +338,6 @@ impl Listeners {
         given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
-    /// The topology has removed this member.
     pub(crate) fn begin_listening_anew(&mut self, shared: &Shared, iterations: &mut Iterations, cx: &mut Cx) {
         self.known = None;
         self.marked.clear();

@@ -1,9 +1,9 @@
 //! The handover of last uses at a change of owners, so that no entry becomes idle by the change.
 //!
-//! Only entries with a `max_idle` have a last use, and only the owner that has returned an entry knows it. An
-//! owner that is no longer read sends its last uses once, to all owners read from now on, as it installs that
-//! topology; the final command follows in order. The primary judges no entry of the segment before it has
-//! those of all former read owners (`idle`).
+//! Only the owner that has returned an entry with a `max_idle` knows its last use. An owner that is no longer
+//! read sends its last uses once, to all owners read from now on, as it installs that topology; the final
+//! command follows in order. The primary judges no entry of the segment before it has those of all former
+//! read owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

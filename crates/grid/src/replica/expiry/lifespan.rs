@@ -1,8 +1,8 @@
 //! Removal of expired entries.
 //!
-//! Without listeners, every owner removes them by itself. With listeners, the primary removes them as a write
-//! for which the other owners wait: the event is delivered once, even if the primary is lost before. Entries
-//! past their max-idle time are always removed as a write (`idle`).
+//! Without listeners, every owner removes them by itself. With listeners, the primary removes them as a
+//! write, so that the event is delivered once, even if the primary is lost before. Entries past their
+//! max-idle time are always removed as a write.
 
 use std::time::Duration;
 

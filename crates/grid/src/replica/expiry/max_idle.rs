@@ -1,12 +1,10 @@
-//! Entries with a max-idle time: an owner asks the others before an unused entry expires.
+//! Entries with a max-idle time: an owner asks the others before an unused entry expires
+//! (`docs/design/2026-11-grid.md`, Expiry).
 //!
-//! Every owner notes when it last returned an entry. An owner by whose clock the time is over asks the
-//! primary, which asks all other write owners. If one has used the entry, all are sent the time of the use;
-//! if none has, the primary removes the entry as a write. An owner that has denied a use does not return the
-//! entry before the primary answers, so all answers still hold at the removal.
-//!
-//! An owner that stops returning a segment's entries sends the primary their last uses (`uses`). While an
-//! owner is unreachable, an entry unused here for too long is not read here, and stays.
+//! An owner by whose clock the time is over asks the primary, which asks all other write owners. If none has
+//! used the entry, the primary removes it as a write. An owner that has denied a use does not return the
+//! entry before the primary answers, so all answers still hold at the removal. While an owner is unreachable,
+//! an entry unused here for too long is not read here, and stays.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +44,7 @@ struct IdleProbe {
     waiting: Vec<PendingProbe>,
 }
 
-/// The topology is the one that the call was accepted with.
+/// With the topology that the call was accepted with.
 pub(crate) struct PendingProbe {
     from: Address,
     topology: u32,
@@ -82,8 +80,7 @@ impl Shared {
         self.refusal(topology, segment, true).is_none().then_some(entry)
     }
 
-    /// Whether this member decides about a segment's entries and waits for no last uses of unreachable
-    /// members.
+    /// Waits for no last uses of unreachable members.
     fn judges(&self, cx: &Cx, segment: Segment) -> bool {
         self.orders(cx, segment) && self.segments[usize::from(segment.0)].pending_last_uses.is_over(cx.now)
     }
@@ -134,7 +131,6 @@ impl CacheReplica {
         }
     }
 
-    /// Whether this member is the only write owner.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
         let is_alone = self.shared.judges(cx, segment) && self.shared.others(cx, segment).next().is_none();
         if is_alone {

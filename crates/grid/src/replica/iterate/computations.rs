@@ -1,8 +1,7 @@
-//! Functions of iterations that may take long with an entry: they are applied outside the node, in steps.
-//!
-//! The host takes a queued request as a [`Computation`] with its present entries, runs it on any thread for
-//! as long as it wants, and returns the result. The reader requests the entries that a step has not reached
-//! again, as after any incomplete answer.
+//! Functions of iterations that may take long with an entry: they are applied outside the node, in steps. The
+//! host runs a [`Computation`] with its present entries on any thread for as long as it wants, and returns
+//! the result. The reader requests the entries that a step has not reached again, as after any incomplete
+//! answer.
 
 use bytes::Bytes;
 

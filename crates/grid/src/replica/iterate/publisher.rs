@@ -1,4 +1,4 @@
-//! The owner's side of iterations. An owner keeps no state between two requests, because the request has the
+//! The owner's side of iterations. An owner keeps no state between requests, because the request has the
 //! position: a reader that vanishes leaves nothing behind.
 
 use std::sync::Arc;

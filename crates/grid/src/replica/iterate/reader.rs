@@ -1,6 +1,5 @@
-//! The reader's side of iterations. Each of an iteration's up to [`LANES_MAX`] lanes belongs to a member and
-//! has at most one request or unconsumed answer; the lanes share the batch. No request is sent before the
-//! reader wants items.
+//! The reader's side of iterations. Each of up to [`LANES_MAX`] lanes belongs to a member and has at most one
+//! request or unconsumed answer; the lanes share the batch. No request is sent before the reader wants items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -62,7 +61,6 @@ struct Given {
     /// The keys in order of arrival, concatenated; searched only if the segment is begun again.
     keys: Vec<u8>,
     ends: Vec<usize>,
-    /// The keys from before the segment was begun again.
     before: BTreeSet<Box<[u8]>>,
 }
 

@@ -1,9 +1,6 @@
-//! The merge of partitions. A segment's primary collects the other partitions' entries, decides key by key
-//! ([`crate::merge`]), and applies changes as ordinary writes, so that all owners agree. Clients continue,
-//! and their writes are newer than those of all partitions.
-//!
-//! Members of the other partitions own nothing meanwhile. Their entries stay unchanged and unread until the
-//! primaries have reported everything as merged.
+//! The merge of partitions (`docs/design/2026-11-grid.md`, Partitions). A segment's primary collects the
+//! other partitions' entries, decides key by key ([`crate::merge`]), and applies changes as ordinary writes,
+//! so that all owners agree.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +23,6 @@ use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
-/// A rejoined member's state from before the merge.
 pub(crate) struct PreMergeState {
     since: u32,
     pub(crate) topology: Topology,

@@ -1,7 +1,6 @@
-//! Values that only the store has: a request waits until they are loaded, and is handled again.
-//!
-//! For a call, the entry returns to memory. A transfer's chunk and an iteration's answer leave memory
-//! unchanged, so that a full iteration evicts nothing.
+//! Values that only the store has: a request waits until they are loaded, and is handled again. Only a call
+//! brings the entry back to memory; a transfer and an iteration leave memory unchanged, so that a full
+//! iteration evicts nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,10 @@
-//! A cache with a store: pending writes, and the acknowledgements that wait for them.
+//! A cache with a store: pending writes, and the acknowledgements that wait for them
+//! (`docs/design/2026-11-grid.md`, Stores).
 //!
 //! Every change in memory requests a write of the key's entry ([`Store::note_changed`]). Acknowledgements
 //! wait until all earlier writes are stored ([`crate::replica::CacheReplica::acknowledge`]), so that many
 //! operations share the store's time. Requests are numbered and end in order; an acknowledgement takes a
-//! number without a request.
-//!
-//! A refused write stays in memory and is retried; its caller receives [`OperationError::StoreWriteFailed`].
-//! Meanwhile this member, as a primary, accepts only removals.
+//! number without a request. While writes are refused, this member, as a primary, accepts only removals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -38,7 +38,6 @@ struct InboundTransfer {
     from: Address,
     cursor: Option<(u64, u64)>,
     asked: Time,
-    /// The bytes received, and the total once the sender has reported it.
     bytes: (u64, Option<u64>),
 }
 
@@ -201,7 +200,6 @@ impl Transfer {
         shared.send(cx, &pull.from, Body::Pull(body));
     }
 
-    /// True once when all segments of the rebalance are received.
     fn is_newly_pulled(&mut self) -> bool {
         let is_new = self.rebalance > 0 && !self.is_active() && self.pulled < self.rebalance;
         if is_new {

@@ -1,5 +1,5 @@
-//! The handover of records at a change of owners: a new primary receives all unfinished writes before it
-//! orders the next one, and sends them to all write owners.
+//! The handover of records at a change of owners (`docs/design/2026-11-grid.md`, Topologies): a new primary
+//! receives all unfinished writes before it orders the next one, and sends them to all write owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

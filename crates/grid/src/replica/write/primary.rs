@@ -14,7 +14,6 @@ fn larger(value: Option<&Stored>, bytes_max: u32) -> Option<u32> {
     (bytes > bytes_max).then_some(bytes)
 }
 
-/// None without a topology or if only the primary may answer.
 fn read_here(shared: &Shared, store: &Store, cx: &Cx, segment: Segment, call: &Call) -> Option<Reply> {
     let topology = shared.topology()?;
     if topology.read_owners().owners(segment).any(|owner| *owner == cx.local) {

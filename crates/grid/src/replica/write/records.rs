@@ -118,7 +118,6 @@ impl Records {
         self.records.iter().any(|record| record.version > version && record.key == key)
     }
 
-    /// Whether this key has a write whose caller may lack acknowledgements.
     pub(crate) fn is_unfinished(&self, key: &[u8], watermarks: &Watermarks) -> bool {
         let mut records = self.records.iter();
         records.any(|record| record.key == key && !watermarks.is_finished(&record.operation))

@@ -8,7 +8,6 @@ use crate::topology::Phase;
 use crate::{Flags, Segment};
 
 impl CacheReplica {
-    /// Whether no other member takes part in a segment's writes, and all needed state is here.
     fn is_sole_owner(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(installed) = &self.shared.installed else { return false };
         let mut owners = installed.writes.owners(segment);

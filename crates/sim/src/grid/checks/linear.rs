@@ -1,9 +1,9 @@
 //! Linearizability, for keys that are read at the primary only. One order of the key's operations explains
 //! every result, and no operation comes before another that had ended when it began.
 //!
-//! Versions order the writes, and the returned entry places a read among them. Only operations that found
-//! nothing are searched a place for, each the earliest possible one, in one pass. Excused are responses as in
-//! [`super::register`].
+//! Versions order the writes, and the returned entry places a read among them. The search places only
+//! operations that found nothing, each at the earliest possible place, in one pass. Excused are responses as
+//! in [`super::register`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
