@@ -1,5 +1,5 @@
-//! Ends all child processes with the bench, also by a signal, which drops no guard: the bench and its
-//! children are a process group, which a thread kills.
+//! Ends all child processes with the bench, also by a signal, which drops no guard: the bench and its children
+//! are a process group, which a thread kills.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! Multicasts of Consort between hosts whose network carries 1 Gbit/s (S001-3).
 //!
-//! Every member has a network namespace, joined to a bridge by a link that is limited in both directions (`tc
-//! … tbf`). Without its own multicasts, a member of n can receive n / (n - 1) of its link's rate. A run
-//! without the limit shows whether the CPUs suffice.
+//! Every member has a network namespace, joined to a bridge by a link that is limited in both directions (`tc …
+//! tbf`). Without its own multicasts, a member of n can receive n / (n - 1) of its link's rate. A run without
+//! the limit shows whether the CPUs suffice.
 
 use std::process::Stdio;
 

@@ -140,8 +140,8 @@ impl JavaCluster {
         self.members.iter().map(|member| process::peak_memory_mb_of(member.child.0.id())).fold(0.0, f64::max)
     }
 
-    /// The load begins at a set time: otherwise busy threads of one member would hold up those of another,
-    /// and each would measure while it has the machine for itself.
+    /// The load begins at a set time: otherwise busy threads of one member would hold up those of another, and
+    /// each would measure while it has the machine for itself.
     pub(crate) fn run(&mut self, slice: &str) -> anyhow::Result<Sample> {
         self.awake(|cluster| cluster.load(slice))
     }
@@ -195,8 +195,7 @@ pub(crate) fn add_latencies(answer: &Value, to: &mut Histogram<u64>) -> anyhow::
     Ok(())
 }
 
-/// Members stay up while Consort runs: on the stock port the kernel would deliver Consort's multicasts to
-/// them.
+/// Members stay up while Consort runs: on the stock port the kernel would deliver Consort's multicasts to them.
 const JGROUPS_MCAST_PORT: u16 = 45_599;
 
 /// Hazelcast recommends these options in its log; it is slower without.

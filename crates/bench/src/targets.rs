@@ -148,8 +148,8 @@ pub(crate) const SERVER_CPU: &str = "server CPU us/request";
 pub(crate) const SYSTEM_CPU: &str = "CPU us/request, client and server";
 pub(crate) const NANOS_PER_MESSAGE: &str = "ns/message";
 
-/// A difference of two measurements has its own bound. It is no cost, because a change in percent means
-/// nothing near zero.
+/// A difference of two measurements has its own bound. It is no cost, because a change in percent means nothing
+/// near zero.
 pub(crate) const NANOS_ADDED: &str = "ns added/message";
 
 /// Costs are independent of the machine's other load.

@@ -75,8 +75,8 @@ impl Backpressure {
         self.submitted > 0 || !self.touched.is_empty() || !self.closed.is_empty()
     }
 
-    /// Ends a cycle. Calls `report` with each member that got a request or had no room, and whether it has
-    /// room now. Returns the waiting operations if there is more room than before.
+    /// Ends a cycle. Calls `report` with each member that got a request or had no room, and whether it has room now. Returns the
+    /// waiting operations if there is more room than before.
     pub(crate) fn refresh(
         &mut self,
         room: &SendCapacity<'_>,

@@ -1,5 +1,5 @@
-//! A manager's file, in Infinispan's XML: the cluster, this member's location, and caches by name. Unknown
-//! names are refused, with file, line and the nearest known name.
+//! A manager's file, in Infinispan's XML: the cluster, this member's location, and caches by name. Unknown names are refused,
+//! with file, line and the nearest known name.
 
 use std::collections::BTreeMap;
 use std::path::Path;

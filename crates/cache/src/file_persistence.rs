@@ -16,8 +16,8 @@ const RECOVER: &[(&str, Recover)] = &[("REFUSE", Recover::Refuse), ("SKIP_CORRUP
 const OF_STORE: &[&str] =
     &["path", "preload", "purge", "sync-writes", "max-file-size", "compaction-threshold", "when-damaged"];
 
-/// Reads `<persistence passivation="…"><file-store path="…">…`. The directory is a subdirectory of `path`
-/// with the cache's name, so that caches of one template have one each.
+/// Reads `<persistence passivation="…"><file-store path="…">…`. The directory is a subdirectory of `path` with the cache's name,
+/// so that caches of one template have one each.
 pub(crate) fn read_persistence(tree: &Tree, node: &Node) -> Result<Persistence, ConfigError> {
     tree.check_attributes(node, &["passivation"])?;
     let [store] = &node.children[..] else {

@@ -1,5 +1,4 @@
-//! Functions that owners apply to entries. Every member registers them under the same names before the first
-//! use.
+//! Functions that owners apply to entries. Every member registers them under the same names before the first use.
 
 use std::sync::Arc;
 
@@ -24,9 +23,8 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Registers a transform that may take long, such as a search in a value. Separate threads apply it for
-    /// some milliseconds at a time, and operations go on meanwhile. A quick function is cheaper on the
-    /// request's thread ([`CacheBuilder::transform`]).
+    /// Registers a transform that may take long, such as a search in a value. Separate threads apply it for some milliseconds at
+    /// a time, and operations go on meanwhile. A quick function is cheaper on the request's thread ([`CacheBuilder::transform`]).
     pub fn costly_transform(
         mut self,
         name: &str,
@@ -58,9 +56,8 @@ impl CacheBuilder<'_> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Registers a function for [`crate::EntryStream::transform`]: from an encoded key, entry and arguments
-    /// it returns the new value, or `None` to skip the entry. Owners call it under a segment's lock, so it
-    /// must be quick and not use the cache.
+    /// Registers a function for [`crate::EntryStream::transform`]: from an encoded key, entry and arguments it returns the new
+    /// value, or `None` to skip the entry. Owners call it under a segment's lock, so it must be quick and not use the cache.
     pub fn register_transform(
         &self,
         name: &str,

@@ -1,5 +1,5 @@
-//! The grid's member on its channel: one [`Node`] behind one lock, which the driver's task and the
-//! application's threads hold briefly. Wakers are woken without the lock.
+//! The grid's member on its channel: one [`Node`] behind one lock, which the driver's task and the application's threads hold
+//! briefly. Wakers are woken without the lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -21,8 +21,7 @@ use crate::iterations::Reader;
 use crate::open_cache::OpenCache;
 use consort_encoding::Decode;
 
-/// Keys that [`Cache::clear`] removes at a time: fills messages, and leaves room for a member's own
-/// operations.
+/// Keys that [`Cache::clear`] removes at a time: fills messages, and leaves room for a member's own operations.
 const CLEAR_AT_ONCE: usize = 256;
 
 /// An iteration, from [`Cache::entries`], [`Cache::keys`], [`Cache::values`] or [`Cache::reduce`].
@@ -160,8 +159,8 @@ impl<T> EntryStream<T> {
         self.items.next_ref().map(Ok)
     }
 
-    /// Returns the received items of one member that were not taken yet; `None` at the end. [`Batch::bytes`]
-    /// takes two thirds of the work of small entries one by one.
+    /// Returns the received items of one member that were not taken yet; `None` at the end. [`Batch::bytes`] takes two thirds of
+    /// the work of small entries one by one.
     ///
     /// # Errors
     ///
@@ -177,8 +176,8 @@ impl<T> EntryStream<T> {
     }
 }
 
-/// Received items of one member, not empty at first, from [`EntryStream::next_batch`]: an iterator that fails
-/// only for entries that cannot be decoded.
+/// Received items of one member, not empty at first, from [`EntryStream::next_batch`]: an iterator that fails only for entries
+/// that cannot be decoded.
 pub struct Batch<'w, T> {
     items: IntoItems,
     decode: &'w (dyn Fn(Item) -> Result<T, CacheError> + Send),
@@ -239,10 +238,10 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Iterates over all entries. One present from the first poll to the end is returned exactly once (see
-    /// [`EntryStream::guarantee`]); one added or removed meanwhile may be. [`Cache::with_read_from`] sets the
-    /// owners: by default this member for its own segments and any owner for the others, or all primaries.
-    /// Values are those at the request to the member. Keys and values as bytes are copies up to 128 bytes.
-    /// Larger ones share the memory of the response or the entry: copy those that you keep for long.
+    /// [`EntryStream::guarantee`]); one added or removed meanwhile may be. [`Cache::with_read_from`] sets the owners: by
+    /// default this member for its own segments and any owner for the others, or all primaries. Values are those at the request
+    /// to the member. Keys and values as bytes are copies up to 128 bytes. Larger ones share the memory of the response or the
+    /// entry: copy those that you keep for long.
     pub fn entries(&self) -> EntryStream<(K, V)>
     where
         KE: Decode<K>,
@@ -270,16 +269,15 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.stream(Projection::Entries, move |item| Ok(values.decode(item.value)?))
     }
 
-    /// Iterates over the partial results of a reduction ([`Cache::register_reduction`]), which the reader
-    /// combines. Owners apply it; no entry is transferred. A segment with a result has one part, or a few if
-    /// it has many entries. An entry present from the first poll to the end is in exactly one part, whatever
-    /// members join or leave; with [`Guarantee::AtMostOnce`], in one or none.
+    /// Iterates over the partial results of a reduction ([`Cache::register_reduction`]), which the reader combines. Owners apply
+    /// it; no entry is transferred. A segment with a result has one part, or a few if it has many entries. An entry present from
+    /// the first poll to the end is in exactly one part, whatever members join or leave; with
+    /// [`Guarantee::AtMostOnce`], in one or none.
     pub fn reduce(&self, name: &str, arguments: impl Into<Bytes>) -> EntryStream<Bytes> {
         self.stream(Projection::Reduced, |item| Ok(item.value)).transform(name, arguments)
     }
 
-    /// Returns the number of entries, counted by their owners. Entries added or removed meanwhile may be
-    /// counted.
+    /// Returns the number of entries, counted by their owners. Entries added or removed meanwhile may be counted.
     ///
     /// # Errors
     ///

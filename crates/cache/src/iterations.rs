@@ -1,8 +1,7 @@
 //! Open iterations: responses reach their readers without a lock on the readers' path.
 //!
-//! The driver queues other members' responses per iteration. A reader that takes the next one reports the
-//! last one as consumed, and the driver requests more. Only a reader with an empty queue takes the member's
-//! lock: it reads local entries, or waits.
+//! The driver queues other members' responses per iteration. A reader that takes the next one reports the last one as consumed,
+//! and the driver requests more. Only a reader with an empty queue takes the member's lock: it reads local entries, or waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,8 +113,8 @@ impl Iterations {
         Ok(Reader { id, consumer, holding: Holding::Nothing })
     }
 
-    /// Returns the next response for a reader with an empty queue, which has consumed all earlier ones.
-    /// Without one, a later response wakes the reader.
+    /// Returns the next response for a reader with an empty queue, which has consumed all earlier ones. Without one, a later
+    /// response wakes the reader.
     pub(crate) fn take(&mut self, node: &mut Node, now: Time, reader: &mut Reader, waker: &Waker) -> Came {
         reader.finish();
         // The lock excludes new responses, but one may have arrived since the reader checked.

@@ -145,9 +145,8 @@ impl fmt::Debug for CacheManager {
 }
 
 impl CacheManager {
-    /// Creates a manager from a file with cache settings (see `crates/cache/examples/caches.xml`) or a
-    /// channel's configuration, which may be built-in (`tcp.xml`, `udp.xml`, …). Variables come from the
-    /// environment.
+    /// Creates a manager from a file with cache settings (see `crates/cache/examples/caches.xml`) or a channel's configuration,
+    /// which may be built-in (`tcp.xml`, `udp.xml`, …). Variables come from the environment.
     ///
     /// # Errors
     ///
@@ -224,8 +223,8 @@ impl CacheManager {
         self.member.channel.view_text()
     }
 
-    /// Returns the view's members that have missed heartbeats and are not suspected yet
-    /// ([`ManagerEvent::Silent`]): they may hang, or be cut off. Needs a stack with FD_ALL3.
+    /// Returns the view's members that have missed heartbeats and are not suspected yet ([`ManagerEvent::Silent`]): they may
+    /// hang, or be cut off. Needs a stack with FD_ALL3.
     ///
     /// [`ManagerEvent::Silent`]: crate::ManagerEvent::Silent
     pub fn silent(&self) -> Vec<Address> {
@@ -280,9 +279,9 @@ impl CacheManager {
         self.member.handler.with_node(|node, _| node.stats().response_load()).unwrap_or_default()
     }
 
-    /// Returns the bytes of events, of all caches, that wait here for listeners' readers. Events of changes
-    /// take up to twice [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener
-    /// that reads the present entries adds one batch.
+    /// Returns the bytes of events, of all caches, that wait here for listeners' readers. Events of changes take up to twice
+    /// [`LISTENERS_BYTES_MAX`](consort_grid::LISTENERS_BYTES_MAX) and one event; a listener that reads the present entries adds
+    /// one batch.
     pub fn waiting_event_bytes(&self) -> u64 {
         self.member.handler.with_node(|node, _| node.stats().waiting_event_bytes()).unwrap_or_default()
     }
@@ -495,8 +494,8 @@ fn is_degraded(topology: &Option<Topology>) -> bool {
     topology.as_ref().is_some_and(|topology| topology.availability != Availability::Available)
 }
 
-/// Returns when the view has no other member and the cache is degraded. The senders of both channels outlive
-/// this future: one is the channel's, the other the cache's.
+/// Returns when the view has no other member and the cache is degraded. The senders of both channels outlive this future: one is
+/// the channel's, the other the cache's.
 async fn until_alone(
     views: &mut watch::Receiver<Option<View>>,
     topologies: &mut watch::Receiver<Option<Topology>>,
@@ -568,9 +567,8 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Sets how long opening waits for a topology; default [`OPEN_TIMEOUT`]. A cache that existed before
-    /// waits until all members of its last topology are back, or [`CacheManager::make_available`] is called
-    /// on one that is.
+    /// Sets how long opening waits for a topology; default [`OPEN_TIMEOUT`]. A cache that existed before waits until all members
+    /// of its last topology are back, or [`CacheManager::make_available`] is called on one that is.
     pub fn open_timeout(mut self, open_timeout: Duration) -> Self {
         self.open_timeout = open_timeout;
         self

@@ -33,8 +33,8 @@ pub enum ManagerEvent {
         /// The new availability.
         availability: Availability,
     },
-    /// Exactly these members have missed heartbeats: they may hang, or be cut off. Reads go to other owners
-    /// if possible. Empty when all are heard again, or have left the view.
+    /// Exactly these members have missed heartbeats: they may hang, or be cut off. Reads go to other owners if possible. Empty
+    /// when all are heard again, or have left the view.
     Silent(Vec<Address>),
     /// A cache was closed here.
     Closed {

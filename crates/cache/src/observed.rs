@@ -15,8 +15,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.encoded.opened.container.statistics().evictions()
     }
 
-    /// Returns the expired entries removed here since the opening. While members have listeners, only the
-    /// primary removes and counts them.
+    /// Returns the expired entries removed here since the opening. While members have listeners, only the primary removes and
+    /// counts them.
     pub fn expirations(&self) -> u64 {
         self.encoded.opened.container.statistics().expirations()
     }

@@ -1,5 +1,5 @@
-//! One operation as a future. An operation that ends within the call uses neither the channel nor a table;
-//! others wait without an allocation. Dropping the future ends the wait; the operation goes on.
+//! One operation as a future. An operation that ends within the call uses neither the channel nor a table; others wait without an
+//! allocation. Dropping the future ends the wait; the operation goes on.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -39,13 +39,11 @@ enum StoreLocation {
 
 /// The settings of a cache's store here.
 ///
-/// By default it is *write-through*: a write is acknowledged when the stores of all owners with one have
-/// accepted it. If a store does not, the write fails with
-/// [`OperationError::StoreWriteFailed`](crate::OperationError::StoreWriteFailed), which names the member and
-/// the reason. After all members have ended, the cache is available again once all are back.
+/// By default it is *write-through*: a write is acknowledged when the stores of all owners with one have accepted it. If a store
+/// does not, the write fails with [`OperationError::StoreWriteFailed`](crate::OperationError::StoreWriteFailed), which names the
+/// member and the reason. After all members have ended, the cache is available again once all are back.
 ///
-/// Keys and versions stay in memory. Eviction ([`CacheBuilder::memory`]) drops values, which are loaded on
-/// demand.
+/// Keys and versions stay in memory. Eviction ([`CacheBuilder::memory`]) drops values, which are loaded on demand.
 ///
 /// [`CacheBuilder::memory`]: crate::CacheBuilder::memory
 #[derive(Clone, Debug)]
@@ -127,8 +125,8 @@ impl Persistence {
         self
     }
 
-    /// Loads values into memory at the start, as far as there is room; else on demand. Not with passivation,
-    /// where the store has only the values that memory lacks.
+    /// Loads values into memory at the start, as far as there is room; else on demand. Not with passivation, where the store has
+    /// only the values that memory lacks.
     #[must_use]
     pub fn preload(mut self) -> Self {
         self.preload = true;

@@ -1,9 +1,9 @@
-//! Failing writes of a cache's store, as on a full disk. A log line appears when writes begin to fail, every
-//! minute meanwhile, and when they succeed again; if small writes succeed and large ones fail, two lines a
-//! minute. Health and metrics read the state.
+//! Failing writes of a cache's store, as on a full disk. A log line appears when writes begin to fail, every minute meanwhile,
+//! and when they succeed again; if small writes succeed and large ones fail, two lines a minute. Health and metrics read the
+//! state.
 //!
-//! The node repeats failed writes every second (`consort_grid::node::persistence`), so that the end shows
-//! without a client's write.
+//! The node repeats failed writes every second (`consort_grid::node::persistence`), so that the end shows without a client's
+//! write.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Worker threads for functions that take long ([`crate::CacheBuilder::costly_transform`]). They run outside
-//! the member's lock, in steps: neither the driver nor other iterations wait for one.
+//! Worker threads for functions that take long ([`crate::CacheBuilder::costly_transform`]). They run outside the member's lock,
+//! in steps: neither the driver nor other iterations wait for one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

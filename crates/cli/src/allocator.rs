@@ -19,8 +19,8 @@ static ALLOCATOR: thread_cache::RecyclingAllocator = thread_cache::RecyclingAllo
 /// back to the system.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// The allocator's default of 1 s costs 4 % of a member's time at 80 % reads: the kernel clears memory that
-/// is taken anew.
+/// The allocator's default of 1 s costs 4 % of a member's time at 80 % reads: the kernel clears memory that is
+/// taken anew.
 const PURGE_DELAY_MS: libc::c_long = 10_000;
 
 /// Unless `MIMALLOC_PURGE_DELAY` is set.

@@ -1,7 +1,6 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit to the hard one: many systems begin with 1,024, which a server needs for its clients
-/// alone.
+/// Raises the soft limit to the hard one: many systems begin with 1,024, which a server needs for its clients alone.
 pub(crate) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {

@@ -1,8 +1,8 @@
 //! The wait for a DNS name before a member joins.
 //!
 //! A member looks up a name with the addresses of all members, such as a headless service of Kubernetes, once
-//! when it starts. It joins when the name resolves to its own address, too: of any two members, the one
-//! listed later then finds the other.
+//! when it starts. It joins when the name resolves to its own address, too: of any two members, the one listed
+//! later then finds the other.
 
 use std::net::IpAddr;
 use std::time::Duration;

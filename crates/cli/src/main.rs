@@ -141,8 +141,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One thread serves sockets, stack and application: mostly, waking another thread costs more than the work
-/// itself.
+/// One thread serves sockets, stack and application: mostly, waking another thread costs more than the work itself.
 fn on_one_thread(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     allocator::enable_thread_cache();
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -221,8 +221,7 @@ fn host_of(address: &str) -> Option<IpAddr> {
     host.trim_matches(['/', '[', ']']).parse().ok()
 }
 
-/// The responses that contain `wanted`, as JGroups' Probe prints them, with counts of matching and other
-/// responses.
+/// The responses that contain `wanted`, as JGroups' Probe prints them, with counts of matching and other responses.
 fn response_text(answers: &[String], wanted: Option<&str>) -> String {
     let mut text = String::new();
     let mut matches = 0;

@@ -37,8 +37,8 @@ pub(crate) async fn end_of_input() {
     while input.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
 }
 
-/// Other members first get the entries that only this member has. `at_once` completes with a reason to
-/// abandon the handover.
+/// Other members first get the entries that only this member has. `at_once` completes with a reason to abandon
+/// the handover.
 ///
 /// # Errors
 ///

@@ -9,8 +9,8 @@ use crate::messages::{Messages, Traffic};
 use crate::node::Node;
 use crate::world::{Application, World};
 
-/// The first response to a joiner can be lost because its address is unknown, and is repeated after
-/// UNICAST3's interval of 1 s.
+/// The first response to a joiner can be lost because its address is unknown, and is repeated after UNICAST3's
+/// interval of 1 s.
 const JOIN_LIMIT: Duration = Duration::from_secs(4);
 /// Less than GMS' `leave_timeout` of 1 s, even by the fastest clock.
 const LEAVE_LIMIT: Duration = Duration::from_millis(900);

@@ -9,8 +9,8 @@ use consort_group::{Address, Stack};
 /// credits of this receiver. Without faults the limit is 1.
 const ALLOWED: u64 = 2;
 
-/// Always allowed, because the receiver forgets replacements when it gives credits back, and bytes that it
-/// took for lost may arrive later.
+/// Always allowed, because the receiver forgets replacements when it gives credits back, and bytes that it took
+/// for lost may arrive later.
 const REPLACEMENTS_MIN: u64 = 1;
 
 /// Under SEQUENCER the credits are the coordinator's: one coordinator's messages may be in the backlog when

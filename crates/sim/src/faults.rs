@@ -20,8 +20,8 @@ pub struct Mix {
     pub cuts: bool,
     /// Members crash, and others start.
     pub crashes: bool,
-    /// Members that ended start again; with a new address, as in JGroups, or with the old one if no member
-    /// has seen it in a view.
+    /// Members that ended start again; with a new address, as in JGroups, or with the old one if no member has
+    /// seen it in a view.
     pub restarts: bool,
     /// Members leave.
     pub leaves: bool,

@@ -1,5 +1,5 @@
-//! The costs of a cluster by its size: joining, crashing, leaving, merging, and idling. With stock timeouts,
-//! a quiet network and no application traffic, only the stack's own packets are counted.
+//! The costs of a cluster by its size: joining, crashing, leaving, merging, and idling. With stock timeouts, a
+//! quiet network and no application traffic, only the stack's own packets are counted.
 
 use std::time::Duration;
 

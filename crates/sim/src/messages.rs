@@ -128,8 +128,8 @@ impl World<Messages> {
         self.work(node);
     }
 
-    /// Flow control does not know members outside the sender's view, which its multicasts still reach over
-    /// UDP or after a merge; messages that wait for a member that leaves the view are sent.
+    /// Flow control does not know members outside the sender's view, which its multicasts still reach over UDP
+    /// or after a merge; messages that wait for a member that leaves the view are sent.
     fn has_counted(&self, sender: usize, receiver: usize, is_multicast: bool, number: u64) -> bool {
         let (Some(sender), receiver) = (self.nodes.get(sender), &self.nodes[receiver].address) else {
             return false;

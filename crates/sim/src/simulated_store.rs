@@ -43,8 +43,8 @@ pub struct StoreFaults {
     pub begins: f64,
     /// A spell's longest duration.
     pub spell_max: Duration,
-    /// The probability that a write or load is refused in a spell. Requests to remember the cluster's state
-    /// are not refused, because a member that is killed before it has kept its state loses data by right.
+    /// The probability that a write or load is refused in a spell. Requests to remember the cluster's state are
+    /// not refused, because a member that is killed before it has kept its state loses data by right.
     pub refused: f64,
     /// The factor by which requests of a spell take longer.
     pub slowness: u32,

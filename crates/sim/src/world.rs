@@ -210,8 +210,8 @@ impl<A: Application> World<A> {
         self.places[self.nodes[node].place] == node && !self.nodes[node].is_alive()
     }
 
-    /// No live member has ever had the address in a view, and none of its packets is in transit. JGroups'
-    /// wire does not distinguish a removed member that comes back from one that begins anew: the new node's
+    /// No live member has ever had the address in a view, and none of its packets is in transit. JGroups' wire
+    /// does not distinguish a removed member that comes back from one that begins anew: the new node's
     /// multicasts would be taken for the old one's.
     pub(crate) fn is_unknown(&self, node: usize) -> bool {
         let one = &self.nodes[node];

@@ -11,8 +11,8 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Medium: the data read differ from the data written. Opening fails and changes nothing, unless damage
-    /// is skipped. Other entries stay readable.
+    /// Medium: the data read differ from the data written. Opening fails and changes nothing, unless damage is
+    /// skipped. Other entries stay readable.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
         /// The file.

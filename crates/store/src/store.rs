@@ -11,8 +11,8 @@ pub type Entries = Box<dyn Iterator<Item = Result<Entry, StoreError>> + Send>;
 
 /// Persistent storage of entries.
 ///
-/// Calls block, and may come from several threads at once. A store does not use the clock: it returns
-/// entries, expired or not, until [`purge`](Self::purge) removes them.
+/// Calls block, and may come from several threads at once. A store does not use the clock: it returns entries,
+/// expired or not, until [`purge`](Self::purge) removes them.
 pub trait Store: Send + Sync + fmt::Debug {
     /// Returns the number of segments; others are refused.
     fn segments(&self) -> u16;
@@ -20,8 +20,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Loads the entry of a key.
     fn load(&self, segment: Segment, key: &[u8]) -> Result<Option<Entry>, StoreError>;
 
-    /// Applies changes in order, as durable as configured. On an error none was applied, unless the error
-    /// says otherwise. A crash may leave some applied.
+    /// Applies changes in order, as durable as configured. On an error none was applied, unless the error says
+    /// otherwise. A crash may leave some applied.
     fn store(&self, changes: &[Change]) -> Result<(), StoreError>;
 
     /// Iterates over a segment's entries as of the time of the call, each exactly once. Reads no other
@@ -37,8 +37,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Removes all entries.
     fn clear(&self) -> Result<(), StoreError>;
 
-    /// Removes up to `limit` entries expired at `now`, and passes each to `expired`. Entries are found at
-    /// most 1 s late. Reads only expired entries.
+    /// Removes up to `limit` entries expired at `now`, and passes each to `expired`. Entries are found at most
+    /// 1 s late. Reads only expired entries.
     fn purge(&self, now: u64, limit: usize, expired: &mut dyn FnMut(Entry)) -> Result<usize, StoreError>;
 
     /// Maintains the files, reading and writing about `budget_bytes`. Returns whether more work is left.

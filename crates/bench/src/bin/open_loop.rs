@@ -1,7 +1,7 @@
 //! A client of a Hot Rod server with a fixed rate of requests.
 //!
-//! A request that was due while a late response was awaited counts with that wait, so that a server cannot
-//! look better by not responding.
+//! A request that was due while a late response was awaited counts with that wait, so that a server cannot look
+//! better by not responding.
 
 use std::time::{Duration, Instant};
 

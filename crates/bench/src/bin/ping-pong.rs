@@ -1,5 +1,5 @@
-//! The cost of requests and responses over one bare socket: one request under way, blocking calls, one read
-//! and one write per message. A read is a short request with a long response, a write the other way round.
+//! The cost of requests and responses over one bare socket: one request under way, blocking calls, one read and
+//! one write per message. A read is a short request with a long response, a write the other way round.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

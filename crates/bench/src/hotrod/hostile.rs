@@ -1,8 +1,8 @@
 //! A server under attack by unauthenticated clients.
 //!
 //! Attackers run only while a CPU is idle (SCHED_IDLE), because on a network they are other machines. The
-//! legitimate client's load is steady and far below the machine's limit: with no CPU to spare, each delay
-//! would be a wait for a CPU.
+//! legitimate client's load is steady and far below the machine's limit: with no CPU to spare, each delay would
+//! be a wait for a CPU.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};

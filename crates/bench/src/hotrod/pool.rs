@@ -1,5 +1,5 @@
-//! One connection to each server for all callers of a client, beside one for each caller, as clients with
-//! pools have (S002-3 to S002-7, S002-10).
+//! One connection to each server for all callers of a client, beside one for each caller, as clients with pools
+//! have (S002-3 to S002-7, S002-10).
 
 use serde::Serialize;
 
@@ -20,8 +20,7 @@ struct Load {
     callers: usize,
 }
 
-/// Sharing is to be at least as fast; two clients of half the callers stand for several connections of one
-/// application.
+/// Sharing is to be at least as fast; two clients of half the callers stand for several connections of one application.
 const LOADS: [Load; 7] = [
     Load { clients: 1, servers: 1, callers: 1 },
     Load { clients: 1, servers: 1, callers: 22 },

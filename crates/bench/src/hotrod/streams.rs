@@ -1,5 +1,5 @@
-//! Large values in pieces: beside the same at once, and small gets beside them on the same connection
-//! (S002-15, S002-17).
+//! Large values in pieces: beside the same at once, and small gets beside them on the same connection (S002-15,
+//! S002-17).
 
 use serde_json::Value;
 

@@ -14,10 +14,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Processes with a lower limit use pages of 4 KiB only, because one entry keeps a huge page of 2 MiB
-/// resident. A cache with a `max-size` of 50 MB and values of 1 to 100 KB took 2.5 times as much with huge
-/// pages and 1.7 times without; an empty server 33 and 27 MiB. With 300 MB, reads of an embedded cache take
-/// 20 % less CPU with huge pages.
+/// Processes with a lower limit use pages of 4 KiB only, because one entry keeps a huge page of 2 MiB resident.
+/// A cache with a `max-size` of 50 MB and values of 1 to 100 KB took 2.5 times as much with huge pages and 1.7
+/// times without; an empty server 33 and 27 MiB. With 300 MB, reads of an embedded cache take 20 % less CPU
+/// with huge pages.
 const HUGE_PAGES_FROM: u64 = 1 << 30;
 
 /// `--reserve`.

@@ -1,7 +1,7 @@
 //! Memory that a process takes before it needs it.
 //!
-//! The kernel clears memory when it is touched, and a virtual machine may have to get it from the hypervisor:
-//! a member that joins and gets a gigabyte mostly waits for that (docs/lab/2026-11-performance.md).
+//! The kernel clears memory when it is touched, and a virtual machine may have to get it from the hypervisor: a
+//! member that joins and gets a gigabyte mostly waits for that (docs/lab/2026-11-performance.md).
 
 use std::collections::TryReserveError;
 use std::num::NonZero;

@@ -57,12 +57,12 @@ const BLOCKS_MAX: usize = 64;
 /// Eight frames of a rebalance, as many as one of three providers has under way.
 const BYTES_MAX: usize = 512 * 1024;
 
-/// The bound of all classes of a thread. Without it, two threads kept 26 MB of a cache with a `max-size` of
-/// 50 MB, and every block holds a page of the allocator, of up to 4 MiB.
+/// The bound of all classes of a thread. Without it, two threads kept 26 MB of a cache with a `max-size` of 50
+/// MB, and every block holds a page of the allocator, of up to 4 MiB.
 const ALL_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// A sweep frees blocks that the thread has not needed meanwhile: values of changing sizes leave blocks that
-/// no write allocates again.
+/// A sweep frees blocks that the thread has not needed meanwhile: values of changing sizes leave blocks that no
+/// write allocates again.
 const FREED_BETWEEN_SWEEPS: u32 = 1_024;
 
 const fn blocks_max(class: usize) -> usize {
@@ -168,8 +168,7 @@ impl Owner {
 static OWNERS: Mutex<Vec<Arc<Owner>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Null if the thread has no cache or is parked. It has no destructor, because an allocator could not use
-    /// it then.
+    /// Null if the thread has no cache or is parked. It has no destructor, because an allocator could not use it then.
     static CACHE: Cell<*mut ThreadCache> = const { Cell::new(ptr::null_mut()) };
 
     /// Set from [`begin`] to [`end`].

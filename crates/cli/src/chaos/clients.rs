@@ -17,8 +17,7 @@ use crate::perf::grid::key;
 /// Calls after which a client yields even if it never had to wait.
 const TURN: u32 = 64;
 
-/// Tolerance beyond a call's timeout: the grid checks calls four times a second, and two cores run four
-/// members.
+/// Tolerance beyond a call's timeout: the grid checks calls four times a second, and two cores run four members.
 const LATE_AFTER: Duration = Duration::from_secs(2);
 
 const BEAT: Duration = Duration::from_millis(100);

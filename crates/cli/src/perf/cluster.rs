@@ -32,8 +32,7 @@ pub(crate) struct Answer<A> {
 }
 
 impl<W: Work> Cluster<W> {
-    /// With `--join-only` it works for the member that starts the test, and returns `None` when the test is
-    /// over.
+    /// With `--join-only` it works for the member that starts the test, and returns `None` when the test is over.
     pub(crate) async fn assemble(
         test: &str,
         common: &mut Common,

@@ -110,8 +110,7 @@ struct Progress {
     tally: Mutex<Tally>,
 }
 
-/// Shared by a member's callers: one histogram each would not fit the CPU's cache, and the test would measure
-/// itself.
+/// Shared by a member's callers: one histogram each would not fit the CPU's cache, and the test would measure itself.
 struct Tally {
     errors: u64,
     latencies: Histogram<u64>,

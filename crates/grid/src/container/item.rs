@@ -85,8 +85,7 @@ pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
         .unwrap_or_else(|| key_len + block_size(value_len) + size_of::<OutOfLine>() + SHARED)
 }
 
-/// The largest block for which allocators have four sizes to a doubling. Larger blocks consist of whole
-/// pages.
+/// The largest block for which allocators have four sizes to a doubling. Larger blocks consist of whole pages.
 const BLOCK_MAX: usize = 512 * 1024;
 
 const PAGE: usize = 4 * 1024;

@@ -68,8 +68,8 @@ pub const ENTRY_OVERHEAD: u64 = 82;
 /// Additional bytes of an entry with a lifetime.
 pub const LIFETIME_OVERHEAD: u64 = 76;
 
-/// Additional bytes of an entry in a container that evicts: its place in a queue, and a fingerprint of an
-/// evicted entry.
+/// Additional bytes of an entry in a container that evicts: its place in a queue, and a fingerprint of an evicted
+/// entry.
 pub const BOUND_OVERHEAD: u64 = 36;
 
 /// Bytes of a remembered removal besides its key.
@@ -202,8 +202,7 @@ impl Container {
         Ok(Chunk { entries, next })
     }
 
-    /// Like [`Container::chunk`], without copies. `give` is called under the lock: it must not call the
-    /// container.
+    /// Like [`Container::chunk`], without copies. `give` is called under the lock: it must not call the container.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ pub enum Lookup<T> {
     Hit(T),
     /// The key is absent.
     Miss,
-    /// This member does not know: the segment is not readable here, only the store has the value, or the
-    /// entry exceeded its max-idle time here and other members may have used it.
+    /// This member does not know: the segment is not readable here, only the store has the value, or the entry
+    /// exceeded its max-idle time here and other members may have used it.
     NotLocal,
 }
 

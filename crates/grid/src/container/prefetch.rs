@@ -82,8 +82,8 @@ impl SlotAddress {
 }
 
 impl Container {
-    /// Makes the next lookups of these keys faster, or of the first [`PREFETCH_MAX`]; there is no other
-    /// effect. One key alone gains nothing.
+    /// Makes the next lookups of these keys faster, or of the first [`PREFETCH_MAX`]; there is no other effect. One key
+    /// alone gains nothing.
     pub fn prefetch<'k>(&self, keys: impl IntoIterator<Item = (Segment, &'k [u8])>) {
         let mut places = [(Segment(0), KeyHash(0), None); PREFETCH_MAX];
         let mut count = 0;

@@ -27,8 +27,8 @@ impl ContainerStatistics {
         self.passive.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the passive entries in memory. They count in [`Container::bytes`](super::Container::bytes)
-    /// and not in the bound.
+    /// Bytes of the passive entries in memory. They count in [`Container::bytes`](super::Container::bytes) and not in the
+    /// bound.
     pub fn passive_bytes(&self) -> u64 {
         self.passive_bytes.load(Ordering::Relaxed)
     }

@@ -20,8 +20,7 @@ use super::{
 };
 use crate::{Segment, Version};
 
-/// Pages of slots that an iteration examines before it releases the lock: a thousand slots, some ten
-/// microseconds.
+/// Pages of slots that an iteration examines before it releases the lock: a thousand slots, some ten microseconds.
 const WALK_PAGES_MAX: u32 = 32;
 
 /// Slots by which an iteration prefetches an item: with four an entry takes 15 % more time than with twelve

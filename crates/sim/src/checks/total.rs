@@ -182,8 +182,8 @@ pub(super) fn order(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// A message that a member never got in a reign although it has a later one of that reign. A leaving member
-/// is not judged, because it begins to forget before it is gone.
+/// A message that a member never got in a reign although it has a later one of that reign. A leaving member is
+/// not judged, because it begins to forget before it is gone.
 fn gap(
     nodes: &[Node],
     reigns: &Reigns,
@@ -238,8 +238,7 @@ pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     merges(node) || nodes.get(got.sender).is_some_and(is_late)
 }
 
-/// The message may have been broadcast in a later view of the sender that a member of the receiver's view
-/// led.
+/// The message may have been broadcast in a later view of the sender that a member of the receiver's view led.
 pub(super) fn was_member(nodes: &[Node], node: &Node, got: &Got) -> bool {
     // Time does not decide, because a member that resumes after a pause gets a message and the next view at the same moment.
     let current = got.nth_view.checked_sub(1).and_then(|nth| Some(&node.log.views.get(nth)?.1));

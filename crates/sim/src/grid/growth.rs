@@ -1,5 +1,5 @@
-//! The costs of a cache by the cluster's size. The network is quiet; a distributed cache has two owners and
-//! 256 segments. Members do one operation at a time, so that no two operations share a message.
+//! The costs of a cache by the cluster's size. The network is quiet; a distributed cache has two owners and 256
+//! segments. Members do one operation at a time, so that no two operations share a message.
 
 use std::time::Duration;
 

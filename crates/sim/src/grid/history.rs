@@ -35,8 +35,7 @@ pub(crate) struct Operation {
     /// Its member has begun its own cache, because it had not seen a member with the cache. Writes there are
     /// given up at a merge.
     pub(crate) is_by_itself: bool,
-    /// A reader was removed from the topology meanwhile and did not know it: other members may have written
-    /// without it.
+    /// A reader was removed from the topology meanwhile and did not know it: other members may have written without it.
     pub(crate) is_excused: bool,
 }
 

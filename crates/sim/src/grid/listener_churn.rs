@@ -1,5 +1,4 @@
-//! Listeners that begin and end after the faults: each receives every change that begins while it listens,
-//! and no gap.
+//! Listeners that begin and end after the faults: each receives every change that begins while it listens, and no gap.
 
 use std::time::Duration;
 

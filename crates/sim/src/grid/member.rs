@@ -45,8 +45,8 @@ pub(crate) struct Member {
     /// Kept until the member has the cache open.
     backing: Option<StoreSettings>,
     pub(crate) capacity: CapacityFactor,
-    /// A member opens the cache only once it sees a member that has it, because a member that is cut off
-    /// would begin its own.
+    /// A member opens the cache only once it sees a member that has it, because a member that is cut off would
+    /// begin its own.
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,

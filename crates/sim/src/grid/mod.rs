@@ -74,11 +74,11 @@ pub(crate) struct Grid {
     pub(crate) backpressure: Option<Backpressure>,
     pub(crate) transit: Option<Transit>,
     running: BTreeSet<usize>,
-    /// The newest topologies of an available cache: several of the same id, if coordinators that do not know
-    /// of each other have made them.
+    /// The newest topologies of an available cache: several of the same id, if coordinators that do not know of
+    /// each other have made them.
     newest: Vec<Topology>,
-    /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may
-    /// count further meanwhile.
+    /// The topology of the highest ballot, if no two partitions go on: a coordinator that was removed may count
+    /// further meanwhile.
     elected: Option<Topology>,
     /// Since when topologies have gone on without a member that may have gone on, too.
     parted: BTreeMap<(u32, Address), Time>,

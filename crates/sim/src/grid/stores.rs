@@ -1,8 +1,8 @@
 //! The stores of members, if the seed has drawn them: files on a simulated disk at every place, which outlive
 //! their member.
 //!
-//! Their own random generator leaves a seed without stores the same run as before. Members with write-behind
-//! or passivation are never all killed at once, because data would be lost by right, but may be shut down in
+//! Their own random generator leaves a seed without stores the same run as before. Members with write-behind or
+//! passivation are never all killed at once, because data would be lost by right, but may be shut down in
 //! order.
 
 use std::collections::BTreeMap;
@@ -233,8 +233,7 @@ pub(super) fn open(world: &mut GridWorld, node: usize, hash_seed: u64) -> Option
     Some(Opened { container, store, backing })
 }
 
-/// All other members may wait for this member's store, so it does not wait until it sees a member with the
-/// cache.
+/// All other members may wait for this member's store, so it does not wait until it sees a member with the cache.
 pub(super) fn opens_alone(world: &mut GridWorld, node: usize) -> bool {
     let grid = &mut world.app;
     let remembers = grid.members[node].remembers();

@@ -39,8 +39,8 @@ pub struct Plan {
     pub turmoil: Duration,
     /// The limit until one view after the faults.
     pub heal_limit: Duration,
-    /// The limit from there to one stable topology: confirmations, and requests that are repeated after
-    /// seconds because they were lost while views differed.
+    /// The limit from there to one stable topology: confirmations, and requests that are repeated after seconds
+    /// because they were lost while views differed.
     pub settle_limit: Duration,
     #[cfg(feature = "injected-bugs")]
     injected_bug: Option<consort_grid::InjectedBug>,
@@ -115,8 +115,8 @@ impl Plan {
         self
     }
 
-    /// Cuts links again and again, also while others are cut, and lets all partitions go on. A seed is
-    /// another run then.
+    /// Cuts links again and again, also while others are cut, and lets all partitions go on. A seed is another
+    /// run then.
     #[must_use]
     pub fn parted(mut self) -> Self {
         self.is_parted = true;
@@ -145,8 +145,7 @@ impl Plan {
         self
     }
 
-    /// Sets the optional behaviours of clients. With none, a seed is the run that it was before these
-    /// existed.
+    /// Sets the optional behaviours of clients. With none, a seed is the run that it was before these existed.
     #[must_use]
     pub fn with_workload(mut self, workload: WorkloadMix) -> Self {
         self.workload = Some(workload);

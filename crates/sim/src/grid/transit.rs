@@ -1,5 +1,5 @@
-//! Transit times of frames: frames carry ages of entries as durations, so an entry lives longer at an owner
-//! by the transit time of its frame.
+//! Transit times of frames: frames carry ages of entries as durations, so an entry lives longer at an owner by
+//! the transit time of its frame.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, VecDeque};

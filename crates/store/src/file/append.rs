@@ -1,8 +1,7 @@
 //! Appends records to the newest file, rolls files, and syncs.
 //!
-//! **Order.** An append encodes, writes, then updates the index. After a failed write the file is truncated
-//! to the index's state. If that fails, too, the store becomes read-only, because the disk's state is
-//! unknown.
+//! **Order.** An append encodes, writes, then updates the index. After a failed write the file is truncated to
+//! the index's state. If that fails, too, the store becomes read-only, because the disk's state is unknown.
 //!
 //! **Durability.** A file is synced before the next one begins, so only the newest can have a torn end. A
 //! failed sync is never repeated: the system may have dropped the data and report success the second time.

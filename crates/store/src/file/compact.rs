@@ -93,8 +93,7 @@ impl FileStore {
         Some(Cursor { number, start: file.start, scan, pass: Pass::Check, skips_flaws })
     }
 
-    /// The file with the greatest dead share; else the smallest, if there are too many and the disk has
-    /// space.
+    /// The file with the greatest dead share; else the smallest, if there are too many and the disk has space.
     fn choose_victim(&self, reserve: Reserve) -> Option<u32> {
         let index = read(&self.index);
         let candidates = || index.files.iter().filter(|(_, f)| f.is_sealed && !f.is_dropped && !f.is_damaged);
@@ -113,8 +112,8 @@ impl FileStore {
             .map(|(number, _)| *number)
     }
 
-    /// Acts on a full disk: only sealed files are compacted, and this one would never grow to its end.
-    /// Returns whether there is a file to compact.
+    /// Acts on a full disk: only sealed files are compacted, and this one would never grow to its end. Returns
+    /// whether there is a file to compact.
     pub(crate) fn seal_if_dead(&self, append: &mut Append) -> Result<bool, StoreError> {
         let is_wanted = append.reserve.is_short || append.reserve.is_full;
         let Some(active) = append.active.as_ref().filter(|_| is_wanted) else { return Ok(false) };

@@ -5,10 +5,10 @@
 //! entry costs 42 to 83 with the table's free space, and about 40 more if it expires.
 //!
 //! **Older records.** A removal must stay on the disk while an older record of its key is there, or the key
-//! would come back. So each slot counts its key's dead records on the disk, and a removed key keeps its slot
-//! as a tombstone until the count is 0. Removing a segment drops its slots; the segment then counts the
-//! records before the removal (its *floor*). The records in their order determine the index, by the same
-//! functions on writes and on replay.
+//! would come back. So each slot counts its key's dead records on the disk, and a removed key keeps its slot as
+//! a tombstone until the count is 0. Removing a segment drops its slots; the segment then counts the records
+//! before the removal (its *floor*). The records in their order determine the index, by the same functions on
+//! writes and on replay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};

@@ -68,8 +68,8 @@ pub enum Recover {
     /// Fail, change nothing, and name file and offset.
     #[default]
     Refuse,
-    /// Open with the intact records and report the loss ([`Opened::lost`]). Entries may be missing, outdated
-    /// or undeleted. Intact records are moved to new files and damaged files removed.
+    /// Open with the intact records and report the loss ([`Opened::lost`]). Entries may be missing, outdated or
+    /// undeleted. Intact records are moved to new files and damaged files removed.
     SkipCorrupt,
 }
 

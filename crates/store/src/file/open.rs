@@ -7,9 +7,9 @@
 //!    and changes nothing, unless damage is to be skipped.
 //!
 //! **Torn or damaged?** A kill leaves a prefix of the last write. So in the same run of the machine only a
-//! record that extends beyond the end of the file is torn. A power failure may leave any part of unsynced
-//! data; then an invalid record is torn unless a later intact record says that it was durable. Damage to the
-//! last writes before a power failure looks like a torn write.
+//! record that extends beyond the end of the file is torn. A power failure may leave any part of unsynced data;
+//! then an invalid record is torn unless a later intact record says that it was durable. Damage to the last
+//! writes before a power failure looks like a torn write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,9 +50,9 @@ pub struct Opened {
 pub struct Torn {
     /// The newest file.
     pub file: String,
-    /// Its offset.
+    /// The write's offset.
     pub offset: u64,
-    /// Its bytes.
+    /// The write's bytes in the file.
     pub bytes: u64,
 }
 

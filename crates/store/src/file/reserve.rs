@@ -1,9 +1,9 @@
 //! Reserved space for operations that free space.
 //!
 //! Removals and seals are records, and compaction copies live records before it removes a file: none of that
-//! fits on a full disk. So the store keeps a reserve file, and writes entries only while it exists.
-//! Operations that free space (removals, `clear`, purges, compaction, notes) give the file up when the disk
-//! is full and retry.
+//! fits on a full disk. So the store keeps a reserve file, and writes entries only while it exists. Operations
+//! that free space (removals, `clear`, purges, compaction, notes) give the file up when the disk is full and
+//! retry.
 //!
 //! While the disk is full, files that are a quarter dead are compacted; once a fifth of the reserve is spent,
 //! any file that frees space, because the largest file may need the rest. So the reserve is a file and a

@@ -4,14 +4,14 @@
 //! batch; in between the writer maintains the store's files.
 //!
 //! * **Write-through**: a change's callback is called when it is stored or has failed.
-//! * **Write-behind**: the callback is called when the change is queued. A failed change stays in the queue
-//!   and is retried; once the queue is full, further changes are refused. No change is dropped silently.
+//! * **Write-behind**: the callback is called when the change is queued. A failed change stays in the queue and
+//!   is retried; once the queue is full, further changes are refused. No change is dropped silently.
 //!
 //! Operations on many keys ([`Writer::clear`] and others) use the same queue without a bound: they take some
 //! words each, and their callers wait.
 //!
-//! Callbacks must not block, because the threads serve other stores, too. If one panics, its writer closes
-//! and fails all pending requests.
+//! Callbacks must not block, because the threads serve other stores, too. If one panics, its writer closes and
+//! fails all pending requests.
 
 mod callbacks;
 mod pool;

@@ -1,8 +1,8 @@
 //! The cost of a multicast test's bytes over bare sockets: members, sizes and fan-out as `consort mperf`, and
 //! no protocol.
 //!
-//! Every member sends to every other over TCP, or to a multicast group; its own copy counts. Over UDP a
-//! window of acknowledged bytes keeps receive buffers from overflowing.
+//! Every member sends to every other over TCP, or to a multicast group; its own copy counts. Over UDP a window
+//! of acknowledged bytes keeps receive buffers from overflowing.
 
 mod memory;
 mod meter;

@@ -32,8 +32,7 @@ pub(crate) enum Outcome {
 pub(crate) enum Consistency {
     /// An operation has a place between its invocation and its completion.
     Linearizable,
-    /// A read gives the last write acknowledged before it, or a newer one; two reads may disagree on the
-    /// order.
+    /// A read gives the last write acknowledged before it, or a newer one; two reads may disagree on the order.
     Regular,
 }
 

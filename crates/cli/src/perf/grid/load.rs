@@ -25,8 +25,8 @@ use crate::perf::report::{Counts, histogram};
 /// that are counted together.
 const TURN: usize = 64;
 
-/// The longest delay until a completed operation is counted: rates of a tenth of a second are exact to a
-/// tenth even with few operations.
+/// The longest delay until a completed operation is counted: rates of a tenth of a second are exact to a tenth
+/// even with few operations.
 const COUNTED_WITHIN: Duration = Duration::from_millis(10);
 
 const CHUNK: u32 = 1_000;
@@ -55,8 +55,7 @@ pub(crate) struct Run {
     tally: Mutex<Tally>,
 }
 
-/// Shared by a member's invokers: histograms of each would not fit the CPU's cache, and the test would
-/// measure itself.
+/// Shared by a member's invokers: histograms of each would not fit the CPU's cache, and the test would measure itself.
 struct Tally {
     gets: Histogram<u64>,
     puts: Histogram<u64>,

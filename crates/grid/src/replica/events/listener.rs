@@ -16,8 +16,7 @@ use crate::event::{EVENT_BYTES_MAX, EntryEvent, Event, EventKind, ListenOptions,
 use crate::publication::{IterationId, TransformFn};
 use crate::{Entry, Interest, Version};
 
-/// The limit of keys that change while the present entries are read. Beyond it they are read again, which is
-/// reported as a gap.
+/// The limit of keys that change while the present entries are read. Beyond it they are read again, which is reported as a gap.
 const CHANGED_MAX: usize = 65_536;
 
 /// The limit of keys read before their change has arrived: as many as there are writes under way. Beyond it a

@@ -75,8 +75,7 @@ fn is_right_to_end(world: &GridWorld, listener_client: &ListenerClient) -> Resul
     }
 }
 
-/// In a member's own cache, a gap comes only if the reader was too slow, because no event crosses the
-/// network.
+/// In a member's own cache, a gap comes only if the reader was too slow, because no event crosses the network.
 fn no_gap_where_nothing_is_lost(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), Broken> {
     let is_local = world.app.config.mode == CacheMode::Local;
     if !is_local || listener_client.options.events_max == FEW || listener_client.last_gap().is_none() {

@@ -183,8 +183,7 @@ impl Merged<'_> {
         }
     }
 
-    /// The last write on the final topology's lineage, against the last writes of other partitions since they
-    /// parted.
+    /// The last write on the final topology's lineage, against the last writes of other partitions since they parted.
     fn remove_all(
         &self,
         grid: &Grid,
