@@ -16,6 +16,7 @@ const LINEAGE_IDS: u32 = 16;
 /// the ids last for two years, and then as many again as are left without a place.
 const LINEAGE_PLACES: u32 = 64;
 
+/// The phase of a change of owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// The current owners are read and written.
