@@ -40,7 +40,7 @@ fn a_member_that_is_started_again_at_once_replaces_its_predecessor() {
     }
 }
 
-/// No member can take the address's messages for later ones of the predecessor, which was alone.
+/// The predecessor was alone: no member can take messages from the address for later ones of the predecessor.
 #[test]
 fn address_that_no_member_has_seen_in_a_view_can_be_used_again() {
     for stack in ["tcp.xml", "tcp-new.xml", "udp.xml"] {
@@ -71,7 +71,7 @@ fn with_files(attributes: &[(&str, &str)], seed: u64) -> World<Messages> {
     World::new(Rng::new(seed), config, Messages::none())
 }
 
-/// The killed coordinator's file names its physical address, which is the new process's own.
+/// The file of the killed coordinator names its physical address, which is the new process's own.
 #[test]
 fn coordinator_found_through_files_that_is_started_again_at_once_joins_the_others_within_5_s() {
     let attributes: [&[(&str, &str)]; 3] = [

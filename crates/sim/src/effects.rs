@@ -6,6 +6,7 @@ use consort_group::{ConnId, Effect, Outcome, PhysAddr, PingData, Token};
 
 use crate::node::phys;
 
+/// One end of a connection.
 #[derive(Clone, Copy)]
 struct End {
     node: usize,
@@ -17,6 +18,7 @@ pub(crate) struct NodeOutcome {
     pub(crate) node: usize,
     pub(crate) token: Token,
     pub(crate) outcome: Outcome,
+    /// The sender's node if the event travels over the network.
     pub(crate) from: Option<usize>,
 }
 
@@ -117,6 +119,7 @@ impl EffectRunner {
         Outcome::Done
     }
 
+    /// Listens on the first of these ports that is free.
     fn listen(
         &mut self,
         node: usize,
@@ -142,7 +145,7 @@ impl EffectRunner {
         Some(NodeOutcome { node: peer.node, token: peer.token, outcome, from: Some(end.node) })
     }
 
-    /// As the kernel does when a process ends.
+    /// The kernel does the same when a process ends.
     pub(crate) fn close_all(&mut self, node: usize) -> Vec<NodeOutcome> {
         self.listeners.retain(|_, (owner, _)| *owner != node);
         self.announced.remove(&node);

@@ -1,4 +1,4 @@
-//! Stock configurations with a simulation's changes.
+//! Stock configurations with the changes that a simulation makes.
 
 use consort_conf::{STOCK, Variables, parse_stack};
 use consort_group::config::{ProtocolConfig, StackConfig};
@@ -12,10 +12,10 @@ pub(crate) enum Discovery {
     Own,
 }
 
-/// A simulation has no routers to ask.
+/// Protocols that ask routers, which a simulation does not have.
 const ASKS_ROUTERS: &[&str] = &["TCPGOSSIP", "TUNNEL"];
 
-/// Returns the stock stacks that can be simulated: none that others include, and none whose discovery asks
+/// Returns the stock stacks that can be simulated: no stacks that others include, and none whose discovery asks
 /// routers.
 pub fn simulated_stacks() -> impl Iterator<Item = &'static str> {
     let names = STOCK.iter().map(|(name, _)| *name).filter(|name| !name.ends_with("-default.xml"));
@@ -36,7 +36,8 @@ fn encrypt(config: &mut StackConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// These attributes are changed where the stack has the protocol. The name may begin with `encrypted-`.
+/// A stock configuration with these attributes changed, where it has the protocol. The name may begin with
+/// `encrypted-`.
 pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Result<StackConfig, String> {
     let (name, is_encrypted) = match name.strip_prefix(ENCRYPTED) {
         Some(name) => (name, true),
@@ -73,7 +74,7 @@ pub(crate) fn stock(name: &str, changes: &[Change], discovery: Discovery) -> Res
     Ok(config)
 }
 
-/// A run of seconds shows the events of minutes in a deployment.
+/// Timeouts by which a run of seconds shows the events of minutes in a deployment.
 pub(crate) const QUICK: &[Change] = &[
     ("MERGE3", "min_interval", "500ms"),
     ("MERGE3", "max_interval", "2s"),
