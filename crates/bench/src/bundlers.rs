@@ -27,7 +27,6 @@ struct Entry {
 }
 
 impl Entry {
-    /// `None` if no message arrived in the measurement.
     fn cost(&self) -> Option<f64> {
         self.runs().median()
     }

@@ -11,7 +11,7 @@ pub(crate) trait Turn {
     fn samples(&mut self) -> &mut Samples;
 }
 
-/// Measures each in turn, as often as there are runs. Samples from before an error stay.
+/// Each in turn, as often as there are runs. Samples from before an error stay.
 pub(crate) fn measure<T: Turn>(turns: &mut [T], options: &Options) -> anyhow::Result<()> {
     let planned = options.time() + options.lead() + CONSORT_OVERHEAD;
     let mut progress = Progress::new(planned * (turns.len() * options.runs()) as u32);

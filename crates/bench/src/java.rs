@@ -26,7 +26,7 @@ pub(crate) struct Jdk {
 /// The first release with virtual threads.
 pub(crate) const VIRTUAL_THREADS: u32 = 21;
 
-/// Finds the JDK in JAVA_HOME, or the newest one beside that of the `java` on the PATH.
+/// In JAVA_HOME, or the newest one beside that of the `java` on the PATH.
 pub(crate) fn find() -> anyhow::Result<Jdk> {
     if let Some(home) = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty()) {
         let home = PathBuf::from(home);
@@ -69,8 +69,8 @@ pub(crate) struct Jvms<'a> {
     pub(crate) members: usize,
 }
 
-/// A cluster of JVMs, killed on drop. They are stopped between requests, because idle ones of two grids take a
-/// sixth of two CPUs.
+/// Killed on drop. JVMs are stopped between requests, because idle ones of two grids take a sixth of two
+/// CPUs.
 pub(crate) struct JavaCluster {
     members: Vec<Jvm>,
     pub(crate) version: String,

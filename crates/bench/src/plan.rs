@@ -1,5 +1,3 @@
-//! The loads and their order.
-
 use serde::Serialize;
 
 use crate::options::{Options, Part, Threads};
@@ -19,7 +17,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// The calls of Consort alone, and of parts that measure one number of callers.
+    /// Of Consort alone, and of parts that measure one number of callers.
     pub(crate) fn calls(options: &Options) -> Self {
         Self::Uperf { callers: options.first_callers(), java_threads: None }
     }

@@ -23,7 +23,7 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Previous> {
 }
 
 impl Previous {
-    /// Returns whether no operation costs more CPU than before by more than `tolerance` percent.
+    /// Whether no operation costs more CPU than before by more than `tolerance` percent.
     pub(crate) fn compare(&self, rows: &[Row], tolerance: f64) -> bool {
         let head = ["subject", "figure", "before", "now", "change", ""];
         let mut table = vec![head.map(str::to_owned).to_vec()];

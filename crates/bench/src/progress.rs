@@ -1,5 +1,3 @@
-//! The running step and the remaining time, on standard error.
-
 use std::time::{Duration, Instant};
 
 pub(crate) struct Progress {

@@ -1,5 +1,3 @@
-//! The figures of all loads, as they are written.
-
 use serde::Serialize;
 
 use crate::plan::Load;

@@ -1,5 +1,3 @@
-//! The measurements as tables and as JSON.
-
 use std::path::Path;
 
 use anyhow::Context;

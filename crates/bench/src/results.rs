@@ -79,7 +79,6 @@ impl<'a> Results<'a> {
         if self.is_good() && is_as_before { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    /// Nothing failed, and with `--check` no target is missed.
     fn is_good(&self) -> bool {
         let is_missed = || self.is_broken || self.rows.iter().any(|row| row.is_met() == Some(false));
         self.failures.is_empty() && !(self.options.check && is_missed())

@@ -1,5 +1,3 @@
-//! Figures of one run, and the median and spread of several.
-
 use hdrhistogram::Histogram;
 use serde::Serialize;
 

@@ -12,7 +12,7 @@ use crate::sample::{Runs, Sample, Samples};
 use crate::targets::{CPU_PER_CALL, CPU_PER_MESSAGE, Row};
 use crate::tools;
 
-/// The most by which a step may fall behind the first.
+/// A step may fall behind the first by this.
 const FALL_MAX: f64 = 0.1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,7 +39,6 @@ impl Growing {
         }
     }
 
-    /// The plural, and the figure of the cost.
     const fn operation(self) -> (&'static str, &'static str) {
         match self {
             Self::Members => ("calls", CPU_PER_CALL),
@@ -100,7 +99,6 @@ pub(crate) fn measure(growing: Growing, options: &Options, results: &mut Results
 }
 
 impl Series {
-    /// Returns whether all steps are alike.
     fn print(&self) -> bool {
         let (operations, cost) = self.growing.operation();
         let first = self.steps.first().map_or(0.0, Step::per_cpu_second);

@@ -1,4 +1,4 @@
-//! Carries out the plan: JVMs are warmed up, then runs of all contestants alternate.
+//! JVMs are warmed up, then runs of all contestants alternate.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,8 @@ use crate::{report, targets, tools};
 pub(crate) const CONSORT_OVERHEAD: Duration = Duration::from_secs(3);
 const JAVA_START: Duration = Duration::from_secs(12);
 
-/// A new best exceeds the last one by this factor.
 const NEW_BEST: f64 = 1.03;
 
-/// Slices without a new best that end a warm-up.
 const FLAT_SLICES: usize = 3;
 
 pub(crate) struct Session<'a> {
@@ -179,7 +177,6 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the rates.
 pub(crate) fn warm_up(
     options: &Options,
     mut slice: impl FnMut() -> anyhow::Result<f64>,

@@ -1,5 +1,3 @@
-//! The targets of Consort beside its contestants, and whether they are met.
-
 use serde::Serialize;
 
 use crate::options::Threads;
@@ -18,7 +16,6 @@ pub(crate) enum Rival {
     Alone,
     #[serde(rename = "the wire")]
     Wire,
-    /// The better of other data grids.
     #[serde(rename = "other grids")]
     Grids,
     #[serde(rename = "Infinispan")]
@@ -99,7 +96,7 @@ pub(crate) struct Row {
     pub(crate) figure: &'static str,
     pub(crate) rival: Rival,
     pub(crate) consort: Option<f64>,
-    /// The spread in percent of the median.
+    /// In percent of the median.
     pub(crate) consort_spread: Option<f64>,
     pub(crate) other: Option<f64>,
     pub(crate) other_spread: Option<f64>,

@@ -30,7 +30,7 @@ impl Report {
         number.with_context(|| format!("no {path} in {}", self.figures))
     }
 
-    /// Sums the errors of all these names. A program that fails and reports none counts as one.
+    /// A program that fails and reports none counts as one.
     fn errors(&self, paths: &[&str]) -> anyhow::Result<u64> {
         let counts = paths.iter().map(|path| Ok(self.number(path)? as u64));
         let errors = counts.sum::<anyhow::Result<u64>>()?;
@@ -172,7 +172,6 @@ pub(crate) fn perf(members: usize, reads: f64, options: &Options) -> anyhow::Res
     Ok(sample)
 }
 
-/// Fails if an operation fails.
 pub(crate) fn grid(arguments: &[String]) -> anyhow::Result<Value> {
     let report = run("consort", arguments)?;
     if !report.is_success {
@@ -231,7 +230,6 @@ pub(crate) struct Steady<'a> {
     pub(crate) reads: f64,
 }
 
-/// Returns the milliseconds to connect, too.
 pub(crate) fn steady(load: &Steady<'_>, options: &Options) -> anyhow::Result<(Both, f64)> {
     let own = [
         format!("--server={}", load.uri),

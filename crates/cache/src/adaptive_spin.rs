@@ -1,8 +1,8 @@
 //! Adaptive spin: a task polls briefly before it parks.
 //!
-//! The kernel needs some 50 us to wake a thread on an idle CPU; a member produces hundreds of small entries in that time. A
-//! sequential iteration cannot hide it: reader and responder wait for each other. So these two spin, less often where it is in
-//! vain.
+//! The kernel needs some 50 us to wake a thread on an idle CPU; a member produces hundreds of small entries
+//! in that time. In a sequential iteration reader and responder wait for each other, so these two spin, less
+//! often where it is in vain.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,22 +14,20 @@ use tokio::task::yield_now;
 /// A member produces, and a reader consumes, 512 small entries in less.
 const SPIN_MAX: Duration = Duration::from_micros(250);
 
-/// Maximum waits without a spin after one in vain: late responses cost a sixteenth of the maximum time.
+/// Waits without a spin after one in vain: late responses cost a sixteenth of the maximum time.
 const PASSES_MAX: u32 = 15;
 
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
-    /// The end of the current wait's spin.
     until: Option<Instant>,
     is_spinning: bool,
-    /// Further waits without a spin.
     passes: u32,
-    /// Waits without a spin since the last one in vain.
+    /// Since the last spin in vain.
     passed: u32,
 }
 
 impl AdaptiveSpin {
-    /// Returns whether to poll again for an event; if not, the task parks.
+    /// If not, the task parks.
     pub(crate) fn should_spin(&mut self, now: Instant) -> bool {
         match self.until {
             None if self.passes > 0 => {
@@ -71,7 +69,7 @@ impl ResponderSpin {
         self.spin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Expects a request from now on. A task of this runtime keeps its thread awake briefly.
+    /// A task of this runtime keeps its thread awake briefly.
     pub(crate) fn expect(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
         if self.begins(Instant::now()) {

@@ -1,5 +1,5 @@
-//! Backpressure: operations wait here that would send to a member without room. Responses to other members and state transfer are
-//! sent in any case.
+//! Operations wait here that would send to a member without room. Responses to other members and state
+//! transfer are sent in any case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -9,12 +9,10 @@ use consort_group::Address;
 
 pub(crate) struct Backpressure {
     closed: BTreeSet<Address>,
-    /// Members that got a request since the last check.
     touched: BTreeSet<Address>,
     submitted: u64,
-    /// Maximum request bytes between two cycles: the limit of one member, so that none gets more.
+    /// Request bytes between two cycles: the limit of one member, so that none gets more.
     burst: u64,
-    /// Waiting for room, of a member or among own operations.
     parked: BTreeMap<u64, Waker>,
     next_ticket: u64,
 }
@@ -51,7 +49,7 @@ impl Backpressure {
         }
     }
 
-    /// Registers an operation to be woken when there may be room. Returns its ticket.
+    /// Wakes the operation when there may be room. Returns its ticket.
     pub(crate) fn park(&mut self, ticket: Option<u64>, waker: Waker) -> u64 {
         let ticket = ticket.unwrap_or_else(|| {
             self.next_ticket += 1;
@@ -69,7 +67,6 @@ impl Backpressure {
         !self.parked.is_empty()
     }
 
-    /// Returns all waiting operations, to check again.
     pub(crate) fn take_parked(&mut self) -> BTreeMap<u64, Waker> {
         std::mem::take(&mut self.parked)
     }

@@ -1,4 +1,4 @@
-//! Operations on many keys: local entries are read directly, the other operations run concurrently.
+//! Operations on many keys: local entries are read directly, other operations run concurrently.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,15 +14,12 @@ use crate::error::{CacheError, KeyError};
 use crate::operation::Operation;
 use consort_encoding::{Decode, Encode, EncodeBorrowed, Encoded};
 
-/// Maximum number of concurrent operations of one call: enough to keep every member of a large cluster busy, and few
-/// enough to leave room for other callers.
+/// Enough to keep every member of a large cluster busy, and few enough to leave room for other callers.
 const WINDOW: usize = 1_024;
 
-/// Values in the order of their keys, and the indexes of the keys that are not here, with the operations that read
-/// them.
+/// Values in the order of their keys, and the indexes and reads of the keys that are not here.
 type Here<V> = (Vec<Option<V>>, Vec<(usize, (Bytes, Action))>);
 
-/// One element of a result.
 enum Place<'a> {
     Running(Operation<'a>),
     Done(Result<Outcome, OperationError>),
@@ -52,7 +49,7 @@ impl<'a, I> Future for OrderedJoin<'a, I>
 where
     I: Iterator<Item = Operation<'a>> + Unpin,
 {
-    /// The outcomes, or the index of the first operation that has failed.
+    /// Or the index of the first operation that has failed.
     type Output = Result<Vec<Outcome>, (usize, OperationError)>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -93,7 +90,6 @@ impl EncodedCache {
         Ok(OrderedJoin::new(operations).await?)
     }
 
-    /// Removes these keys.
     pub(crate) async fn remove_keys(&self, keys: Vec<Bytes>) -> Result<(), CacheError> {
         let removals = keys.into_iter().map(|key| (key, always(Change::Remove))).collect();
         Ok(self.submit_in_order(removals).await.map(drop)?)
@@ -101,7 +97,7 @@ impl EncodedCache {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Reads these keys here, and returns the indexes of those that have to be read elsewhere.
+    /// Also returns the indexes of the keys to be read elsewhere.
     fn get_all_here<'q, Q: ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
@@ -138,8 +134,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     ///
     /// # Errors
     ///
-    /// The error of the first key that failed, in their order, with its index; but local entries are read first. The
-    /// error describes only that key: operations on earlier keys are complete, and those on later keys go on.
+    /// The error of the first key that failed, in their order, with its index; but local entries are read
+    /// first. Operations on earlier keys are complete, and those on later keys go on.
     pub async fn get_all<'q, Q: ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
@@ -163,7 +159,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(values)
     }
 
-    /// Sets these keys to these values. Each key is written separately: readers may see some of the values before the
+    /// Sets keys to values. Each key is written separately: readers may see some of the values before the
     /// others.
     ///
     /// # Errors
@@ -185,7 +181,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.encoded.submit_in_order(actions).await.map(drop)
     }
 
-    /// Removes these keys. Returns which of them had a value, in their order.
+    /// Removes these keys. Returns which had a value, in their order.
     ///
     /// # Errors
     ///
@@ -207,7 +203,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 }
 
-/// Returns a function that adds the index of a key to an error.
 fn at(nth: usize) -> impl FnOnce(CacheError) -> KeyError {
     move |error| KeyError { nth, error }
 }

@@ -1,5 +1,3 @@
-//! A handle of a cache: every operation on one key.
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,13 +29,13 @@ pub type RawCache = Cache<Bytes, Bytes, Raw, Raw>;
 pub struct Entry<V> {
     /// The value.
     pub value: V,
-    /// The version of its write.
+    /// The write's version.
     pub version: Version,
-    /// Its lifespan and max-idle time.
+    /// Lifespan and max-idle time.
     pub lifetime: Lifetime,
     /// Time since it was written.
     pub age: Duration,
-    /// Time since it was last used, if it has a max-idle time; else its age.
+    /// Time since the last use, if it has a max-idle time; else its age.
     pub idle: Duration,
 }
 
@@ -50,9 +48,9 @@ impl<V> From<Entry<V>> for VersionedValue<V, Version> {
 
 /// A handle of a cache that is open on this member. Cheap to clone. It does not keep the manager open.
 ///
-/// Methods take keys and values in borrowed form, like std's maps: bytes as slices, strings as `&str`. A write is
-/// complete when every owner has it ([guarantees](crate#guarantees)). Dropping a future does not undo the
-/// operation that it has begun.
+/// Methods take keys and values in borrowed form, like std's maps: bytes as slices, strings as `&str`. A
+/// write is complete when every owner has it ([guarantees](crate#guarantees)). Dropping a future does not
+/// undo its operation.
 ///
 /// # Errors
 ///
@@ -92,45 +90,44 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         &self.encoded.opened.config.name
     }
 
-    /// Returns the configuration that all its members share.
+    /// Returns the configuration that all members share.
     pub fn config(&self) -> &CacheConfig {
         &self.encoded.opened.config
     }
 
-    /// Returns the topology that is installed here.
+    /// Returns the topology installed here.
     pub fn topology(&self) -> Option<Topology> {
         self.encoded.opened.topology.borrow().clone()
     }
 
-    /// Returns the number of entries in memory on this member, as primary or backup. Entries with values only in the
-    /// store are not counted.
+    /// Returns the entries with values in this member's memory, as primary or backup.
     pub fn local_len(&self) -> u64 {
         self.encoded.opened.container.len() - self.encoded.opened.container.statistics().passive_len()
     }
 
-    /// Returns the number of entries on this member with values only in the store.
+    /// Returns the entries here with values only in the store.
     pub fn passive_len(&self) -> u64 {
         self.encoded.opened.container.statistics().passive_len()
     }
 
-    /// Returns the bytes that all entries take in this member's memory.
+    /// Returns the bytes of all entries in this member's memory.
     pub fn local_bytes(&self) -> u64 {
         self.encoded.opened.container.bytes()
     }
 
-    /// Returns the memory limit of the cache on this member.
+    /// Returns the memory limit here.
     pub fn memory(&self) -> Option<MemoryBound> {
         self.encoded.opened.container.bound()
     }
 
-    /// Changes the memory limit of the cache on this member, until the cache is opened again. Returns true if the
-    /// cache was opened with a limit in the same unit and the new limit is not 0; else nothing is changed. Under a
-    /// smaller limit the next writes evict entries, some thousand each.
+    /// Changes the memory limit here, until the cache is opened again. Returns true if the cache was opened
+    /// with a limit in the same unit and the new limit is not 0; else nothing is changed. Under a smaller
+    /// limit the next writes evict entries, some thousand each.
     pub fn set_memory_limit(&self, limit: Limit) -> bool {
         !limit.is_zero() && self.encoded.opened.container.set_limit(limit)
     }
 
-    /// Returns the options of this handle.
+    /// Returns the handle's options.
     pub fn options(&self) -> &CacheOptions {
         &self.encoded.options
     }
@@ -143,7 +140,7 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         Self { encoded: EncodedCache { options, ..self.encoded.clone() }, codec: self.codec.clone() }
     }
 
-    /// Returns a handle whose operations have this timeout.
+    /// Returns a handle with this timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         self.with_options(CacheOptions { timeout, ..self.encoded.options })
@@ -155,9 +152,9 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
         self.with_options(CacheOptions { read_from, ..self.encoded.options })
     }
 
-    /// Returns a handle whose operations on keys have these flags and no others, so that [`Flags::NONE`] waits for
-    /// all owners in a cache whose file says `mode="ASYNC"`. A flag that the cache's mode does not support fails with
-    /// [`OperationError::Unsupported`] when it is used.
+    /// Returns a handle whose operations on keys have exactly these flags, so that [`Flags::NONE`] waits for
+    /// all owners in a cache whose file says `mode="ASYNC"`. A flag that the cache's mode does not support
+    /// fails on use with [`OperationError::Unsupported`].
     #[must_use]
     pub fn with_flags(&self, flags: Flags) -> Self {
         self.with_options(CacheOptions { flags, ..self.encoded.options })
@@ -171,7 +168,6 @@ impl<K, V, KE: Clone, VE: Clone> Cache<K, V, KE, VE> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns the encoded key.
     pub(crate) fn key<'q, Q: ?Sized>(&self, key: &'q Q) -> Result<Encoded<'q>, CacheError>
     where
         KE: Encode<Q>,
@@ -179,7 +175,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.codec.key(key)?)
     }
 
-    /// Returns the change that sets a key to this value.
     pub(crate) fn putting<W: ?Sized>(&self, value: &W) -> Result<Change, CacheError>
     where
         VE: Encode<W>,
@@ -214,7 +209,6 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.encoded.change(self.key(key)?.into_bytes(), condition, change).await
     }
 
-    /// Changes a key and returns its previous value.
     async fn exchange<Q: ?Sized>(&self, key: &Q, change: Change) -> Result<Option<V>, CacheError>
     where
         KE: Encode<Q>,
@@ -227,16 +221,16 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
 }
 
 impl RawCache {
-    /// Returns a key's value, if it is in this member's memory and may be read there; [`Lookup::NotLocal`] says
-    /// nothing about the key. Like [`Cache::get`] without waiting.
+    /// Returns a key's value without waiting, if it is in this member's memory and may be read there;
+    /// [`Lookup::NotLocal`] says nothing about the key.
     #[inline]
     pub fn get_local(&self, key: &[u8]) -> Lookup<Bytes> {
         self.encoded.value_here(key)
     }
 
-    /// Writes a key at once, if this member is its only owner and no listener needs an event: with a local cache, or
-    /// a single member. Returns `None` without a change otherwise, or if the write would change nothing. Like
-    /// [`Cache::write`] without waiting.
+    /// Writes a key without waiting, if this member is its only owner and no listener needs an event: with a
+    /// local cache, or a single member. Returns `None` without a change otherwise, or if the write would
+    /// change nothing.
     pub fn try_write_local(&self, key: &[u8], write: Write) -> Option<Result<Written, CacheError>> {
         let EncodedCache { handler, opened, options } = &self.encoded;
         if options.flags != Flags::NONE {
@@ -246,15 +240,15 @@ impl RawCache {
         Some(written.map_err(CacheError::Operation))
     }
 
-    /// Prefetches these keys, which are looked up next, at most [`PREFETCH_MAX`](crate::PREFETCH_MAX) of them: the CPU
-    /// fetches their memory for all at once. There is no other effect.
+    /// Prefetches the keys to look up next, at most [`PREFETCH_MAX`](crate::PREFETCH_MAX): the CPU fetches
+    /// their memory for all at once.
     pub fn prefetch<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) {
         self.encoded.opened.prefetch(keys);
     }
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns a key's value. On an owner this is a lookup in memory, without the network.
+    /// Returns a key's value: on an owner from memory, without the network.
     pub async fn get<Q: ?Sized>(&self, key: &Q) -> Result<Option<V>, CacheError>
     where
         KE: EncodeBorrowed<K, Q>,
@@ -279,7 +273,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         stored.map(|stored| self.entry(stored)).transpose()
     }
 
-    /// Returns whether a key has a value.
+    /// Whether a key has a value.
     pub async fn contains<Q: ?Sized>(&self, key: &Q) -> Result<bool, CacheError>
     where
         KE: EncodeBorrowed<K, Q>,
@@ -338,9 +332,9 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
     }
 
     /// Caches a value from another source, such as a database, if the key has none, without waiting for other
-    /// members. In a cache of [`CacheMode::Invalidation`] the entry is this member's alone, and does not invalidate
-    /// the others'. If another member writes the key between the read from the source and this call, the call does
-    /// not detect that. Returns whether the key had no value.
+    /// members; returns whether it had none. In a cache of [`CacheMode::Invalidation`] the entry is this
+    /// member's alone, and does not invalidate the others'. Another member's write between the read from the
+    /// source and this call is not detected.
     pub async fn put_for_external_read<Q: ?Sized, W: ?Sized>(
         &self,
         key: &Q,
@@ -438,7 +432,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(self.change(key, Condition::Version(version), Change::Remove).await?.is_done)
     }
 
-    /// Writes encoded bytes and returns the complete result, for programs that forward requests of clients.
+    /// Writes encoded bytes and returns the complete result, for programs that forward clients' requests.
     pub async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
         self.encoded.write(key, write).await
     }

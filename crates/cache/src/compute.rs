@@ -12,9 +12,9 @@ use crate::error::CacheError;
 use consort_encoding::{Contention, Decode, Encode, EncodeBorrowed, optimistic_update};
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Sets a key to the result of `change` for its value; `None` removes the key, or leaves it absent. Returns the
-    /// new value. `change` is called again if other writers have changed the key meanwhile, so it should have no
-    /// effects of its own.
+    /// Sets a key to the result of `change` for its value; `None` removes the key. Returns the new value. If
+    /// other writers change the key meanwhile, `change` is called again, so it should have no effects of its
+    /// own.
     ///
     /// # Errors
     ///
@@ -41,8 +41,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         optimistic_update::compute(entry, |entry| &entry.value, change, write).await
     }
 
-    /// Sets a key to a value, or removes it for `None`, if its entry has the expected version, or is absent as
-    /// expected. Returns the current entry if it is another one.
+    /// Sets a key, or removes it for `None`, if its entry has the expected version, or is absent as expected.
+    /// Returns the current entry if it is another one.
     pub(crate) async fn compare_exchange_encoded(
         &self,
         key: Bytes,

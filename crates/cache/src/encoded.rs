@@ -14,7 +14,6 @@ use crate::open_cache::OpenCache;
 use crate::operation::Operation;
 use crate::options::CacheOptions;
 
-/// An open cache with the options of a handle. Keys and values are bytes.
 #[derive(Clone)]
 pub(crate) struct EncodedCache {
     pub(crate) handler: Arc<GridHandler>,
@@ -23,7 +22,7 @@ pub(crate) struct EncodedCache {
 }
 
 impl EncodedCache {
-    /// Returns an operation, which begins when it is polled.
+    /// The operation begins when it is polled.
     pub(crate) fn operation(&self, key: Bytes, action: Action) -> Operation<'_> {
         self.operation_with(key, action, &self.options)
     }
@@ -32,7 +31,6 @@ impl EncodedCache {
         Operation::new(&self.handler, &self.opened, key, action, options)
     }
 
-    /// Looks up a key in this member's memory, if the options allow a local read.
     pub(crate) fn value_here(&self, key: &[u8]) -> Lookup<Bytes> {
         match self.options.read_from {
             ReadFrom::Nearest => self.opened.value_here(key, || self.handler.now()),
@@ -40,22 +38,18 @@ impl EncodedCache {
         }
     }
 
-    /// Returns the action of a read.
     pub(crate) const fn reading(&self) -> Action {
         Action::Read(self.options.read_from)
     }
 
-    /// Returns a change that sets a key's value, with the lifetime of the options.
     pub(crate) fn putting(&self, value: Bytes) -> Change {
         Change::Put { value, lifetime: self.options.lifetime }
     }
 
-    /// Reads a key at one of its owners.
     pub(crate) async fn read(&self, key: Bytes) -> Result<Option<Stored>, CacheError> {
         stored(self.operation(key, self.reading()).await?)
     }
 
-    /// Reads a key, from this member's memory if it is there and the options allow a local read.
     pub(crate) async fn entry(&self, key: Encoded<'_>) -> Result<Option<Stored>, CacheError> {
         let now = self.handler.now();
         let here = match self.options.read_from {
@@ -69,7 +63,6 @@ impl EncodedCache {
         }
     }
 
-    /// Returns whether an owner has a key.
     pub(crate) async fn contains(&self, key: Bytes) -> Result<bool, CacheError> {
         // The check does not need the transfer of a large value.
         let options = CacheOptions { response_bytes_max: 0, ..self.options };
@@ -79,12 +72,10 @@ impl EncodedCache {
         }
     }
 
-    /// Writes a key.
     pub(crate) async fn write(&self, key: Bytes, write: Write) -> Result<Written, CacheError> {
         written(self.operation(key, Action::Write(write)).await?)
     }
 
-    /// Writes a key with flags in addition to those of the options.
     pub(crate) async fn write_with(
         &self,
         key: Bytes,
@@ -95,7 +86,7 @@ impl EncodedCache {
         written(self.operation_with(key, Action::Write(write), &options).await?)
     }
 
-    /// Writes a key without a need for the previous entry.
+    /// Does not return the previous entry.
     pub(crate) async fn change(
         &self,
         key: Bytes,
@@ -105,7 +96,7 @@ impl EncodedCache {
         self.write(key, Write { condition, change, wants_previous: false }).await
     }
 
-    /// Writes a key. The result has the previous entry, or the current one if the condition does not hold.
+    /// Returns the previous entry, or the current one if the condition does not hold.
     pub(crate) async fn exchange(
         &self,
         key: Bytes,
@@ -130,7 +121,7 @@ fn written(outcome: Outcome) -> Result<Written, CacheError> {
     }
 }
 
-/// The error for a response of another kind: a node responds to a write with its result.
+/// A response of another kind: a node responds to a write with its result.
 fn unexpected() -> CacheError {
     CacheError::Operation(OperationError::Uncertain)
 }

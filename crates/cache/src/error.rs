@@ -18,7 +18,7 @@ pub enum CacheError {
     /// A key or value cannot be encoded or decoded. Nothing was changed.
     #[error(transparent)]
     Encoding(#[from] EncodingError),
-    /// The cache is closed on this member. Nothing was changed.
+    /// The cache is closed here. Nothing was changed.
     #[error("cache is closed")]
     Closed,
     /// An iteration cannot go on. Earlier items are valid.
@@ -44,14 +44,14 @@ impl From<OperationError> for CacheError {
     }
 }
 
-/// The error of one of several keys ([`crate::Cache::get_all`], [`crate::Cache::put_all`],
+/// An error of one of several keys ([`crate::Cache::get_all`], [`crate::Cache::put_all`],
 /// [`crate::Cache::remove_all`]).
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("key {nth}: {error}")]
 pub struct KeyError {
-    /// Index in the arguments, from 0, of the first key that failed.
+    /// Argument index, from 0, of the first key that failed.
     pub nth: usize,
-    /// The error of this key, with whether it may have been changed.
+    /// Its error, with whether it may have been changed.
     #[source]
     pub error: CacheError,
 }
@@ -68,7 +68,7 @@ impl From<KeyError> for CacheError {
     }
 }
 
-/// The reason why a cache could not be opened here.
+/// Why a cache could not be opened here.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -82,7 +82,7 @@ pub enum OpenError {
         cache: Arc<str>,
         /// The setting.
         setting: &'static str,
-        /// Its value in the open cache.
+        /// The open cache's value.
         ours: String,
         /// The requested value.
         asked: String,
@@ -118,7 +118,7 @@ pub enum OpenError {
     /// The cache is being closed here.
     #[error("cache {0} is being closed")]
     Closing(Arc<str>),
-    /// The coordinator did not let the member join in time. The cache is not open here.
+    /// The coordinator did not let the member join in time.
     #[error("cache {cache} has no topology after {after:?}{}", waits_for(*remembered))]
     TimedOut {
         /// The cache.
@@ -153,7 +153,7 @@ fn waits_for(remembered: usize) -> String {
     }
 }
 
-/// An error of a store; equal if the texts are.
+/// A store's error; equal if the texts are.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreFault(#[source] pub Arc<StoreError>);
@@ -166,14 +166,14 @@ impl PartialEq for StoreFault {
 
 impl Eq for StoreFault {}
 
-/// The reason why a manager could not connect. No resource stays open.
+/// Why a manager could not connect. No resource stays open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
     /// The channel could not connect.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The configuration does not name the cluster to join.
+    /// The configuration does not name a cluster.
     #[error("no cluster is named: give the transport of the configuration a `cluster`")]
     NoCluster,
 }
@@ -184,6 +184,6 @@ pub enum ManagerError {
 pub struct HandoverTimeout {
     /// The cache.
     pub cache: Arc<str>,
-    /// The time that closing waited.
+    /// How long closing waited.
     pub after: Duration,
 }

@@ -23,7 +23,7 @@ pub(crate) const ROOT: &str = "infinispan";
 pub struct CacheSettings {
     /// Shared by all members.
     pub config: CacheConfig,
-    /// This member's share of the cache, relative to the others.
+    /// This member's relative share.
     pub capacity: CapacityFactor,
     /// Memory limit here; none by default.
     pub memory: Option<MemoryBound>,
@@ -36,7 +36,7 @@ pub struct CacheSettings {
 }
 
 impl CacheSettings {
-    /// Returns the default settings of a cache.
+    /// Returns a cache's default settings.
     pub fn new(name: &str) -> Self {
         Self::from(CacheConfig::new(name))
     }
@@ -103,7 +103,6 @@ const MERGE_POLICIES: &[(&str, MergePolicy)] = &[
     ("REMOVE_ALL", MergePolicy::RemoveAll),
 ];
 
-/// Whether a write waits for all owners.
 const MODES: &[(&str, Flags)] = &[("SYNC", Flags::NONE), ("ASYNC", Flags::ASYNC)];
 
 const WHEN_FULL: &[(&str, WhenFull)] = &[("REMOVE", WhenFull::Remove), ("EXCEPTION", WhenFull::Refuse)];

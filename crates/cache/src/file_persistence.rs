@@ -9,7 +9,6 @@ use crate::persistence::{Persistence, WriteBehind};
 
 const BOOLEANS: &[(&str, bool)] = &[("true", true), ("false", false)];
 
-/// The failures that an acknowledged write survives.
 const DURABILITIES: &[(&str, Durability)] = &[("true", Durability::Disk), ("false", Durability::Process)];
 
 const RECOVER: &[(&str, Recover)] = &[("REFUSE", Recover::Refuse), ("SKIP_CORRUPT", Recover::SkipCorrupt)];

@@ -9,8 +9,7 @@ use crate::cache::Cache;
 use crate::manager::CacheBuilder;
 
 impl CacheBuilder<'_> {
-    /// Registers a function for [`crate::EntryStream::transform`] before this member gets requests; see
-    /// [`Cache::register_transform`].
+    /// Registers a function, see [`Cache::register_transform`], before this member gets requests.
     pub fn transform(
         mut self,
         name: &str,
@@ -35,7 +34,7 @@ impl CacheBuilder<'_> {
         self.transform(name, transform)
     }
 
-    /// Registers a reduction that may take long, as [`CacheBuilder::costly_transform`].
+    /// Registers a reduction as [`CacheBuilder::costly_transform`].
     pub fn costly_reduction(
         mut self,
         name: &str,
@@ -45,7 +44,7 @@ impl CacheBuilder<'_> {
         self.reduction(name, reduction)
     }
 
-    /// Registers a function for [`Cache::reduce`] before this member gets requests; see [`Cache::register_reduction`].
+    /// Registers a function, see [`Cache::register_reduction`], before this member gets requests.
     pub fn reduction(
         mut self,
         name: &str,
@@ -70,8 +69,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             .with_node(|node, _| node.register_transform(self.encoded.opened.id, name, transform));
     }
 
-    /// Registers a function for [`Cache::reduce`]: it adds a key, an entry and arguments to its result so far, which is empty at
-    /// first. An empty result is not sent. The conditions are those of transforms.
+    /// Registers a function for [`Cache::reduce`]: it adds a key, an entry and arguments to its result, which
+    /// is empty at first. An empty result is not sent. The conditions are those of transforms.
     pub fn register_reduction(
         &self,
         name: &str,

@@ -6,7 +6,6 @@ use consort_grid::{CacheId, Node, ReduceFn, TransformFn};
 pub(crate) struct Functions {
     pub(crate) transforms: Vec<(String, Arc<TransformFn>)>,
     pub(crate) reductions: Vec<(String, Arc<ReduceFn>)>,
-    /// Functions that take long.
     pub(crate) costly: Vec<String>,
 }
 

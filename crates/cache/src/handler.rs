@@ -38,7 +38,7 @@ const NEVER: u64 = u64::MAX;
 /// A cache that has ended stays until its store is closed, so that opening it meanwhile fails.
 type OpenCaches = BTreeMap<CacheId, Arc<OpenCache>>;
 
-/// The traffic between this member and the others.
+/// The traffic with other members.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
     /// Messages to others: the frames of one driver cycle for one member.
@@ -62,7 +62,6 @@ pub(crate) struct State {
 
 pub(crate) struct GridHandler {
     clock: Clock,
-    /// Maximum bytes of segments requested at a time.
     transfer_budget: u32,
     pub(crate) memory: Option<ProcessMemory>,
     bell: OnceLock<DriverWaker>,
@@ -75,7 +74,6 @@ pub(crate) struct GridHandler {
     /// Locked after `state`, if both are.
     readers: Mutex<BTreeMap<ListenerId, Waker>>,
     pub(crate) manager_listeners: ManagerListeners,
-    /// Members that have missed heartbeats.
     pub(crate) silent: Mutex<Vec<Address>>,
     caches: Arc<Mutex<OpenCaches>>,
     pub(crate) completions: Arc<Completions>,
@@ -89,7 +87,6 @@ pub(crate) struct GridHandler {
     pub(crate) workers: Workers<Self>,
 }
 
-/// The node's output, which is delivered without its lock.
 #[derive(Default)]
 pub(crate) struct DeferredEffects {
     finished: Vec<(u64, waiters::Result)>,
@@ -98,7 +95,6 @@ pub(crate) struct DeferredEffects {
     readers: Vec<Waker>,
     has_frames: bool,
     has_computations: bool,
-    /// The driver must be woken.
     rings: bool,
 }
 
@@ -144,7 +140,6 @@ impl GridHandler {
         self.clock.now() + BEGINNING
     }
 
-    /// Returns a clock that can outlive the handler.
     pub(crate) fn clock(&self) -> impl Fn() -> Time + Send + Sync + use<> {
         let clock = self.clock;
         move || clock.now() + BEGINNING
@@ -164,7 +159,6 @@ impl GridHandler {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the next items of an iteration, which begins with the first call.
     pub(crate) fn poll_next(
         &self,
         cache: CacheId,
@@ -254,7 +248,6 @@ impl GridHandler {
         self.with_node(|node, now| node.end_listener(now, cache, id));
     }
 
-    /// Calls the node, from any thread; `None` if there is none.
     pub(crate) fn with_node<R>(&self, act: impl FnOnce(&mut Node, Time) -> R) -> Option<R> {
         let mut state = self.state();
         let node = state.node.as_mut()?;
@@ -265,8 +258,8 @@ impl GridHandler {
         Some(result)
     }
 
-    /// Collects the node's output after a call. `is_news` gets each finished operation; false means that it keeps the result
-    /// because no other task needs it.
+    /// Collects the node's output. `is_news` gets each finished operation; false means that it keeps the
+    /// result because no other task needs it.
     pub(crate) fn drain(
         &self,
         state: &mut State,
@@ -337,7 +330,6 @@ impl GridHandler {
         error
     }
 
-    /// Delivers the output from a thread of the application.
     pub(crate) fn deliver_effects(&self, effects: DeferredEffects) {
         if effects.rings {
             self.ring();
@@ -345,7 +337,7 @@ impl GridHandler {
         self.deliver_effects_quietly(effects);
     }
 
-    /// Delivers the output from the driver's task, which polls for frames anyway.
+    /// From the driver's task, which polls for frames anyway.
     fn deliver_effects_quietly(&self, effects: DeferredEffects) {
         if effects.has_computations {
             self.workers.start();
@@ -393,7 +385,7 @@ impl GridHandler {
         self.end(cache, phase);
     }
 
-    /// Ends a cache, after its store is closed.
+    /// Its store is closed.
     fn end(&self, cache: Arc<OpenCache>, phase: CachePhase) {
         if !cache.begin_ending() {
             return;

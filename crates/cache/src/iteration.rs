@@ -24,7 +24,7 @@ use consort_encoding::Decode;
 /// Keys that [`Cache::clear`] removes at a time: fills messages, and leaves room for a member's own operations.
 const CLEAR_AT_ONCE: usize = 256;
 
-/// An iteration and its options, from [`Cache::entries`], [`Cache::keys`], [`Cache::values`] or [`Cache::reduce`].
+/// An iteration, from [`Cache::entries`], [`Cache::keys`], [`Cache::values`] or [`Cache::reduce`].
 #[must_use = "an iteration sends no request before it is polled"]
 pub struct EntryStream<T> {
     handler: Arc<GridHandler>,
@@ -46,14 +46,15 @@ impl<T> fmt::Debug for EntryStream<T> {
 }
 
 impl<T> EntryStream<T> {
-    /// Sets the guarantee for entries that are present throughout, whatever members join or leave. Default: exactly once.
+    /// Sets the guarantee for entries present throughout, whatever members join or leave. Default: exactly
+    /// once.
     pub fn guarantee(mut self, guarantee: Guarantee) -> Self {
         self.publication.guarantee = guarantee;
         self
     }
 
-    /// Sets the maximum of fetched but not consumed entries of all members; default 512, at least 1. A response has at most about
-    /// 1 MiB.
+    /// Sets the limit of fetched but not consumed entries of all members; default 512, at least 1. A response
+    /// has at most about 1 MiB.
     pub fn batch(mut self, batch: usize) -> Self {
         self.publication.batch = batch;
         self
@@ -71,8 +72,8 @@ impl<T> EntryStream<T> {
         self
     }
 
-    /// Filters and maps the entries with this transform ([`Cache::register_transform`]). For values of another type, begin on a
-    /// handle with that type. For [`Cache::reduce`] it sets another reduction.
+    /// Filters and maps entries with this transform ([`Cache::register_transform`]). For values of another
+    /// type, begin on a handle with that type. For [`Cache::reduce`] it sets another reduction.
     pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
         self.publication.transform =
             Some(consort_grid::Transform { name: name.into(), arguments: arguments.into() });
@@ -129,20 +130,20 @@ impl<T> Stream for EntryStream<T> {
 }
 
 impl<T> EntryStream<T> {
-    /// Returns the next item; `None` at the end. An alternative to the stream's `next`.
+    /// Returns the next item; `None` at the end.
     ///
     /// # Errors
     ///
-    /// [`CacheError`]; earlier items are valid. An error of the cluster ends the iteration; after a decoding error the next
-    /// item follows.
+    /// [`CacheError`]; earlier items are valid. An error of the cluster ends the iteration; after a decoding
+    /// error the next item follows.
     pub async fn next(&mut self) -> Option<Result<T, CacheError>> {
         std::future::poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 
 impl<T> EntryStream<T> {
-    /// Returns the next item as borrowed bytes with its version; `None` at the end. It saves decoding and reference counting: up
-    /// to a third of the work with small entries.
+    /// Returns the next item as borrowed bytes; `None` at the end. It saves decoding and reference counting:
+    /// up to a third of the work with small entries.
     ///
     /// # Errors
     ///
@@ -189,7 +190,7 @@ impl<T> fmt::Debug for Batch<'_, T> {
 }
 
 impl<T> Batch<'_, T> {
-    /// Returns the remaining items as borrowed bytes with their versions.
+    /// Returns the remaining items as borrowed bytes.
     pub fn bytes(&self) -> ItemRefs<'_> {
         self.items.rest()
     }
@@ -303,7 +304,7 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         .await
     }
 
-    /// Returns whether there are no entries.
+    /// Whether there are no entries.
     ///
     /// # Errors
     ///
@@ -313,8 +314,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         Ok(stream.next().await.transpose()?.is_none())
     }
 
-    /// Removes every key that is present when the call begins. Keys put meanwhile may stay. With [`CacheMode::Invalidation`] this
-    /// is one command to all members.
+    /// Removes every key that is present at the beginning. Keys put meanwhile may stay. With
+    /// [`CacheMode::Invalidation`] this is one command to all members.
     ///
     /// # Errors
     ///

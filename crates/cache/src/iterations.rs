@@ -22,7 +22,7 @@ const ANSWERS_MAX: usize = LANES_MAX + 1;
 
 pub(crate) struct Iterations {
     open: BTreeMap<IterationId, OpenIteration>,
-    /// Iterations whose readers have consumed a response, each at most once.
+    /// Readers have consumed a response, each at most once.
     done: Receiver<IterationId>,
 }
 
@@ -31,7 +31,6 @@ struct OpenIteration {
     producer: Producer<Came>,
 }
 
-/// The readers' reports of consumption, outside of the lock.
 pub(crate) struct ConsumedQueue {
     iterations: Sender<IterationId>,
     has_any: AtomicBool,
@@ -46,9 +45,8 @@ pub(crate) struct Reader {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holding {
     Nothing,
-    /// From the queue: its consumption must be reported.
+    /// Its consumption must be reported.
     Brought,
-    /// Taken by the reader under the lock.
     Taken,
 }
 
@@ -57,7 +55,7 @@ impl Reader {
         self.id
     }
 
-    /// Returns the next queued response: the reader has consumed the last one. The flag says whether to wake the driver.
+    /// The reader has consumed the last response. The flag says whether to wake the driver.
     pub(crate) fn take(&mut self, done: &ConsumedQueue) -> Option<(Came, bool)> {
         let came = self.consumer.pop()?;
         let rings = self.holding == Holding::Brought && self.consumer.ack();
@@ -99,7 +97,7 @@ pub(crate) fn iterations() -> (Iterations, ConsumedQueue) {
 }
 
 impl Iterations {
-    /// Begins an iteration. It sends no request before the reader takes from it.
+    /// The reader's first take sends a request.
     pub(crate) fn begin(
         &mut self,
         node: &mut Node,
@@ -141,12 +139,10 @@ impl Iterations {
         Some(self.open.remove(&id)?.cache)
     }
 
-    /// Queues an arrived response. Returns the waker to wake.
     pub(crate) fn bring(&mut self, node: &mut Node, now: Time, id: IterationId) -> Option<Waker> {
         self.bring_after(node, now, id, 0)
     }
 
-    /// Processes readers' reports, and requests more. Returns the wakers to wake.
     pub(crate) fn process_consumed(
         &mut self,
         node: &mut Node,
@@ -192,7 +188,7 @@ impl Iterations {
         if has_some { open.producer.take_waker() } else { None }
     }
 
-    /// Ends all iterations because the member has ended. Returns the wakers, so that the readers notice.
+    /// So that the readers notice.
     pub(crate) fn end(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.open).into_values().filter_map(|open| open.producer.take_waker()).collect()
     }

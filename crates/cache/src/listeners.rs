@@ -20,7 +20,7 @@ use consort_encoding::Decode;
 
 type DecodeEvent<K, V> = dyn Fn(Event) -> Result<Event<K, V>, CacheError> + Send;
 
-/// The options of a listener. From [`Cache::listen`].
+/// A listener's options, from [`Cache::listen`].
 #[must_use = "a listener gets no event before it is started"]
 pub struct ListenBuilder<K, V> {
     handler: Arc<GridHandler>,
@@ -36,43 +36,43 @@ impl<K, V> fmt::Debug for ListenBuilder<K, V> {
 }
 
 impl<K, V> ListenBuilder<K, V> {
-    /// Delivers only changes that this member orders, as the primary of their keys: with such a listener on every
-    /// member, each change is delivered on one of them. It costs no message. Changes that a lost member had ordered
-    /// and not finished are not delivered.
+    /// Delivers only changes that this member orders, as the primary of their keys, without a message: with
+    /// such a listener on every member, each change is delivered on one of them. Changes that a lost member
+    /// had ordered and not finished are not delivered.
     pub fn local(mut self) -> Self {
         self.options.scope = Scope::Local;
         self
     }
 
-    /// Delivers the present entries first, then [`Event::Complete`]; changes meanwhile are delivered at once. After a
-    /// gap the present entries are delivered again.
+    /// Delivers the present entries first, then [`Event::Complete`], and again after a gap; changes meanwhile
+    /// are delivered at once.
     pub fn with_state(mut self) -> Self {
         self.options.with_state = true;
         self
     }
 
-    /// Delivers keys and versions only: values are not transferred.
+    /// Delivers only keys and versions; values are not transferred.
     pub fn keys_only(mut self) -> Self {
         self.options.with_values = false;
         self
     }
 
-    /// Delivers the previous value with each change, unchanged; not with a transform. While a listener has this
-    /// option, primaries send the previous value with every write of the cache.
+    /// Delivers the unchanged previous value with each change; not with a transform. While a listener has
+    /// this option, primaries send the previous value with every write of the cache.
     pub fn with_previous(mut self) -> Self {
         self.options.with_previous = true;
         self
     }
 
-    /// Filters and maps events with this transform: see [`Cache::register_transform`]. The transform sees a removal
-    /// as an entry with an empty value.
+    /// Filters and maps events with this transform: see [`Cache::register_transform`]. A removal is an entry
+    /// with an empty value.
     pub fn transform(mut self, name: &str, arguments: impl Into<Bytes>) -> Self {
         self.options.transform = Some(Transform { name: name.into(), arguments: arguments.into() });
         self
     }
 
-    /// Sets the maximum number of events that wait for the reader, [`consort_grid::EVENTS_MAX`] by default. Beyond it
-    /// events are dropped and [`Event::Gap`] is delivered instead.
+    /// Sets the limit of events that wait for the reader, [`consort_grid::EVENTS_MAX`] by default. Beyond it
+    /// [`Event::Gap`] replaces events.
     pub fn events_max(mut self, events_max: usize) -> Self {
         self.options.events_max = events_max;
         self
@@ -96,11 +96,11 @@ impl<K, V> ListenBuilder<K, V> {
     }
 }
 
-/// The events of a listener. When it is dropped, the listener ends.
+/// The events of a listener, which ends when this is dropped.
 ///
-/// Events of each key are in the order of their versions. Every acknowledged change is delivered once, whatever
-/// members join, leave or crash. A change is delivered when two members have it, and before it is acknowledged.
-/// [`Event::Gap`] marks places where changes may be missing.
+/// Events of a key are in the order of their versions. Every acknowledged change is delivered once, whatever
+/// members join, leave or crash: when two members have it, and before it is acknowledged. [`Event::Gap`]
+/// marks places where changes may be missing.
 pub struct Events<K, V> {
     handler: Arc<GridHandler>,
     opened: Arc<OpenCache>,
@@ -139,8 +139,7 @@ impl<K, V> Stream for Events<K, V> {
 }
 
 impl<K, V> Events<K, V> {
-    /// Returns the next event; `None` after an error of the cluster. The same as the stream's `next`, for callers
-    /// without streams.
+    /// Returns the next event; `None` after an error of the cluster.
     ///
     /// # Errors
     ///
@@ -157,7 +156,7 @@ impl<K, V> Drop for Events<K, V> {
 }
 
 impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns a builder of a listener for changes: of all keys and with values by default. If a transform returns
+    /// Returns a builder of a listener: for all keys and with values by default. If a transform returns
     /// values of another type, listen on a handle with that type.
     pub fn listen(&self) -> ListenBuilder<K, V>
     where

@@ -1,5 +1,3 @@
-//! The cache manager: this member of the grid, with its open caches.
-
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
@@ -33,14 +31,17 @@ use crate::store_driver::StoreDriver;
 use crate::watched_store::{StoreHealth, StoreWatch};
 use consort_encoding::{Encoding, Postcard, Raw};
 
-/// Default wait for a cache's first topology: covers the replacement of a coordinator that crashes meanwhile.
+/// The default wait for a cache's first topology covers the replacement of a coordinator that crashes
+/// meanwhile.
 pub const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum time that closing waits for operations and for the transfer of this member's data: 1 GB at little more than 10 MB/s.
+/// How long closing waits for operations and for the transfer of this member's data: 1 GB at little more than
+/// 10 MB/s.
 pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Maximum time that closing waits for unreachable owners that lack some of this member's data, if the view has no other member:
-/// a partition may heal just then, and the data would be lost. Operators that stop containers have 10 s.
+/// How long closing waits for unreachable owners that lack some of this member's data, if the view has no
+/// other member: a partition may heal just then, and the data would be lost. Operators that stop containers
+/// have 10 s.
 pub const LEAVE_DEGRADED_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A builder of a manager.
@@ -53,7 +54,7 @@ pub struct ManagerBuilder {
 }
 
 impl ManagerBuilder {
-    /// Sets the member's logical name.
+    /// Sets the logical name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.channel = self.channel.name(name);
@@ -67,7 +68,7 @@ impl ManagerBuilder {
         self
     }
 
-    /// Sets the maximum bytes of segments in transfer to this member at a time, per cache: default and maximum 1 MiB
+    /// Sets the bytes of segments in transfer to this member at a time, per cache: default and maximum 1 MiB
     /// ([`TRANSFER_BUDGET`]). Less leaves more of a slow network to calls, and makes a rebalance longer.
     #[must_use]
     pub fn transfer_budget(mut self, bytes: u32) -> Self {
@@ -75,8 +76,9 @@ impl ManagerBuilder {
         self
     }
 
-    /// Limits the memory of this process, as [`watch_memory`](crate::watch_memory) measures it; unlimited by default. Writes that
-    /// need more fail with [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers
+    /// Limits this process's memory, as [`watch_memory`](crate::watch_memory) measures it; unlimited by
+    /// default. Writes that need more fail with
+    /// [`OperationError::NoMemory`](crate::OperationError::NoMemory); reads and removals go on. All managers
     /// of a process must have the same.
     #[must_use]
     pub fn process_memory(mut self, memory: ProcessMemory) -> Self {
@@ -108,7 +110,6 @@ impl ManagerBuilder {
     }
 }
 
-/// The state that the clones of a manager share.
 struct Member {
     handler: Arc<GridHandler>,
     channel: Channel,
@@ -116,8 +117,8 @@ struct Member {
     file: Option<Arc<ManagerFile>>,
 }
 
-/// A member of a grid, cheap to clone. When the last clone is dropped without [`CacheManager::close`], the member leaves without
-/// handing over its data, as in a crash, and all its tasks end.
+/// A member of a grid, cheap to clone. If the last clone is dropped without [`CacheManager::close`], the
+/// member leaves without handing over its data, as in a crash.
 #[derive(Clone)]
 pub struct CacheManager {
     member: Arc<Member>,
@@ -154,7 +155,7 @@ impl CacheManager {
         Self::from_file_with(name, &Variables::from_env())
     }
 
-    /// Creates a manager from a file with other variables.
+    /// Like [`CacheManager::from_file`], with other variables.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl CacheManager {
         Ok(builder)
     }
 
-    /// Creates a manager over a channel to open, which it owns.
+    /// Creates a manager over a channel, which it owns.
     pub fn from_channel(channel: ChannelBuilder) -> ManagerBuilder {
         ManagerBuilder {
             channel,
@@ -230,7 +231,7 @@ impl CacheManager {
         self.member.handler.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the members of the cluster.
+    /// Returns the view.
     pub fn view(&self) -> Option<View> {
         self.member.channel.view()
     }
@@ -256,12 +257,12 @@ impl CacheManager {
         self.member.handler.with_node(|node, _| node.stats().progress(id)).unwrap_or_default()
     }
 
-    /// Returns the memory of this process if limited.
+    /// Returns this process's memory if limited.
     pub fn process_memory(&self) -> Option<&ProcessMemory> {
         self.member.handler.memory.as_ref()
     }
 
-    /// Returns the other members that are short of memory: they refuse writes to their segments.
+    /// Returns the other members short of memory: they refuse writes to their segments.
     pub fn short_members(&self) -> Vec<Address> {
         let short =
             |node: &mut Node, _| node.stats().short_members().map(|(member, _)| member.clone()).collect();
@@ -290,13 +291,13 @@ impl CacheManager {
         self.member.handler.state().traffic
     }
 
-    /// Makes a degraded cache available with the remaining data, whatever is lost.
+    /// Makes a degraded cache available with the remaining data.
     pub fn make_available(&self, cache: &str) {
         let id = CacheId::of(cache);
         self.member.handler.with_node(|node, now| node.make_available(now, id));
     }
 
-    /// Registers a [`MergePolicy::Custom`](consort_grid::MergePolicy) on this member, before its caches are opened.
+    /// Registers a [`MergePolicy::Custom`](consort_grid::MergePolicy) here, before its caches are opened.
     pub fn register_merge(&self, name: &str, merge: Arc<MergeFn>) {
         self.member.handler.with_node(|node, _| node.register_merge(name, merge));
     }
@@ -306,8 +307,8 @@ impl CacheManager {
         (*opened.config.name == *cache).then_some(opened)
     }
 
-    /// Opens a cache of serde values with its settings in the manager's file; without a file, with the default ones
-    /// ([`CacheConfig::new`]). Returns a cache that is open already.
+    /// Opens a cache of serde values with its settings in the manager's file; without a file, with the
+    /// default ones ([`CacheConfig::new`]). Returns a cache that is already open.
     ///
     /// # Errors
     ///
@@ -343,7 +344,7 @@ impl CacheManager {
         self.open_with(config.into())
     }
 
-    /// Returns a builder with these settings, this member's own included.
+    /// Returns a builder with these settings, including this member's own.
     pub fn open_with(&self, settings: CacheSettings) -> CacheBuilder<'_> {
         let (persistence, functions) = (None, Functions::default());
         CacheBuilder {
@@ -356,12 +357,13 @@ impl CacheManager {
         }
     }
 
-    /// Closes a cache here, after its operations have ended and other members have its segments. Returns whether it was open.
+    /// Closes a cache here, after its operations have ended and other members have its segments. Returns
+    /// whether it was open.
     ///
     /// # Errors
     ///
-    /// [`HandoverTimeout`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_DEGRADED_TIMEOUT`] if the cache is degraded and the view
-    /// has no other member. The cache leaves all the same, and accepts no operations.
+    /// [`HandoverTimeout`] after [`LEAVE_TIMEOUT`], or after [`LEAVE_DEGRADED_TIMEOUT`] if the cache is
+    /// degraded and the view has no other member. The cache leaves all the same.
     pub async fn leave(&self, cache: &str) -> Result<bool, HandoverTimeout> {
         match self.opened(cache) {
             Some(opened) => self.member.leave(&opened, false).await.map(|()| true),
@@ -369,13 +371,14 @@ impl CacheManager {
         }
     }
 
-    /// Closes all caches so that other members have this member's data, then leaves the cluster and ends all tasks. If a cache
-    /// is degraded and no other member is left, it does not wait for unreachable members with this member's data.
+    /// Closes all caches so that other members have this member's data, then leaves the cluster. If a cache
+    /// is degraded and no other member is left, it does not wait for unreachable members with this member's
+    /// data.
     ///
     /// # Errors
     ///
-    /// [`HandoverTimeout`] for a cache of which others may not have everything, as for [`CacheManager::leave`]. The manager is
-    /// closed all the same.
+    /// [`HandoverTimeout`] for a cache of which others may not have everything, as for
+    /// [`CacheManager::leave`]. The manager is closed all the same.
     pub async fn close(self) -> Result<(), HandoverTimeout> {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         let mut leaving = JoinSet::new();
@@ -388,8 +391,8 @@ impl CacheManager {
         left.into_iter().collect()
     }
 
-    /// Ends the member like a crash, for tests: no message to other members. Stores are closed in order, with their queued
-    /// changes.
+    /// Ends the member like a crash, for tests, without messages to others. Stores are closed in order, with
+    /// their queued changes.
     pub async fn abort(self) {
         let opened: Vec<Arc<OpenCache>> = self.member.handler.caches().values().cloned().collect();
         self.member.channel.clone().abort().await;
@@ -404,7 +407,7 @@ impl CacheManager {
         self.member.handler.state().stores.get_mut(id).map(|store| store.stats())
     }
 
-    /// Returns why a cache's store cannot write here, `None` if it can, without querying the file system.
+    /// Returns why a cache's store cannot write here, without querying the file system.
     pub fn store_failure(&self, cache: &str) -> Option<String> {
         let (watch, _) =
             self.member.handler.state().stores.get_mut(CacheId::of(cache)).map(|store| store.watch())?;
@@ -448,7 +451,7 @@ impl Member {
         Err(HandoverTimeout { cache: cache.config.name.clone(), after })
     }
 
-    /// Closes a cache when the view has no other member and the unreachable members have this member's data.
+    /// When the view has no other member and the unreachable members have this member's data.
     async fn leave_behind(&self, cache: &OpenCache) {
         let (mut views, mut topologies) = (self.channel.watch_view(), cache.topology.subscribe());
         loop {
@@ -506,7 +509,7 @@ enum Begun {
     Now(Opening),
 }
 
-/// A cache that is being opened. Dropped before its node has begun, it leaves nothing behind.
+/// Dropped before its node has begun, it leaves nothing behind.
 struct Opening {
     handler: Arc<GridHandler>,
     opened: Option<Arc<OpenCache>>,
@@ -527,7 +530,7 @@ impl Drop for Opening {
     }
 }
 
-/// A builder of a cache. A cache that is open already stays as it is.
+/// A builder of a cache. A cache that is already open stays as it is.
 #[must_use]
 pub struct CacheBuilder<'a> {
     pub(crate) manager: &'a CacheManager,
@@ -539,7 +542,7 @@ pub struct CacheBuilder<'a> {
 }
 
 impl CacheBuilder<'_> {
-    /// Sets this member's share of the cache, relative to the others. [`CapacityFactor::ZERO`] owns nothing.
+    /// Sets this member's relative share of the cache. [`CapacityFactor::ZERO`] owns nothing.
     pub fn capacity(mut self, capacity: CapacityFactor) -> Self {
         self.settings.capacity = capacity;
         self
@@ -551,14 +554,14 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Marks a cache with few small entries that the member cannot work without: short of memory, its writes are refused last
-    /// ([`ManagerBuilder::process_memory`]).
+    /// Marks a cache with few small entries that the member needs: short of memory, its writes are refused
+    /// last ([`ManagerBuilder::process_memory`]).
     pub fn essential(mut self) -> Self {
         self.is_essential = true;
         self
     }
 
-    /// Sets the store on this member.
+    /// Sets the store here.
     pub fn persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
         self
@@ -571,7 +574,7 @@ impl CacheBuilder<'_> {
         self
     }
 
-    /// Opens a cache of serde values ([`Postcard`]). Returns when it is ready.
+    /// Opens a cache of serde values ([`Postcard`]) and waits until it is ready.
     ///
     /// # Errors
     ///

@@ -1,5 +1,3 @@
-//! A manager's events as a stream.
-
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -17,7 +15,7 @@ const EVENTS_MAX: usize = 1_024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ManagerEvent {
-    /// A new view; see [`View::is_merge`].
+    /// A new view.
     View(View),
     /// A cache has a new topology here.
     Topology {
@@ -25,7 +23,7 @@ pub enum ManagerEvent {
         cache: Arc<str>,
         /// Phase, owners and availability.
         topology: Box<Topology>,
-        /// The rebalance's progress here.
+        /// The rebalance's progress.
         progress: Progress,
     },
     /// A cache's availability has changed, after a [`ManagerEvent::Topology`].
@@ -47,7 +45,7 @@ pub enum ManagerEvent {
     Gap,
 }
 
-/// A manager's events since the subscription. The stream ends with the manager.
+/// A manager's events since the subscription, until the manager ends.
 #[derive(Debug)]
 pub struct ManagerEvents {
     receiver: mpsc::Receiver<ManagerEvent>,
@@ -62,7 +60,7 @@ impl Stream for ManagerEvents {
 }
 
 impl ManagerEvents {
-    /// Returns the next event. An alternative to the stream's `next`.
+    /// Returns the next event.
     pub async fn next(&mut self) -> Option<ManagerEvent> {
         self.receiver.recv().await
     }

@@ -1,4 +1,4 @@
-//! Figures for metrics. They add no work to the path of an operation.
+//! Figures for metrics. They add no work to an operation.
 
 use std::time::Instant;
 
@@ -21,8 +21,8 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
         self.encoded.opened.container.statistics().expirations()
     }
 
-    /// Returns the entries here whose primary this member is, also with values only in the store; in a local or invalidation
-    /// cache all entries. Reads each segment.
+    /// Returns the entries whose primary this member is, also with values only in the store; in a local or
+    /// invalidation cache all entries. Reads each segment.
     pub fn primary_len(&self) -> u64 {
         let container = &self.encoded.opened.container;
         if matches!(self.encoded.opened.config.mode, CacheMode::Local | CacheMode::Invalidation) {
@@ -47,7 +47,7 @@ impl CacheManager {
         self.handler().with_node(|node: &mut Node, _| node.stats().operation_count()).unwrap_or_default()
     }
 
-    /// Returns the counters of the stack's layers: layer, counter, value. `None` if the member is closed.
+    /// Returns the counters of the stack's layers; `None` if the member is closed.
     pub async fn stack_counts(&self) -> Option<Vec<(&'static str, StackCount, u64)>> {
         self.channel().with_stack(|stack, _| stack.counts()).await
     }

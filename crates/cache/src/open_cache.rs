@@ -33,7 +33,6 @@ pub(crate) struct OpenCache {
     pub(crate) container: Arc<Container>,
     pub(crate) phase: watch::Sender<CachePhase>,
     pub(crate) topology: watch::Sender<Option<Topology>>,
-    /// Members in the last topology in the store.
     pub(crate) remembered: OnceLock<usize>,
     pub(crate) rebalances: Rebalances,
     is_closing: AtomicBool,
@@ -62,13 +61,11 @@ impl OpenCache {
         }
     }
 
-    /// Looks up a key's value, if this member is a read owner.
     #[inline]
     pub(crate) fn value_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
         self.container.look_up_value(self.segment_of(key), key, now)
     }
 
-    /// Looks up a key's entry with its metadata, if this member is a read owner.
     #[inline]
     pub(crate) fn entry_here(&self, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
         self.container.look_up(self.segment_of(key), key, now)
@@ -87,7 +84,7 @@ impl OpenCache {
         self.is_closing.load(Ordering::Relaxed)
     }
 
-    /// Refuses new operations from now on. Returns whether they were accepted until now.
+    /// Refuses new operations. Returns whether they were accepted until now.
     pub(crate) fn begin_closing(&self) -> bool {
         !self.is_closing.swap(true, Ordering::Relaxed)
     }
@@ -96,7 +93,7 @@ impl OpenCache {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Marks the cache as ended, except for its store. Returns false if it was already.
+    /// Only the store may still be open. Returns false if the cache had ended already.
     pub(crate) fn begin_ending(&self) -> bool {
         self.begin_closing();
         !self.is_ending.swap(true, Ordering::Relaxed)
@@ -116,7 +113,7 @@ impl OpenCache {
         self.running.load(Ordering::Acquire) == 0
     }
 
-    /// Publishes an installed topology. If two threads call this, the one with the older topology may be last.
+    /// If two threads call this, the one with the older topology may be last.
     pub(crate) fn installed(&self, topology: Topology) {
         self.topology.send_if_modified(|known| {
             let is_newer = known.as_ref().is_none_or(|known| known.id < topology.id);

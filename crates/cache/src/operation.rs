@@ -18,10 +18,11 @@ use crate::open_cache::OpenCache;
 use crate::options::CacheOptions;
 use crate::waiters;
 
-/// Maximum bytes of a key. Members copy keys for records and removals.
+/// Bytes of a key. Members copy keys for records and removals.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum bytes of a value. It is in memory several times on the path to its owners, and other commands wait behind it.
+/// Bytes of a value. It is in memory several times on the path to its owners, and other commands wait behind
+/// it.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 struct Request {
@@ -182,8 +183,8 @@ impl Drop for Operation<'_> {
     }
 }
 
-/// Carries out a write that needs no other member, without a future. `None`, without a change, if the write is not of this kind,
-/// or not allowed.
+/// Carries out a write that needs no other member. `None`, without a change, if the write is not of this
+/// kind, or not allowed.
 pub(crate) fn try_write_local(
     handler: &GridHandler,
     cache: &OpenCache,
@@ -229,8 +230,8 @@ fn bytes_of(key: &Bytes, action: &Action) -> u64 {
     (key.len() + sent_len(action)) as u64
 }
 
-/// Returns whether an operation would go to members without room. A read that any owner may serve waits only if none has room: it
-/// is small, and goes to another owner if the first is slow.
+/// Whether an operation would go to members without room. A read that any owner may serve waits only if none
+/// has room: it is small, and goes to another owner if the first is slow.
 fn wants_room(
     topology: &Topology,
     local: &Address,

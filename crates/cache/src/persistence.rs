@@ -1,5 +1,3 @@
-//! The persistence of a cache here: settings, and opening the store.
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,9 +17,10 @@ const REMOVALS: usize = 1_024;
 /// The limits of queued changes with write-behind. Without room a write waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteBehind {
-    /// Maximum changes; several of a key count as one. Default 65,536: under a second for a disk with 100,000 changes a second.
+    /// Changes; several of a key count as one. Default 65,536: under a second for a disk with 100,000 changes
+    /// a second.
     pub changes_max: usize,
-    /// Maximum bytes of keys and values; default 64 MiB.
+    /// Bytes of keys and values; default 64 MiB.
     pub bytes_max: usize,
 }
 
@@ -50,7 +49,6 @@ enum StoreLocation {
 #[derive(Clone, Debug)]
 pub struct Persistence {
     location: StoreLocation,
-    /// A parent of several caches' directories.
     is_parent: bool,
     lock: Option<Arc<DirectoryLock>>,
     behind: Option<WriteBehind>,
@@ -72,17 +70,17 @@ impl Persistence {
         }
     }
 
-    /// Stores the cache in files of this directory, used by this member and cache alone.
+    /// Stores the cache in files of this directory, which only this member and cache use.
     pub fn directory(path: impl Into<PathBuf>) -> Self {
         Self::at(StoreLocation::Directory(path.into(), FileStoreConfig::default()))
     }
 
-    /// Stores the cache in `path`'s subdirectory of the cache's name. Only this member uses `path`.
+    /// Stores the cache in `path`'s subdirectory of its name. Only this member uses `path`.
     pub fn within(path: impl Into<PathBuf>) -> Self {
         Self { is_parent: true, ..Self::directory(path) }
     }
 
-    /// Stores the cache in an open store of its own, closed with it.
+    /// Stores the cache in an open store, closed with it.
     pub fn store(store: Arc<dyn Store>) -> Self {
         Self::at(StoreLocation::Store(store))
     }
@@ -96,7 +94,7 @@ impl Persistence {
         self
     }
 
-    /// Sets the configuration of the files. The number of segments is the cache's.
+    /// Sets the files' configuration. The number of segments is the cache's.
     #[must_use]
     pub fn files(mut self, files: FileStoreConfig) -> Self {
         if let StoreLocation::Directory(_, config) = &mut self.location {
@@ -105,22 +103,22 @@ impl Persistence {
         self
     }
 
-    /// Uses a shared lock of a parent directory, kept until the cache is closed, so that its caches need fewer descriptors.
+    /// Uses a parent directory's lock until the cache is closed, so that its caches need fewer descriptors.
     #[must_use]
     pub fn locked_by(mut self, lock: Arc<DirectoryLock>) -> Self {
         self.lock = Some(lock);
         self
     }
 
-    /// Acknowledges a write when it is queued. Queued changes are lost if the process dies.
+    /// Acknowledges a write when it is queued. The process's death loses queued changes.
     #[must_use]
     pub fn write_behind(mut self, bounds: WriteBehind) -> Self {
         self.behind = Some(bounds);
         self
     }
 
-    /// Stores only values that memory has no room for, and the rest at an orderly close. Entries in memory are lost if the
-    /// process dies.
+    /// Stores only values that memory has no room for, and the rest at an orderly close. The process's death
+    /// loses entries in memory.
     #[must_use]
     pub fn passivation(mut self) -> Self {
         self.passivation = true;
@@ -135,14 +133,14 @@ impl Persistence {
         self
     }
 
-    /// Discards the store's entries at the start, without reading them.
+    /// Discards the store's entries at the start, unread.
     #[must_use]
     pub fn purge_on_start(mut self) -> Self {
         self.purge_on_start = true;
         self
     }
 
-    /// Returns the directory of the files; `None` for a given store.
+    /// `None` for a given store.
     pub(crate) fn directory_of(&self, cache: &str) -> Option<PathBuf> {
         match &self.location {
             StoreLocation::Store(_) => None,
@@ -168,7 +166,6 @@ impl Persistence {
         }
     }
 
-    /// Opens the store and loads its entries into the container. This waits for the disk.
     pub(crate) fn open(
         self,
         config: &CacheConfig,
@@ -245,7 +242,7 @@ fn load(store: &dyn Store, container: &Container, now: Time, is_whole: bool) -> 
     Ok(count)
 }
 
-/// Returns milliseconds since the epoch: a stored time must be valid after a restart.
+/// Milliseconds since the epoch: a stored time must be valid after a restart.
 pub(crate) fn wall_clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)

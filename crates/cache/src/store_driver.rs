@@ -1,5 +1,5 @@
-//! The driver of a store beside the state machine: it accepts requests in order without waiting, and collects results. The
-//! store's writer writes; threads that may wait load values.
+//! The driver of a store: it accepts requests in order without waiting, and collects results. The store's
+//! writer writes; threads that may wait load values.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,13 +17,12 @@ use tokio::runtime::Handle;
 use crate::persistence::{from_store_entry, to_store_entry, wall_clock};
 use crate::watched_store::{StoreWatch, WatchedStore};
 
-/// Maximum wait of closing for a store that accepts nothing.
+/// For a store that accepts nothing.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(30);
 
 enum Completion {
     Stored(u64, Result<(), StoreFailure>),
     Loaded(u64, Result<Loaded, StoreFailure>),
-    /// The writer has room again.
     Room,
 }
 
@@ -81,7 +80,7 @@ fn failure(error: &Arc<StoreError>) -> StoreFailure {
 }
 
 impl StoreDriver {
-    /// Starts the writer; only within the runtime.
+    /// Only within the runtime.
     pub(crate) fn start(
         cache: CacheId,
         name: Arc<str>,
@@ -102,12 +101,10 @@ impl StoreDriver {
         self.writer.store().stats()
     }
 
-    /// Returns the store's watch and the number of waiting changes.
     pub(crate) fn watch(&self) -> (Arc<StoreWatch>, u64) {
         (self.watch.clone(), (self.writer.waiting() + self.backlog.len()) as u64)
     }
 
-    /// Accepts a request of the node. Returns its number if it is complete at once.
     fn take(&mut self, request: StoreRequest) -> Option<u64> {
         let task = match request {
             StoreRequest::Write { number, segment, key, entry } => {
@@ -127,7 +124,7 @@ impl StoreDriver {
         None
     }
 
-    /// Passes waiting requests to the writer while it has room. Returns the numbers of requests that are complete at once.
+    /// While the writer has room. Returns the numbers of requests that are complete at once.
     fn resume_queued(&mut self) -> Vec<u64> {
         let mut done = Vec::new();
         let backlog = std::mem::take(&mut self.backlog);

@@ -13,7 +13,7 @@ enum Waiter {
     Done(Result),
 }
 
-/// The waiting callers, at most one per future.
+/// At most one per future.
 #[derive(Default)]
 pub(crate) struct Waiters {
     waiters: HashMap<u64, Waiter, FixedState>,
@@ -32,7 +32,7 @@ impl Waiters {
         self.waiters.remove(&number);
     }
 
-    /// Ends an operation. Returns the waker to wake, outside the lock.
+    /// The waker is to be woken outside the lock.
     pub(crate) fn finish(&mut self, number: u64, result: Result) -> Option<Waker> {
         let waiter = self.waiters.get_mut(&number)?;
         match std::mem::replace(waiter, Waiter::Done(result)) {
@@ -55,7 +55,7 @@ impl Waiters {
         }
     }
 
-    /// Ends all operations because the member has ended: the results of their writes stay unknown.
+    /// The member has ended: the results of writes stay unknown.
     pub(crate) fn end(&mut self) -> Vec<Waker> {
         let end = |waiter: &mut Waiter| {
             let Waiter::Waiting { is_write, .. } = waiter else { return None };

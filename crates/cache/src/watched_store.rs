@@ -19,7 +19,7 @@ const FAILING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StoreHealth {
-    /// The last write's error, if it failed.
+    /// The last write's error, if any.
     pub failing: Option<String>,
     /// Failed writes and maintenance runs since the opening.
     pub failures: u64,
@@ -49,7 +49,7 @@ pub(crate) struct StoreWatch {
     failures: AtomicU64,
 }
 
-/// Returns whether the store cannot write, rather than that the caller's request is invalid.
+/// Whether the store cannot write, rather than that the caller's request is invalid.
 const fn is_failure(error: &StoreError) -> bool {
     !matches!(error, StoreError::TooLarge { .. } | StoreError::NoSuchSegment { .. } | StoreError::Closed)
 }
@@ -63,7 +63,7 @@ impl StoreWatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a write's result; with `is_proof` its success proves that the store writes again.
+    /// With `is_proof` a success proves that the store writes again.
     fn note_write(&self, now: Instant, is_proof: bool, result: &Result<(), StoreError>) {
         match result {
             Err(error) if is_failure(error) => self.note_failure(now, error),
@@ -72,7 +72,7 @@ impl StoreWatch {
         }
     }
 
-    /// Records a result of maintenance. No client waits for it; a failure is only counted.
+    /// No client waits for maintenance; a failure is only counted.
     fn note_maintenance<T>(&self, result: &Result<T, StoreError>) {
         if result.as_ref().is_err_and(is_failure) {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -134,12 +134,10 @@ impl StoreWatch {
         Some(of.f_bavail.saturating_mul(of.f_frsize))
     }
 
-    /// Returns the last write's error, if it failed.
     pub(crate) fn failure(&self) -> Option<String> {
         self.state().failing.as_ref().map(|failing| failing.error.clone())
     }
 
-    /// Returns the health, with this number of waiting changes.
     pub(crate) fn health(&self, pending: u64) -> StoreHealth {
         StoreHealth {
             failing: self.failure(),

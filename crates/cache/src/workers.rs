@@ -17,7 +17,7 @@ const CORES_PER_WORKER: usize = 2;
 pub(crate) trait Computing: Send + Sync + Sized + 'static {
     fn workers(&self) -> &Workers<Self>;
 
-    /// Returns the next step. Without one it calls `end` under the member's lock, so that a later step starts another worker.
+    /// Without a next step, calls `end` under the member's lock, so that a later step starts another worker.
     fn take_computation(&self, end: impl FnOnce()) -> Option<Computation>;
 
     fn finish_computation(&self, computed: Computed);
@@ -41,12 +41,12 @@ impl<H> Default for Workers<H> {
 }
 
 impl<H: Computing> Workers<H> {
-    /// Sets the member whose steps to run; only within the runtime.
+    /// Only within the runtime.
     pub(crate) fn serve(&self, member: &Arc<H>) {
         let _ = self.host.set((Arc::downgrade(member), Handle::current()));
     }
 
-    /// Starts a worker, unless the maximum is running: running ones look for further steps before they end.
+    /// Unless the maximum is running: running workers look for further steps before they end.
     pub(crate) fn start(&self) {
         let Some((member, runtime)) = self.host.get() else { return };
         let one_more = |running| (running < self.running_max).then_some(running + 1);

@@ -1,4 +1,3 @@
-//! The command's allocator, and the time for which it keeps free memory.
 #![allow(unsafe_code)]
 
 mod available_memory;
@@ -12,7 +11,7 @@ pub(crate) use limit::Memory;
 pub(crate) use reserve::{Reserve, amount, check};
 pub(crate) use thread_cache::{begin as enable_thread_cache, end as disable_thread_cache, park, unpark};
 
-/// It is faster than the system's for small messages.
+/// Faster than the system's for small messages.
 #[global_allocator]
 static ALLOCATOR: thread_cache::RecyclingAllocator = thread_cache::RecyclingAllocator;
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::process::ExitCode;
 
-/// A shell reports this exit code for SIGPIPE.
+/// As a shell reports SIGPIPE.
 const GONE: i32 = 128 + 13;
 
 pub(crate) fn exit_quietly() {

@@ -1,5 +1,3 @@
-//! `consort cache`: caches of servers.
-
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -250,7 +248,7 @@ impl Cache {
     }
 }
 
-/// One line each: names of caches may contain line feeds.
+/// Names of caches may contain line feeds.
 fn print_names(names: &[String]) {
     names.iter().for_each(|name| println!("{}", Escaped(name)));
 }

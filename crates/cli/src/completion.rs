@@ -1,5 +1,3 @@
-//! `consort completion`: completion scripts for shells.
-
 use std::io::Write;
 use std::process::ExitCode;
 

@@ -1,5 +1,3 @@
-//! The limit of descriptors of this process.
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the soft limit to the hard one: many systems begin with 1,024, which a server needs for its clients alone.

@@ -1,5 +1,3 @@
-//! The options that all channel tools share.
-
 use anyhow::Context;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -34,7 +32,6 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// The environment, overridden by options.
     pub(crate) fn variables(&self) -> anyhow::Result<Variables> {
         let mut variables = Variables::from_env();
         if let Some(bind) = &self.bind {
@@ -57,7 +54,6 @@ impl Join {
         })
     }
 
-    /// Sets a variable, unless the user has.
     pub(crate) fn default(&mut self, name: &str, value: String) {
         let prefix = format!("{name}=");
         if !self.define.iter().any(|definition| definition.starts_with(&prefix)) {
@@ -81,7 +77,7 @@ impl Join {
         arguments
     }
 
-    /// Sets addresses at which members on this host find each other, unless the user has set them.
+    /// Members on this host find each other at these addresses, unless the user has set others.
     pub(crate) fn on_this_host(&mut self, first_port: u16, members: usize) -> anyhow::Result<()> {
         self.bind.get_or_insert_with(|| "127.0.0.1".to_owned());
         if matches!(self.transport()?.short_name(), "TCP" | "TCP_NIO2") {

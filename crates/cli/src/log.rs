@@ -1,5 +1,4 @@
-//! The log on standard error. An event is one line: data of peers and clients are in fields, which are escaped
-//! here only.
+//! An event is one line: data of peers and clients are in fields, which are escaped here only.
 
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -32,7 +31,7 @@ where
         .finish()
 }
 
-/// Writes fields as `tracing_subscriber` does, but escaped.
+/// As `tracing_subscriber` does, but escaped.
 struct EscapedFields;
 
 impl<'writer> FormatFields<'writer> for EscapedFields {

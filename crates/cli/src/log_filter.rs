@@ -1,5 +1,3 @@
-//! The filter of the log, from CONSORT_LOG.
-
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 

@@ -48,7 +48,7 @@ impl Login {
     }
 }
 
-/// Reads the first line. Warns of a file that others can read.
+/// The first line. Warns of a file that others can read.
 pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("password in {}", file.display()))?;
     consort_tls::secrets::warn_if_open(file, "this password");
@@ -59,7 +59,6 @@ pub(crate) fn read_file(file: &Path) -> anyhow::Result<String> {
     Ok(password.to_owned())
 }
 
-/// `None` if the input is no terminal.
 fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyhow::Result<Option<String>> {
     if !input.is_terminal() {
         return Ok(None);
@@ -67,7 +66,6 @@ fn prompt_on_terminal(prompt: &str, input: &mut std::io::StdinLock<'_>) -> anyho
     read_hidden(prompt, input)
 }
 
-/// `None` if there is no line.
 pub(crate) fn read_input(prompt: &str) -> anyhow::Result<Option<String>> {
     let mut input = std::io::stdin().lock();
     if input.is_terminal() { read_hidden(prompt, &mut input) } else { line(&mut input) }

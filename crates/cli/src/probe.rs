@@ -1,4 +1,4 @@
-//! `consort probe`: asks members, as JGroups' probe.sh does (facts section 25).
+//! As JGroups' probe.sh (facts section 25).
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -56,7 +56,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Asks for views only, and waits for `timeout`.
+    /// For views only; waits for `timeout`.
     pub(crate) const fn for_views(timeout: Duration) -> Self {
         Self {
             addr: None,
@@ -137,7 +137,7 @@ impl Probe {
         Ok(answers)
     }
 
-    /// Asks one member for all members' addresses, and then each of them.
+    /// First asks one member for all members' addresses.
     fn one_by_one(&self, host: &str, text: &str) -> anyhow::Result<Vec<String>> {
         let first =
             self.ask((host, self.port), "member-addrs").with_context(|| format!("{host}:{}", self.port))?;
@@ -177,7 +177,7 @@ impl Probe {
     }
 }
 
-/// Connects to the first address that accepts, each within the time limit, because some hosts drop packets.
+/// The first address that accepts, each within the time limit, because some hosts drop packets.
 fn connect(to: (&str, u16), time_limit: Duration) -> std::io::Result<TcpStream> {
     let mut failure = std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address");
     for address in to.to_socket_addrs()? {
@@ -198,7 +198,6 @@ fn send_through(socket: &Socket, interface: &if_addrs::Interface, request: &[u8]
     chosen.is_ok() && socket.send_to(request, &to.into()).is_ok()
 }
 
-/// Returns only waiting responses if the time is past.
 fn receive_until(socket: &UdpSocket, until: Instant, answers: &mut Vec<String>) -> anyhow::Result<()> {
     let mut buffer = vec![0; 65_536];
     loop {
@@ -216,7 +215,7 @@ fn receive_until(socket: &UdpSocket, until: Instant, answers: &mut Vec<String>) 
     }
 }
 
-/// The host of an address as members write it: `10.0.0.1:7800`, `[fd00::1]:7800`, or Java's `fd00:0:0:0:0:0:0:1:7800`.
+/// Members write `10.0.0.1:7800`, `[fd00::1]:7800`, or Java's `fd00:0:0:0:0:0:0:1:7800`.
 fn host_of(address: &str) -> Option<IpAddr> {
     let (host, _port) = address.rsplit_once(':')?;
     host.trim_matches(['/', '[', ']']).parse().ok()

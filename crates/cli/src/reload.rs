@@ -1,5 +1,3 @@
-//! The files that a server reads again on SIGHUP.
-
 use std::path::PathBuf;
 
 use consort_server::{
@@ -34,7 +32,6 @@ pub(crate) struct TlsFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) client_ca: Option<PathBuf>,
-    /// Clients need a certificate.
     pub(crate) needs_clients: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `consort router`: tells members each other's addresses, as JGroups' GossipRouter.
+//! As JGroups' GossipRouter.
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;

@@ -1,5 +1,3 @@
-//! `consort server`: caches for Hot Rod clients.
-
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +18,7 @@ use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 use crate::shutdown::{Signals, end_of_input};
 
-/// The stack of a single server: nothing leaves the process.
+/// For a single server: nothing leaves the process.
 const ALONE: &str = "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><NAKACK2/><UNICAST3/><STABLE/>\
                      <GMS join_timeout=\"10\"/><UFC/><MFC/><FRAG4/></config>";
 
@@ -264,7 +262,7 @@ impl ServerCommand {
         Ok(StartedServer { server, view })
     }
 
-    /// Logs the address, and writes it to standard output.
+    /// In the log and on standard output.
     fn announce(&self, started: &StartedServer) {
         let address = started.server.address();
         if self.users.is_none() && !address.ip().is_loopback() {
@@ -434,7 +432,7 @@ impl ServerCommand {
         Ok(CacheManager::from_channel(builder).location(self.location()))
     }
 
-    /// Variables of a location may be empty if they are not set.
+    /// A variable that is not set leaves an empty name.
     fn location(&self) -> Location {
         let place = |name: &Option<String>| name.as_deref().filter(|name| !name.is_empty()).map(Into::into);
         Location { site: place(&self.site), rack: place(&self.rack), machine: place(&self.machine) }
@@ -459,7 +457,7 @@ mod tests {
         server: ServerCommand,
     }
 
-    /// The suspicion time and heartbeat interval with these arguments.
+    /// With these arguments.
     fn detection(arguments: &[&str]) -> (String, String) {
         let server = Arguments::parse_from(["server", "--cluster=a"].iter().chain(arguments)).server;
         let stack = load_stack(&server.config, &server.join("a").variables().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Shutdown by a signal: a member hands over its data and leaves. A second signal ends it at once.
+//! On a signal a member hands over its data and leaves. A second signal ends it at once.
 
 use std::time::{Duration, Instant};
 

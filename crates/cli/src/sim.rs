@@ -1,5 +1,3 @@
-//! `consort sim`: clusters in virtual time, seed by seed, and their costs by size.
-
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -189,7 +187,6 @@ fn plots(all: &[grid::Growth]) -> String {
         )
 }
 
-/// The stock stacks that can be simulated.
 fn stacks() -> PossibleValuesParser {
     PossibleValuesParser::new(simulated_stacks())
 }

@@ -1,5 +1,3 @@
-//! Tables for people.
-
 use crate::terminal::Escaped;
 
 /// Foreign names may contain line feeds: a cell is one line.

@@ -1,8 +1,8 @@
 //! Text from outside on terminals and in logs.
 //!
-//! Names, values and errors of peers may hold control characters, which forge lines, move the cursor, or change
-//! the direction of text. [`Escaped`] writes them as `\n` or `\u001b`. This module's macros replace those of
-//! the standard library in the whole command: they escape everything but line feeds and tabs.
+//! Names, values and errors of peers may hold control characters, which forge lines, move the cursor, or
+//! change the direction of text. [`Escaped`] writes them as `\n` or `\u001b`. This module's macros replace
+//! the standard library's in the whole command: they escape everything but line feeds and tabs.
 
 use std::fmt::{self, Display, Write};
 
@@ -60,8 +60,7 @@ impl<W: Write + ?Sized> Write for Escaping<'_, W> {
     }
 }
 
-/// Whether a character acts on a terminal or a reader: control characters, separators of lines and paragraphs,
-/// and changes of the text direction.
+/// Control characters, separators of lines and paragraphs, and changes of the text direction.
 const fn is_control(c: char) -> bool {
     c.is_ascii_control()
         || matches!(c, '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}')
@@ -90,7 +89,6 @@ macro_rules! eprintln {
 mod tests {
     use super::*;
 
-    /// Each kind of character that acts on a terminal.
     const HOSTILE: &str =
         "a\nb\r\t\u{1b}[2J\u{7}\u{0}\u{7f}\u{9b}\u{85}\u{2028}\u{202e}\u{2066}\u{200f}\u{61c}ä\\";
 

@@ -1,5 +1,3 @@
-//! `consort user`: lines of a server's users file.
-
 use std::process::ExitCode;
 
 use anyhow::anyhow;

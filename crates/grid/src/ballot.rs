@@ -1,32 +1,28 @@
-//! Ballots: the votes that let at most one coordinator make topologies for the same members.
+//! Ballots: the votes that let at most one coordinator make topologies for the same members
+//! (`docs/design/2026-11-grid.md`, Coordinator).
 //!
-//! A coordinator begins with a status request to its view under its own [`Ballot`]. A member that responds
-//! **promises** the ballot: it installs only topologies of this ballot until it promises a higher one. A
-//! member with a higher promise responds with that ballot. So a response is a vote for one coordinator at a
-//! time, however views overlap.
+//! A member that responds to a status request **promises** its [`Ballot`]: it installs only topologies of
+//! this ballot until it promises a higher one. A member with a higher promise responds with that ballot.
 //!
-//! A voter may promise another ballot between its response and the first topology, so the membership changes
-//! in two steps. The coordinator first **announces** a removal ([`crate::Topology::forgone`]) with unchanged
-//! owners: no write is acknowledged that the announced members lack. The removal follows when all reachable
-//! members have installed the announcement, more than half of the quorum among them. Any other coordinator
-//! needs more than half as well. So one of its voters has installed the announcement, or the removal is never
-//! carried out. A coordinator goes on from the topology with the highest ballot, under which a majority was
-//! present when it was made. Topologies of a minority change only the availability, and keep the ballot.
+//! A removal takes two steps, because a voter may promise another ballot before the first topology. The
+//! coordinator first **announces** it ([`crate::Topology::forgone`]) with unchanged owners: no write is
+//! acknowledged that the announced members lack. The removal follows when all reachable members have
+//! installed the announcement, more than half of the quorum among them. Topologies of a minority change only
+//! the availability, and keep the ballot.
 //!
-//! The quorum changes in two steps, too ([`crate::Topology::quorum_to_be`]). In the first, more than half of
-//! the old **and** of the new members must be present. The second begins when all members have that topology,
-//! so that successive majorities always share a member.
+//! The quorum changes in two steps, too ([`crate::Topology::quorum_to_be`]), so that successive majorities
+//! always share a member.
 //!
-//! A rebalance changes a segment's owners without an announcement: until the last phase all owners, old and
-//! new, must acknowledge a write. A coordinator that goes on from the phase before the last must have one of
-//! the owners that are read owners in both.
+//! A rebalance changes owners without an announcement: until the last phase all owners, old and new, must
+//! acknowledge a write. A coordinator that goes on from the phase before the last must have one of the owners
+//! that are read owners in both.
 
 use consort_group::Address;
 
-/// An attempt to make topologies. The ballot with the higher number replaces the other.
+/// An attempt to make topologies; a higher number replaces a lower one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ballot {
-    /// A number higher than all that the member has seen.
+    /// Higher than all that the member has seen.
     pub number: u64,
     /// The coordinator.
     pub by: Address,

@@ -1,5 +1,5 @@
-//! Calls of the application's functions. A panic fails the request and not the member: otherwise the next
-//! owner would get the same request, and would stop likewise.
+//! A panic of the application's function fails the request and not the member: otherwise the next owner would
+//! get the same request, and would stop likewise.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -23,8 +23,7 @@ pub(crate) struct OperationId {
     pub(crate) number: u64,
 }
 
-/// A command with the sender's topology id. A receiver with an older topology keeps it until it installs that
-/// topology.
+/// A receiver with an older topology keeps the command until it installs the sender's topology.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Command {
     pub(crate) cache: CacheId,
@@ -38,9 +37,9 @@ pub(crate) enum Body {
     Call(Call),
     /// Primary to the other write owners.
     Backup(Backup),
-    /// Write owner to caller: the write is applied.
+    /// The write is applied.
     Ack(Ack),
-    /// The called member to the caller: the complete response.
+    /// The called member to the caller.
     Reply { number: u64, reply: Reply },
     /// Write owner to a segment's new primary, or read owner to the segment's receiver.
     Handover(Vec<HandedSegment>),
@@ -71,9 +70,9 @@ pub(crate) enum Body {
     ToCoordinator(ToCoordinator),
     /// The coordinator to all members that have promised it this ballot.
     Install { ballot: Ballot, topology: Box<Topology> },
-    /// The coordinator to a member that may not join.
+    /// To a member that may not join.
     Refused(OpenError),
-    /// The coordinator to a member on which nothing depends any more.
+    /// To a member on which nothing depends any more.
     Left,
     /// The coordinator of a new view to its members, or to new ones.
     StatusRequest { ballot: Ballot },
@@ -104,7 +103,7 @@ impl Body {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
-    /// Whether the operation may already be carried out.
+    /// It may already be carried out.
     pub(crate) is_repeated: bool,
     pub(crate) flags: Flags,
     pub(crate) key: Bytes,
@@ -128,7 +127,6 @@ pub(crate) struct Backup {
     pub(crate) effect: Effect,
     /// The write owners that acknowledge this command in this epoch.
     pub(crate) expected_acks: u16,
-    /// Whether this owner sends the outcome to the caller.
     pub(crate) sends_outcome: bool,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) skips_listeners: bool,
@@ -137,13 +135,12 @@ pub(crate) struct Backup {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Effect {
     Put(Stored),
-    /// The entry comes from another partition, and is no write of this one.
+    /// An entry of another partition, no write of this one.
     Copy(Stored),
     Remove,
     /// Another partition removed the key; this is no write of this one.
     CopyRemoval,
-    /// Later writes have replaced the effect, but the write owner remembers the operation and acknowledges
-    /// it.
+    /// Later writes have replaced the effect, but the write owner remembers and acknowledges the operation.
     Superseded,
     /// The entry of this operation expired or was evicted without a write. Older entries are removed.
     Gone,
@@ -161,13 +158,12 @@ impl Effect {
     }
 }
 
-/// The use of an entry that exceeded its max-idle time at one owner.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct LastUse {
     pub(crate) segment: Segment,
     pub(crate) key: Bytes,
     pub(crate) version: Version,
-    /// The number of the request; 0 without one.
+    /// The request; 0 without one.
     pub(crate) number: u64,
     /// The time since the last use; `None` if the sender has not used the entry or lacks it.
     pub(crate) idle: Option<Duration>,
@@ -184,7 +180,7 @@ pub(crate) struct Notify {
     pub(crate) previous: Option<Previous>,
     pub(crate) expected_acks: u16,
     pub(crate) outcome: Option<Outcome>,
-    /// The event counts as delivered, and listeners do not receive it.
+    /// The event counts as delivered, but listeners do not receive it.
     pub(crate) skips_listeners: bool,
 }
 
@@ -204,7 +200,7 @@ pub(crate) enum Reply {
     Failed(OperationError),
     /// The primary has applied the write, and its caller does not wait for the write owners.
     Ordered(Outcome),
-    /// The operation was not carried out: the value has this number of bytes, more than the call allows.
+    /// Not carried out: the value has this number of bytes, more than the call allows.
     Larger(u32),
 }
 
@@ -242,13 +238,13 @@ pub(crate) struct Chunk {
     pub(crate) segment: Segment,
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) entries: EncodedEntries,
-    /// `None`: this chunk is the last.
+    /// `None` in the last chunk.
     pub(crate) next: Option<(u64, u64)>,
     /// The sender's history of the segment, with the last chunk.
     pub(crate) history: Option<SegmentHistory>,
     /// The sender lacks the segment: the receiver asks another owner.
     pub(crate) is_refused: bool,
-    /// The approximate bytes of the whole segment at the sender.
+    /// Approximately, of the whole segment at the sender.
     pub(crate) segment_bytes: u64,
 }
 
@@ -257,7 +253,6 @@ pub(crate) struct Fetch {
     pub(crate) iteration: u64,
     pub(crate) nth: u32,
     pub(crate) segments: Vec<Segment>,
-    /// The position in the first segment.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) items_max: u32,
     pub(crate) projection: Projection,
@@ -272,7 +267,6 @@ pub(crate) struct Fetched {
     pub(crate) nth: u32,
     pub(crate) parts: Vec<Part>,
     pub(crate) items: Items,
-    /// The position after the last part.
     pub(crate) cursor: Option<(u64, u64)>,
     pub(crate) applied: Applied,
     pub(crate) failed: Option<OperationError>,
@@ -280,7 +274,6 @@ pub(crate) struct Fetched {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Applied {
-    /// The transform was applied, or there is none.
     Done,
     Unknown,
     Panicked,
@@ -350,17 +343,14 @@ pub(crate) enum ToCoordinator {
     MakeAvailable,
     Status(Box<Status>),
     Merged,
-    /// The events that the member's listeners want.
     Listen(Interest),
     /// A listening member acknowledges no events.
     Deaf(Address),
-    /// The higher ballot that the member has promised.
     Outbid(Ballot),
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Status {
-    /// The request's ballot, now promised.
     pub(crate) ballot: Ballot,
     pub(crate) caches: Vec<CacheStatus>,
 }

@@ -1,4 +1,4 @@
-//! The configuration of a cache, below the modules that carry it out.
+//! The configuration of a cache.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use consort_group::Member;
 use crate::grouping::Grouping;
 use crate::{NamesMembers, SEGMENT_COUNT, Segment};
 
-/// The id of a cache within a cluster: its name's hash.
+/// A cache's id in a cluster: its name's hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CacheId(pub u32);
 
@@ -27,17 +27,17 @@ pub enum CacheMode {
     Replicated,
     /// Segments have a fixed number of owners.
     Distributed {
-        /// The owners of each segment. Two by default: the loss of one member loses no data.
+        /// The owners of a segment. With two, the default, the loss of one member loses no data.
         owners: u16,
     },
-    /// Every member has the entries that it has put, and a write invalidates the key on others. The data has
-    /// another source, such as a database; there is no state transfer and no store, and capacities have no
+    /// Every member has the entries that it has put; a write invalidates the key on others. The data has
+    /// another source, such as a database: there is no state transfer and no store, and capacities have no
     /// effect.
     Invalidation,
 }
 
 impl CacheMode {
-    /// Returns whether members share entries.
+    /// Whether members share entries.
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Replicated | Self::Distributed { .. })
     }
@@ -62,8 +62,8 @@ pub enum PartitionHandling {
     AllowReadWrites,
 }
 
-/// The policy for keys that several partitions have changed. The *preferred* one has the most members from
-/// before the split, then the oldest member.
+/// The policy for keys that several partitions have changed. The *preferred* partition has the most members
+/// from before the split, then the oldest member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum MergePolicy {
     /// The preferred partition's state.
@@ -71,9 +71,9 @@ pub enum MergePolicy {
     /// The preferred partition's entry, else another one's.
     #[default]
     PreferredNonNull,
-    /// Removal of the key.
+    /// Removal.
     RemoveAll,
-    /// The result of the function registered under this name.
+    /// The result of the function of this name.
     Custom(Arc<str>),
 }
 
@@ -84,20 +84,20 @@ pub struct CacheConfig {
     pub name: Arc<str>,
     /// The distribution of entries.
     pub mode: CacheMode,
-    /// The number of segments: by default 256, some for each of 100 members; at most 65,535.
+    /// The number of segments: 256 by default, some for each of 100 members; at most 65,535.
     pub segments: u16,
-    /// The behaviour after the loss of too many members; a minority only reads by default.
+    /// The behaviour after a loss; by default a minority only reads.
     pub partitions: PartitionHandling,
-    /// The merge policy with [`PartitionHandling::AllowReadWrites`]. By default an entry wins over a removal.
+    /// The policy with [`PartitionHandling::AllowReadWrites`]; by default an entry wins over a removal.
     pub merge: MergePolicy,
-    /// The grouping of keys in segments; by default by each key's hash.
+    /// The grouping of keys; by default by each key's hash.
     pub grouping: Grouping,
-    /// The media type of keys and values, equal for all members.
+    /// The media type of keys and values, equal on all members.
     pub encoding: Arc<str>,
 }
 
 impl CacheConfig {
-    /// Creates a distributed cache's configuration with two owners.
+    /// A distributed cache's configuration with two owners.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -115,7 +115,7 @@ impl CacheConfig {
         CacheId::of(&self.name)
     }
 
-    /// Returns the segment of an encoded key.
+    /// Returns an encoded key's segment.
     #[inline]
     pub fn segment_of(&self, key: &[u8]) -> Segment {
         crate::segment_of(&self.grouping.group_of(key), self.segments)
@@ -126,7 +126,7 @@ impl CacheConfig {
         (0..self.segments).map(Segment)
     }
 
-    /// Returns the owners of a segment; every member in a replicated cache.
+    /// Returns the owners of a segment; all members in a replicated cache.
     pub fn owner_count(&self) -> u16 {
         match self.mode {
             CacheMode::Local => 1,
@@ -186,7 +186,7 @@ impl CacheConfig {
     }
 }
 
-/// The reason why a cache cannot be opened here. Nothing was changed.
+/// Why a cache cannot be opened here. Nothing was changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -197,7 +197,7 @@ pub enum OpenError {
         cache: Arc<str>,
         /// The setting.
         setting: Arc<str>,
-        /// Its value.
+        /// The value.
         value: Arc<str>,
     },
     /// The cache is already open.
@@ -210,9 +210,9 @@ pub enum OpenError {
         cache: Arc<str>,
         /// The setting.
         setting: Arc<str>,
-        /// Its value here.
+        /// The value here.
         ours: Arc<str>,
-        /// Its value in the cluster.
+        /// The cluster's value.
         theirs: Arc<str>,
     },
     /// The coordinator speaks another wire version.
@@ -244,12 +244,12 @@ pub enum OpenError {
         cache: Arc<str>,
         /// The setting.
         setting: Arc<str>,
-        /// Its value here.
+        /// The value here.
         ours: Arc<str>,
-        /// Its value in the store.
+        /// The store's value.
         theirs: Arc<str>,
     },
-    /// The unchanged store has another cache of this name; purge it on opening to discard that.
+    /// The store has another cache of this name; purge it on opening to discard that.
     #[error(
         "cache {cache}: the local store belongs to another cache of this name (created by {ours}; the cluster's was created by {theirs})"
     )]

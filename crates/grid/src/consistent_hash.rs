@@ -1,7 +1,7 @@
 //! The owners of each segment.
 //!
-//! A key's hash determines its segment permanently; a segment's first owner is the primary. The hash of keys
-//! is Hot Rod's, so that clients find the primary by themselves.
+//! A key's hash determines its segment permanently. The hash of keys is Hot Rod's, so that clients find the
+//! primary by themselves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl fmt::Display for Segment {
     }
 }
 
-/// Returns the segment of an encoded key among this number of segments.
+/// Returns an encoded key's segment among this number of segments.
 ///
 /// # Panics
 ///
@@ -43,7 +43,7 @@ pub struct ConsistentHash {
 }
 
 impl ConsistentHash {
-    /// Assigns `owner_count` owners to each segment of a new cache, or all members with a capacity.
+    /// Assigns each segment of a new cache `owner_count` owners, or all members with a capacity.
     ///
     /// # Panics
     ///
@@ -58,8 +58,6 @@ impl ConsistentHash {
         empty.rebalanced(members)
     }
 
-    /// Creates a hash from received parts.
-    ///
     /// # Errors
     ///
     /// The first index of an owner that no member has, or zero if there are no owners or no segments.
@@ -77,8 +75,8 @@ impl ConsistentHash {
         }
     }
 
-    /// Returns a balanced hash that moves little: remaining members keep segments up to their share. Owners
-    /// change their order only to balance primaries.
+    /// Returns a balanced hash that moves little: remaining members keep segments up to their share, and
+    /// owners change their order only to balance primaries.
     ///
     /// # Panics
     ///
@@ -100,7 +98,7 @@ impl ConsistentHash {
         Self { members: left.into(), owner_count: self.owner_count, owners: owners.into() }
     }
 
-    /// Returns the hash in which a segment without owners has those of `other`.
+    /// Gives a segment without owners those of `other`.
     ///
     /// # Panics
     ///
@@ -128,7 +126,7 @@ impl ConsistentHash {
         Self { owners: self.owners.iter().map(first).collect(), ..self.clone() }
     }
 
-    /// Returns the union of both hashes' owners, those of `self` first.
+    /// Returns both hashes' owners, those of `self` first.
     ///
     /// # Panics
     ///
@@ -163,12 +161,12 @@ impl ConsistentHash {
         self.members.iter().position(|member| member.address == *address).map(|place| place as u16)
     }
 
-    /// Returns the members, owners or not, in the given order.
+    /// Returns the members in the given order.
     pub fn members(&self) -> &[CacheMember] {
         &self.members
     }
 
-    /// Returns the wanted owners of each segment.
+    /// Returns the wanted owners of a segment.
     pub fn owner_count(&self) -> u16 {
         self.owner_count
     }
@@ -183,12 +181,12 @@ impl ConsistentHash {
         (0..self.segment_count()).map(Segment)
     }
 
-    /// Returns the segment of an encoded key.
+    /// Returns an encoded key's segment.
     pub fn segment_of(&self, key: &[u8]) -> Segment {
         segment_of(key, self.segment_count())
     }
 
-    /// Returns whether all owners and primaries are equal.
+    /// Whether all owners and primaries are equal.
     pub fn has_same_owners_as(&self, other: &Self) -> bool {
         let is_same = |segment| {
             self.primary(segment) == other.primary(segment)
@@ -198,7 +196,7 @@ impl ConsistentHash {
         self.segment_count() == other.segment_count() && self.segments().all(is_same)
     }
 
-    /// Returns the owners as indexes among the members, the primary first.
+    /// Returns the owners' indexes among the members, the primary first.
     pub fn places(&self, segment: Segment) -> &[u16] {
         self.owners.get(usize::from(segment.0)).map_or(&[], |owners| owners.as_slice())
     }

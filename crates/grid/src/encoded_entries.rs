@@ -1,7 +1,7 @@
 //! A state transfer chunk's entries, in their wire form: the receiver copies keys and values once, to their
 //! final place.
 //!
-//! A head of fixed size tells where the next entry begins. With numbers of variable length, the CPU would
+//! A head of fixed size tells where the next entry begins; with numbers of variable length, the CPU would
 //! wait for each one. Decoded into pairs of [`Bytes`], entries of 1 KB took a sixth of a receiver's time.
 
 use std::fmt;
@@ -15,12 +15,11 @@ use crate::container::Visited;
 use crate::operation::EntryMetadata;
 use crate::{Lifetime, Stored, Version};
 
-/// The bytes of an entry's head: the lengths of its key and its value, its version, its age in nanoseconds,
-/// and flags of its lifetime, all big endian.
+/// The lengths of key and value, the version, the age in nanoseconds, and flags of the lifetime, all big
+/// endian.
 const HEAD: usize = 4 + 4 + 8 + 8 + 1;
 
-/// The bytes after the head of an entry with a lifetime: lifespan, max-idle, and time since the last use,
-/// which is its age otherwise.
+/// With a lifetime: lifespan, max-idle, and time since the last use, which is the age otherwise.
 const SPANS: usize = 3 * 8;
 
 const LIFESPAN: u8 = 1;
@@ -109,10 +108,9 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// The order is that of the sender's iteration.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct EncodedEntries {
-    /// The bytes are validated on arrival.
+    /// Validated on arrival.
     bytes: Bytes,
     count: usize,
     content_bytes: usize,
@@ -123,7 +121,7 @@ impl EncodedEntries {
         self.content_bytes
     }
 
-    /// The estimate takes other entries to be as large as these.
+    /// Estimates that other entries are as large as these.
     pub(crate) fn count_in(&self, bytes: u64) -> usize {
         let count = u128::from(bytes) * self.count as u128 / self.content_bytes.max(1) as u128;
         usize::try_from(count).unwrap_or(usize::MAX)
@@ -134,7 +132,6 @@ impl EncodedEntries {
         (0..self.count).map_while(move |_| EntryRef::read(&mut rest).ok())
     }
 
-    /// The parts share the received bytes.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (Bytes, Stored)> {
         let part = |part| self.bytes.slice_ref(part);
         self.iter().map(move |copy| (part(copy.key), Stored::stamped(part(copy.value), copy.stamp())))

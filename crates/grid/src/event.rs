@@ -21,7 +21,7 @@ pub enum Scope {
     /// All changes, on every member.
     #[default]
     Cluster,
-    /// Changes that this primary orders; no message is needed.
+    /// Changes that this primary orders; needs no message.
     Local,
 }
 
@@ -55,10 +55,10 @@ impl Default for ListenOptions {
     }
 }
 
-/// The entry of a key before a change.
+/// A key's entry before a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Previous<V = Bytes> {
-    /// The value, which may have expired.
+    /// The value, perhaps expired.
     pub value: V,
     /// The version.
     pub version: Version,
@@ -77,7 +77,7 @@ pub struct EntryEvent<K = Bytes, V = Bytes> {
     /// The previous entry. `None` if not wanted, if absent, or if only a store has it and a write does not
     /// wait.
     pub previous: Option<Previous<V>>,
-    /// The version of the write, greater for later events of a key. With
+    /// The write's version, greater for later events of a key. With
     /// [`CacheMode::Invalidation`](crate::CacheMode::Invalidation), another member's invalidation has the
     /// invalidated entry's version.
     pub version: Version,
@@ -99,14 +99,14 @@ pub enum Event<K = Bytes, V = Bytes> {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(pub u64);
 
-/// The reason why a listener has ended. Earlier events are valid.
+/// Why a listener has ended. Earlier events are valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// This member lacks the transform.
     #[error("this member has no transform {0}")]
     UnknownTransform(std::sync::Arc<str>),
-    /// The cache has the maximum of listeners here. Nothing was changed.
+    /// The cache has the maximum of listeners here.
     #[error(
         "the cache has {0} listeners on this member, the limit of one cache: remove others, or add it on another member"
     )]
@@ -129,8 +129,8 @@ impl NamesMembers for ListenError {
     }
 }
 
-/// The entries that a listener reconstructs with [`ListenOptions::with_state`]. The memory grows with the
-/// number of keys.
+/// The entries that a listener reconstructs with [`ListenOptions::with_state`]. Memory grows with the number
+/// of keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaTracker<K = Bytes> {
     /// The versions by key.
@@ -146,7 +146,7 @@ impl<K> Default for ReplicaTracker<K> {
 }
 
 impl<K: Ord + Clone> ReplicaTracker<K> {
-    /// Applies the listener's next event. A gap clears the set.
+    /// Applies the next event. A gap clears the set.
     pub fn note<V>(&mut self, event: &Event<K, V>) {
         match event {
             Event::Gap => *self = Self::default(),

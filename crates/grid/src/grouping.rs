@@ -10,23 +10,23 @@ pub enum Grouping {
     /// The whole key.
     #[default]
     None,
-    /// The text between the first `{` and the next `}`, unless it is empty or incomplete, as Redis Cluster's
-    /// hash tags. `{user7}.name` and `{user7}.cart` share a segment.
+    /// The text between the first `{` and the next `}`, unless empty or incomplete, as Redis Cluster's hash
+    /// tags. `{user7}.name` and `{user7}.cart` share a segment.
     Tag,
     /// The result of a function.
     Custom(Grouper),
 }
 
-/// A function for a key's group, with a name by which members check that it is the same.
+/// A named function for a key's group; members check that the name is the same.
 #[derive(Clone)]
 pub struct Grouper {
     name: Arc<str>,
-    /// The function is none if the grouper comes from another member.
+    /// None if the grouper comes from another member.
     group: Option<Arc<GroupFn>>,
 }
 
-/// The group of an encoded key. It must be the same on every member and not panic, and is called for every
-/// operation.
+/// The group of an encoded key, called for every operation. It must be the same on every member and not
+/// panic.
 pub type GroupFn = dyn for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync;
 
 impl Grouper {

@@ -1,14 +1,13 @@
 //! The history of a segment's writes that an owner has seen, by which partitions later assign changes to
 //! their origin.
 //!
-//! A segment's writes have one order under one coordinator. When members are lost or another coordinator
-//! begins, another partition may go on from the same state. Then a new [`Lineage`] begins, and every topology
-//! names the lineages behind it. An owner remembers for each lineage the newest version seen; it has not seen
-//! newer ones or unknown lineages. After a merge, a partition has seen both partitions' writes.
+//! When members are lost or another coordinator begins, another partition may go on from the same state. Then
+//! a new [`Lineage`] begins, and every topology names the lineages behind it. An owner remembers the newest
+//! version seen of each lineage; it has not seen newer ones or unknown lineages. After a merge, a partition
+//! has seen both partitions' writes.
 //!
 //! A version's topology id determines its lineage for an owner that has seen part of both. Therefore lineages
-//! of different partitions begin with ids that are far apart: a topology computes the first id of the lineage
-//! that follows it.
+//! of different partitions begin with ids far apart.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +16,15 @@ use consort_group::Address;
 
 use crate::Version;
 
-/// The limit of remembered lineages; versions of older ones are no longer distinguished. A partition and its
-/// merge begin three. A lineage takes some 30 bytes for every segment, in memory and in its state transfer.
+/// Versions of older lineages are no longer distinguished. A partition and its merge begin three. A lineage
+/// takes some 30 bytes for every segment, in memory and in its state transfer.
 pub(crate) const LINEAGES_MAX: usize = 32;
 
-/// The limit of removals remembered per segment during a partition: 100 kB with usual keys. Later ones lose
-/// against any entry of another partition.
+/// Removals remembered per segment during a partition: 100 kB with usual keys. Later ones lose against any
+/// entry of another partition.
 const REMOVALS_MAX: usize = 1_024;
 
-/// The topologies of one coordinator until it loses members, or finds others that have gone on without it.
+/// One coordinator's topologies until it loses members, or finds others that have gone on without it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Lineage {
     /// The first topology's id.
@@ -34,14 +33,13 @@ pub struct Lineage {
     pub by: Address,
 }
 
-/// A write owner's history of a segment for a merge.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub(crate) struct SegmentHistory {
     /// The newest version of each lineage that was applied, or merged from a partition.
     pub(crate) seen: BTreeMap<Lineage, Version>,
-    /// The newest version of forgotten lineages.
+    /// Of forgotten lineages.
     pub(crate) older: Version,
-    /// The removals during a partition.
+    /// During a partition.
     pub(crate) removals: BTreeMap<Bytes, Version>,
 }
 
@@ -50,8 +48,7 @@ impl SegmentHistory {
         self.older.is_none() && self.seen.values().all(|seen| seen.is_none())
     }
 
-    /// Restores the history with the newest version after a restart: an owner with that version has seen all
-    /// lineages before it.
+    /// After a restart, an owner with the newest version has seen all lineages before it.
     pub(crate) fn restore(&mut self, lineages: &[Lineage], newest: Version) {
         let ends = lineages.iter().skip(1).map(|next| Version(Version::new(next.id, 0).0.saturating_sub(1)));
         let ends = ends.chain([newest]);
@@ -101,7 +98,6 @@ impl SegmentHistory {
         self.note_absent(key, version);
     }
 
-    /// The key's version counts whichever primary has ordered it.
     pub(crate) fn note_absent(&mut self, key: &[u8], version: Version) {
         if let Some(removed) = self.removals.get_mut(key) {
             *removed = version.max(*removed);
@@ -127,7 +123,7 @@ impl SegmentHistory {
         Self { removals: BTreeMap::new(), ..self.clone() }
     }
 
-    /// Returns whether this owner has seen a version from an owner with the other history.
+    /// Whether this owner has seen a version from an owner with the other history.
     pub(crate) fn has_seen(&self, version: Version, theirs: &Self) -> bool {
         let is_forgotten =
             |lineage: &Lineage| self.seen.first_key_value().is_some_and(|(first, _)| lineage.id < first.id);
@@ -143,7 +139,6 @@ impl SegmentHistory {
         version <= newest
     }
 
-    /// Returns the last lineage begun when a version was ordered.
     fn lineage_of(&self, version: Version) -> Option<&Lineage> {
         self.seen.keys().rev().find(|lineage| lineage.id <= version.topology())
     }

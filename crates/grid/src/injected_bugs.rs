@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(not(feature = "injected-bugs"), allow(dead_code, unreachable_pub))]
 pub enum InjectedBug {
-    /// Backups acknowledge unapplied writes while they receive the segment.
+    /// Receiving backups acknowledge unapplied writes.
     BackupNotApplied,
     /// Backups accept commands of older epochs.
     OldEpochTaken,
@@ -46,8 +46,8 @@ pub enum InjectedBug {
     CopiedAnew,
     /// No member completes the writes of gone callers.
     CallersNotAdopted,
-    /// Operations given up on closing a cache count as finished; found with a caller that continues in
-    /// another cache (`crates/grid/tests/it/records.rs`).
+    /// Operations given up on closing count as finished; found with a caller that continues in another cache
+    /// (`crates/grid/tests/it/records.rs`).
     GivenUpIsFinished,
     /// No member requests the remaining records of gone callers.
     SettledNotAsked,
@@ -59,7 +59,7 @@ pub enum InjectedBug {
     LastChunkLost,
     /// Absent members count towards a majority.
     AbsentCounted,
-    /// A coordinator that has lost members requests no confirmation.
+    /// A coordinator requests no confirmation after a loss.
     LossNotConfirmed,
     /// Members are removed before the announcement is installed everywhere.
     LeftOutAtOnce,
@@ -67,9 +67,9 @@ pub enum InjectedBug {
     PromiseForgotten,
     /// The quorum changes in one step.
     QuorumAtOnce,
-    /// Members acknowledge invalidations and keep their entries.
+    /// Acknowledged invalidations keep entries.
     InvalidationIgnored,
-    /// A restarted segment forgets an iteration's returned items.
+    /// A restarted segment forgets returned items.
     GivenForgotten,
     /// A member without the segment answers as for an empty one.
     RefusalIsEmpty,
@@ -79,15 +79,15 @@ pub enum InjectedBug {
     ToldAgain,
     /// A removed member delivers no gap.
     GapForgotten,
-    /// Listeners get no gap after the loss of owners during a change of owners; found with several losses
+    /// Listeners get no gap after a loss of owners during a change of owners; found with several losses
     /// within moments (`crates/grid/tests/it/listeners.rs`).
     UndoneUntold,
-    /// The record of delivered events outlives the last listener, without later versions; found in local
-    /// caches, which keep their topology.
+    /// The record of delivered events outlives the last listener; found in local caches, which keep their
+    /// topology.
     ToldKept,
     /// Entries of a chunk arrive with age zero.
     AgeForgotten,
-    /// Members acknowledge a clear, and keep their entries.
+    /// Acknowledged clears keep entries.
     ClearIgnored,
     /// Only the primary removes expired entries, without an event.
     ExpiredUntold,
@@ -103,7 +103,7 @@ pub enum InjectedBug {
     StoreNotAwaited,
     /// An evicted value is dropped before the store confirms it.
     WritingForgotten,
-    /// A store's refused write counts as finished, although owners have it.
+    /// A refused write counts as finished, although owners have it.
     RefusedIsFinished,
     /// With passivation, a needed value is dropped once it is stored.
     HeldForgotten,
@@ -117,12 +117,12 @@ pub enum InjectedBug {
 }
 
 impl InjectedBug {
-    /// Bugs about votes, for views that overlap within moments (`crates/grid/tests/it/split_brain.rs`).
+    /// For views that overlap within moments (`crates/grid/tests/it/split_brain.rs`).
     #[cfg(feature = "injected-bugs")]
     pub const VOTES: [Self; 4] =
         [Self::LeftOutAtOnce, Self::PromiseForgotten, Self::QuorumAtOnce, Self::LossNotConfirmed];
 
-    /// Bugs that need a scenario (`crates/grid/tests/it/scenarios.rs`).
+    /// Found by a scenario (`crates/grid/tests/it/scenarios.rs`).
     #[cfg(feature = "injected-bugs")]
     pub const SCENARIOS: [Self; 7] = [
         Self::RefusedIsFinished,
@@ -134,24 +134,24 @@ impl InjectedBug {
         Self::CopiedAnew,
     ];
 
-    /// Bugs that the simulator finds with a certain mix of operations.
+    /// Found with a certain mix of operations.
     #[cfg(feature = "injected-bugs")]
     pub const HABITS: [Self; 3] = [Self::AgeForgotten, Self::ExpiredUntold, Self::ClearIgnored];
 
-    /// Bugs that the simulator finds with max-idle times.
+    /// Found with max-idle times.
     #[cfg(feature = "injected-bugs")]
     pub const IDLE: [Self; 3] = [Self::UseDenied, Self::UseRenewed, Self::UsesKept];
 
-    /// Bugs that the simulator finds with stores.
+    /// Found with stores.
     #[cfg(feature = "injected-bugs")]
     pub const STORES: [Self; 4] =
         [Self::StoreNotAwaited, Self::HeldForgotten, Self::BallotsForgotten, Self::StoreKept];
 
-    /// Bugs that the simulator finds in local caches.
+    /// Found in local caches.
     #[cfg(feature = "injected-bugs")]
     pub const LOCAL: [Self; 1] = [Self::ToldKept];
 
-    /// All other bugs, which the simulator finds with whole stacks.
+    /// All other bugs, found with whole stacks.
     #[cfg(feature = "injected-bugs")]
     pub const ALL: [Self; 29] = [
         Self::BackupNotApplied,

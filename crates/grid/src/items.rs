@@ -10,8 +10,8 @@ use bytes::{Buf, Bytes};
 use crate::Version;
 use crate::codec::{FrameError, read_number};
 
-/// The limit for copies of keys and values: two lines of the CPU's cache. A copy takes less time than a
-/// reference count, and keeps no shared memory alive.
+/// Two lines of the CPU's cache. A copy takes less time than a reference count, and keeps no shared memory
+/// alive.
 const COPIED_MAX: usize = 128;
 
 /// An item of an iteration.
@@ -25,7 +25,7 @@ pub struct Item {
     pub version: Version,
 }
 
-/// A borrowed item, without a reference count.
+/// A borrowed item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ItemRef<'a> {
     /// The key.
@@ -55,16 +55,15 @@ impl ItemRef<'_> {
         Item { key: key.into(), value: value.into(), version: self.version }
     }
 
-    /// The bytes contain the item.
     #[inline]
     fn kept_of(self, bytes: &Bytes) -> Item {
         Item { key: part(bytes, self.key), value: part(bytes, self.value), version: self.version }
     }
 }
 
-/// Adds a copy in its final, reserved place, with boxed parts in registers. A copy that is moved is read
-/// right after its writing, in larger pieces. Such a read waits for all earlier writes, also from uncached
-/// memory: a tenth of an iteration's time.
+/// Adds a copy in its final, reserved place, with boxed parts in registers. A moved copy is read right after
+/// its writing, in larger pieces, and waits for all earlier writes, also from uncached memory: a tenth of an
+/// iteration's time.
 #[inline]
 pub(crate) fn push_copy(items: &mut Vec<Item>, item: ItemRef<'_>) {
     items.extend(std::iter::once_with(|| item.to_item()));
@@ -106,11 +105,11 @@ pub struct Items(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// Items of this member to be borrowed.
+    /// To be borrowed.
     Here(Vec<ItemStorage>),
     /// Owned items.
     Made(Vec<Item>),
-    /// Validated items in their wire form.
+    /// Validated, in their wire form.
     Came { bytes: Bytes, count: usize },
 }
 
@@ -151,7 +150,7 @@ impl Items {
         }
     }
 
-    /// Returns whether there are no items.
+    /// Whether there are no items.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -193,7 +192,6 @@ impl Items {
         }
     }
 
-    /// Returns the number of items removed from a range.
     pub(crate) fn take_out(&mut self, part: Range<usize>, is_wanted: impl Fn(&[u8]) -> bool) -> usize {
         *self = std::mem::take(self).materialize();
         match &mut self.0 {
@@ -286,7 +284,7 @@ impl<'a> Iterator for ItemRefs<'a> {
 
 impl ExactSizeIterator for ItemRefs<'_> {}
 
-/// An iterator of owned items, which can also lend them.
+/// Owned items, which can also be lent.
 pub struct IntoItems(Remaining);
 
 enum Remaining {
@@ -358,7 +356,6 @@ impl Iterator for IntoItems {
     }
 }
 
-/// A small part is copied.
 #[inline]
 fn part(bytes: &Bytes, part: &[u8]) -> Bytes {
     if part.len() <= COPIED_MAX { Bytes::copy_from_slice(part) } else { bytes.slice_ref(part) }

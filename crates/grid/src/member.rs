@@ -1,12 +1,10 @@
-//! The members of a cache for the placement.
-
 use std::fmt;
 use std::sync::Arc;
 
 use consort_group::{Address, Member};
 
-/// A member's share of a cache relative to the others, 1 by default. It is stored in thousandths, so that all
-/// members compute the same owners.
+/// A member's relative share of a cache, 1 by default. It is stored in thousandths, so that all members
+/// compute the same owners.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CapacityFactor(u32);
 
@@ -37,7 +35,7 @@ impl fmt::Display for CapacityFactor {
     }
 }
 
-/// The location of a member. Owners of a segment are at different sites, else racks, else machines. Members
+/// A member's location. Owners of a segment are at different sites, else racks, else machines. Members
 /// without a value are at the same place.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Location {
@@ -50,7 +48,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// Returns the closeness: 0 different sites, 1 the same site, 2 the same rack, 3 the same machine.
+    /// Returns 0 for different sites, 1 for the same site, 2 the same rack, 3 the same machine.
     pub fn closeness(&self, other: &Self) -> usize {
         if self.site != other.site {
             0
@@ -81,7 +79,7 @@ impl From<Address> for CacheMember {
     }
 }
 
-/// An error that names members. A node knows only addresses; the reporting caller adds the names.
+/// An error that names members. A node knows only addresses; the caller adds the names.
 pub trait NamesMembers {
     /// Calls `name` for each member.
     fn each_member(&mut self, name: &mut dyn FnMut(&mut Member));

@@ -1,10 +1,9 @@
 //! The merge of a key when partitions reunite that have all accepted writes
 //! ([`PartitionHandling::AllowReadWrites`](crate::PartitionHandling::AllowReadWrites)).
 //!
-//! A change that only one partition made since the split stands. If several partitions changed a key, and not
-//! to the same value, the [`MergePolicy`] decides. Histories ([`crate::history`]) determine changes: a write
-//! unseen by another partition is a change to it. A write that another partition has seen and no longer has
-//! was replaced there.
+//! A change that only one partition made since the split stands. If several changed a key to different
+//! values, the [`MergePolicy`] decides. By its history ([`crate::history`]), a write unseen by another
+//! partition is a change to it; one that it has seen and no longer has was replaced there.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::config::MergePolicy;
 use crate::operation::Stored;
 use crate::{Lifetime, Segment, Version};
 
-/// The limit of remembered split points; partitions of older ones are no longer distinguished.
+/// Partitions of older split points are no longer distinguished.
 pub(crate) const SPLIT_POINTS_MAX: usize = 16;
 
 /// A custom merge policy. Its arguments are the key, the preferred partition's entry, and those of the other
@@ -27,9 +26,8 @@ pub type MergeFn =
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum KeyState {
     Entry(Stored),
-    /// The partition remembers a removal.
     Removed(Version),
-    /// The partition has no record of the key.
+    /// No record of the key.
     Nothing,
 }
 
@@ -54,7 +52,6 @@ impl KeyState {
         own == made.map(|(value, lifetime)| (value, *lifetime))
     }
 
-    /// Returns whether a reader cannot distinguish the two states.
     fn is_same(&self, other: &Self) -> bool {
         self.entry().map(|stored| &stored.value) == other.entry().map(|stored| &stored.value)
     }
@@ -64,15 +61,13 @@ impl KeyState {
 pub(crate) enum Resolution {
     /// The first partition's state stays.
     Stays,
-    /// Only this partition has changed the key.
     Copy(usize),
     Put(Bytes, Lifetime),
     /// The removal is a change also for partitions without a record of the key.
     Remove,
 }
 
-/// `standings` are the states, the preferred one first; `has_seen(a, b)` returns whether partition `a` has
-/// seen the state of partition `b`.
+/// `standings` has the preferred state first; `has_seen(a, b)`: partition `a` has seen the state of `b`.
 pub(crate) fn decide(
     key: &[u8],
     standings: &[&KeyState],
@@ -153,7 +148,7 @@ pub(crate) type SideId = (u32, u32);
 /// A partition whose entries are to be merged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionSide {
-    /// The id of the topology that added it.
+    /// The topology that added it.
     pub since: u32,
     /// Its number in that topology.
     pub nth: u32,
@@ -182,7 +177,7 @@ pub struct SplitPoint {
     pub by: consort_group::Address,
 }
 
-/// Returns the id at which the first history leaves the common part, or `None`.
+/// The id at which the first history leaves the common part.
 pub(crate) fn parted_from(own: &[SplitPoint], other: &[SplitPoint]) -> Option<u32> {
     own.iter().find(|split_point| !other.contains(split_point)).map(|split_point| split_point.id)
 }

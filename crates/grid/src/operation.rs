@@ -25,7 +25,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Returns whether the condition holds for an entry.
+    /// Whether the condition holds for an entry.
     pub fn holds(&self, entry: Option<&Entry>) -> bool {
         match self {
             Self::Always => true,
@@ -69,7 +69,7 @@ pub struct Write {
 /// The owner that serves a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadFrom {
-    /// This member if it is an owner, else another. Regular: the last acknowledged write or a newer one.
+    /// This member if it is an owner, else another: the last acknowledged write or a newer one (regular).
     #[default]
     Nearest,
     /// The primary. Linearizable.
@@ -99,10 +99,9 @@ pub enum Outcome {
 pub struct Written {
     /// Whether the condition held. If not, nothing was changed.
     pub is_done: bool,
-    /// Whether the key was present before.
+    /// Whether the key was present.
     pub was_present: bool,
-    /// The version of the write or removal. If the condition failed, the entry's version or
-    /// [`Version::NONE`].
+    /// The version of the write or removal; if the condition failed, the entry's or [`Version::NONE`].
     pub version: Version,
     /// The previous entry, if wanted.
     pub previous: Option<Stored>,
@@ -115,11 +114,11 @@ pub struct Stored {
     pub value: Bytes,
     /// The version.
     pub version: Version,
-    /// The lifespan and max-idle time.
+    /// Lifespan and max-idle time.
     pub lifetime: Lifetime,
-    /// The time since the write.
+    /// Time since the write.
     pub age: Duration,
-    /// The time since the last use.
+    /// Time since the last use.
     pub idle: Duration,
 }
 
@@ -179,7 +178,7 @@ impl Stored {
     }
 }
 
-/// Times before the clock's zero become that zero.
+/// Times before the clock's zero become zero.
 pub(crate) fn ago(now: Time, span: Duration) -> Time {
     Time(now.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
@@ -187,7 +186,7 @@ pub(crate) fn ago(now: Time, span: Duration) -> Time {
 /// The text of a store's failure.
 pub type StoreFailure = Arc<str>;
 
-/// The reason why an operation has failed.
+/// Why an operation has failed. Nothing was changed, unless the variant says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperationError {
@@ -195,10 +194,10 @@ pub enum OperationError {
     /// later.
     #[error("timed out after {0:?}; a write may still be applied")]
     TimedOut(Duration),
-    /// This member was removed from the cluster during the write, which may have been applied.
+    /// This member was removed from the cluster during the write, which may be applied.
     #[error("this member was removed from the cluster; the write may have been applied")]
     Uncertain,
-    /// Too many members are unreachable for the partition handling. Nothing was changed.
+    /// Too many members are unreachable for the partition handling.
     #[error("cache is degraded: owners of segment {segment} are unreachable: {}", listed(away))]
     Degraded {
         /// The segment.
@@ -206,7 +205,7 @@ pub enum OperationError {
         /// Its unreachable owners.
         away: Vec<Member>,
     },
-    /// The primary's cache refuses new entries, or eviction would not make enough room. Nothing was changed.
+    /// The primary's cache refuses new entries, or eviction would not make enough room.
     #[error("memory of {member} is full: the limit is {limit}, and the write needs {needed}")]
     MemoryFull {
         /// The full member.
@@ -216,13 +215,13 @@ pub enum OperationError {
         /// The size with the write after all evictions, in the limit's unit.
         needed: u64,
     },
-    /// An owner's process has no memory for the write, unless it removes or replaces without growth. Nothing
-    /// was changed.
+    /// An owner's process has no memory for the write. It still accepts removals and replacements without
+    /// growth.
     #[error("{member} has no memory for the write: {shortage}")]
     NoMemory {
         /// The member.
         member: Member,
-        /// The limit and the memory in use.
+        /// Limit and use.
         shortage: Shortage,
     },
     /// A store has refused the write and tries it again. Until then only its owners' memory has it.
@@ -233,7 +232,7 @@ pub enum OperationError {
         /// The error.
         why: StoreFailure,
     },
-    /// The primary's store refuses earlier writes. Nothing was changed.
+    /// The primary's store refuses earlier writes.
     #[error("the store of {member} refuses writes: {why}")]
     StoreUnavailable {
         /// The store's member.
@@ -241,7 +240,7 @@ pub enum OperationError {
         /// The error.
         why: StoreFailure,
     },
-    /// A store cannot read the value. Nothing was changed.
+    /// A store cannot read the value.
     #[error("the store of {member} cannot read the value: {why}")]
     StoreReadFailed {
         /// The store's member.
@@ -249,17 +248,17 @@ pub enum OperationError {
         /// The error.
         why: StoreFailure,
     },
-    /// The key or value is too large. Nothing was changed.
+    /// The key or value is too large.
     #[error("{what} has {length} bytes, {limit} are allowed")]
     TooLarge {
         /// The part.
         what: &'static str,
-        /// The bytes.
+        /// Its bytes.
         length: usize,
-        /// The limit in bytes.
+        /// Bytes allowed.
         limit: usize,
     },
-    /// Another member's value is larger than the caller allows. Nothing was changed.
+    /// Another member's value is larger than the caller allows.
     #[error("the value has {bytes} bytes, the limit of the caller is {limit}")]
     LargeResponse {
         /// The value's bytes.
@@ -269,7 +268,7 @@ pub enum OperationError {
         /// [`SubmitOptions::response_bytes_max`]: crate::SubmitOptions::response_bytes_max
         limit: u32,
     },
-    /// The cache's mode does not support the request. Nothing was changed.
+    /// The cache's mode does not support the request.
     #[error("{what} is not supported in a cache of mode {mode:?}")]
     Unsupported {
         /// The request.
@@ -277,10 +276,10 @@ pub enum OperationError {
         /// The mode.
         mode: CacheMode,
     },
-    /// The cache is not open here. Nothing was changed.
+    /// The cache is not open here.
     #[error("cache is closed")]
     Closed,
-    /// The member has the maximum of operations. Nothing was changed.
+    /// The member has the maximum of operations.
     #[error("{0} operations are under way already")]
     TooManyInFlight(u64),
 }

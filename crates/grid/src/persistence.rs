@@ -1,5 +1,4 @@
-//! The interface between the state machine and the store: [`Node`](crate::Node) returns store requests, and
-//! takes their results.
+//! The interface between [`Node`](crate::Node) and the store.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -13,7 +12,7 @@ use crate::{CacheConfig, Segment, Topology};
 pub struct StoreSettings {
     /// Whether the store has only the values without room in memory.
     pub passivation: bool,
-    /// The state of an earlier process; the container has its entries.
+    /// An earlier process's state; the container has its entries.
     pub remembered: Option<PersistedState>,
 }
 
@@ -26,7 +25,7 @@ pub struct PersistedState {
     pub config: CacheConfig,
     /// The newest installed topology.
     pub topology: Topology,
-    /// Whether older entries in the store must be removed.
+    /// Whether the store's older entries must be removed.
     pub is_void: bool,
 }
 
@@ -74,7 +73,7 @@ impl PersistedState {
 /// A request to the store. A load sees every earlier write.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StoreRequest {
-    /// Sets or removes an entry; [`Node::handle_stored`](crate::Node::handle_stored) takes the result.
+    /// Sets or removes an entry, see [`Node::handle_stored`](crate::Node::handle_stored).
     Write {
         /// Its number.
         number: u64,
@@ -85,14 +84,14 @@ pub enum StoreRequest {
         /// The entry; none removes it.
         entry: Option<Stored>,
     },
-    /// Changes many keys; [`Node::handle_stored`](crate::Node::handle_stored) takes the result.
+    /// Changes many keys, see [`Node::handle_stored`](crate::Node::handle_stored).
     Order {
         /// Its number.
         number: u64,
         /// The order.
         order: StoreOrder,
     },
-    /// Loads entries; [`Node::handle_loaded`](crate::Node::handle_loaded) takes the result.
+    /// Loads entries, see [`Node::handle_loaded`](crate::Node::handle_loaded).
     Load {
         /// Its number.
         number: u64,

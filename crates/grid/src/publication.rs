@@ -14,15 +14,15 @@ pub const BATCH: usize = 512;
 /// The bytes after which a response takes no more items; one item may be larger.
 pub const FETCH_BYTES: usize = 1024 * 1024;
 
-/// The maximum number of members with an outstanding request; they share the batch (S004-8).
+/// The limit of members with an outstanding request, which share the batch (S004-8).
 pub const LANES_MAX: usize = 4;
 
-/// The number of times that an entry present throughout is returned.
+/// How often an entry present throughout is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Guarantee {
-    /// Never twice. A lost owner's segment ends.
+    /// Never twice; a lost owner's segment ends.
     AtMostOnce,
-    /// Never missed. A lost owner's segment is returned from its beginning again.
+    /// Never missed; a lost owner's segment begins again.
     AtLeastOnce,
     /// Exactly once. The reader remembers the keys of up to [`LANES_MAX`] incomplete segments.
     #[default]
@@ -37,10 +37,10 @@ pub enum Projection {
     Entries,
     /// Key and version.
     Keys,
-    /// Key and version for the removal of every key. Keys with a removal in progress are included from an
-    /// owner that has not seen it, whatever the guarantee, perhaps twice.
+    /// Key and version for the removal of every key. Includes keys with a removal in progress from an owner
+    /// that has not seen it, whatever the guarantee, perhaps twice.
     Removable,
-    /// No items, but their count.
+    /// Only the count.
     Count,
     /// Partial results of the reduction in [`Publication::transform`], without keys, at least one for each
     /// segment with a result. Each entry present throughout is in exactly one; with
@@ -48,7 +48,7 @@ pub enum Projection {
     Reduced,
 }
 
-/// A registered function that owners apply to entries.
+/// A registered function that owners apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transform {
     /// The name.
@@ -57,12 +57,12 @@ pub struct Transform {
     pub arguments: Bytes,
 }
 
-/// A transform of a key, an entry and arguments into the value to be sent; `None` skips the entry. It runs
-/// under a segment's lock: it is quick and does not use the cache. A panic fails the request; a listener gets
-/// a gap.
+/// Transforms a key, an entry and arguments into the value to be sent; `None` skips the entry. It runs under
+/// a segment's lock: it must be quick and not use the cache. A panic fails the request; a listener gets a
+/// gap.
 pub type TransformFn = dyn Fn(&[u8], &Entry, &[u8]) -> Option<Bytes> + Send + Sync;
 
-/// A reduction adds a key, an entry and arguments to its result, empty at first and sent unless empty. A
+/// Adds a key, an entry and arguments to its result, empty at first and sent unless empty. A
 /// [`TransformFn`]'s conditions apply.
 pub type ReduceFn = dyn Fn(&mut Vec<u8>, &[u8], &Entry, &[u8]) + Send + Sync;
 
@@ -79,7 +79,7 @@ pub struct Publication {
     pub segments: Option<Arc<[Segment]>>,
     /// The limit of unconsumed entries.
     pub batch: usize,
-    /// The members with an outstanding request, up to [`LANES_MAX`]; 1 means one member after the other.
+    /// Members with an outstanding request, up to [`LANES_MAX`]; 1 means one member after the other.
     pub lanes: usize,
     /// The owner to read from. [`ReadFrom::Nearest`]: the reader's own member, else the owner with the fewest
     /// segments to send. [`ReadFrom::Primary`]: the primary, or another owner while it is unreachable.
@@ -107,21 +107,21 @@ impl Default for Publication {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IterationId(pub u64);
 
-/// The next items' result.
+/// The result of taking items.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// The next items of one member; not empty.
+    /// Items of one member; not empty.
     Items(Items),
     /// No items have arrived; [`crate::NodeEvent::Fetched`] follows.
     Nothing,
-    /// All items were returned.
+    /// The end.
     End {
-        /// The number counted or returned.
+        /// Items counted or returned.
         count: u64,
     },
 }
 
-/// The reason why an iteration has failed. Items returned before are valid.
+/// Why an iteration has failed. Items returned before are valid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IterationError {
@@ -133,7 +133,7 @@ pub enum IterationError {
         /// The name.
         name: Arc<str>,
     },
-    /// The function has panicked at a member, whose standard error has the reason.
+    /// The function has panicked; the member's standard error has the reason.
     #[error("{name} has panicked at {member}")]
     Panicked {
         /// The member.

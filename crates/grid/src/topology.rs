@@ -1,5 +1,3 @@
-//! The topology of a cache, which the coordinator makes and every member installs.
-
 use std::sync::Arc;
 
 use consort_group::Address;
@@ -9,8 +7,8 @@ use crate::history::{LINEAGES_MAX, Lineage};
 use crate::merge::{PartitionSide, SPLIT_POINTS_MAX, SplitPoint};
 use crate::{Ballot, CacheMember, ConsistentHash, Segment, Version};
 
-/// The ids reserved for a lineage: a partition uses a handful before its merge. Beyond them partitions' ids
-/// may overlap, which matters only to a third partition that has split from one meanwhile.
+/// A partition uses a handful of ids before its merge. Beyond these reserved ones partitions' ids may
+/// overlap, which matters only to a third partition that has split from one meanwhile.
 const LINEAGE_IDS: u32 = 16;
 
 /// The places in which a lineage may begin. With more of them fewer lineages share one, and ids grow faster:
@@ -23,7 +21,7 @@ const LINEAGE_PLACES: u32 = 64;
 pub enum Phase {
     /// The current owners are read and written.
     Stable,
-    /// Current owners are read, current and pending ones written, while entries move.
+    /// Current owners are read; current and pending ones are written while entries move.
     ReadOldWriteAll,
     /// Pending owners are read, current and pending ones written, after entries have moved.
     ReadNewWriteAll,
@@ -37,19 +35,19 @@ pub enum Phase {
 pub enum Availability {
     /// All operations are allowed.
     Available,
-    /// Too many members were lost at once: the partition handling for a minority applies.
+    /// Too many members were lost at once: the minority's partition handling applies.
     Degraded {
         /// The owners outside the view.
         away: Arc<[Address]>,
     },
 }
 
-/// A member, and the topology since which it is one.
+/// A member of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Membership {
     /// The member.
     pub member: CacheMember,
-    /// The topology since which it is a member. A member whose last topology is older was removed and begins
+    /// The topology since which it is a member. If its own last topology is older, it was removed and begins
     /// anew.
     pub since: u32,
     /// The events that it gets.
@@ -61,11 +59,11 @@ pub struct Membership {
 /// The events that a listening member gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listening {
-    /// The topology since which events are uninterrupted.
+    /// The topology since which no event was lost.
     pub since: u32,
     /// The topology since which this interest applies.
     pub changed: u32,
-    /// The events' contents.
+    /// The wanted contents.
     pub interest: Interest,
 }
 
@@ -77,9 +75,9 @@ pub enum Interest {
     Nothing,
     /// The key and the kind.
     Keys,
-    /// The value, too.
+    /// Also the value.
     Entries,
-    /// The previous value, too.
+    /// Also the previous value.
     Previous,
 }
 
@@ -90,7 +88,7 @@ pub struct Topology {
     pub id: u32,
     /// The phase.
     pub phase: Phase,
-    /// All members, owners or not, in joining order.
+    /// All members, in joining order.
     pub members: Arc<[Membership]>,
     /// The current owners.
     pub current: ConsistentHash,
@@ -100,23 +98,22 @@ pub struct Topology {
     pub rebalance: u32,
     /// Per segment, the topology that last changed its write owners or the listening members.
     pub epochs: Arc<[u32]>,
-    /// The primary terms: per segment, the topology that last changed its primary.
+    /// Per segment, the topology that last changed its primary.
     pub primary_terms: Arc<[u32]>,
     /// The last stable topology's members: more than half must be present.
     pub quorum: Arc<[Address]>,
     /// The next quorum, once all members have this topology; more than half must be present, too.
     pub quorum_to_be: Option<Arc<[Address]>>,
-    /// The members that the next topology removes; a coordinator that goes on from this one counts them as
-    /// lost.
+    /// The members that the next topology removes; to a coordinator that goes on from here they are lost.
     pub forgone: Arc<[Address]>,
-    /// The ballot under which this history last had enough members. Of two partitions' topologies, the one
-    /// with the higher ballot has all acknowledged writes.
+    /// The ballot under which this history last had enough members. Of two partitions, the one with the
+    /// higher ballot has all acknowledged writes.
     pub ballot: Ballot,
     /// The availability.
     pub availability: Availability,
     /// The history's last available topology.
     pub available: u32,
-    /// The cache's creator, which stays through all restarts: other data belongs to another cache.
+    /// The cache's creator, through all restarts: other data belongs to another cache.
     pub origin: Address,
     /// The beginnings of the last lineages, in order.
     pub lineages: Arc<[Lineage]>,
@@ -125,7 +122,7 @@ pub struct Topology {
     pub split_points: Arc<[SplitPoint]>,
     /// The last split points of merged partitions.
     pub merged: Arc<[SplitPoint]>,
-    /// Partitions that are being merged.
+    /// Partitions being merged.
     pub merging: Arc<[PartitionSide]>,
 }
 
@@ -165,14 +162,13 @@ impl Topology {
         }
     }
 
-    /// Notes that this history goes on without members that may have gone on, too.
+    /// Members of this history may have gone on without this side, too.
     pub(crate) fn part(&mut self, by: &Address) {
         let split_point = SplitPoint { id: self.id, by: by.clone() };
         self.split_points = last_of(self.split_points.iter().cloned().chain([split_point]), SPLIT_POINTS_MAX);
     }
 
-    /// Begins a lineage, which distinguishes later writes: another coordinator may go on from the previous
-    /// topology.
+    /// Another coordinator may go on from the previous topology, so a lineage distinguishes later writes.
     pub(crate) fn begin_lineage(&mut self, by: &Address) {
         let lineage = Lineage { id: self.id, by: by.clone() };
         if self.lineages.last() == Some(&lineage) {
@@ -181,8 +177,7 @@ impl Topology {
         self.lineages = last_of(self.lineages.iter().cloned().chain([lineage]), LINEAGES_MAX);
     }
 
-    /// Returns the id of the lineage that `by` begins here: greater than `last`, and different from the id of
-    /// another member that goes on from here.
+    /// The id is greater than `last`, and differs from the id of another member that goes on from here.
     pub(crate) fn first_id_of_lineage(&self, last: u32, by: &Address) -> u32 {
         let next = last.saturating_add(1);
         let lineage = self.lineages.last().filter(|_| next < Version::TOPOLOGY_MAX / 2);
@@ -207,7 +202,7 @@ impl Topology {
         self.merging = self.merging.iter().cloned().chain([side]).collect();
     }
 
-    /// Returns whether the other topology or one merged into it has this older one in its history.
+    /// Whether the other topology, or one merged into it, has this older one in its history.
     pub(crate) fn is_behind(&self, other: &Self) -> bool {
         let Some(last) = self.split_points.last() else { return false };
         if other.split_points.last() == Some(last) {
@@ -216,7 +211,7 @@ impl Topology {
         other.split_points.contains(last) || other.merged.contains(last) && self.ballot < other.ballot
     }
 
-    /// Returns a successor with another id, modified by `change`, with updated epochs, primary terms and last
+    /// Returns a successor with this id, changed by `change`, with updated epochs, primary terms and last
     /// available id.
     #[must_use]
     pub fn succeeded(&self, id: u32, change: impl FnOnce(&mut Self)) -> Self {
@@ -266,7 +261,7 @@ impl Topology {
         }
     }
 
-    /// Returns whether a segment was to move, and all current owners are lost permanently.
+    /// Whether a segment was to move and all current owners are lost permanently.
     pub(crate) fn is_orphaned(&self, segment: Segment) -> bool {
         self.phase == Phase::ReadOldWriteAll && self.current.owners(segment).len() == 0
     }
@@ -358,18 +353,16 @@ impl Topology {
         self.availability = Availability::Available;
     }
 
-    /// Returns the sets of members of each of which more than half must be present.
     pub(crate) fn quorums(&self) -> impl Iterator<Item = &Arc<[Address]>> {
         std::iter::once(&self.quorum).chain(&self.quorum_to_be)
     }
 
-    /// Returns the members that are unreachable or announced for removal.
     pub(crate) fn absent(&self) -> impl Iterator<Item = &Address> {
         self.away().iter().chain(self.forgone.iter())
     }
 
-    /// Returns whether all other members are unreachable, and one of them is another read owner of each
-    /// segment read here.
+    /// Whether all other members are unreachable, and one of them is another read owner of each segment read
+    /// here.
     pub(crate) fn is_kept_without(&self, member: &Address) -> bool {
         let readers = self.read_owners();
         let is_kept = |segment| readers.owners(segment).any(|owner| self.away().contains(owner));

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-/// The bits of the count; the topology's are above. 2^40 writes of a segment in one topology are 34 years at
-/// 1,000 writes a second; 2^24 topologies are 31 years at one a minute.
+/// 2^40 writes of a segment in one topology are 34 years at 1,000 writes a second; 2^24 topologies are 31
+/// years at one a minute.
 const COUNT_BITS: u32 = 40;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 

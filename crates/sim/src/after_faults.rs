@@ -1,4 +1,4 @@
-//! The phase after the faults: the cluster heals, then members join and leave.
+//! After the faults the cluster heals, then members join and leave.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const JOIN_LIMIT: Duration = Duration::from_secs(4);
 const LEAVE_LIMIT: Duration = Duration::from_millis(900);
 /// Longer than `view_ack_collection_timeout`.
 const CONFIRMED: Duration = Duration::from_secs(3);
-/// The time for messages, acknowledgements and two rounds of stability.
+/// For messages, acknowledgements and two rounds of stability.
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn advance<A: Application>(world: &mut World<A>, time: Duration) {
@@ -40,7 +40,7 @@ pub(crate) fn heal(world: &mut World<Messages>, limit: Time) -> Result<(), Broke
     }
 }
 
-/// No timeout may be needed when two members join under traffic and the coordinator leaves with another member.
+/// No timeout may be needed when two members join under traffic and the coordinator leaves with another one.
 pub(crate) fn join_and_leave(world: &mut World<Messages>) -> Result<(), Broken> {
     // The healing views may still wait for confirmations of members that were in another partition.
     advance(world, CONFIRMED);

@@ -21,7 +21,6 @@ const SEQUENCED: u64 = 2;
 #[derive(Default)]
 pub(crate) struct Backlog {
     unconsumed: BTreeMap<(Address, bool), u64>,
-    /// `None` without flow control.
     unicasts_max: Option<u64>,
     multicasts_max: Option<u64>,
     most: u64,

@@ -9,7 +9,7 @@ use consort_group::{Address, Time, View};
 
 use crate::node::{Got, Node};
 
-/// A run that broke a rule, with the data to replay it.
+/// A run that broke a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The seed.
@@ -193,7 +193,6 @@ fn together_since(node: &Node, other: &Address) -> Option<Time> {
     since
 }
 
-/// Since when both have had each other in every view.
 fn both_together_since(one: &Node, other: &Node) -> Option<Time> {
     Some(together_since(one, &other.address)?.max(together_since(other, &one.address)?))
 }
@@ -341,7 +340,6 @@ pub(crate) fn credits(nodes: &[Node]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// One or two numbers behind the name in each line.
 fn numbers(text: &str) -> BTreeMap<String, (u64, u64)> {
     let pair = |line: &str| {
         let (name, numbers) = line.split_once(": ")?;

@@ -11,10 +11,10 @@ use crate::world::{Application, World};
 pub(crate) const SLOWEST: f64 = 0.97;
 pub(crate) const FASTEST: f64 = 1.03;
 
-/// The faults that a run may have. Each is drawn or not, per seed.
+/// The faults that a run may have; the seed draws each or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix {
-    /// Packets are lost, repeated and reordered.
+    /// Packets are lost, repeated, reordered.
     pub weather: bool,
     /// Links between members or groups are cut, one way or both.
     pub cuts: bool,

@@ -15,9 +15,9 @@ use crate::world::World;
 pub struct Phase {
     /// The event.
     pub name: &'static str,
-    /// The time from the event to the last member's view.
+    /// The time until the last member's view.
     pub took: Duration,
-    /// Packets on the network meanwhile.
+    /// Packets meanwhile.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -25,16 +25,16 @@ pub struct Phase {
     pub extra: u64,
 }
 
-/// The measurements of a cluster of one size.
+/// The measurements of one size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Growth {
     /// The number of members.
     pub members: usize,
     /// The events in their order.
     pub phases: Vec<Phase>,
-    /// Packets per second of an idle cluster.
+    /// Packets per second when idle.
     pub steady_packets: f64,
-    /// Bytes per second of an idle cluster.
+    /// Bytes per second when idle.
     pub steady_bytes: f64,
 }
 
@@ -135,7 +135,7 @@ fn settle(
     }
 }
 
-/// Runs long enough for confirmations and late responses.
+/// Long enough for confirmations and late responses.
 fn wait_for_confirmations(world: &mut World<Messages>) {
     run_until(world, Duration::from_secs(5));
 }

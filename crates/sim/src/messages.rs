@@ -28,7 +28,6 @@ pub(crate) struct NextSend {
     node: usize,
 }
 
-/// A payload's number, sender and length.
 const HEAD: usize = 24;
 
 fn content(sender: usize, number: u64, size: usize) -> Bytes {

@@ -1,5 +1,3 @@
-//! The network between members: delay, loss, duplication, reordering, cuts and clogged links.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -40,7 +38,7 @@ impl Network {
         Self { weather: Weather::fair(), cuts: BTreeSet::new(), clogs: BTreeSet::new() }
     }
 
-    /// The delays of a packet's copies: none, one or two.
+    /// For each copy of the packet: none, one or two.
     pub(crate) fn pass(&self, rng: &mut Rng, from: usize, to: usize) -> Vec<Duration> {
         if self.cuts.contains(&(from, to)) || rng.chance(self.weather.loss) {
             return Vec::new();

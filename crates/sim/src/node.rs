@@ -1,5 +1,3 @@
-//! One member: its stack, its clock, and an application.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -41,7 +39,6 @@ pub(crate) struct Node {
     pub(crate) place: usize,
     pub(crate) address: Address,
     pub(crate) phys: PhysAddr,
-    /// `None` after a crash or a leave.
     pub(crate) stack: Option<Stack>,
     pub(crate) is_sequenced: bool,
     /// With the number of packets that show a payload nevertheless.
@@ -125,7 +122,6 @@ pub(crate) fn place_of(phys: PhysAddr) -> Option<usize> {
 }
 
 impl Node {
-    /// `None` for a new address.
     pub(crate) fn new(
         place: usize,
         address: Option<Address>,
@@ -198,7 +194,6 @@ impl Node {
         self.stack.is_some()
     }
 
-    /// The views at some moment of this time.
     pub(crate) fn views_between(&self, from: Time, until: Time) -> impl Iterator<Item = &View> {
         between(&self.log.views, from, until)
     }
@@ -208,7 +203,6 @@ impl Node {
     }
 }
 
-/// The log is in the order of times.
 pub(crate) fn between<T>(log: &[(Time, T)], from: Time, until: Time) -> impl Iterator<Item = &T> {
     let first = log.partition_point(|(at, _)| *at <= from).saturating_sub(1);
     log[first..].iter().take_while(move |(at, _)| *at <= until).map(|(_, installed)| installed)

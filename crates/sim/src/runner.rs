@@ -1,5 +1,3 @@
-//! The runner of all workloads.
-
 use consort_group::config::StackConfig;
 use consort_group::{Rng, Time};
 
@@ -14,13 +12,11 @@ pub(crate) trait Workload {
 
     fn stack(&self) -> &str;
 
-    /// `rng` is the world's generator.
     fn application(&self, seed: u64, rng: &mut Rng) -> Self::App;
 
     fn run(&self, world: &mut World<Self::App>) -> Result<Self::Report, Broken>;
 }
 
-/// The events are in their order, one per line.
 pub(crate) fn replay<W: Workload>(workload: &W, seed: u64) -> (Result<W::Report, Violation>, Vec<String>) {
     let config = match quick_stack(workload.stack(), seed) {
         Ok(config) => config,
@@ -33,7 +29,6 @@ pub(crate) fn replay<W: Workload>(workload: &W, seed: u64) -> (Result<W::Report,
     (result, world.story())
 }
 
-/// A stock stack with the timeouts of a simulated run.
 fn quick_stack(stack: &str, seed: u64) -> Result<StackConfig, Violation> {
     stock(stack, QUICK, Discovery::Local).map_err(|what| Violation { seed, rule: "configuration", what })
 }
@@ -53,7 +48,6 @@ pub(crate) fn start_members<A: Application>(
     Ok(())
 }
 
-/// `check` runs after each fault.
 pub(crate) fn run_faults<A: Application>(
     world: &mut World<A>,
     faults: &Faults,

@@ -31,7 +31,7 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// Events at their times. Events of one time keep the order in which they were added, so that a run is repeatable.
+/// Events at their times. Events of one time keep the order of their addition, so that a run is repeatable.
 pub struct Schedule<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     added: u64,
@@ -50,7 +50,7 @@ impl<T> Schedule<T> {
         self.heap.push(Reverse(Entry { at, nth: self.added, what }));
     }
 
-    /// Takes the next event, unless it happens after `until`.
+    /// Takes the next event, unless it is after `until`.
     pub fn take(&mut self, until: Time) -> Option<(Time, T)> {
         self.heap.peek().filter(|Reverse(entry)| entry.at <= until)?;
         self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))

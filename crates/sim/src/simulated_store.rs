@@ -1,4 +1,4 @@
-//! The store of a simulated member. It carries out requests one after the other, each after a delay, as the one
+//! The store of a simulated member carries out requests one after the other, each after a delay, as the one
 //! thread of a store does.
 
 use std::collections::VecDeque;
@@ -23,25 +23,25 @@ const MAINTAIN_BYTES: u64 = 64 * 1024;
 /// One moment as two clocks show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Clocks {
-    /// The member's clock, which begins with the member.
+    /// The member's, which begins with the member.
     pub own: Time,
-    /// The world's clock: stored times must mean the same in a later life.
+    /// The world's: stored times must mean the same in a later life.
     pub world: Time,
 }
 
 impl Clocks {
-    /// The clocks of a member whose clock is the world's.
+    /// The member's clock is the world's.
     pub fn same(now: Time) -> Self {
         Self { own: now, world: now }
     }
 }
 
-/// The faults of a store, in spells in which the store refuses some requests and is slow with all.
+/// A store's faults, in spells in which it refuses some requests and is slow with all.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct StoreFaults {
-    /// The probability that a request is the first of a spell.
+    /// The probability that a request begins a spell.
     pub begins: f64,
-    /// The longest duration of a spell.
+    /// A spell's longest duration.
     pub spell_max: Duration,
     /// The probability that a write or load is refused in a spell. Requests to remember the cluster's state are
     /// not refused, because a member that is killed before it has kept its state loses data by right.
@@ -58,7 +58,6 @@ struct FaultySpell {
 }
 
 impl FaultySpell {
-    /// The flag says whether the request is refused.
     fn next(&mut self, now: Time, request: &StoreRequest, rng: &mut Rng) -> (u32, bool) {
         let StoreFaults { begins, spell_max, refused, slowness } = self.faults;
         if now >= self.until {
@@ -73,7 +72,7 @@ impl FaultySpell {
     }
 }
 
-/// A member's store, and the requests that wait for it.
+/// A member's store, and its waiting requests.
 #[derive(Debug)]
 pub struct SimStore {
     store: Arc<dyn Store>,
@@ -100,16 +99,16 @@ enum Answer {
     Loaded(u64, Result<Loaded, StoreFailure>),
 }
 
-/// The settings by which a member keeps its cache.
+/// How a member keeps its cache.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct StorageSettings {
-    /// The bound of memory; `None` for no bound.
+    /// Memory's bound.
     pub bound: Option<MemoryBound>,
     /// The store has only the entries for which memory has no room.
     pub passivation: bool,
     /// Whether values, and not only keys, are loaded at the start.
     pub preload: bool,
-    /// The container's [`ContainerSettings::is_shared`].
+    /// As [`ContainerSettings::is_shared`].
     pub is_shared: bool,
     /// The seed of the container's hash.
     pub hash_seed: u64,
@@ -208,7 +207,7 @@ impl SimStore {
         self.waiting.iter_mut().for_each(|waiting| waiting.is_refused = false);
     }
 
-    /// Returns the requests that were refused before [`SimStore::heal`].
+    /// Returns the requests refused before [`SimStore::heal`].
     pub fn refused(&self) -> u64 {
         self.spell.as_ref().map_or(0, |spell| spell.refused)
     }
@@ -223,7 +222,7 @@ impl SimStore {
         self.loads
     }
 
-    /// Returns whether a waiting request changes entries.
+    /// Whether a waiting request changes entries.
     pub fn owes_writes(&self) -> bool {
         let is_change = |request: &StoreRequest| match request {
             StoreRequest::Write { .. } => true,

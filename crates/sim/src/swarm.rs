@@ -11,7 +11,7 @@ use crate::messages::{Messages, Traffic};
 use crate::runner::{self, Workload};
 use crate::world::World;
 
-/// The settings of a run, besides the seed.
+/// A run's settings, besides the seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     stack: String,
@@ -20,14 +20,14 @@ pub struct Plan {
     traffic: Traffic,
     #[cfg(feature = "injected-bugs")]
     injected_bug: Option<consort_group::InjectedBug>,
-    /// The duration of the faults.
+    /// The faults' duration.
     pub turmoil: Duration,
     /// The limit of healing after the faults: suspicion, verification, merging, and stability that finds lost
     /// last messages.
     pub heal_limit: Duration,
 }
 
-/// The outcome of a run.
+/// A run's outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// A hash over all sent and delivered messages, and their times.
@@ -36,13 +36,13 @@ pub struct Report {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Messages that applications received.
+    /// Messages received by applications.
     pub delivered: u64,
     /// The most bytes of one sender in an application's backlog that flow control counts.
     pub backlog: u64,
-    /// Members that the run has had.
+    /// Members so far.
     pub members: usize,
-    /// The time from the end of the faults to one view with nothing outstanding.
+    /// The time from the faults' end to one view with nothing outstanding.
     pub healed_after: Duration,
 }
 
@@ -100,7 +100,7 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
     replay(plan, seed).0
 }
 
-/// Runs a plan with a seed. Also returns faults and views in their order, one per line.
+/// Like [`run`], and returns faults and views in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
     runner::replay(plan, seed)
 }

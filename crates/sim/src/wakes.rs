@@ -1,7 +1,6 @@
-//! The wakes of a node.
-//!
-//! A wake cannot be taken back when its timer is disarmed or armed for an earlier time, and each wake plans the
-//! next one, so their number only grows. The wakes of one time are one entry in the schedule, with their count.
+//! A wake cannot be taken back when its timer is disarmed or armed for an earlier time, and each wake plans
+//! the next one, so their number only grows. The wakes of one time are one entry in the schedule, with their
+//! count.
 
 use std::collections::BTreeMap;
 

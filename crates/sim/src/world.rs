@@ -1,5 +1,3 @@
-//! The world: time, the queue of future events, and the members.
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,7 +17,7 @@ use crate::schedule::Schedule;
 pub(crate) trait Application: Sized {
     type Event;
 
-    /// The limit of a slow member's time for a message.
+    /// A slow member's time for a message.
     const SLOWNESS_MAX_MICROS: u64;
 
     fn handle_event(world: &mut World<Self>, event: Self::Event);
@@ -36,7 +34,6 @@ pub(crate) trait Application: Sized {
         None
     }
 
-    /// Handles due timeouts. Returns whether there was one.
     fn handle_timeout(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
@@ -46,7 +43,6 @@ pub(crate) trait Application: Sized {
         false
     }
 
-    /// Returns whether there was any output for the stack.
     fn drain_outputs(_: &mut World<Self>, _node: usize) -> bool {
         false
     }
@@ -64,7 +60,6 @@ pub(crate) trait Application: Sized {
         true
     }
 
-    /// Whether members may be parted from each other.
     fn may_part(_: &World<Self>) -> bool {
         true
     }
@@ -313,7 +308,6 @@ impl<A: Application> World<A> {
         }
     }
 
-    /// Returns false if there was nothing to do.
     fn wake(&mut self, node: usize) -> bool {
         let one = &mut self.nodes[node];
         one.wakes.begin();

@@ -1,5 +1,5 @@
-//! Entries of a store, by segment and key, independent of the grid's types. Times are wall-clock milliseconds
-//! since the Unix epoch, because they must stay valid across restarts.
+//! Entries of a store, independent of the grid's types. Times are wall-clock milliseconds since the Unix
+//! epoch, because they must stay valid across restarts.
 
 use bytes::Bytes;
 
@@ -9,13 +9,13 @@ pub type Segment = u16;
 /// An entry of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key's segment, as given by the caller.
+    /// The segment, as given by the caller.
     pub segment: Segment,
     /// The key.
     pub key: Bytes,
     /// The value.
     pub value: Bytes,
-    /// The grid's version of the write.
+    /// The grid's version.
     pub version: u64,
     /// The creation time and lifetime.
     pub times: Times,
@@ -28,7 +28,7 @@ impl Entry {
     }
 }
 
-/// Creation, last use and lifetime of an entry, in milliseconds.
+/// Creation, last use and lifetime, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// The time of the write.
@@ -37,7 +37,7 @@ pub struct Times {
     pub used: u64,
     /// The lifespan from `created`; `None`: unlimited.
     pub lifespan: Option<u64>,
-    /// The maximum time since the last use; `None`: unlimited.
+    /// The time since the last use; `None`: unlimited.
     pub max_idle: Option<u64>,
 }
 

@@ -1,15 +1,13 @@
-//! Errors of a store, each with its cause and its effect.
-
 use std::io;
 
-/// Settings fixed when a store's directory is created.
+/// Settings fixed when a directory is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The number of segments.
     pub segments: u16,
 }
 
-/// The failure of a store.
+/// A store's failure.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -17,9 +15,9 @@ pub enum StoreError {
     /// skipped. Other entries stay readable.
     #[error("{file} is damaged at byte {offset}: {what}")]
     Corrupt {
-        /// The file in the directory.
+        /// The file.
         file: String,
-        /// The offset of the damage.
+        /// The damage's offset.
         offset: u64,
         /// The kind of damage.
         what: &'static str,
@@ -32,10 +30,10 @@ pub enum StoreError {
         file: String,
     },
 
-    /// Caller: the entry or batch is too large. Nothing was written.
+    /// Caller: entry or batch is too large. Nothing was written.
     #[error("{len} bytes exceed the limit of {max}")]
     TooLarge {
-        /// The bytes of entry or batch.
+        /// Its bytes.
         len: u64,
         /// The limit.
         max: u64,
@@ -48,10 +46,10 @@ pub enum StoreError {
         directory: String,
     },
 
-    /// Operator: another version of this program wrote the directory. Nothing was changed.
+    /// Operator: another program version wrote the directory. Nothing was changed.
     #[error("the store has format {found}; this program supports {expected}")]
     WrongFormat {
-        /// The directory's format.
+        /// Its format.
         found: u32,
         /// The program's format.
         expected: u32,

@@ -1,5 +1,3 @@
-//! The interface of a store.
-
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,11 +24,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// otherwise. A crash may leave some applied.
     fn store(&self, changes: &[Change]) -> Result<(), StoreError>;
 
-    /// Iterates over the entries of a segment as of the time of the call, each exactly once. Reads no entry of
-    /// another segment.
+    /// Iterates over a segment's entries as of the time of the call, each exactly once. Reads no other
+    /// segment's entry.
     fn entries(&self, segment: Segment, part: Part) -> Result<Entries, StoreError>;
 
-    /// Returns the number of entries of a segment, without reading them.
+    /// Returns a segment's number of entries, without reading them.
     fn count(&self, segment: Segment) -> Result<u64, StoreError>;
 
     /// Removes all entries of a segment.
@@ -72,7 +70,7 @@ pub enum Part {
     Keys,
 }
 
-/// Statistics of a store since it was opened.
+/// Statistics since the opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Entries read by `load`, `entries` and `purge`.

@@ -110,7 +110,7 @@ async fn read(cache: &RawCache, size: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs one get after the other while `continues` returns true. Returns nanoseconds.
+/// One get after the other while `continues` returns true. Returns nanoseconds.
 async fn gets(cache: &RawCache, mut continues: impl FnMut(u64) -> bool) -> anyhow::Result<Histogram<u64>> {
     let mut times = Histogram::new_with_bounds(100, 60_000_000_000, 3)?;
     while continues(times.len()) {

@@ -1,4 +1,4 @@
-//! The grid beside Infinispan and Hazelcast: reads and writes, iterations, and a rebalance.
+//! Beside Infinispan and Hazelcast.
 
 mod contest;
 mod iterate;

@@ -11,7 +11,7 @@ use crate::sample::Runs;
 use crate::targets::{Rival, Row, Target};
 use crate::tools;
 
-/// The rebalance reaches this part of one TCP stream's rate.
+/// The part of one TCP stream's rate.
 const TARGET: f64 = 0.5;
 
 /// The memory per byte of value, for a million values of 1 KB.

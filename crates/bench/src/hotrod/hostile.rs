@@ -94,7 +94,7 @@ struct Record {
     alone: Pairs,
     connected_ms: Vec<f64>,
     victim: Vec<VictimClient>,
-    /// The memory of an unauthenticated connection with an unfinished request.
+    /// Of an unauthenticated connection with an unfinished request.
     kilobytes_each: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The official Java Hot Rod client in a JVM.
+//! The official Java Hot Rod client.
 
 use std::path::Path;
 

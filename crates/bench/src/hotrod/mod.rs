@@ -1,5 +1,3 @@
-//! Our Hot Rod server and client beside other servers and clients.
-
 mod hostile;
 mod idle;
 mod java_client;

@@ -16,7 +16,7 @@ const PIPELINE: &str = "16";
 /// redis-benchmark's default.
 const CONNECTIONS: &str = "50";
 
-/// The approximate rate gives the number of requests of a run.
+/// Gives the number of requests of a run.
 const REQUESTS_SEC: f64 = 500_000.0;
 
 pub(super) struct Redis(ServerProcess);

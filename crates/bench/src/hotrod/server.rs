@@ -30,13 +30,13 @@ const SOCKET_TARGET: f64 = 1.3;
 const P999_TARGET: f64 = 1.0 / 3.0;
 const MEMORY_TARGET: f64 = 0.1;
 
-/// The limit until clients can connect.
+/// Until clients can connect.
 const START_TARGET_MS: f64 = 100.0;
 
 /// Its files are in memory after the first start.
 const STARTS: usize = 5;
 
-/// A request's time with our client beside Java's.
+/// Our client's time beside Java's.
 const CLIENT_TARGET: f64 = 1.0 / 3.0;
 
 #[derive(Default, Serialize)]

@@ -1,5 +1,3 @@
-//! Servers as processes of this host.
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -67,7 +65,7 @@ impl ServerProcess {
         Self::start(command, "Infinispan's server", InfinispanServer::READY, port)
     }
 
-    /// Waits for the line by which the command reports that clients can connect.
+    /// Waits for the line that reports that clients can connect.
     pub(crate) fn start(
         mut command: Command,
         name: &str,

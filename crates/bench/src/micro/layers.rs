@@ -20,7 +20,6 @@ use crate::targets::{NANOS_ADDED, Row, Target};
 
 const COUNTS: [usize; 3] = [1, 10, 100];
 
-/// The limit of an open BARRIER's time for a message.
 const BARRIER_NANOS_MAX: f64 = 5.0;
 
 struct Layer {

@@ -1,5 +1,3 @@
-//! Single steps in nanoseconds.
-
 mod layers;
 mod marshal;
 mod timing;

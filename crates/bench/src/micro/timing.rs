@@ -1,4 +1,4 @@
-//! The measurement of calls that are too short for the clock.
+//! For calls that are too short for the clock.
 
 use std::time::{Duration, Instant};
 

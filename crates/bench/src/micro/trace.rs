@@ -13,15 +13,13 @@ use crate::options::Options;
 use crate::sample::Runs;
 use crate::targets::{NANOS_ADDED, Row, Target};
 
-/// The limit of a layer's trace check.
 const NANOS_MAX: f64 = 1.0;
 
-/// Runs with and without the point alternate.
 const TURNS: u32 = 10;
 
 const POINTS: usize = 1_000;
 
-/// The filter is that of the `consort` command. Does nothing if the process has a subscriber.
+/// The filter of the `consort` command. Does nothing if the process has a subscriber.
 pub(super) fn subscribe() {
     let filter = EnvFilter::new(format!("warn,{TARGET}=trace"));
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
@@ -36,7 +34,7 @@ pub(super) fn measure(options: &Options) -> [Row; 2] {
     ]
 }
 
-/// Subtracts the time of the loop without the point, measured in turn.
+/// Less the loop's own time, measured in turn.
 fn runs(options: &Options, point: impl Fn(&Switch)) -> Runs {
     let time = options.time() / 10 / TURNS;
     let turn = |_| each(time, &point) - each(time, |_| {});

@@ -1,5 +1,3 @@
-//! A client's attack on the servers in one cell of the table.
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -39,7 +37,7 @@ pub(super) enum Situation {
     NeverReads,
     /// Many connections, each with a request without its end.
     Unfinished,
-    /// `Unfinished`, on the ports between servers.
+    /// On the ports between servers.
     UnfinishedOfMembers,
 }
 

@@ -1,5 +1,3 @@
-//! A well-behaved client that measures its response times.
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -65,7 +63,6 @@ impl Healthy {
         }
     }
 
-    /// Since the last call; none if the connection is lost.
     fn take(&self) -> Vec<Duration> {
         let _ = self.ask.send(());
         self.delays.recv().ok().and_then(Result::ok).unwrap_or_default()

@@ -34,7 +34,7 @@ const MEMBER_PORTS: [u16; 2] = [7_800, 7_801];
 const HUGE_VALUES: usize = 6;
 const HUGE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The limit of a healthy client's p99 beside its p99 without an attack.
+/// A healthy client's p99 beside its p99 without an attack.
 const P99_FACTOR_MAX: f64 = 2.0;
 
 /// Servers release an attack's memory within this time.

@@ -1,5 +1,3 @@
-//! A request of each operation of Hot Rod.
-
 use bytes::Bytes;
 use consort_hotrod::ops::{
     auth, bulk, counter, iteration, listener, map, multimap, server, stream, task, transaction,

@@ -50,16 +50,12 @@ pub(crate) struct Producer<T> {
     shared: Arc<Shared<T>>,
     /// As in `shared`, which only this side writes.
     pushed: usize,
-    /// Acknowledgements at the last read.
     done: usize,
 }
 
-/// The receiving side, a task.
 pub(crate) struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    /// As in `shared`, which only this side writes.
     popped: usize,
-    /// As in `shared`, which only this side writes.
     done: usize,
 }
 
@@ -75,7 +71,7 @@ impl<T> fmt::Debug for Consumer<T> {
     }
 }
 
-/// Creates a queue of at least `room` slots, rounded up to a power of two.
+/// Room is rounded up to a power of two.
 pub(crate) fn channel<T>(room: usize) -> (Producer<T>, Consumer<T>) {
     let slots = (0..room.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect();
     let shared = Arc::new(Shared {
@@ -94,7 +90,7 @@ impl<T> Producer<T> {
         self.pushed.wrapping_sub(self.shared.popped.load(Ordering::Acquire)) < self.shared.slots.len()
     }
 
-    /// Pushes a value without waking the consumer: see [`Producer::take_waker`].
+    /// Does not wake the consumer: see [`Producer::take_waker`].
     ///
     /// # Errors
     ///
@@ -111,7 +107,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Returns the waker of a waiting consumer. Wake it after releasing locks.
+    /// Wake the waiting consumer after releasing locks.
     pub(crate) fn take_waker(&self) -> Option<Waker> {
         self.shared.waker.take()
     }
@@ -123,7 +119,7 @@ impl<T> Producer<T> {
         self.poll_acks()
     }
 
-    /// Returns the acknowledgements since the last call, and keeps the consumer's notification.
+    /// As [`Producer::take_acks`], but keeps the consumer's notification.
     pub(crate) fn poll_acks(&mut self) -> usize {
         let done = self.shared.done.load(Ordering::Acquire);
         done.wrapping_sub(std::mem::replace(&mut self.done, done))
@@ -147,7 +143,7 @@ impl<T> Consumer<T> {
         self.shared.waker.register(waker);
     }
 
-    /// Acknowledges a value. Returns whether to notify the producer to call [`Producer::take_acks`]; false if a notification is
+    /// Returns whether to notify the producer to call [`Producer::take_acks`]; false if a notification is
     /// pending.
     pub(crate) fn ack(&mut self) -> bool {
         self.ack_silently();

@@ -1,4 +1,4 @@
-//! The primitives of the queue, replaced by loom's in tests.
+//! Loom's primitives replace these in tests.
 
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
-//! The memory that Linux reports as available: of the machine, and of the process's control groups (version 2).
+//! The memory that Linux reports as available, of the machine and of the process's control groups (version
+//! 2).
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -28,7 +29,6 @@ fn machine_memory(meminfo: &str) -> Option<AvailableMemory> {
     Some(AvailableMemory { bytes, of: "this machine".to_owned() })
 }
 
-/// The path of a process's group below [`GROUPS`].
 fn group(own: &str) -> Option<&Path> {
     own.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new)
 }

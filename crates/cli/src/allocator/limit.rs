@@ -34,7 +34,6 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Begins to measure. `reserved` bytes are taken before they are needed.
     pub(crate) fn watch(&self, reserved: u64) -> anyhow::Result<ProcessMemory> {
         let mut log = Log::default();
         let mut purged = Instant::now();

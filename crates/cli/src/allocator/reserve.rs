@@ -38,7 +38,7 @@ impl Reserve {
         self.reserve.unwrap_or_default()
     }
 
-    /// Takes the memory with all CPUs. Call it while there are no other threads.
+    /// Takes the memory with all CPUs, while there are no other threads.
     ///
     /// # Errors
     ///
@@ -65,9 +65,6 @@ fn too_much(bytes: u64) -> String {
     format!("--reserve: {} of memory are not available", megabytes(bytes))
 }
 
-/// # Errors
-///
-/// If there is not enough memory.
 pub(crate) fn check(bytes: u64) -> anyhow::Result<()> {
     available_memory().map_or(Ok(()), |available| fits(bytes, &available))
 }

@@ -27,7 +27,7 @@ const SIZES: std::ops::RangeInclusive<usize> = 257..=256 * 1024;
 
 const CLASSES: usize = 40;
 
-/// Four classes to a doubling, as in the allocator itself.
+/// Four to a doubling, as in the allocator itself.
 const LAYOUTS: [Layout; CLASSES] = {
     let mut layouts = [Layout::new::<u8>(); CLASSES];
     let mut class = 0;
@@ -191,7 +191,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// Frees this thread's blocks and its cache. A thread that ends without this call leaks them.
+/// A thread that ends without this call leaks its blocks and its cache.
 pub(crate) fn end() {
     CACHE.set(ptr::null_mut());
     let owner = OWNER.replace(ptr::null());
@@ -202,9 +202,9 @@ pub(crate) fn end() {
     drop(ended);
 }
 
-/// Notes that this thread waits for work: its blocks may be freed meanwhile. Once in a turn it collects its
-/// pages' blocks that other threads have freed, because the allocator checks those only at an allocation of
-/// their size.
+/// This thread waits for work: its blocks may be freed meanwhile. Once in a turn it collects its pages'
+/// blocks that other threads have freed, because the allocator checks those only at an allocation of their
+/// size.
 pub(crate) fn park() {
     CACHE.set(ptr::null_mut());
     let turn = TURN.load(Ordering::Relaxed);

@@ -22,7 +22,7 @@ const LATE_AFTER: Duration = Duration::from_secs(2);
 
 const BEAT: Duration = Duration::from_millis(100);
 
-/// The longest time without a completed operation that is no interruption.
+/// A longer time without a completed operation is an interruption.
 const STOPPED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,6 @@ pub(crate) struct Tally {
     pub(crate) failed: BTreeMap<String, u64>,
     /// Reads of a value older than the one acknowledged before they began.
     pub(crate) stale: u64,
-    /// Reads of a value that no client has put.
     pub(crate) wrong: u64,
     pub(crate) hung: u64,
     pub(crate) pause_ms: u64,
@@ -149,7 +148,7 @@ struct Client {
     ledger: Rc<Ledger>,
     shared: Rc<Shared>,
     own: Vec<u32>,
-    /// Keys with an unfinished write, which a later one could overtake.
+    /// With an unfinished write, which a later one could overtake.
     doubtful: BTreeSet<u32>,
     load: Load,
     rng: Rng,
@@ -249,7 +248,7 @@ pub(crate) fn value(number: u32, count: u64, size: usize) -> Bytes {
     bytes.into()
 }
 
-/// Returns 0 without a value, `None` if it is not one of the key's values.
+/// 0 without a value, `None` if it is not one of the key's values.
 pub(crate) fn count_of(number: u32, found: Option<&[u8]>, size: usize) -> Option<u64> {
     let Some(found) = found else { return Some(0) };
     let (count, rest) = found.split_first_chunk::<8>()?;

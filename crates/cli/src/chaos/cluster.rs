@@ -177,7 +177,6 @@ impl Cluster {
             .with_context(|| format!("no member `{}`", state.coordinator))
     }
 
-    /// Waits until every running member sees `members` members and has all segments.
     pub(crate) async fn wait_until_complete(
         &mut self,
         members: usize,

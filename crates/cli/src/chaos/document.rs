@@ -1,12 +1,9 @@
-//! A table in a document, under the command that makes it.
-
 use std::path::Path;
 
 use anyhow::Context;
 
 const END: &str = "<!-- end -->\n";
 
-/// Replaces the table of the same command, or appends it.
 pub(crate) fn put(file: &Path, command: &str, table: &str) -> anyhow::Result<()> {
     let before = match std::fs::read_to_string(file) {
         Ok(text) => text,

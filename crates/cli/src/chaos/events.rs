@@ -1,5 +1,3 @@
-//! Events of members under load, and their results.
-
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -10,7 +8,6 @@ use super::cluster::Cluster;
 use super::member::{Found, Order, Reply};
 use crate::perf::member_name;
 
-/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Event {
     /// kill -9 of a member.
@@ -39,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) others: Tally,
     pub(crate) faulty: Tally,
     pub(crate) found: Found,
-    /// The time since the event, or since its end if it lasts.
+    /// Since the event, or since its end if it lasts.
     pub(crate) whole: Duration,
     pub(crate) note: String,
 }

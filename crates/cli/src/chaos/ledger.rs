@@ -14,7 +14,7 @@ const PLACE: u64 = 32;
 /// Writing a count takes less than a microsecond.
 const READS_MAX: u32 = 10_000;
 
-/// The ledgers of all places. A restarted member continues its place's.
+/// A restarted member continues its place's ledger.
 pub(crate) struct Ledger {
     files: Vec<File>,
     keys_each: u32,

@@ -43,7 +43,7 @@ pub(crate) enum Reply {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
-    /// The number of the answered order; 0 without one.
+    /// The answered order; 0 without one.
     pub(crate) number: u64,
     pub(crate) reply: Reply,
 }
@@ -60,7 +60,7 @@ pub(crate) struct State {
 pub(crate) struct Found {
     /// Keys with an older value than the acknowledged one.
     pub(crate) lost: u64,
-    /// Keys with a value that no client has put.
+    /// Keys with a value of no client.
     pub(crate) wrong: u64,
     pub(crate) failed: u64,
     pub(crate) example: Option<String>,

@@ -1,7 +1,5 @@
-//! `consort chaos`: faults of members under load.
-//!
-//! Every member is a process in a network namespace. Its clients write their own keys, read all, and judge
-//! every response by a ledger. After each event every member reads every key.
+//! `consort chaos`. Every member is a process in a network namespace. Its clients write their own keys, read
+//! all, and judge every response by a ledger. After each event every member reads every key.
 
 mod clients;
 mod cluster;
@@ -253,7 +251,7 @@ impl Chaos {
     }
 }
 
-/// The command, without the document that its table goes to.
+/// Without the document that its table goes to.
 fn command(mut arguments: impl Iterator<Item = String>) -> String {
     let mut command = "consort".to_owned();
     while let Some(argument) = arguments.next() {

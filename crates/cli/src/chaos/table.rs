@@ -1,5 +1,3 @@
-//! The results of events as a table.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

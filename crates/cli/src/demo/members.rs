@@ -149,7 +149,7 @@ impl Watch {
         Self { begin: now, at: now, done, unprinted: Lap::default(), printed: None, lap: Lap::default() }
     }
 
-    /// Counts only members that were running and still are.
+    /// Only members that were running and still are.
     fn count(&mut self, states: &[State]) {
         let now = Instant::now();
         let mut requests = 0;

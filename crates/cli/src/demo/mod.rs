@@ -1,5 +1,3 @@
-//! `consort demo`: the first look at Consort.
-
 mod members;
 mod rates;
 mod servers;

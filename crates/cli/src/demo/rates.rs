@@ -1,5 +1,3 @@
-//! Throughput before and after a death.
-
 use consort_procstat::grouped;
 
 #[derive(Clone, Copy, Default)]

@@ -29,7 +29,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Starts servers one after the other, so that they need not merge.
+    /// One after the other, so that they need not merge.
     pub(super) async fn start(join: &Join, count: usize) -> anyhow::Result<Self> {
         let mut join = join.clone();
         join.on_this_host(free_ports(count + 1)?, count + 1)?;
@@ -51,7 +51,7 @@ impl Servers {
         &self.addresses
     }
 
-    /// Kills the last one as `kill -9` does. Returns its name.
+    /// As `kill -9` does. Returns its name.
     pub(super) fn kill_last(&mut self) -> anyhow::Result<String> {
         let last = self.processes.0.last_mut().context("a server to kill")?;
         last.kill()?;

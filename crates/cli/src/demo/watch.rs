@@ -1,5 +1,3 @@
-//! The clients' operations during a test, line by line.
-
 use std::time::{Duration, Instant};
 
 use consort_procstat::grouped;
@@ -23,7 +21,6 @@ impl<'a> Watch<'a> {
         Self { running, begin: now, at: now, done: running.done(), lap: Lap::default() }
     }
 
-    /// Returns operations per second.
     pub(super) async fn row(&mut self, after: Duration, servers: impl Fn() -> usize) -> f64 {
         tokio::time::sleep(after).await;
         let (done, now) = (self.running.done(), Instant::now());

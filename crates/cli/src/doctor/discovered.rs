@@ -1,4 +1,4 @@
-//! The results of discovery, as a member's stack would get them.
+//! As a member's stack would get them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,6 @@ use consort_group::config::HostPort;
 pub(super) struct Discovered {
     pub(super) hosts: Vec<IpAddr>,
     pub(super) asked: Vec<SocketAddr>,
-    /// Whether a member responds or is registered.
     pub(super) has_responses: bool,
 }
 

@@ -1,5 +1,3 @@
-//! The resources of the host.
-
 use std::time::{Duration, Instant, SystemTime};
 
 use consort_procstat::grouped;

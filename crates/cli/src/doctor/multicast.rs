@@ -1,4 +1,4 @@
-//! Checks multicast on an interface: a packet is sent and has to come back.
+//! A packet is sent and has to come back.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

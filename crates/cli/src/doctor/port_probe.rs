@@ -1,5 +1,3 @@
-//! Identifies the service at a port.
-
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +14,7 @@ use tokio::time::timeout;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ProbeResult {
     HotRod {
-        /// The newest version, in tenths.
+        /// In tenths.
         newest: u8,
         mechanisms: Option<Vec<String>>,
     },

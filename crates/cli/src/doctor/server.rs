@@ -1,5 +1,3 @@
-//! A server as a client sees it.
-
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -101,7 +99,7 @@ fn remedy(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// Returns whether a client can be expected to connect.
+/// Whether a client can be expected to connect.
 async fn identify_service(
     address: SocketAddr,
     server: &ServerAddress,

@@ -1,5 +1,3 @@
-//! A message as one line.
-
 use bytes::Bytes;
 use consort_capture::Kind;
 use consort_group::wire::{self, Packet};
@@ -7,7 +5,6 @@ use consort_group::{AddressBook, HeaderBody, Message};
 
 use crate::terminal::Escaped;
 
-/// Prints payloads, and learns the members' names from them.
 #[derive(Default)]
 pub(super) struct Shown {
     pub(super) messages: usize,

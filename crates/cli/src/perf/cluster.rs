@@ -66,7 +66,7 @@ impl<W: Work> Cluster<W> {
         self.dispatcher.channel().view_text()
     }
 
-    /// Other members may have been started elsewhere.
+    /// Members may have been started elsewhere.
     pub(crate) fn members(&self) -> usize {
         self.dispatcher.channel().view().map_or(0, |view| view.len())
     }

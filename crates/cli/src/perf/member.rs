@@ -1,5 +1,3 @@
-//! A member of a performance test.
-
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -141,7 +139,7 @@ pub(crate) async fn wait_for_members(channel: &Channel, wanted: usize) -> anyhow
     Ok(())
 }
 
-/// Works until the coordinator at the time of joining has left.
+/// Until the coordinator at the time of joining has left.
 pub(crate) async fn work_until_alone(dispatcher: RpcDispatcher) -> anyhow::Result<()> {
     let channel = dispatcher.channel();
     let starter = channel.view().and_then(|view| view.coordinator().cloned()).context("no view")?;

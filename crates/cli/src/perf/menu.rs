@@ -1,5 +1,5 @@
-//! The menu of `consort uperf --menu`: the keys of JGroups' UPerf, from a terminal or a pipe (S000-33). Every
-//! member gets the settings when a test starts.
+//! The keys of JGroups' UPerf, from a terminal or a pipe (S000-33). Every member gets the settings when a
+//! test starts.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Performance tests: members that work for each other, and the one that collects the figures.
+//! Members that work for each other, and the one that collects the figures.
 
 mod cluster;
 pub(crate) mod grid;

@@ -82,7 +82,7 @@ struct Summary {
     lost: u64,
     duplicated: u64,
     reordered: u64,
-    /// The messages of a test by number: the slowest member has all.
+    /// In a test by number; the slowest member has all.
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ struct Summary {
 /// How long a test by number waits for a missing message.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// The bytes of the mark that begins every message: `sender * LAP + number % LAP`.
+/// The mark that begins every message: `sender * LAP + number % LAP`.
 const HEAD: usize = 4;
 
 /// A sender's marks repeat then. Messages up to half as many too early or too late are recognised.
@@ -153,8 +153,8 @@ impl Counter {
     }
 }
 
-/// Payloads are windows on one table of marks, so that the test measures neither the allocator nor the filling
-/// of memory (JGroups' MPerf sends one payload again and again).
+/// Windows on one table of marks, so that the test measures neither the allocator nor the filling of memory
+/// (JGroups' MPerf sends one payload again and again).
 struct Payloads {
     marks: Bytes,
     size: usize,

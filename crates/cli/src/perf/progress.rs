@@ -1,11 +1,8 @@
-//! The progress of a test, second by second.
-
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use consort_procstat::grouped;
 
-/// Reports every second how much `count` has grown.
 pub(crate) async fn every_second<T>(
     work: impl Future<Output = T>,
     count: impl Fn() -> u64,

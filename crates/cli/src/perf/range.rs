@@ -1,5 +1,3 @@
-//! Numbers from the command line, and their ranges.
-
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -1,9 +1,6 @@
-//! Histograms across members.
-
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Value in nanoseconds and count.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Counts(Vec<(u64, u64)>);
 
@@ -28,7 +25,6 @@ impl Counts {
     }
 }
 
-/// Percentiles in microseconds.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) mean: f64,

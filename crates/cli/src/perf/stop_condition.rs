@@ -1,18 +1,16 @@
-//! The end of a test: after a time, or a number of operations of each member.
-
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Common;
 
-/// The limit of a test by number.
+/// Of a test by number.
 const RUN_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum StopCondition {
     Time {
-        /// The time at the start that does not count.
+        /// At the start; does not count.
         warmup_ms: u64,
         time_ms: u64,
     },

@@ -91,7 +91,7 @@ struct Summary {
     latency_us: Percentiles,
     rss_mb: f64,
     errors: u64,
-    /// The calls of a test by number: the slowest member is done.
+    /// In a test by number; the slowest member is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     requests: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -271,7 +271,6 @@ impl Uperf {
         cluster.start(&test, test.stop.limit(common)).await
     }
 
-    /// Returns whether there were calls, and none failed.
     fn print(&self, figures: &[Answer<Figures>]) -> anyhow::Result<bool> {
         let mut all = histogram();
         let mut rows = vec![

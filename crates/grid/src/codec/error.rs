@@ -1,6 +1,4 @@
-//! The errors of decoding.
-
-/// The error of decoding invalid bytes. Their command has changed nothing.
+/// The error of invalid bytes. Their command has changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
@@ -9,12 +7,12 @@ pub enum FrameError {
     Short {
         /// The kind of value.
         what: &'static str,
-        /// The needed length in bytes.
+        /// Needed bytes.
         wanted: usize,
-        /// The remaining bytes.
+        /// Remaining bytes.
         left: usize,
     },
-    /// A value without a meaning.
+    /// The value has no meaning.
     #[error("{what} cannot be {value}")]
     Invalid {
         /// The kind of value.
@@ -22,7 +20,7 @@ pub enum FrameError {
         /// The value.
         value: u64,
     },
-    /// A frame of another wire version: its sender and this member cannot share a cache.
+    /// Another wire version: the sender and this member cannot share a cache.
     #[error("it speaks version {theirs} of the grid's wire, and this member version {ours}")]
     OtherVersion {
         /// The frame's version.

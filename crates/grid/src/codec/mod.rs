@@ -1,6 +1,6 @@
-//! The encoding of numbers, texts, addresses, lists and maps, without knowledge of the grid's types, which
-//! [`crate::wire`] encodes. Only types whose values stay encoded have their own: [`crate::items::Items`],
-//! [`crate::encoded_entries::EncodedEntries`] and [`crate::persistence::PersistedState`].
+//! The encoding of values below the grid's types, which [`crate::wire`] encodes. Types whose values stay
+//! encoded have their own: [`crate::items::Items`], [`crate::encoded_entries::EncodedEntries`] and
+//! [`crate::persistence::PersistedState`].
 
 mod error;
 mod number;

@@ -1,6 +1,6 @@
-//! Numbers on the wire: seven bits per byte, the lowest first; the top bit announces another byte. Lengths
-//! mostly take one byte, versions six or seven. Numbers of up to eight bytes are written and read as one
-//! word: byte by byte an iteration over small entries takes 3 % more time.
+//! Seven bits per byte, the lowest first; the top bit announces another byte. Lengths mostly take one byte,
+//! versions six or seven. Numbers of up to eight bytes are written and read as one word: byte by byte an
+//! iteration over small entries takes 3 % more time.
 
 use bytes::{BufMut, BytesMut};
 
@@ -52,7 +52,7 @@ pub(crate) fn read_number(from: &[u8]) -> Result<(u64, usize), FrameError> {
     read_long(from)
 }
 
-/// Reads numbers longer than a word, or at the end of the bytes.
+/// For numbers longer than a word, or at the end of the bytes.
 #[cold]
 fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     let mut number = 0;
@@ -65,7 +65,7 @@ fn read_long(from: &[u8]) -> Result<(u64, usize), FrameError> {
     Err(FrameError::Short { what: "number", wanted: from.len() + 1, left: from.len() })
 }
 
-/// Spreads a number that fits into a word to seven bits in each byte: by halves, quarters and eighths.
+/// Spreads a number to seven bits in each byte: by halves, quarters and eighths.
 #[inline]
 const fn spread(number: u64) -> u64 {
     let halves = number & 0x0fff_ffff | (number & 0x0fff_ffff << 28) << 4;

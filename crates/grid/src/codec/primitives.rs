@@ -1,4 +1,4 @@
-//! The encoding of values: numbers as LEB128, all other types in the order of their fields.
+//! Numbers are LEB128, other types the sequence of their fields.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Wire for Arc<str> {
     }
 }
 
-/// Addresses are encoded as UUIDs.
+/// A UUID.
 impl Wire for Address {
     fn put(&self, out: &mut BytesMut) {
         let Uuid { most, least } = self.uuid().unwrap_or_default();
@@ -120,7 +120,7 @@ impl Wire for Address {
     }
 }
 
-/// The name is left out, because every member knows the names.
+/// Without the name, because every member knows the names.
 impl Wire for Member {
     fn put(&self, out: &mut BytesMut) {
         self.address.put(out);
@@ -131,7 +131,7 @@ impl Wire for Member {
     }
 }
 
-/// The unit is a microsecond.
+/// Microseconds.
 impl Wire for Duration {
     fn put(&self, out: &mut BytesMut) {
         u64::try_from(self.as_micros()).unwrap_or(u64::MAX).put(out);
@@ -241,7 +241,7 @@ macro_rules! wire_struct {
     };
 }
 
-/// The encoding of an enum: a byte for the variant, then its fields.
+/// A byte for the variant, then its fields.
 macro_rules! wire_enum {
     ($name:ident { $($tag:literal = $variant:ident $(($inner:ident))? $({ $($field:ident),+ $(,)? })?),+ $(,)? }) => {
         impl $crate::codec::Wire for $name {

@@ -1,6 +1,4 @@
-//! The size limit of a container, and the behaviour of writes beyond it.
-
-/// The size limit of a container: of one cache on one member.
+/// The size limit of one cache on one member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBound {
     /// The limit.
@@ -12,7 +10,7 @@ pub struct MemoryBound {
 /// The behaviour of a write in a full container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
-    /// Evicts the entries that are least likely to be read, see [`Put::evicted`](super::Put::evicted).
+    /// Evicts the entries least likely to be read, see [`Put::evicted`](super::Put::evicted).
     Remove,
     /// Fails with [`Full`].
     Refuse,
@@ -23,7 +21,7 @@ pub enum WhenFull {
 pub enum Limit {
     /// A number of entries.
     Entries(u64),
-    /// A number of bytes, as [`Container::bytes`](super::Container::bytes) counts them.
+    /// Bytes, as [`Container::bytes`](super::Container::bytes) counts them.
     Bytes(u64),
 }
 
@@ -42,14 +40,13 @@ impl Limit {
         self.amount() == 0
     }
 
-    /// Returns its number.
     pub(super) fn amount(self) -> u64 {
         match self {
             Self::Entries(amount) | Self::Bytes(amount) => amount,
         }
     }
 
-    /// Returns a limit of the same unit.
+    /// The unit stays.
     pub(super) fn with_amount(self, amount: u64) -> Self {
         match self {
             Self::Entries(_) => Self::Entries(amount),
@@ -58,12 +55,12 @@ impl Limit {
     }
 }
 
-/// The error for an entry that does not fit. Nothing is changed.
+/// An entry does not fit. Nothing is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the container is full: {limit} are allowed, and the write needs {needed}")]
 pub struct Full {
     /// The limit.
     pub limit: Limit,
-    /// The size with the entry after evicting all evictable entries, in the unit of the limit.
+    /// The size with the entry after all evictions, in the limit's unit.
     pub needed: u64,
 }

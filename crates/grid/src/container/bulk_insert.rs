@@ -1,9 +1,9 @@
-//! Bulk insertion of entries, as the chunks of a state transfer contain them.
+//! Bulk insertion of entries, as in the chunks of a state transfer.
 //!
-//! Put one after the other, each entry would wait for memory twice. The first wait is for the line of the index that
-//! may have its key. The second is for its copied value: the CPU writes in order, so later writes can be read only
-//! once the copy is in a cache. So the lines of the index and the memory for the values are prefetched first. Then
-//! values are copied, and their items are read once all are copied.
+//! Put one after the other, each entry would wait for memory twice: for the index line that may have its key,
+//! and for its copied value, because the CPU writes in order, so later writes can be read only once the copy
+//! is in a cache. So the index lines and the memory for the values are prefetched first; items are read once
+//! all values are copied.
 
 use bytes::Bytes;
 use consort_group::Time;
@@ -15,45 +15,37 @@ use super::prefetch::fetch;
 use super::{Container, Entry};
 use crate::{Lifetime, Segment, Version};
 
-/// Number of entries inserted under one lock: enough to keep the CPU's memory requests busy, few enough for 1 KiB of
-/// each to stay in the nearest cache, and for readers to get the lock in between.
+/// Enough entries to keep the CPU's memory requests busy, few enough for 1 KiB of each to stay in the nearest
+/// cache, and for readers to get the lock in between.
 const AT_A_TIME: usize = 16;
 
-/// Bytes of the smallest allocation that is prefetched before it is written: smaller ones are next to others of their
-/// size.
+/// The smallest allocation in bytes that is prefetched: smaller ones are next to others of their size.
 const FETCHED_MIN: usize = 257;
 
-/// Maximum number of entries for which a segment is reserved at once: 1.2 MB of index. For more the index grows when
-/// they arrive.
+/// At most 1.2 MB of index are reserved at once. For more entries the index grows when they arrive.
 const EXPECTED_MAX: usize = 1 << 16;
 
-/// An entry of a bulk insertion, borrowed from the received bytes.
+/// Borrowed from the received bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NewEntry<'a> {
-    /// Its key.
     pub(crate) key: &'a [u8],
-    /// Its value.
     pub(crate) value: &'a [u8],
-    /// The version of its write.
     pub(crate) version: Version,
-    /// The time of its first write.
+    /// Time of the first write.
     pub(crate) created: Time,
-    /// The time of its last use.
     pub(crate) last_used: Time,
-    /// Its lifespan and max-idle time.
     pub(crate) lifetime: Lifetime,
 }
 
 impl NewEntry<'_> {
-    /// Returns the entry without its value.
     fn entry(&self) -> Entry {
         let &Self { version, created, last_used, lifetime, .. } = self;
         Entry { value: Bytes::new(), version, created, last_used, lifetime }
     }
 }
 
-/// Prefetches the memory that items of these entries will get: most allocators return the block that was freed last.
-/// With other allocators the prefetch is useless.
+/// Most allocators return the block that was freed last, so this prefetches the memory that items of these
+/// entries will get. With other allocators the prefetch is useless.
 fn fetch_memory(arrived: &[(KeyHash, NewEntry<'_>)]) {
     let sizes = arrived.iter().filter_map(|(_, one)| item::size_together(one.key.len(), one.value.len()));
     let blocks = sizes.filter(|&size| size >= FETCHED_MIN).map(Vec::<u8>::with_capacity);
@@ -62,20 +54,20 @@ fn fetch_memory(arrived: &[(KeyHash, NewEntry<'_>)]) {
 }
 
 impl Container {
-    /// Reserves a segment's index for this number of entries, or for [`EXPECTED_MAX`], so that it need not grow step
-    /// by step: each step moves the whole index. With a bound this does nothing, because most of the entries may be
-    /// evicted again.
+    /// Each step of growth moves the whole index. Reserves at most [`EXPECTED_MAX`] entries, and with a bound
+    /// none, because most entries may be evicted again.
     pub(crate) fn reserve(&self, segment: Segment, entries: usize) {
         if self.bound().is_none() {
             self.shards.lock(segment).reserve(entries.min(EXPECTED_MAX));
         }
     }
 
-    /// Writes each entry unless an entry or removal of its key is as new, like [`Container::put_if_newer`].
+    /// Writes each entry as [`Container::put_if_newer`] does.
     ///
     /// # Panics
     ///
-    /// If the container has a bound, because a caller that puts an entry then must process the evicted entries.
+    /// If the container has a bound, because a caller that puts an entry then must process the evicted
+    /// entries.
     pub(crate) fn insert_batch<'a>(
         &self,
         segment: Segment,

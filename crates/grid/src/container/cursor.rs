@@ -1,27 +1,25 @@
 //! Cursors of iterations through a segment that changes meanwhile.
 //!
-//! An entry keeps its slot for life, whatever is written to it, and its key's insertion has a number. A cursor
-//! consists of the next slot and the number of the next insertion at its beginning: later insertions are skipped. So
-//! an entry that is present throughout is returned exactly once. No key is returned twice, not even one that is
-//! removed and inserted again.
+//! An entry keeps its slot for life. A cursor has the next slot and the number of the next insertion at its
+//! beginning: later insertions are skipped. So an entry that is present throughout is returned exactly once,
+//! and no key twice, even if it is removed and inserted again.
 
 use bytes::Bytes;
 
 use super::Entry;
 use crate::Segment;
 
-/// The position of an iteration through a segment. Plain data: it needs no resources between the calls and may be
-/// dropped.
+/// The position of an iteration through a segment. It needs no resources and may be dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cursor {
     /// The next slot.
     pub slot: u32,
-    /// The number of the first insertion that the iteration skips.
+    /// The first insertion that the iteration skips.
     pub before: u64,
 }
 
 impl Cursor {
-    /// The beginning of an iteration, which starts with the first use.
+    /// The beginning.
     pub const START: Self = Self { slot: 0, before: u64::MAX };
 }
 
@@ -37,7 +35,7 @@ impl From<Cursor> for (u64, u64) {
     }
 }
 
-/// The limits of one call. A call returns at least one entry, if there is one, however large it is.
+/// The limits of one call, which returns at least one entry, if there is one, however large it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkLimits {
     /// Maximum number of entries.
@@ -51,17 +49,16 @@ pub struct ChunkLimits {
 pub struct Chunk {
     /// Keys and entries.
     pub entries: Vec<(Bytes, Entry)>,
-    /// The cursor of the next chunk; none at the end. The next chunk may be empty.
+    /// The next chunk's cursor; none at the end. That chunk may be empty.
     pub next: Option<Cursor>,
 }
 
-/// The segment is not here, or it was dropped since the iteration began: the returned entries are incomplete. Nothing
-/// is changed; the reader can begin anew at the segment's owner.
+/// The segment is not here, or was dropped since the iteration began: the returned entries are incomplete.
+/// The reader can begin anew at the segment's owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("segment {0} is not here, or was given up since the cursor began")]
 pub struct SegmentGone(pub Segment);
 
-/// The rest of a call's limits.
 pub(super) struct Budget {
     entries: usize,
     bytes: usize,
@@ -73,7 +70,7 @@ impl Budget {
         Self { entries: limits.entries_max.max(1), bytes: limits.bytes_max, is_untouched: true }
     }
 
-    /// Returns whether an entry of this many bytes is within the limits; if so it is counted.
+    /// Whether an entry of this many bytes is within the limits, and then counts.
     pub(super) fn admit(&mut self, bytes: usize) -> bool {
         if self.entries == 0 || (bytes > self.bytes && !self.is_untouched) {
             return false;
@@ -84,7 +81,6 @@ impl Budget {
         true
     }
 
-    /// Whether no further entry is within the limits.
     pub(super) fn is_spent(&self) -> bool {
         self.entries == 0 || (self.bytes == 0 && !self.is_untouched)
     }

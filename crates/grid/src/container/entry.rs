@@ -1,5 +1,3 @@
-//! The entries that the container returns, and their lifetimes.
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,16 +6,13 @@ use consort_group::Time;
 
 use crate::Version;
 
-/// The times at which an entry with a lifetime ends.
 pub(super) trait Deadlines {
-    /// Whether the lifespan has ended.
     fn is_over(&self, created: Time, now: Time) -> bool;
 
-    /// Returns the time at which to check again an entry that exceeded its max-idle time here: after half a
-    /// `max_idle`, at least 1 s, or at the end of its lifespan.
+    /// When to check again an entry that exceeded its max-idle time here: after half a `max_idle`, at least 1
+    /// s, or at the end of its lifespan.
     fn ask_again(&self, created: Time, now: Time) -> Time;
 
-    /// Returns the time at which an entry with these times expires.
     fn end(&self, created: Time, last_used: Time) -> Option<Time>;
 }
 
@@ -41,8 +36,7 @@ impl Deadlines for Lifetime {
     }
 }
 
-/// The placeholder of a value that only the store has. It is recognised by its address, because an empty value is a
-/// valid one.
+/// Recognised by its address, because an empty value is valid.
 static PASSIVE: [u8; 1] = [0];
 
 /// An entry without its key. Clones share the value.
@@ -50,30 +44,30 @@ static PASSIVE: [u8; 1] = [0];
 pub struct Entry {
     /// The value.
     pub value: Bytes,
-    /// The version of its write.
+    /// The write's version.
     pub version: Version,
-    /// The time of its first write.
+    /// The first write's time.
     pub created: Time,
-    /// The time of its last read. Recorded only for entries with a `max_idle`, else it is `created`.
+    /// The last read's time for entries with a `max_idle`, else `created`.
     pub last_used: Time,
-    /// Its lifespan and max-idle time.
+    /// Lifespan and max-idle time.
     pub lifetime: Lifetime,
 }
 
 impl Entry {
-    /// Creates an entry that is written now and never expires.
+    /// Creates an entry, written now, that never expires.
     pub fn new(value: Bytes, version: Version, now: Time) -> Self {
         Self { value, version, created: now, last_used: now, lifetime: Lifetime::FOREVER }
     }
 
-    /// Returns the entry with a lifetime.
+    /// Sets the lifetime.
     #[must_use]
     pub fn with_lifetime(mut self, lifetime: Lifetime) -> Self {
         self.lifetime = lifetime;
         self
     }
 
-    /// Returns the entry without its value, which the store has.
+    /// Removes the value, which the store has.
     #[must_use]
     pub fn passivated(self) -> Self {
         Self { value: passive(), ..self }
@@ -84,12 +78,12 @@ impl Entry {
         is_passive(&self.value)
     }
 
-    /// Returns the time at which it expires without a further use; none if never.
+    /// Returns when it expires without a further use; none if never.
     pub fn expiry(&self) -> Option<Time> {
         self.lifetime.end(self.created, self.last_used)
     }
 
-    /// Whether it exceeded its `max_idle` here and still lives if another member has used it.
+    /// Whether it exceeded its `max_idle` here, but lives if another member has used it.
     pub fn is_idle(&self, now: Time) -> bool {
         self.is_expired(now) && !self.lifetime.is_over(self.created, now)
     }
@@ -100,12 +94,10 @@ impl Entry {
     }
 }
 
-/// Returns the placeholder of a value that only the store has.
 pub(super) fn passive() -> Bytes {
     Bytes::from_static(&PASSIVE[..0])
 }
 
-/// Whether a value is only in the store.
 #[inline]
 pub(super) fn is_passive(value: &Bytes) -> bool {
     value.is_empty() && std::ptr::eq(value.as_ptr(), PASSIVE.as_ptr())

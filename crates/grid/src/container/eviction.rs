@@ -1,11 +1,9 @@
 //! The order of eviction in a full segment: S3-FIFO (Yang and others, SOSP 2023).
 //!
-//! New entries enter a small queue. An entry that was read more than once meanwhile moves to the main queue. Other
-//! entries are evicted, and their fingerprints remembered: an entry that returns soon enters the main queue at once.
-//! An entry of the main queue that was read gets another round. So a scan through many keys replaces the small queue
-//! only.
-//!
-//! Only a container with a bound has these queues.
+//! New entries enter a small queue. An entry that was read more than once meanwhile moves to the main queue.
+//! Others are evicted, and their fingerprints remembered: an entry that returns soon enters the main queue at
+//! once. An entry of the main queue that was read gets another round. So a scan through many keys replaces
+//! the small queue only.
 
 use std::collections::VecDeque;
 
@@ -13,23 +11,19 @@ use hashbrown::HashTable;
 
 use super::key_hash::KeyHash;
 
-/// No slot.
 const NIL: u32 = u32::MAX;
 
-/// Maximum number of counted reads: more carry no information.
+/// More reads carry no information.
 const FREQUENCY_MAX: u8 = 3;
 
-/// Number of reads in the small queue that make an entry worth keeping: one may be the read after the write.
+/// Reads in the small queue that make an entry worth keeping: one may be the read after the write.
 const FREQUENCY_KEPT: u8 = 2;
 
-/// The small queue has one entry in this many.
 const SMALL_PART: usize = 10;
 
-/// Minimum number of fingerprints that a segment remembers.
 const GHOSTS_MIN: usize = 16;
 
-/// The queues of one segment. Nodes are indexed by slot, beside the slab, so that an entry leaves its queue in one
-/// step.
+/// Nodes are indexed by slot, beside the slab, so that an entry leaves its queue in one step.
 pub(super) struct Queues {
     nodes: Vec<Node>,
     small: Queue,
@@ -39,7 +33,6 @@ pub(super) struct Queues {
 
 #[derive(Clone, Copy)]
 struct Node {
-    /// Towards the older end.
     older: u32,
     newer: u32,
     frequency: u8,
@@ -65,7 +58,6 @@ impl Queues {
         Self { nodes: Vec::new(), small: queue(), main: queue(), ghosts: Ghosts::new() }
     }
 
-    /// Adds the new entry of this slot.
     pub(super) fn insert(&mut self, slot: u32, hash: KeyHash) {
         let index = slot as usize;
         if index >= self.nodes.len() {
@@ -77,7 +69,6 @@ impl Queues {
         self.push(slot, place);
     }
 
-    /// Records that an entry was read, or written again.
     #[inline]
     pub(super) fn note_use(&mut self, slot: u32) {
         if let Some(node) = self.nodes.get_mut(slot as usize) {
@@ -85,7 +76,6 @@ impl Queues {
         }
     }
 
-    /// Removes the entry of this slot.
     pub(super) fn remove(&mut self, slot: u32) {
         self.unlink(slot);
         if self.len() == 0 {
@@ -93,12 +83,12 @@ impl Queues {
         }
     }
 
-    /// Remembers an evicted entry: if it returns soon, it was worth keeping.
+    /// If the evicted entry returns soon, it was worth keeping.
     pub(super) fn remember(&mut self, hash: KeyHash) {
         self.ghosts.push(hash, self.len().max(GHOSTS_MIN));
     }
 
-    /// Returns the next entry to evict, other than `kept`. Entries that were read get another round.
+    /// The next entry to evict, other than `kept`. Entries that were read get another round.
     pub(super) fn victim(&mut self, kept: Option<u32>) -> Option<Victim> {
         if self.len() <= usize::from(kept.is_some()) {
             return None;
@@ -175,10 +165,9 @@ impl Queues {
     }
 }
 
-/// An entry to evict.
 pub(super) struct Victim {
     pub(super) slot: u32,
-    /// Whether it never reached the main queue: then its fingerprint is remembered.
+    /// The entry never reached the main queue, so its fingerprint is remembered.
     pub(super) is_from_small: bool,
 }
 
@@ -206,8 +195,8 @@ impl Ghosts {
         self.known.insert_unique(KeyHash(print).spread(), print, |&print| KeyHash(print).spread());
     }
 
-    /// Removes a fingerprint and returns whether it was known. Its place in the order stays. In its turn that place
-    /// removes a later fingerprint of the same key too early, which costs a hit at worst.
+    /// Returns whether the fingerprint was known. Its place in the order stays, and later removes a
+    /// fingerprint of the same key too early, which costs a hit at worst.
     fn take(&mut self, KeyHash(print): KeyHash) -> bool {
         self.forget(print)
     }

@@ -9,16 +9,14 @@ use super::shards::Shards;
 use super::{Container, Entry, table};
 use crate::Segment;
 
-/// Maximum number of additional entries that a write evicts after the limit was reduced: few enough that other
-/// threads do not wait for long.
+/// Additional entries that a write evicts after the limit was reduced: few enough that other threads do not
+/// wait for long.
 const EVICTED_AT_ONCE: usize = 4_096;
 
-/// The size limit of a container, and the eviction of entries beyond it.
 pub(super) struct Eviction {
     bound: Option<MemoryBound>,
-    /// The bound's current limit, which may change.
     allowed: AtomicU64,
-    /// The segment from which the next victim is taken if the written segment has none.
+    /// Where the next victim is taken if the written segment has none.
     next_segment: AtomicUsize,
 }
 
@@ -28,14 +26,12 @@ impl Eviction {
         Self { bound, allowed, next_segment: AtomicUsize::new(0) }
     }
 
-    /// Returns the current limit.
     #[inline]
     pub(super) fn bound(&self) -> Option<MemoryBound> {
         let bound = self.bound?;
         Some(MemoryBound { limit: bound.limit.with_amount(self.allowed.load(Ordering::Relaxed)), ..bound })
     }
 
-    /// Changes the limit, if there is one in the same unit; returns whether there is.
     pub(super) fn set_limit(&self, limit: Limit) -> bool {
         let is_same_unit = self.bound.is_some_and(|bound| bound.limit.with_amount(limit.amount()) == limit);
         if is_same_unit {
@@ -48,7 +44,7 @@ impl Eviction {
         self.bound.is_some_and(|bound| bound.when_full == WhenFull::Remove)
     }
 
-    /// Evicts entries to make room for a write: in the written segment, then in the others in turn.
+    /// Evicts in the written segment, then in the others in turn.
     pub(super) fn make_room(
         &self,
         shards: &Shards,
@@ -106,7 +102,7 @@ impl Eviction {
         Ok(evicted)
     }
 
-    /// Evicts as many bytes as a write adds, if the process has no room for them.
+    /// If the process has no room for the bytes that a write adds.
     fn evict_for_process(
         &self,
         shards: &Shards,
@@ -143,7 +139,6 @@ impl Eviction {
     }
 }
 
-/// Evicts an entry of a segment, other than the kept one.
 fn evict(shards: &Shards, segment: Segment, kept: Option<(KeyHash, &[u8])>) -> Option<Taken> {
     let hash_of = |key: &[u8]| shards.hash_of(key);
     let stored = shards.update(segment, |table| table.evict(kept, shards.is_backed(), hash_of))?;
@@ -158,8 +153,8 @@ impl Container {
         self.eviction.bound()
     }
 
-    /// Changes the limit, if there is one in the same unit; returns whether there is. Under a smaller limit the next
-    /// writes evict entries, some thousand each.
+    /// Changes a limit in the same unit; returns whether there is one. Under a smaller limit the next writes
+    /// evict entries, some thousand each.
     pub fn set_limit(&self, limit: Limit) -> bool {
         self.eviction.set_limit(limit)
     }

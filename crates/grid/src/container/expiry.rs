@@ -1,5 +1,3 @@
-//! The removal of expired entries.
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use consort_group::Time;
@@ -8,7 +6,7 @@ use super::outcome::Expired;
 use super::shards::Shards;
 use crate::Segment;
 
-/// The segment at which the next expiry begins, so that a busy segment does not starve others.
+/// The next expiry begins at this segment, so that a busy segment does not starve others.
 #[derive(Default)]
 pub(super) struct ExpiryStart(AtomicUsize);
 
@@ -24,13 +22,13 @@ impl<'c> Expiry<'c> {
         Self { shards, start }
     }
 
-    /// Removes expired entries. It examines at most `looks_max` entries whose deadline has come; those with a
-    /// `max_idle` may turn out to have been used. Call it again as long as [`Expiry::next_deadline`] is due.
+    /// Removes expired entries. Examines at most `looks_max` due entries; those with a `max_idle` may have
+    /// been used. Call it again while [`Expiry::next_deadline`] is due.
     pub fn remove_expired(self, now: Time, looks_max: usize) -> Expired {
         self.remove_expired_in(|_| true, now, looks_max)
     }
 
-    /// Like [`Expiry::remove_expired`] for the wanted segments only, for example those whose primary this member is.
+    /// Like [`Expiry::remove_expired`], for the wanted segments only.
     pub fn remove_expired_in(
         self,
         is_wanted: impl Fn(Segment) -> bool,
@@ -62,18 +60,17 @@ impl<'c> Expiry<'c> {
         expired
     }
 
-    /// Counts the expiration of an entry that the writer is about to remove.
+    /// The writer is about to remove the entry.
     pub(crate) fn note_expiration(self) {
         self.shards.statistics().note_expirations(1);
     }
 
-    /// Returns the earliest time at which an entry may expire; none if no entry has a lifetime. It costs one load per
-    /// segment.
+    /// Returns the earliest time at which an entry may expire. Costs one load per segment.
     pub fn next_deadline(self) -> Option<Time> {
         self.next_deadline_in(|_| true)
     }
 
-    /// Like [`Expiry::next_deadline`] for the wanted segments only.
+    /// Like [`Expiry::next_deadline`], for the wanted segments only.
     pub fn next_deadline_in(self, is_wanted: impl Fn(Segment) -> bool) -> Option<Time> {
         let deadlines = self.shards.next_expiries().filter(|&(segment, _)| is_wanted(segment));
         deadlines.map(|(_, next)| next).min()

@@ -1,34 +1,30 @@
-//! The index of a segment: cells of a hash and a slot, searched from the hash's position to the next empty cell.
+//! The index of a segment: cells of a hash and a slot, searched from the hash's position to the next empty
+//! cell.
 //!
-//! Five cells are about one line of the CPU's cache. A search seldom leaves its first line and the next one, so it
-//! waits for memory once. A table with separate tags waits twice, and waiting for memory is most of a read's time. A
+//! Five cells are about one line of the CPU's cache. A search seldom leaves its first line and the next one,
+//! so it waits for memory once; a table with separate tags waits twice, which is most of a read's time. A
 //! cell also has the address of its slot's item, so that the CPU fetches both at once.
 
 use super::key_hash::KeyHash;
 use super::prefetch::{PrefetchHint, SlotAddress};
 
-/// A cell of the table.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
     hash: KeyHash,
     /// The slot plus one; [`EMPTY`] for an empty cell.
     tag: u32,
-    /// The current or former address of the item.
     item: PrefetchHint,
 }
 
-/// The tag of an empty cell.
 const EMPTY: u32 = 0;
 
 const VACANT: Cell = Cell { hash: KeyHash(0), tag: EMPTY, item: PrefetchHint::NOWHERE };
 
-/// Number of cells of the smallest table that is not empty: two lines.
+/// Two lines.
 const CELLS_MIN: usize = 8;
 
-/// Slots by the hash of their keys.
 #[derive(Default)]
 pub(super) struct Index {
-    /// As many as [`cells_for`] returns, or none.
     cells: Box<[Cell]>,
     len: usize,
     /// The address of the item that was added or moved last.
@@ -39,9 +35,8 @@ const fn tag(slot: u32) -> u32 {
     slot.wrapping_add(1)
 }
 
-/// Returns the number of cells for this many slots. It fills a size class of allocators, four to a doubling, so that
-/// rounding up wastes nothing. At most four of five cells are in use, so that searches stay short, and 64 of 100
-/// after growing.
+/// Fills a size class of allocators, four to a doubling, so that rounding up wastes nothing. At most four of
+/// five cells are in use, so that searches stay short, and 64 of 100 after growing.
 const fn cells_for(len: usize) -> usize {
     let wanted = len + len.div_ceil(4);
     let wanted = if wanted < CELLS_MIN { CELLS_MIN } else { wanted };
@@ -50,14 +45,12 @@ const fn cells_for(len: usize) -> usize {
     (last / quarter + 1) * quarter / size_of::<Cell>()
 }
 
-/// Returns the first cell of a search for a hash among this many cells.
 #[inline]
 const fn home(hash: KeyHash, cells: usize) -> usize {
     ((hash.0 as u64 * cells as u64) >> 32) as usize
 }
 
 impl Index {
-    /// Returns the first slot with this hash that `is_it` accepts.
     #[inline]
     pub(super) fn find(&self, hash: KeyHash, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = home(hash, self.cells.len());
@@ -78,20 +71,18 @@ impl Index {
         }
     }
 
-    /// Returns the cell where a search for this hash begins; none if there are no cells.
+    /// None if there are no cells.
     #[inline]
     pub(super) fn home(&self, hash: KeyHash) -> Option<&Cell> {
         self.cells.get(home(hash, self.cells.len()))
     }
 
-    /// Reserves room for this many slots.
     pub(super) fn reserve(&mut self, len: usize) {
         if cells_for(len) > self.cells.len() {
             self.resize(cells_for(len));
         }
     }
 
-    /// Adds a new slot, whose item is at this address.
     pub(super) fn insert(&mut self, hash: KeyHash, slot: u32, item: SlotAddress) {
         self.reserve(self.len + 1);
         self.newest = item;
@@ -112,12 +103,10 @@ impl Index {
         if at + 1 == self.cells.len() { 0 } else { at + 1 }
     }
 
-    /// Returns the number of cells from the first to the second.
     fn distance(&self, from: usize, to: usize) -> usize {
         if to < from { to + self.cells.len() - from } else { to - from }
     }
 
-    /// Returns the cell of a slot.
     fn at(&self, hash: KeyHash, slot: u32) -> Option<usize> {
         let mut at = home(hash, self.cells.len());
         loop {
@@ -129,7 +118,7 @@ impl Index {
         }
     }
 
-    /// Removes a slot. Returns whether it was present.
+    /// Whether the slot was present.
     pub(super) fn remove(&mut self, hash: KeyHash, slot: u32) -> bool {
         let Some(mut gap) = self.at(hash, slot) else { return false };
         // Later cells that a search would no longer reach move up.
@@ -151,7 +140,6 @@ impl Index {
         true
     }
 
-    /// Frees memory if most of it is unused.
     pub(super) fn shrink(&mut self) {
         if self.cells.len() > 8 * CELLS_MIN && self.len < self.cells.len() / 8 {
             self.resize(cells_for(2 * self.len));
@@ -163,7 +151,6 @@ impl Index {
         before.into_iter().filter(|cell| cell.tag != EMPTY).for_each(|cell| self.put(cell));
     }
 
-    /// Puts a cell into the table, which has an empty one.
     fn put(&mut self, cell: Cell) {
         let mut at = home(cell.hash, self.cells.len());
         while self.cells[at].tag != EMPTY {

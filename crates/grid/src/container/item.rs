@@ -1,26 +1,24 @@
-//! A key and its value in one allocation, with their reference count in front: a lookup finds all three in one place
-//! of memory.
+//! A key and its value are in one allocation behind their reference count, so that a lookup finds all three
+//! in one place.
 
 use bytes::Bytes;
 
 use super::entry::{self, is_passive};
 
-/// The stored key and value of an entry: copies in an allocation of the exact size, which keep no received buffer
-/// alive.
+/// Copies of the exact size, which keep no received buffer alive.
 #[derive(Clone)]
 pub(super) enum Item {
-    /// The inline layout: key and value in one allocation.
+    /// Key and value in one allocation.
     Inline { bytes: Bytes, key_len: u16, number: Number },
-    /// The key of a value that only the store has.
+    /// The value is only in the store.
     Passive { key: Bytes, number: Number },
-    /// The out-of-line layout: the value has an allocation of its own, and is not copied if that allocation has no
-    /// other user.
+    /// The value has an allocation of its own, and is not copied if that has no other user.
     OutOfLine { out_of_line: Box<OutOfLine>, number: Number },
 }
 
-/// The number of the insertion of a key. The item has room for it: a slot of 64 bytes is one line of the CPU's cache,
-/// and a page of 32 slots is a size class of allocators. Beyond 2^40 insertions into a segment all have the last
-/// number, and iterations may also return later insertions.
+/// The number of a key's insertion. The item has room for it: a slot of 64 bytes is one line of the CPU's
+/// cache, and a page of 32 slots is a size class of allocators. Beyond 2^40 insertions into a segment all
+/// have the last number, and iterations may also return later insertions.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Number([u8; 5]);
 
@@ -45,10 +43,9 @@ pub(super) struct OutOfLine {
     value: Bytes,
 }
 
-/// Bytes before a key and a value in their allocation: the reference count, which [`Bytes::from_owner`] puts there.
+/// The reference count's bytes, which [`Bytes::from_owner`] puts in front.
 const HEAD: usize = size_of::<usize>();
 
-/// Returns a key and a value in an allocation of `SIZE` bytes and [`HEAD`].
 fn inline<const SIZE: usize>(key: &[u8], value: &[u8]) -> Bytes {
     let mut bytes = [0; SIZE];
     let length = key.len() + value.len();
@@ -59,13 +56,13 @@ fn inline<const SIZE: usize>(key: &[u8], value: &[u8]) -> Bytes {
     bytes
 }
 
-/// The sizes of allocations that hold a key and a value: four to a doubling, as the size classes of allocators, so
-/// that at most an eighth is lost.
+/// The sizes of allocations: four to a doubling, as the size classes of allocators, so that at most an eighth
+/// is lost.
 macro_rules! sizes {
     ($($size:literal)+) => {
         const SIZES: &[usize] = &[$($size),+];
 
-        /// Returns both in the smallest allocation that holds them; none if they are too large for all.
+        /// Uses the smallest sufficient allocation; none if key and value are too large for all.
         fn contiguous_copy(key: &[u8], value: &[u8]) -> Option<Bytes> {
             let length = key.len() + value.len() + HEAD;
             $(if length <= $size {
@@ -78,12 +75,11 @@ macro_rules! sizes {
 
 sizes!(32 48 64 80 96 112 128 160 192 224 256 320 384 448 512 640 768 896 1024 1280 1536 1792 2048 2560 3072 3584 4096);
 
-/// Returns the smallest allocation that holds a key and a value; none if they are too large for all.
+/// The smallest allocation for a key and a value; none if they are too large for all.
 pub(super) fn size_together(key_len: usize, value_len: usize) -> Option<usize> {
     SIZES.iter().find(|&&size| key_len + value_len + HEAD <= size).copied()
 }
 
-/// Returns the bytes that a key and a value take of the allocator.
 pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
     size_together(key_len, value_len)
         .unwrap_or_else(|| key_len + block_size(value_len) + size_of::<OutOfLine>() + SHARED)
@@ -92,12 +88,10 @@ pub(super) fn allocated(key_len: usize, value_len: usize) -> usize {
 /// The largest block for which allocators have four sizes to a doubling. Larger blocks consist of whole pages.
 const BLOCK_MAX: usize = 512 * 1024;
 
-/// The bytes of a page of memory.
 const PAGE: usize = 4 * 1024;
 
-/// Returns the size of the block that an allocator returns for this many bytes, more than the last of [`SIZES`].
-/// Smaller sizes are requested as size classes. A value of another size than its block counts the whole block,
-/// because it occupies the whole block.
+/// The allocator's block for more bytes than the last of [`SIZES`]; smaller sizes are requested as size
+/// classes. A value counts its whole block, because it occupies it.
 fn block_size(length: usize) -> usize {
     let step = if length <= BLOCK_MAX { 1 << (length.max(16).ilog2() - 2) } else { PAGE };
     length.next_multiple_of(step)
@@ -114,7 +108,7 @@ impl Item {
         Self::inline(key, &value).unwrap_or_else(|| Self::out_of_line(key, value))
     }
 
-    /// Creates an item of a value that is copied anyway.
+    /// For a value that is copied anyway.
     pub(super) fn copied(key: &[u8], value: &[u8]) -> Self {
         Self::inline(key, value).unwrap_or_else(|| Self::out_of_line(key, Bytes::copy_from_slice(value)))
     }
@@ -130,13 +124,11 @@ impl Item {
         Self::OutOfLine { out_of_line, number: Number::default() }
     }
 
-    /// Creates the rest of an item whose value is only in the store.
     pub(super) fn passive(key: &[u8]) -> Self {
         let key = contiguous_copy(key, &[]).unwrap_or_else(|| Bytes::copy_from_slice(key));
         Self::Passive { key, number: Number::default() }
     }
 
-    /// Returns the item with the number of its key's insertion.
     #[must_use]
     pub(super) fn numbered(mut self, of_key: Number) -> Self {
         let (Self::Inline { number, .. } | Self::Passive { number, .. } | Self::OutOfLine { number, .. }) =
@@ -145,7 +137,6 @@ impl Item {
         self
     }
 
-    /// Returns the number of its key's insertion.
     #[inline]
     pub(super) fn number(&self) -> Number {
         match self {
@@ -169,7 +160,7 @@ impl Item {
         }
     }
 
-    /// Returns the bytes that a lookup reads first, without reading them.
+    /// The bytes that a lookup reads first; does not read them.
     #[inline]
     pub(super) fn first_bytes(&self) -> &[u8] {
         match self {
@@ -178,7 +169,7 @@ impl Item {
         }
     }
 
-    /// Returns the value, which keeps the item's memory alive.
+    /// The value keeps the item's memory alive.
     #[inline]
     pub(super) fn value(&self) -> Bytes {
         match self {
@@ -188,13 +179,13 @@ impl Item {
         }
     }
 
-    /// Returns key and value if they have one allocation, which the result keeps alive.
+    /// The result keeps the item's memory alive.
     #[inline]
     pub(super) fn contiguous_bytes(&self) -> Option<Bytes> {
         if let Self::Inline { bytes, .. } = self { Some(bytes.clone()) } else { None }
     }
 
-    /// Returns the bytes of the value, if it is in memory.
+    /// Empty if the value is only in the store.
     pub(super) fn value_bytes(&self) -> &[u8] {
         match self {
             Self::Inline { bytes, key_len, .. } => &bytes[usize::from(*key_len)..],
@@ -212,8 +203,7 @@ impl Item {
     }
 }
 
-/// Returns the bytes in an allocation of their exact size. The received allocation is reused if it has no other user
-/// and the right size; else the bytes are copied.
+/// The received allocation is reused if it has no other user and the right size; else the bytes are copied.
 fn right_sized(value: Bytes) -> Bytes {
     let value = Bytes::from(Vec::from(value).into_boxed_slice());
     // The first clone of such bytes allocates their reference count. This happens here rather than under the lock of

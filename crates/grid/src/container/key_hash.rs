@@ -1,12 +1,10 @@
-//! The hash of a key.
-
-/// The hash of a key, by the container's seed. It has 32 bits, so that the table can store it beside the slot. The
-/// table grows without reading a key, and compares only keys of equal hash.
+/// The hash of a key, by the container's seed. It has 32 bits, so that the table can store it beside the
+/// slot, grows without reading a key, and compares only keys of equal hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct KeyHash(pub(super) u32);
 
 impl KeyHash {
-    /// Returns the hash as `hashbrown`'s tables need it: places from the lower bits and tags from the upper ones.
+    /// `hashbrown`'s tables take places from the lower bits and tags from the upper ones.
     #[inline]
     pub(super) fn spread(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)

@@ -7,7 +7,7 @@ use super::{Container, table};
 use crate::{Lifetime, Segment};
 
 impl Container {
-    /// Counts the container's bytes in the limited memory of its process.
+    /// Counts the container's bytes in its process's limited memory.
     #[must_use]
     pub fn within(mut self, memory: ProcessMemory) -> Self {
         memory.count_entries(0, self.bytes());
@@ -15,24 +15,19 @@ impl Container {
         self
     }
 
-    /// Marks the cache as one that the member cannot work without: its writes are admitted until memory is critical.
+    /// Marks a cache that the member needs: its writes are admitted until memory is critical.
     #[must_use]
     pub fn essential(mut self) -> Self {
         self.is_essential = true;
         self
     }
 
-    /// The memory of the process, if it is limited.
+    /// The process's memory, if limited.
     pub fn memory(&self) -> Option<&ProcessMemory> {
         self.shards.memory()
     }
 
-    /// Checks whether the process has room for a write. A container that evicts makes room for the write, so that it
-    /// adds nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Shortage`], which names the limit.
+    /// Checks whether the process has room for a write. In a container that evicts, the write adds nothing.
     pub(crate) fn admit(
         &self,
         segment: Segment,
@@ -46,7 +41,6 @@ impl Container {
         if memory.has_room(cost) { Ok(()) } else { memory.admit(self.growth(segment, key, cost)) }
     }
 
-    /// Returns the bytes that a write of this cost adds to the process.
     pub(crate) fn growth_of(
         &self,
         segment: Segment,

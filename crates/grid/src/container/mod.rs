@@ -1,24 +1,19 @@
 //! The entries that a member holds, by segment.
 //!
-//! Threads of the application read the container directly. One writer, the member's state machine, writes. Each
-//! segment has a lock. A thread holds it for a lookup or for a bounded part of an iteration, and never while it
-//! waits.
+//! Any thread reads the container directly; only the member's state machine writes. Each segment has a lock,
+//! held for a lookup or a bounded part of an iteration, never while a thread waits.
 //!
-//! Guarantees:
-//!
-//! * A read returns the newest entry that was put, or none if that entry was removed or has expired. A returned entry
-//!   is a value that later writes do not change.
-//! * The container stores copies of the exact size of keys and values. It does not keep the buffers in which they
-//!   arrived.
+//! * A read returns the newest entry that was put, or none if it was removed or has expired. Later writes do
+//!   not change a returned entry.
+//! * Keys and values are copies of the exact size, not the buffers in which they arrived.
 //! * An iteration returns each entry that is present throughout exactly once, see [`Cursor`].
 //! * [`Container::len`] and [`Container::bytes`] are exact, for one writer, and cost two loads.
 //! * The same calls in the same order return the same results.
 //!
-//! [`Container::bytes`] counts per entry: its key and value in one allocation of a size class (at most a quarter more
-//! than 8 bytes and both), [`ENTRY_OVERHEAD`], with a lifetime [`LIFETIME_OVERHEAD`], and in a container that evicts
-//! [`BOUND_OVERHEAD`]. These are the sizes that the container requests from the allocator, as tests measure. The
-//! allocator's own rounding is not included. Slots of removed entries are reused, and freed in pages of 32 once a
-//! page is empty.
+//! [`Container::bytes`] counts an entry's key and value in one allocation of a size class (at most a quarter
+//! more than 8 bytes and both), [`ENTRY_OVERHEAD`], [`LIFETIME_OVERHEAD`] and [`BOUND_OVERHEAD`], without the
+//! allocator's own rounding. Slots of removed entries are reused, and freed in pages of 32 once a page is
+//! empty.
 
 mod bound;
 mod bulk_insert;
@@ -67,10 +62,10 @@ use shards::Shards;
 use stored::Stored;
 use table::{PrefetchScope, Table, Walk};
 
-/// Bytes of an entry besides the allocation of its key and value: its slot and its place in the index.
+/// Bytes of an entry besides its key and value: its slot and its place in the index.
 pub const ENTRY_OVERHEAD: u64 = 82;
 
-/// Additional bytes of an entry with a lifetime: its times and its deadline.
+/// Additional bytes of an entry with a lifetime.
 pub const LIFETIME_OVERHEAD: u64 = 76;
 
 /// Additional bytes of an entry in a container that evicts: its place in a queue, and a fingerprint of an evicted
@@ -83,15 +78,15 @@ pub const REMOVAL_OVERHEAD: u64 = 40;
 /// The settings of a container.
 #[derive(Clone, Debug)]
 pub struct ContainerSettings {
-    /// Number of segments of the cache.
+    /// Number of segments.
     pub segment_count: u16,
     /// Limit of its size; by default the available memory.
     pub bound: Option<MemoryBound>,
-    /// Whether a store has the evicted entries, or gets them. Then eviction drops only the value. The rest of such an
+    /// Whether a store has or gets the evicted entries. Then eviction drops only the value; the rest of the
     /// entry stays in memory and does not count in the bound.
     pub is_backed: bool,
-    /// Whether other members have copies and use them. Then an entry that exceeded its `max_idle` here may still live
-    /// elsewhere. Reads do not return it, expiry does not remove it, and the primary asks the other owners.
+    /// Whether other members use copies. Then an entry that exceeded its `max_idle` here may live elsewhere:
+    /// reads do not return it, expiry does not remove it, and the primary asks the other owners.
     pub is_shared: bool,
 }
 
@@ -100,14 +95,14 @@ pub struct ContainerSettings {
 pub enum SegmentState {
     /// No data: reads find nothing, and writes are a mistake.
     Absent,
-    /// State transfer is in progress: the segment may be incomplete. Removals are remembered, so that the transfer
-    /// does not bring removed entries back.
+    /// State transfer is in progress. Removals are remembered, so that the transfer does not bring removed
+    /// entries back.
     Receiving,
     /// The segment is complete.
     Owned,
 }
 
-/// The entries that a member holds. Shared by `Arc`: any thread may read, one thread writes.
+/// The entries that a member holds.
 ///
 /// # Panics
 ///
@@ -122,8 +117,8 @@ pub struct Container {
 }
 
 impl Container {
-    /// Creates an empty container; all segments are absent. The seed determines the positions of keys and has no
-    /// visible effect. It should be unknown to clients that choose keys.
+    /// Creates an empty container; all segments are absent. The seed determines the positions of keys;
+    /// clients that choose keys should not know it.
     ///
     /// # Panics
     ///
@@ -142,8 +137,9 @@ impl Container {
 
     // Reads.
 
-    /// Returns the entry of a key, unless it has expired or its value is only in the store. The read counts as a use.
-    /// `now` is called under the lock and only if the entry has a lifetime: it must not call the container.
+    /// Returns the entry of a key, unless it has expired or its value is only in the store. The read counts
+    /// as a use. `now` is called under the lock, only for an entry with a lifetime: it must not call the
+    /// container.
     #[inline]
     pub fn get(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Entry> {
         let hash = self.shards.hash_of(key);
@@ -151,7 +147,7 @@ impl Container {
         table.read(hash, key, now).here().map(Stored::entry)
     }
 
-    /// Returns the value of a key; else like [`Container::get`].
+    /// Like [`Container::get`], but returns the value.
     #[inline]
     pub fn get_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Option<Bytes> {
         let hash = self.shards.hash_of(key);
@@ -159,31 +155,29 @@ impl Container {
         table.read(hash, key, now).here().map(|stored| stored.item.value())
     }
 
-    /// Returns the entry of a key if its segment is readable here ([`Container::set_readable`]); else like
-    /// [`Container::get`]. One lock covers both, so that a read returns nothing that another member has written by
-    /// then.
+    /// Like [`Container::get`], if the segment is readable here ([`Container::set_readable`]). One lock
+    /// covers both, so that a read returns nothing that another member has written by then.
     #[inline]
     pub fn look_up(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Entry> {
         let hash = self.shards.hash_of(key);
         self.shards.lock(segment).look_up(hash, key, now, |stored| stored.entry())
     }
 
-    /// Returns the value of a key; else like [`Container::look_up`].
+    /// Like [`Container::look_up`], but returns the value.
     #[inline]
     pub fn look_up_value(&self, segment: Segment, key: &[u8], now: impl FnOnce() -> Time) -> Lookup<Bytes> {
         let hash = self.shards.hash_of(key);
         self.shards.lock(segment).look_up(hash, key, now, |stored| stored.item.value())
     }
 
-    /// Returns the entry of a key, also if it has expired (see [`Entry::is_expired`]) or is passive
-    /// ([`Entry::is_passive`]). The read does not count as a use.
+    /// Returns the entry of a key, also if it is expired ([`Entry::is_expired`]) or passive
+    /// ([`Entry::is_passive`]). This is no use of the entry.
     pub fn peek(&self, segment: Segment, key: &[u8]) -> Option<Entry> {
         let hash = self.shards.hash_of(key);
         self.shards.lock(segment).peek(hash, key)
     }
 
-    /// Returns the newest known version of a key: of its entry or of its remembered removal; [`Version::NONE`] if it
-    /// has neither.
+    /// Returns the version of a key's entry or remembered removal; [`Version::NONE`] if it has neither.
     pub fn version_of(&self, segment: Segment, key: &[u8]) -> Version {
         let hash = self.shards.hash_of(key);
         self.shards.lock(segment).version_of(hash, key)
@@ -193,8 +187,7 @@ impl Container {
     ///
     /// # Errors
     ///
-    /// [`SegmentGone`] if the segment is absent, or was dropped since the iteration began. The entries of this call
-    /// are discarded.
+    /// [`SegmentGone`] if the segment is absent, or was dropped since the iteration began.
     pub fn chunk(
         &self,
         segment: Segment,
@@ -237,11 +230,11 @@ impl Container {
 
     // Writes.
 
-    /// Writes an entry, whether the key is present or not.
+    /// Writes an entry.
     ///
     /// # Errors
     ///
-    /// [`Full`] if there is no room for the entry and eviction cannot make room; nothing is changed.
+    /// [`Full`] if eviction cannot make room for the entry; nothing is changed.
     pub fn put(&self, segment: Segment, key: &[u8], mut entry: Entry, now: Time) -> Result<Put, Full> {
         let hash = self.shards.hash_of(key);
         let evicted = match self.bound() {
@@ -254,7 +247,7 @@ impl Container {
         Ok(Put { previous, evicted })
     }
 
-    /// Writes an entry if no entry or remembered removal of its key is as new. Returns `None` otherwise.
+    /// Writes an entry, or returns `None` if an entry or remembered removal of its key is as new.
     ///
     /// # Errors
     ///
@@ -272,7 +265,7 @@ impl Container {
         self.put(segment, key, entry, now).map(Some)
     }
 
-    /// Restores the value of an entry, if it still has this version and is passive. Returns the evicted entries.
+    /// Restores the value of a passive entry that still has this version. Returns the evicted entries.
     ///
     /// # Errors
     ///
@@ -300,7 +293,7 @@ impl Container {
         Ok(evicted)
     }
 
-    /// Removes a key, whatever its version. In a segment that is being received, the removal is remembered.
+    /// Removes a key, whatever its version.
     pub fn remove(&self, segment: Segment, key: &[u8], version: Version, now: Time) -> Removed {
         let hash = self.shards.hash_of(key);
         self.shards.write(segment, |table| Removed { previous: table.remove(hash, key, version, now) })
@@ -321,7 +314,7 @@ impl Container {
         })
     }
 
-    /// Records a use of an entry at a time, here or at another owner. Returns whether the entry exists.
+    /// Records a use of an entry, here or at another owner. Returns whether the entry exists.
     pub fn touch(&self, segment: Segment, key: &[u8], at: Time) -> bool {
         let hash = self.shards.hash_of(key);
         self.shards.lock(segment).touch(hash, key, at)
@@ -329,36 +322,35 @@ impl Container {
 
     // Segments.
 
-    /// Returns the state of a segment on this member.
+    /// Returns the state of a segment.
     pub fn state(&self, segment: Segment) -> SegmentState {
         self.shards.lock(segment).state
     }
 
-    /// Begins to receive a segment: from now on removals in it are remembered. Its entries stay.
+    /// Begins to receive a segment. Its entries stay.
     pub fn receive(&self, segment: Segment) {
         self.shards.lock(segment).receive();
     }
 
-    /// Marks the segment as complete: removals in it are no longer remembered. Its entries stay.
+    /// Marks the segment as complete. Its entries stay; remembered removals are forgotten.
     pub fn own(&self, segment: Segment) {
         self.shards.update(segment, Table::own);
     }
 
-    /// Sets whether a segment is readable here. Each [`Container::look_up`] that began before has ended when this
+    /// Sets whether a segment is readable. Each [`Container::look_up`] that began before has ended when this
     /// function returns.
     pub fn set_readable(&self, segment: Segment, is_readable: bool) {
         self.shards.lock(segment).is_readable = is_readable;
     }
 
-    /// Drops a segment with its entries, which are freed after the lock is released. The segment is no longer
-    /// readable, and iterations through it end with [`SegmentGone`].
+    /// Drops a segment with its entries, which are freed after the lock is released. It is no longer
+    /// readable; iterations through it end with [`SegmentGone`].
     pub fn drop_segment(&self, segment: Segment) {
         let contents = self.shards.update(segment, Table::drop_contents);
         drop(contents);
     }
 
-    /// Removes all entries of a segment that is here. Reads and writes go on, and iterations through the segment
-    /// begin anew.
+    /// Removes all entries of a segment. Iterations through it begin anew.
     pub fn clear_segment(&self, segment: Segment) {
         let contents = self.shards.update(segment, Table::clear_contents);
         drop(contents);
@@ -371,8 +363,7 @@ impl Container {
         Expiry::new(&self.shards, &self.expiry_start)
     }
 
-    /// Forgets that a key was removed, or has expired, while its segment was being received: others may have the
-    /// previous entry.
+    /// Other owners may have the entry that was removed, or expired, while its segment was being received.
     pub(crate) fn forget_removal(&self, segment: Segment, key: &[u8]) {
         self.shards.update(segment, |table| table.forget_removal(key));
     }
@@ -394,7 +385,7 @@ impl Container {
         self.shards.statistics()
     }
 
-    /// Number of entries of a segment.
+    /// Entries of a segment.
     pub fn segment_len(&self, segment: Segment) -> u64 {
         self.shards.lock(segment).size().len
     }
@@ -409,13 +400,13 @@ impl Container {
         self.shards.lock(segment).size().bytes()
     }
 
-    /// Approximate bytes of keys and values of a segment, including the overhead of lifetimes, eviction and rounding.
+    /// Approximate bytes of keys and values of a segment, including lifetimes, eviction and rounding.
     pub fn segment_content_bytes(&self, segment: Segment) -> u64 {
         let size = self.shards.lock(segment).size();
         size.entry_bytes.saturating_sub(size.len * ENTRY_OVERHEAD)
     }
 
-    /// Number of removals that a segment remembers: at most the number of keys removed while it is being received.
+    /// Removals that a segment remembers: at most the number of keys removed while it is being received.
     pub fn removal_count(&self, segment: Segment) -> u64 {
         self.shards.lock(segment).removal_count() as u64
     }

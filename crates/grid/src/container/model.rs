@@ -94,7 +94,6 @@ fn bound() -> impl Strategy<Value = Option<MemoryBound>> {
     proptest::option::of((limit, when_full).prop_map(|(limit, when_full)| MemoryBound { limit, when_full }))
 }
 
-/// An entry and the number of its key's insertion.
 type Kept = (Entry, u64);
 
 #[derive(Default)]
@@ -117,7 +116,7 @@ struct Walker {
     segment: u16,
     cursor: Cursor,
     times_dropped: u64,
-    /// The keys present at the beginning, with their insertions.
+    /// The keys present at the beginning.
     at_start: BTreeMap<u8, u64>,
     /// The keys of them that were present throughout.
     throughout: BTreeMap<u8, u64>,
@@ -154,7 +153,7 @@ impl World {
         world
     }
 
-    /// Calls both containers, whose results must be the same.
+    /// The results must be the same.
     fn both<R: PartialEq + std::fmt::Debug>(&self, call: impl Fn(&Container) -> R) -> R {
         let [first, second] = self.containers.each_ref().map(call);
         assert_eq!(first, second, "the seed shows");
@@ -339,7 +338,7 @@ impl World {
         self.note_expired();
     }
 
-    /// Records expired entries, which iterations may skip.
+    /// Iterations may skip expired entries.
     fn note_expired(&mut self) {
         for walker in &mut self.walkers {
             let entries = &self.segments[usize::from(walker.segment)].entries;

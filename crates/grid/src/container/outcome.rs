@@ -7,10 +7,10 @@ use super::Container;
 use super::entry::Entry;
 use crate::{Segment, Version};
 
-/// The result of a read on this member, see [`Container::look_up`].
+/// The result of [`Container::look_up`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lookup<T> {
-    /// The entry or value of the key.
+    /// The entry or value.
     Hit(T),
     /// The key is absent.
     Miss,
@@ -24,7 +24,7 @@ pub enum Lookup<T> {
 pub struct Put {
     /// The previous entry, unless it had expired.
     pub previous: Option<Entry>,
-    /// The evicted entries; they may be about to expire, or have expired. With a store, their keys are still here.
+    /// The evicted entries, perhaps expired. With a store, their keys are still here.
     pub evicted: Vec<Taken>,
 }
 
@@ -51,18 +51,18 @@ pub struct Taken {
 pub struct Expired {
     /// Removed entries.
     pub taken: Vec<Taken>,
-    /// If other members use their copies: entries that exceeded their `max_idle` here. They are not removed, and are
-    /// reported again after half of that time.
+    /// If other members use copies: entries that exceeded their `max_idle` here. They are not removed, and
+    /// are reported again after half of that time.
     pub idle: Vec<Idle>,
 }
 
-/// An entry that exceeded its `max_idle` on this member.
+/// An entry that exceeded its `max_idle` here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Idle {
     /// Its segment.
     pub segment: Segment,
     /// Its key.
     pub key: Bytes,
-    /// The version of its write.
+    /// The write's version.
     pub version: Version,
 }

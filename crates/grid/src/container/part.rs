@@ -1,5 +1,5 @@
-//! A part of an iteration whose extent is known before its entries are passed on: for a caller that must first write
-//! the extent, and writes the entries directly into a frame.
+//! A part of an iteration for a caller that must first write its extent, and writes the entries directly into
+//! a frame.
 
 use consort_group::Time;
 
@@ -9,7 +9,7 @@ use super::table::{PrefetchScope, Table, Walk};
 use super::{ChunkLimits, Container, Cursor, SegmentGone, Visited};
 use crate::Segment;
 
-/// The result of [`Container::part`]. It is used under the lock: the caller must not call the container.
+/// Used under the lock: the caller must not call the container.
 pub(crate) struct SizedChunk<'t> {
     table: &'t Table,
     from: Cursor,
@@ -22,27 +22,23 @@ pub(crate) struct SizedChunk<'t> {
 }
 
 impl SizedChunk<'_> {
-    /// Returns the number of entries.
     pub(crate) fn count(&self) -> usize {
         self.entries
     }
 
-    /// Returns the bytes of their keys and values.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether one of the values is only in the store.
     pub(crate) fn has_passive(&self) -> bool {
         self.has_passive
     }
 
-    /// Returns the cursor of the next part; none at the end.
+    /// None at the end.
     pub(crate) fn next(&self) -> Option<Cursor> {
         self.next
     }
 
-    /// Calls `give` for each entry.
     pub(crate) fn each(&self, mut give: impl FnMut(Visited<'_>)) {
         let (mut cursor, mut budget) = (self.from, Budget::new(self.limits));
         self.table.walk(&mut cursor, &mut budget, self.now, PrefetchScope::Slots, &mut give);
@@ -50,8 +46,8 @@ impl SizedChunk<'_> {
 }
 
 impl Container {
-    /// Continues an iteration as [`Container::chunk`] does, and calls `using` with the part, once and under one lock.
-    /// Returns `None` without the call if the iteration must release the lock before the part ends.
+    /// Continues an iteration as [`Container::chunk`] does, and calls `using` once under one lock. Returns
+    /// `None` without the call if the iteration must release the lock before the part ends.
     ///
     /// # Errors
     ///

@@ -1,26 +1,25 @@
 //! Prefetch: the memory that lookups of several keys will read is fetched for all of them at once.
 //!
-//! A lookup in a large container waits for memory twice: for a line of the index, and then for the slot and the item,
-//! whose addresses the index has. No other part of a lookup takes as long. A caller with several keys, because
-//! several requests have arrived together, waits for all of them in the time of one.
+//! A lookup in a large container waits for memory twice, and no other part takes as long: for a line of the
+//! index, and then for the slot and the item, whose addresses the index has. A caller with several keys,
+//! because several requests have arrived together, waits for all in the time of one.
 #![allow(unsafe_code)]
 
 use super::Container;
 use super::key_hash::KeyHash;
 use crate::Segment;
 
-/// Maximum number of keys in one call. Their items must still be in the CPU's nearest cache at the lookup, which has
-/// 32 KiB or more.
+/// The limit of keys in one call. Their items must still be in the CPU's nearest cache, of 32 KiB or more, at
+/// the lookup.
 pub const PREFETCH_MAX: usize = 16;
 
-/// Maximum bytes of an item that are prefetched: all of a small one, and enough of a large one for the CPU to detect
-/// a sequential read. With 1,024 instead of 256 a server's reads of 1,000 bytes take 5 % less.
+/// The prefetched bytes of an item: all of a small one, and enough of a large one for the CPU to detect a
+/// sequential read. With 1,024 instead of 256 a server's reads of 1,000 bytes take 5 % less.
 const ITEM_AHEAD: usize = 1024;
 
-/// Bytes of a line of the CPU's cache.
 const LINE: usize = 64;
 
-/// Begins to prefetch all lines of a value, or those of its first bytes if it is large, into the CPU's cache.
+/// All lines of a value, or those of its first bytes if it is large.
 pub(super) fn fetch<T: ?Sized>(value: &T) {
     let begin = std::ptr::from_ref(value).cast::<u8>();
     // A value that begins in the middle of a line has one line more than its size.
@@ -43,7 +42,7 @@ fn fetch_line(at: *const u8) {
 #[inline]
 fn fetch_line(_: *const u8) {}
 
-/// The address of an object in memory. It is never dereferenced: the object may be freed.
+/// Never dereferenced: the object may be freed.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SlotAddress(usize);
 
@@ -66,9 +65,9 @@ impl SlotAddress {
         PrefetchHint((self.0 / LINE) as u32)
     }
 
-    /// Returns the line of a hint: of the lines with these bits the one that is nearest to this address. Such lines
-    /// are 256 GiB apart, so that the result is right as long as all allocations lie within half of that. A wrong
-    /// line only makes the prefetch useless.
+    /// Of the lines with the hint's bits, the nearest to this address. Such lines are 256 GiB apart, so the
+    /// result is right if all allocations lie within half of that. A wrong line only makes the prefetch
+    /// useless.
     #[inline]
     fn line(self, hint: PrefetchHint) -> usize {
         let here = self.0 / LINE;
@@ -76,7 +75,6 @@ impl SlotAddress {
         here.wrapping_add_signed(apart as isize).wrapping_mul(LINE)
     }
 
-    /// Begins to prefetch the line of a hint.
     #[inline]
     pub(super) fn fetch(self, hint: PrefetchHint) {
         fetch_line(std::ptr::without_provenance(self.line(hint)));

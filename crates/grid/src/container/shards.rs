@@ -1,5 +1,3 @@
-//! The segments of a container, each with its lock, and the position of a key in them.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,28 +10,22 @@ use super::statistics::ContainerStatistics;
 use super::table::Table;
 use crate::Segment;
 
-/// No entry has a deadline.
 const NEVER: u64 = u64::MAX;
 
-/// The tables of a container's segments, and the sums over them.
 pub(super) struct Shards {
     shards: Box<[Shard]>,
     hash: FixedState,
     statistics: ContainerStatistics,
-    /// Whether a store has the evicted entries.
     is_backed: bool,
-    /// Where the container counts its bytes, if it shares the memory of its process.
     memory: Option<ProcessMemory>,
 }
 
 struct Shard {
     table: Mutex<Table>,
-    /// The next deadline of the table.
     next_expiry: AtomicU64,
 }
 
 impl Shards {
-    /// Creates this number of absent segments.
     pub(super) fn new(count: u16, hash_seed: u64, is_backed: bool, table: impl Fn() -> Table) -> Self {
         let shard = || Shard { table: Mutex::new(table()), next_expiry: AtomicU64::new(NEVER) };
         Self {
@@ -45,7 +37,6 @@ impl Shards {
         }
     }
 
-    /// Number of segments, including absent ones.
     pub(super) fn count(&self) -> usize {
         self.shards.len()
     }
@@ -80,7 +71,6 @@ impl Shards {
         self.shards[usize::from(segment.0)].table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes a segment that is here.
     pub(super) fn write<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
         self.update(segment, |table| {
             table.assert_present(segment);
@@ -88,7 +78,6 @@ impl Shards {
         })
     }
 
-    /// Changes a segment and updates the sums.
     pub(super) fn update<R>(&self, segment: Segment, change: impl FnOnce(&mut Table) -> R) -> R {
         let mut table = self.lock(segment);
         let before = table.size();
@@ -103,12 +92,10 @@ impl Shards {
         result
     }
 
-    /// Returns the next deadline of a segment.
     pub(super) fn next_expiry(&self, segment: Segment) -> Option<Time> {
         deadline(&self.shards[usize::from(segment.0)])
     }
 
-    /// Returns the next deadline of each segment that has one.
     pub(super) fn next_expiries(&self) -> impl Iterator<Item = (Segment, Time)> {
         // In this order, because no segment is counted beyond the maximum number of segments.
         let deadlines = self.shards.iter().map(deadline).zip((0..).map(Segment));

@@ -1,11 +1,10 @@
-//! Slots of entries: an entry keeps its slot for as long as it lives, so that an iteration by slot number finds every
-//! entry once, whatever entries are added or removed meanwhile.
+//! An entry keeps its slot for life, so that an iteration by slot number finds every entry once, whatever is
+//! added or removed meanwhile.
 
-/// Number of slots of a page. Pages are allocated and freed as a whole: small enough for a nearly empty segment,
-/// large enough for the page's own words not to matter.
+/// A page is allocated and freed as a whole: small enough for a nearly empty segment, large enough for the
+/// page's own words not to matter.
 const PAGE_SLOTS: usize = u32::BITS as usize;
 
-/// Values by slot number.
 pub(super) struct Slab<T> {
     pages: Vec<Page<T>>,
     /// Pages with a vacant slot; the last is filled first.
@@ -14,7 +13,6 @@ pub(super) struct Slab<T> {
 }
 
 struct Page<T> {
-    /// A bit for every slot that holds a value.
     occupied: u32,
     is_open: bool,
     slots: Vec<Option<T>>,
@@ -41,15 +39,12 @@ impl<T> Slab<T> {
         self.pages.get_mut(page)?.slots.get_mut(place)?.as_mut()
     }
 
-    /// Returns the place of a slot's value, whether or not there is one.
     #[inline]
     pub(super) fn place(&self, slot: u32) -> Option<&Option<T>> {
         let (page, place) = split(slot);
         self.pages.get(page)?.slots.get(place)
     }
 
-    /// Puts a value into a vacant slot and returns the slot's number.
-    ///
     /// # Panics
     ///
     /// If there are 2^32 values: half a terabyte in one segment.
@@ -86,7 +81,7 @@ impl<T> Slab<T> {
         index
     }
 
-    /// Removes a value. A page without values is freed.
+    /// A page without values is freed.
     pub(super) fn remove(&mut self, slot: u32) -> Option<T> {
         let (index, place) = split(slot);
         let page = self.pages.get_mut(index)?;
@@ -106,7 +101,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Returns the first slot from `from` on that has a value, if it is before `until`, which begins a page.
+    /// The first slot from `from` on with a value, before `until`, which begins a page.
     pub(super) fn next_occupied(&self, from: u32, until: u32) -> Next {
         let (mut index, place) = split(from);
         let mut mask = u32::MAX << place;
@@ -124,19 +119,15 @@ impl<T> Slab<T> {
     }
 }
 
-/// Returns the first slot of the page this many pages after that of `slot`.
 pub(super) fn pages_after(slot: u32, pages: u32) -> u32 {
     (slot / PAGE_SLOTS as u32).saturating_add(pages).saturating_mul(PAGE_SLOTS as u32)
 }
 
-/// The next step of an iteration over the slots.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A slot with a value.
     Slot(u32),
     /// No value up to here; continue from this slot.
     More(u32),
-    /// No more values.
     End,
 }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::table::TableSize;
 
-/// The counts of a container's entries and bytes, and of the entries that it has removed by itself. Each costs one load.
-/// They are exact, for one writer.
+/// The counts of a container's entries, bytes and own removals. Each costs one load. They are exact, for one
+/// writer.
 #[derive(Default)]
 pub struct ContainerStatistics {
     len: AtomicU64,
@@ -18,12 +18,11 @@ pub struct ContainerStatistics {
 }
 
 impl ContainerStatistics {
-    /// Number of entries, including expired ones that are not removed yet.
     pub(super) fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Number of entries whose value is only in the store.
+    /// Entries whose value is only in the store.
     pub fn passive_len(&self) -> u64 {
         self.passive.load(Ordering::Relaxed)
     }
@@ -34,12 +33,12 @@ impl ContainerStatistics {
         self.passive_bytes.load(Ordering::Relaxed)
     }
 
-    /// Number of entries evicted since the container was created; with a store, of values evicted.
+    /// Entries evicted so far; with a store, values.
     pub fn evictions(&self) -> u64 {
         self.evictions.load(Ordering::Relaxed)
     }
 
-    /// Number of expired entries removed here since the container was created.
+    /// Expired entries removed here so far.
     pub fn expirations(&self) -> u64 {
         self.expirations.load(Ordering::Relaxed)
     }
@@ -49,7 +48,6 @@ impl ContainerStatistics {
         self.entry_bytes.load(Ordering::Relaxed) + self.removal_bytes()
     }
 
-    /// Bytes of remembered removals.
     pub(super) fn removal_bytes(&self) -> u64 {
         self.removal_bytes.load(Ordering::Relaxed)
     }
@@ -62,7 +60,7 @@ impl ContainerStatistics {
         self.expirations.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Records the change of a segment's size. Only a container whose evicted entries a store has has passive entries.
+    /// Only a container whose evicted entries a store has has passive entries.
     pub(super) fn note_change(&self, before: TableSize, after: TableSize, is_backed: bool) {
         let add = |sum: &AtomicU64, before: u64, after: u64| {
             if before != after {

@@ -1,5 +1,3 @@
-//! The stored form of an entry in a segment, and the view of an iteration on it.
-
 use std::fmt;
 
 use bytes::Bytes;
@@ -10,7 +8,6 @@ use super::entry::{Deadlines, Entry, Lifetime};
 use super::item::Item;
 use crate::{Segment, Version};
 
-/// The stored form of an entry in a segment.
 #[derive(Clone)]
 pub(super) struct Stored {
     pub(super) item: Item,
@@ -19,7 +16,6 @@ pub(super) struct Stored {
     pub(super) mortal: Option<Box<Mortal>>,
 }
 
-/// The times of an entry with a lifetime.
 #[derive(Clone)]
 pub(super) struct Mortal {
     pub(super) lifetime: Lifetime,
@@ -83,53 +79,48 @@ impl Stored {
 pub struct Visited<'a>(pub(super) &'a Stored);
 
 impl<'a> Visited<'a> {
-    /// Its key.
+    /// The key.
     pub fn key(self) -> &'a [u8] {
         self.0.item.key()
     }
 
-    /// Its value; empty if only the store has it.
+    /// The value; empty if only the store has it.
     pub fn value(self) -> &'a [u8] {
         self.0.item.value_bytes()
     }
 
-    /// The version of its write.
+    /// The write's version.
     pub fn version(self) -> Version {
         self.0.version
     }
 
-    /// Whether only the store has its value.
+    /// Whether only the store has the value.
     pub fn is_passive(self) -> bool {
         self.0.is_passive()
     }
 
-    /// Bytes of its key and its value.
     pub(super) fn data_len(self) -> usize {
         self.0.data_len()
     }
 
-    /// Returns the bytes that a reader reads first, without reading them.
     pub(super) fn first_bytes(self) -> &'a [u8] {
         self.0.item.first_bytes()
     }
 
-    /// Returns the time of its first write, the time of its last use, and its lifetime.
     pub(crate) fn times(self) -> (Time, Time, Lifetime) {
         self.0.times()
     }
 
-    /// Returns the time of its last use here since it was written, if it has a max-idle time.
     pub(crate) fn used(self, now: Time) -> Option<Time> {
         let mortal = self.0.mortal.as_ref().filter(|mortal| mortal.lifetime.max_idle.is_some())?;
         (mortal.last_used > self.0.created && !self.0.is_expired(now)).then_some(mortal.last_used)
     }
 
-    /// Returns its key followed by its value, if they have one allocation.
     pub(crate) fn contiguous_bytes(self) -> Option<Bytes> {
         self.0.item.contiguous_bytes()
     }
 
-    /// Returns the entry, which is valid after the lock is released.
+    /// Returns the entry, valid after the lock is released.
     pub fn entry(self) -> Entry {
         self.0.entry()
     }

@@ -1,5 +1,4 @@
-//! The entries of one segment: found by hash, stored in slots, with a timer if they have a lifetime. Every function
-//! here runs under the segment's lock.
+//! The entries of one segment. Every function here runs under the segment's lock.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +23,13 @@ use crate::{Segment, Version};
 /// Pages of slots that an iteration examines before it releases the lock: a thousand slots, some ten microseconds.
 const WALK_PAGES_MAX: u32 = 32;
 
-/// Number of slots by which an iteration prefetches an item: with four an entry takes 15 % more time than with twelve
+/// Slots by which an iteration prefetches an item: with four an entry takes 15 % more time than with twelve
 /// or sixteen, with twenty-four 3 %.
 const WALK_AHEAD: u32 = 12;
 
-/// The state and entries of a segment.
 pub(super) struct Table {
     pub(super) state: SegmentState,
-    /// Whether this member is a read owner.
     pub(super) is_readable: bool,
-    /// Whether other members use their copies.
     is_shared: bool,
     contents: Contents,
     /// The number of the next insertion. It only grows, also when the segment is dropped and received again.
@@ -42,18 +38,15 @@ pub(super) struct Table {
     dropped: u64,
 }
 
-/// The result of looking up a key.
 pub(super) enum Read<'a> {
-    /// An entry. Its value may be only in the store.
+    /// Its value may be only in the store.
     Here(&'a Stored),
-    /// An entry that exceeded its max-idle time here, and perhaps not elsewhere.
+    /// The entry exceeded its max-idle time here, and perhaps not elsewhere.
     Idle,
-    /// No entry.
     Absent,
 }
 
 impl<'a> Read<'a> {
-    /// Returns the entry, if its value is in memory.
     #[inline]
     pub(super) fn here(self) -> Option<&'a Stored> {
         match self {
@@ -63,47 +56,37 @@ impl<'a> Read<'a> {
     }
 }
 
-/// The contents that are freed when the segment is dropped.
 pub(super) struct Contents {
     index: Index,
     slab: Slab<Stored>,
     timers: Timers,
-    /// The order of eviction, if the container has a bound.
     queues: Option<Queues>,
-    /// Versions of removals while the segment is being received. There is one per key that was removed and not
-    /// written since, so at most one per write during a transfer. Without it the transfer would bring the removed
-    /// entry back.
+    /// Versions of removals while the segment is received, so that the transfer does not bring removed
+    /// entries back: one per key removed and not written since, so at most one per write during a transfer.
     removals: BTreeMap<Box<[u8]>, Version>,
     entry_bytes: u64,
     removal_bytes: u64,
-    /// Number of entries whose values only the store has, and bytes of their rest in memory. They are in no queue.
+    /// Entries whose values only the store has. They are in no queue.
     passive: usize,
     passive_bytes: u64,
 }
 
-/// The size of a segment.
 #[derive(Clone, Copy)]
 pub(super) struct TableSize {
-    /// Number of entries, including passive ones.
+    /// Including passive ones.
     pub(super) len: u64,
-    /// Bytes of the entries with values in memory.
     pub(super) entry_bytes: u64,
-    /// Bytes of remembered removals.
     pub(super) removal_bytes: u64,
-    /// Number of entries whose values only the store has.
     pub(super) passive: u64,
-    /// Bytes of their rest in memory.
     pub(super) passive_bytes: u64,
 }
 
 impl TableSize {
-    /// Returns the bytes of entries and remembered removals.
     pub(super) fn bytes(self) -> u64 {
         self.entry_bytes + self.removal_bytes + self.passive_bytes
     }
 }
 
-/// Returns the bytes that an entry counts.
 pub(super) fn cost(key_len: usize, value_len: usize, has_lifetime: bool, has_bound: bool) -> u64 {
     let lifetime = if has_lifetime { LIFETIME_OVERHEAD } else { 0 };
     let bound = if has_bound { BOUND_OVERHEAD } else { 0 };
@@ -143,7 +126,6 @@ impl Contents {
         }
     }
 
-    /// Returns the bytes that an entry counts here.
     fn cost(&self, key_len: usize, value_len: usize, has_lifetime: bool) -> u64 {
         cost(key_len, value_len, has_lifetime, self.queues.is_some())
     }
@@ -161,7 +143,6 @@ impl Contents {
         self.slab.get(self.slot(hash, key)?)
     }
 
-    /// Removes an entry from all structures that refer to it.
     fn take(&mut self, hash: KeyHash, slot: u32) -> Option<Stored> {
         self.index.remove(hash, slot);
         let stored = self.slab.remove(slot)?;
@@ -176,7 +157,6 @@ impl Contents {
         Some(stored)
     }
 
-    /// Drops the value of an entry and keeps the rest. Returns the entry as it was.
     fn passivate(&mut self, slot: u32) -> Option<Stored> {
         let stored = self.slab.get_mut(slot)?;
         let was = stored.clone();
@@ -242,7 +222,6 @@ impl Table {
         self.contents.timers.next()
     }
 
-    /// Returns an entry and counts a use, unless it has expired.
     #[inline]
     pub(super) fn read(&mut self, hash: KeyHash, key: &[u8], now: impl FnOnce() -> Time) -> Read<'_> {
         let Some(slot) = self.contents.slot(hash, key) else { return Read::Absent };
@@ -267,33 +246,29 @@ impl Table {
         }
     }
 
-    /// Reserves room in the index for a number of entries.
     pub(super) fn reserve(&mut self, entries: usize) {
         self.contents.index.reserve(entries);
     }
 
-    /// Prefetches the cell where the search for a key begins.
     pub(super) fn fetch_cell(&self, hash: KeyHash) {
         if let Some(cell) = self.contents.index.home(hash) {
             fetch(cell);
         }
     }
 
-    /// Prefetches the first slot of this hash, and returns its number.
+    /// Returns the slot's number.
     pub(super) fn fetch_slot(&self, hash: KeyHash) -> Option<u32> {
         let slot = self.contents.index.find(hash, |_| true)?;
         fetch(self.contents.slab.place(slot)?);
         Some(slot)
     }
 
-    /// Prefetches the key and the value in a slot.
     pub(super) fn fetch_item(&self, slot: u32) {
         if let Some(stored) = self.contents.slab.get(slot) {
             fetch(stored.item.first_bytes());
         }
     }
 
-    /// Prefetches the slots and items that an iteration reaches soon after this slot.
     #[inline]
     fn fetch_after(&self, slot: u32, prefetch: PrefetchScope) {
         let slab = &self.contents.slab;
@@ -307,7 +282,6 @@ impl Table {
         }
     }
 
-    /// Like `read`, if the segment is readable here.
     #[inline]
     pub(super) fn look_up<T>(
         &mut self,
@@ -326,7 +300,7 @@ impl Table {
         }
     }
 
-    /// Records a use of an entry at a time, here or elsewhere. Returns whether the entry exists.
+    /// Returns whether the entry exists.
     pub(super) fn touch(&mut self, hash: KeyHash, key: &[u8], at: Time) -> bool {
         let Some(slot) = self.contents.slot(hash, key) else { return false };
         if let Some(stored) = self.contents.slab.get_mut(slot) {
@@ -339,14 +313,13 @@ impl Table {
         self.contents.stored(hash, key).map(Stored::entry)
     }
 
-    /// Returns the newest known version of a key, of a write or of a removal.
     pub(super) fn version_of(&self, hash: KeyHash, key: &[u8]) -> Version {
         let written = self.contents.stored(hash, key).map_or(Version::NONE, |stored| stored.version);
         let removed = self.contents.removals.get(key).copied().unwrap_or(Version::NONE);
         written.max(removed)
     }
 
-    /// Writes an entry, whose key and value are in `item`. Returns the previous entry, unless that had expired.
+    /// Unless the previous entry had expired, returns it.
     pub(super) fn put(&mut self, hash: KeyHash, item: Item, entry: &Entry, now: Time) -> Option<Entry> {
         let contents = &mut self.contents;
         contents.forget_removal(item.key());
@@ -406,7 +379,7 @@ impl Table {
         previous
     }
 
-    /// Removes a key and returns its entry, unless that had expired.
+    /// Unless the entry had expired.
     pub(super) fn remove(&mut self, hash: KeyHash, key: &[u8], version: Version, now: Time) -> Option<Entry> {
         let slot = self.contents.slot(hash, key);
         let stored = slot.and_then(|slot| self.contents.take(hash, slot));
@@ -420,7 +393,8 @@ impl Table {
         self.contents.forget_removal(key);
     }
 
-    /// Removes expired entries, examining at most `looks` deadlines. Returns the number of deadlines that it may still examine.
+    /// Removes expired entries. Examines at most `looks` deadlines, and returns how many it may still
+    /// examine.
     pub(super) fn expire(
         &mut self,
         segment: Segment,
@@ -456,13 +430,12 @@ impl Table {
         looks
     }
 
-    /// Returns the bytes that the entry of a key counts, if its value is in memory.
     pub(super) fn cost_of(&self, hash: KeyHash, key: &[u8]) -> Option<u64> {
         let stored = self.contents.stored(hash, key).filter(|stored| !stored.is_passive())?;
         Some(self.contents.cost_of(stored))
     }
 
-    /// Restores the value of an entry, if it still has this version and is passive. Returns whether it does.
+    /// Restores the value of a passive entry that still has this version. Returns whether it does.
     pub(super) fn activate(&mut self, hash: KeyHash, key: &[u8], version: Version, value: Bytes) -> bool {
         let contents = &mut self.contents;
         let Some(slot) = contents.slot(hash, key) else { return false };
@@ -483,7 +456,7 @@ impl Table {
         true
     }
 
-    /// Evicts the entries of least worth, other than the entry of this key; with a store, only their values.
+    /// Evicts the entry of least worth, but not that of `kept`; with a store, only its value.
     pub(super) fn evict(
         &mut self,
         kept: Option<(KeyHash, &[u8])>,
@@ -507,19 +480,17 @@ impl Table {
         Some(stored)
     }
 
-    /// Begins to receive the segment.
     pub(super) fn receive(&mut self) {
         self.state = SegmentState::Receiving;
     }
 
-    /// Marks the segment as complete: removals need no longer be remembered.
     pub(super) fn own(&mut self) {
         self.state = SegmentState::Owned;
         self.contents.removals = BTreeMap::new();
         self.contents.removal_bytes = 0;
     }
 
-    /// Drops the segment and returns its contents, which the caller frees without the lock.
+    /// The caller frees the contents without the lock.
     pub(super) fn drop_contents(&mut self) -> Contents {
         self.state = SegmentState::Absent;
         self.is_readable = false;
@@ -529,7 +500,6 @@ impl Table {
         std::mem::replace(&mut self.contents, emptied)
     }
 
-    /// Returns the contents of the segment, and keeps the segment.
     pub(super) fn clear_contents(&mut self) -> Contents {
         let (state, is_readable) = (self.state, self.is_readable);
         let contents = self.drop_contents();
@@ -537,8 +507,8 @@ impl Table {
         contents
     }
 
-    /// Continues an iteration: passes on entries that are not expired until the budget is spent or the examined slots
-    /// reach the limit.
+    /// Passes on entries that are not expired until the budget is spent or the examined slots reach the
+    /// limit.
     pub(super) fn walk(
         &self,
         cursor: &mut Cursor,
@@ -580,22 +550,16 @@ impl Table {
     }
 }
 
-/// The data that an iteration reads, and prefetches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PrefetchScope {
-    /// Only the slots.
     Slots,
-    /// Keys and values, too.
     Items,
 }
 
-/// The state of an iteration when it releases the lock.
 pub(super) enum Walk {
-    /// The budget is spent.
     Spent,
     /// The iteration releases the lock for other threads, then goes on.
     More,
-    /// All entries were passed on.
     End,
     /// The segment is absent, or not the one with which the cursor began.
     Gone,

@@ -472,7 +472,6 @@ fn container_that_refuses_changes_nothing_when_full() {
     assert_eq!(put(&container, b"c", entry("1", 1)), None);
 }
 
-/// Returns a value that contains its key and its version.
 fn counted_entry(key: u32, count: u64) -> Entry {
     Entry::new(Bytes::from(format!("{key} {count}")), Version::new(1, count), NOW)
 }

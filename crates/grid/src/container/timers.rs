@@ -1,14 +1,11 @@
-//! The deadlines of a segment's entries, at which they may have expired.
-//!
-//! There is one deadline per entry with a lifetime, in order: the next one is found at once. A deadline that is no
-//! longer needed is removed, so that repeated writes of a key leave none behind. A read does not move the deadline of
-//! an entry with a `max_idle`; at the deadline, the entry's new one is computed and inserted.
+//! The deadlines at which entries may have expired: one per entry with a lifetime. A deadline that is no
+//! longer needed is removed, so that repeated writes of a key leave none behind. A read does not move the
+//! deadline of an entry with a `max_idle`; the new one is computed at the deadline.
 
 use std::collections::BTreeSet;
 
 use consort_group::Time;
 
-/// Deadlines by time, then slot.
 pub(super) struct Timers {
     deadlines: BTreeSet<(Time, u32)>,
 }
@@ -31,7 +28,6 @@ impl Timers {
         self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
-    /// Removes and returns the first deadline if it is due.
     pub(super) fn take_due(&mut self, now: Time) -> Option<u32> {
         (self.next()? <= now).then(|| self.deadlines.pop_first())?.map(|(_, slot)| slot)
     }

@@ -1,5 +1,3 @@
-//! The coordinator's state of one cache.
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -24,11 +22,10 @@ pub(super) struct CoordinatedCache {
     merged: BTreeSet<Address>,
     pub(super) leaving: BTreeSet<Address>,
     joining: Vec<CacheMember>,
-    /// The stored state of members that want to join.
     returning: BTreeMap<Address, Restored>,
-    /// Members of the view and the topology that have no data, because another partition removed them.
+    /// Members of the view and the topology without data, because another partition removed them.
     empty: BTreeSet<Address>,
-    /// The removal that follows when all members have installed its announcement.
+    /// It follows when all members have installed the announcement.
     announced: Option<Announced>,
     published: Time,
 }
@@ -104,16 +101,15 @@ impl CoordinatedCache {
         members.filter(|member| self.counts(member) && !self.confirmed.contains(member)).cloned().collect()
     }
 
-    /// Returns whether a member is present with its data.
     fn counts(&self, member: &Address) -> bool {
         self.present.contains(member)
             && !self.empty.contains(member)
             && !self.topology.forgone.contains(member)
     }
 
-    /// Notes that a present member has no data. Returns whether other members rely on its data. They do not
-    /// rely on a fresh member of this topology only: it has not received the topology, and its vote carries
-    /// no knowledge.
+    /// Returns whether other members rely on the data of a present member that has none. They do not rely on
+    /// a fresh member of this topology only: it has not received the topology, and its vote carries no
+    /// knowledge.
     pub(super) fn note_empty(&mut self, member: &Address, is_fresh: bool) -> bool {
         let topology = &self.topology;
         let votes = topology.quorums().any(|quorum| quorum.contains(member));
@@ -204,9 +200,9 @@ impl CoordinatedCache {
         self.advance(cx);
     }
 
-    /// Assigns new owners to segments that have lost all, and their primaries merge other partitions'
-    /// entries. A member that has rejoined with a partition is no new owner, because it still has that
-    /// partition's entries.
+    /// Segments that have lost all owners get new ones, whose primaries merge other partitions' entries. A
+    /// member that has rejoined with a partition is no new owner, because it still has that partition's
+    /// entries.
     fn fill(&self, topology: &mut Topology) {
         let is_kept = |one: &&Membership| topology.merging.iter().any(|side| side.since == one.since);
         let own = || topology.members.iter().filter(|one| !is_kept(one)).map(|one| &one.member);
@@ -470,7 +466,7 @@ impl CoordinatedCache {
         joining.map(|member| (member, self.returning.get(&member.address)))
     }
 
-    /// In this topology the first owners have everything, and the other owners receive their missing entries.
+    /// The first owners have everything, and the other owners receive their missing entries.
     fn restored(&self, id: u32) -> Topology {
         let all = self.topology.current.clone();
         let first = all.primaries();
@@ -487,7 +483,7 @@ impl CoordinatedCache {
         })
     }
 
-    /// Adds joining members, removes leaving members without segments, and begins to move segments.
+    /// Leaving members without segments are removed.
     fn rebalance(&mut self, cx: &mut Cx, id: u32) -> Option<Topology> {
         let joining = std::mem::take(&mut self.joining);
         // A joining member that was in another partition in an earlier incarnation may have a higher topology id. The new id
@@ -541,7 +537,6 @@ impl CoordinatedCache {
     }
 }
 
-/// Returns whether the member's configuration of this name differs.
 pub(super) fn refuse_differing(
     cx: &mut Cx,
     ours: &CacheConfig,
@@ -555,7 +550,7 @@ pub(super) fn refuse_differing(
     true
 }
 
-/// More than half of these members must be present.
+/// More than half of these must be present.
 fn staying(members: &[Membership], leaving: &BTreeSet<Address>) -> Arc<[Address]> {
     let addresses = members.iter().map(|one| &one.member.address);
     addresses.filter(|member| !leaving.contains(member)).cloned().collect()

@@ -1,7 +1,6 @@
-//! The coordinator makes the topologies of all caches, each when all members have confirmed the last.
-//!
-//! Every member has a coordinator state; that of the view's first member is active. It begins with a request
-//! for the status of all members of the view ([`gather`]).
+//! The coordinator makes the topologies of all caches, each when all members have confirmed the last. The
+//! state of the view's first member is active, and begins with a request for the status of all members of the
+//! view ([`gather`]).
 
 mod coordinated_cache;
 mod partitions;
@@ -22,11 +21,10 @@ use coordinated_cache::CoordinatedCache;
 use restore::ColdStart;
 use status_collection::StatusCollection;
 
-/// The time until an unconfirmed topology is sent again: many times a round trip.
+/// Many round trips.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// The maximum number of caches. Each takes the coordinator some kilobytes, and every member reports all of
-/// them to the next coordinator.
+/// Each takes the coordinator some kilobytes, and every member reports all of them to the next coordinator.
 pub(crate) const CACHES_MAX: usize = 8_192;
 
 pub(crate) struct Coordinator {
@@ -35,7 +33,7 @@ pub(crate) struct Coordinator {
     role: Role,
     led: BTreeMap<CacheId, CoordinatedCache>,
     restoring: BTreeMap<CacheId, ColdStart>,
-    /// The collection of statuses of the view's new members.
+    /// Of the view's new members.
     new: Option<StatusCollection>,
     report_higher_ballot: u64,
 }
@@ -92,7 +90,7 @@ impl Coordinator {
         }
     }
 
-    /// The request has a ballot above all known ones.
+    /// The ballot is above all known ones.
     fn gather(&mut self, cx: &mut Cx) {
         let Some(view) = &self.view else { return };
         self.led.clear();

@@ -1,8 +1,6 @@
-//! Partitions that have all continued, and their merge into one topology.
-//!
-//! Each topology knows its history: its split points, and the histories of merged partitions. A topology in
-//! another one's history is only older. Two topologies of which neither is in the other's history belong to
-//! two partitions.
+//! Partitions that have all continued, and their merge into one topology (`docs/design/2026-11-grid.md`,
+//! Partitions). A topology in another one's history is only older. If neither is in the other's history, they
+//! belong to two partitions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,8 +12,8 @@ use crate::command::CacheStatus;
 use crate::merge::{PartitionSide, SplitPoint, parted_from};
 use crate::topology::Topology;
 
-/// Returns the newest topology of the preferred partition, which has the most members from before the split.
-/// Among equal ones, the partition with the view's first member is preferred.
+/// The newest topology of the preferred partition, which has the most members from before the split. Among
+/// equal ones, the partition with the view's first member is preferred.
 pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) -> Option<&'a CacheStatus> {
     let statuses = || found.iter().filter_map(|(_, status)| Some((status, status.topology.as_ref()?)));
     let newest: Vec<(&CacheStatus, &Topology)> =
@@ -40,7 +38,7 @@ pub(super) fn preferred<'a>(found: &'a [(Address, CacheStatus)], view: &View) ->
     newest.iter().max_by_key(|(_, topology)| rank(topology)).map(|(status, _)| *status)
 }
 
-/// Returns whether a member with its data belongs to a topology, which it may not have received yet.
+/// Whether a member with its data belongs to a topology, which it may not have received yet.
 pub(super) fn is_member_of(topology: &Topology, status: &CacheStatus) -> bool {
     let (Some(membership), Some(own)) =
         (topology.membership(&status.member.address), status.topology.as_ref())

@@ -1,11 +1,11 @@
-//! A cold start: members return with the entries of their stores. The cache continues once all members of the
-//! newest persisted topology are back, or is made available without the missing ones.
+//! A cold start: members return with the entries of their stores (`docs/design/2026-11-grid.md`, Stores). The
+//! cache continues once all members of the newest persisted topology are back, or is made available without
+//! the missing ones.
 //!
-//! All must return, because a member may have stopped before the others continued to write. The newest
-//! topology names the members that have all acknowledged writes. The coordinator does not wait for a member
-//! that this topology has just added and that was to receive some or none of the entries. If that member has
-//! persisted the topology, it returns as the member that it was. If not, it has never confirmed the topology,
-//! so no topology follows and nothing newer exists. Writes under the topology after it are also applied by
+//! All must return, because a member may have stopped before the others continued to write. The coordinator
+//! does not wait for a member that this topology has just added and that was to receive some or none of the
+//! entries. If it has persisted the topology, it returns as the member that it was; if not, it has never
+//! confirmed the topology, so nothing newer exists. Writes under the topology after it are also applied by
 //! the members read in this one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,8 @@ impl ColdStart {
         Self { config, id: newest.id, newest, here: BTreeMap::new() }
     }
 
-    /// Begins again, if a cold start has lost members that have all returned with their stores. The remaining
-    /// members stay as they are.
+    /// If a cold start has lost members that have all returned with their stores. The remaining members stay
+    /// as they are.
     pub(super) fn begin_again(cx: &mut Cx, led: &CoordinatedCache) -> Option<Self> {
         let degraded = led.topology();
         if degraded.phase != Phase::Restoring || degraded.away().is_empty() {

@@ -1,5 +1,5 @@
 //! The collection of statuses. A new coordinator requests those of its view, and continues from the newest
-//! topology. Later it requests those of the view's new members, which usually have no cache open.
+//! topology. Later it requests those of new members, which usually have no cache open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,12 +55,10 @@ impl StatusCollection {
         }
     }
 
-    /// Stops waiting for a member, and returns whether it was the last.
     pub(super) fn skip(&mut self, member: &Address) -> bool {
         self.missing.remove(member) && self.missing.is_empty()
     }
 
-    /// Returns whether this was the last response.
     pub(super) fn handle(&mut self, from: &Address, status: Status) -> bool {
         if status.ballot == self.ballot && self.missing.remove(from) {
             let caches = status.caches.into_iter().filter(|cache| is_sound(from, cache));
@@ -69,8 +67,7 @@ impl StatusCollection {
         self.missing.is_empty()
     }
 
-    /// Returns whether a member knows more of a cache than this coordinator: it is not a member of that cache
-    /// here, or has a newer topology.
+    /// Whether a member is not a member of its cache here, or has a newer topology.
     pub(super) fn has_unknown_members(&self, led: &BTreeMap<CacheId, CoordinatedCache>) -> bool {
         self.found.iter().any(|(member, status)| {
             let Some(theirs) = &status.topology else { return false };
@@ -81,7 +78,7 @@ impl StatusCollection {
         })
     }
 
-    /// Returns all caches, each with a new topology.
+    /// Each cache gets a new topology.
     pub(super) fn finish(
         &mut self,
         cx: &mut Cx,

@@ -13,10 +13,10 @@ use crate::cx::response_window::{ResponseWindow, Slot};
 use crate::operation::{Action, Change, Condition, OperationError, Outcome, Write};
 use crate::{Flags, Segment, Version};
 
-/// The first wait for a response: many times a round trip, and short beside every timeout.
+/// The first wait for a response: many round trips, and short beside every timeout.
 pub(crate) const RESEND_AFTER: Duration = Duration::from_secs(1);
 
-/// The limit of that wait: more copies would only fill a stopped or overloaded member's memory.
+/// More copies would only fill a stopped or overloaded member's memory.
 pub(crate) const RESEND_AFTER_MAX: Duration = Duration::from_secs(16);
 
 /// The limit of operations from the oldest unfinished to the newest, because owners keep a record of each
@@ -29,11 +29,10 @@ pub(crate) struct InFlight {
     pub(crate) key: Bytes,
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// The target is none if no member can carry out the operation.
+    /// None if no member can carry out the operation.
     pub(crate) target: Option<Address>,
     pub(crate) sent: Time,
     pub(crate) patience: Duration,
-    /// Whether the operation may be carried out already.
     pub(crate) is_repeated: bool,
     /// Whether copies exist: the response to one does not determine the result of the other.
     pub(crate) is_sent_again: bool,
@@ -42,21 +41,17 @@ pub(crate) struct InFlight {
     /// If the caller does not wait, the operation continues because the owners must agree.
     pub(crate) is_awaited: bool,
     pub(crate) response_bytes_max: u32,
-    /// The size of the response's value, once the owner has reported it.
     pub(crate) response_bytes: Option<u32>,
     pub(crate) keeps_target: bool,
     share: Share,
     acks: Acks,
 }
 
-/// The bytes that a call has reserved of its target's responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Share {
     /// The call stays here, or its response has no value.
     None,
-    /// The call waits for this many bytes.
     Waits(Slot, u32),
-    /// The call has its bytes, and is to be sent.
     Comes(Slot, u32),
     Sent(Slot, u32),
 }
@@ -64,7 +59,6 @@ enum Share {
 #[derive(Default)]
 struct Acks {
     epoch: u32,
-    /// The highest number that an owner has required.
     needed: u16,
     from: SmallVec<[Address; 2]>,
     outcome: Option<Outcome>,
@@ -120,7 +114,7 @@ impl InFlight {
         }
     }
 
-    /// Returns a write that changes nothing: an owner without a record of its number does nothing.
+    /// A write that changes nothing: an owner without a record of its number does nothing.
     pub(crate) fn nothing() -> Action {
         let condition = Condition::Version(Version::NONE);
         Action::Write(Write { condition, change: Change::Remove, wants_previous: false })
@@ -156,7 +150,7 @@ impl InFlight {
         }
     }
 
-    /// Returns whether a primary with this topology knows at least the epoch of the last send.
+    /// Whether a primary with this topology knows at least the epoch of the last send.
     pub(crate) fn is_expected(&self, topology: u32) -> bool {
         topology >= self.acks.epoch
     }
@@ -169,7 +163,7 @@ impl InFlight {
         self.acks.from.contains(member)
     }
 
-    /// Returns the outcome if this was the last acknowledgement of its epoch.
+    /// Returns the outcome with the last acknowledgement of its epoch.
     fn ack(&mut self, from: &Address, ack: &mut Ack) -> Option<Outcome> {
         let acks = &mut self.acks;
         if ack.epoch < acks.epoch {
@@ -232,7 +226,7 @@ impl Calls {
         self.base + self.calls.len() as u64 - 1
     }
 
-    /// Returns the limit of the response in bytes; none if the call has to wait.
+    /// None if the call has to wait.
     pub(crate) fn reserve(&mut self, number: u64, target: &Address) -> Option<u32> {
         let (call, window) = self.with_window(number)?;
         if !call.has_response() {
@@ -293,8 +287,7 @@ impl Calls {
         }
     }
 
-    /// Returns whether to send the call again: not if it was meanwhile, or if its caller accepts no such
-    /// value.
+    /// Whether to send the call again: not if it was meanwhile, or if its caller accepts no such value.
     pub(crate) fn note_size(&mut self, from: &Address, number: u64, bytes: u32) -> bool {
         if let Some(slot) = self.window.find(from) {
             self.window.note_response(slot, bytes as usize);

@@ -1,4 +1,4 @@
-//! Requests of iterations that wait for a function outside the node.
+//! Requests that wait for a function outside the node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,10 +10,10 @@ use crate::config::CacheId;
 use crate::operation::OperationError;
 use crate::{Entry, Segment};
 
-/// The limit of waiting requests. The reader of a further one receives the error that this member is busy.
+/// The reader of a further request receives the error that this member is busy.
 const WAITING_MAX: usize = 16_384;
 
-/// The identity of a request, which a reader repeats unchanged.
+/// A reader repeats the request unchanged.
 pub(crate) type Key = (CacheId, Address, u64, u32);
 
 type LoadedEntries = BTreeMap<(Segment, Bytes), Entry>;
@@ -30,7 +30,7 @@ impl Computations {
         !self.waiting.is_empty()
     }
 
-    /// Returns the request with the error if there are too many.
+    /// The request returns with the error if there are too many.
     pub(crate) fn queue(
         &mut self,
         key: Key,

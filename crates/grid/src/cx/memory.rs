@@ -1,7 +1,7 @@
 //! Shortage of memory in the process of this member or of others.
 //!
-//! A primary refuses a write, before it orders it, if its own process has no memory for it or another write
-//! owner has reported a shortage. A write owner never refuses an ordered write, because it was, or will be,
+//! A primary refuses a write, before it orders it, if its process has no memory for it or another write owner
+//! has reported a shortage. A write owner never refuses an ordered write, because it was, or will be,
 //! acknowledged. So each member reports the begin and end of its shortage to all others; writes ordered
 //! before the report arrives use the memory between the high-water mark and the limit. A member whose memory
 //! is critical requests no further chunks; the senders keep these segments.
@@ -38,7 +38,7 @@ impl Memory {
         }
     }
 
-    /// Returns the shortage that begins or ends, and the members to report it to, once.
+    /// Each report is returned once, with the members to send it to.
     pub(crate) fn take_report(&mut self) -> Option<(Vec<Address>, Option<Shortage>)> {
         let own = self.own.as_ref()?;
         let is_short = own.is_short();
@@ -70,8 +70,7 @@ impl Memory {
         self.is_told_short
     }
 
-    /// Returns whether only small writes are accepted. State transfers to this member then proceed one chunk
-    /// at a time.
+    /// Only small writes are accepted, and state transfers to this member proceed one chunk at a time.
     pub(crate) fn is_tight(&self) -> bool {
         self.own.as_ref().is_some_and(|own| !own.has_room(0))
     }

@@ -33,20 +33,18 @@ use crate::publication::IterationId;
 use crate::wire::{FrameWriter, LongCommand};
 use crate::{Ballot, CacheConfig, OpenError, Topology};
 
-/// The time for which a member of another partition receives no watermark. By then it has taken over the
-/// unfinished operations; until then it keeps records of this member's writes in all caches, even closed
-/// ones.
+/// By this time a member of another partition, which receives no watermark, has taken over the unfinished
+/// operations; until then it keeps records of this member's writes in all caches, even closed ones.
 const PARTITION_MEMORY: Duration = Duration::from_secs(60);
 
-/// A report of memory concerns the member and no cache.
+/// A report of memory concerns no cache.
 const NO_CACHE: CacheId = CacheId(0);
 
-/// The segments requested at a time, enough to keep all senders busy. With [`CHUNK_BYTES`] 1 MB is in flight,
+/// Segments requested at a time, enough to keep all senders busy. With [`CHUNK_BYTES`] 1 MB is in flight,
 /// about 1 ms of a fast network.
 pub(crate) const PULLS_MAX: u32 = 20;
 
-/// The bytes of a chunk: those of a packet. Larger chunks would be fragmented, and commands would wait behind
-/// them.
+/// A packet's bytes: larger chunks would be fragmented, and commands would wait behind them.
 pub(crate) const CHUNK_BYTES: u32 = 52 * 1024;
 
 /// The default bytes of segments in transfer to a member at a time.
@@ -57,11 +55,11 @@ pub const TRANSFER_BUDGET: u32 = PULLS_MAX * CHUNK_BYTES;
 pub struct Frame {
     /// The receiving member.
     pub dest: Address,
-    /// A message's payload.
+    /// The message's payload.
     pub bytes: Bytes,
 }
 
-/// An event of a cache on this member.
+/// An event of a cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeEvent {
     /// A topology is installed. After the first one, the cache is usable.
@@ -71,29 +69,29 @@ pub enum NodeEvent {
         /// The topology's id.
         topology: u32,
     },
-    /// The cluster has the cache with another configuration; it is closed here.
+    /// The cluster has another configuration; the cache is closed here.
     Refused {
         /// The cache.
         cache: CacheId,
         /// The difference.
         error: OpenError,
     },
-    /// An iteration has items, its end or an error after an empty [`crate::Node::take`].
+    /// After an empty [`crate::Node::take`], an iteration has items, its end or an error.
     Fetched {
         /// The cache.
         cache: CacheId,
         /// The iteration.
         iteration: IterationId,
     },
-    /// A listener is ready, or its empty event queue has events.
+    /// A listener is ready, or its empty queue has events.
     Told {
         /// The cache.
         cache: CacheId,
         /// The listener.
         listener: ListenerId,
     },
-    /// The response to a sequential reader is sent. Its next request arrives soon if it continues, because it
-    /// requests from no other member.
+    /// The response to a sequential reader is sent. If it continues, its next request arrives soon, because
+    /// it requests from no other member.
     Expecting,
     /// No member depends on this one any more; the cache is closed here.
     Left {
@@ -106,13 +104,12 @@ pub(crate) struct Cx {
     pub(crate) now: Time,
     pub(crate) local: Address,
     pub(crate) coordinator: Option<Address>,
-    /// The ballot of the topologies that this member installs.
     pub(crate) promised: Option<Ballot>,
-    /// The wire protocol's version of incompatible members, bounded by the view.
+    /// Wire versions of incompatible members, bounded by the view.
     pub(crate) foreigners: BTreeMap<Address, u8>,
     /// A closed cache stays, because other members may not have learnt of the close.
     pub(crate) memberships: BTreeSet<CacheId>,
-    /// The ballot under which this member is coordinator, or asks to be.
+    /// The ballot as coordinator, or candidate.
     pub(crate) leads: Ballot,
     pub(crate) calls: Calls,
     pub(crate) silence: Silence,
@@ -156,13 +153,13 @@ pub struct Counters {
     pub deferred: u64,
     /// Commands dropped because too many waited; their senders repeat them.
     pub overflowed: u64,
-    /// Operations that were sent again.
+    /// Operations sent again.
     pub repeated: u64,
     /// Other members' reads that waited for room.
     pub held: u64,
     /// Repeated reads whose response waited or was on its way.
     pub answered_once: u64,
-    /// Outdated backup commands and calls that were not carried out.
+    /// Outdated backup commands and calls, not carried out.
     pub outdated: u64,
     /// Unreadable frames and commands.
     pub malformed: u64,
@@ -170,8 +167,7 @@ pub struct Counters {
     pub unknown: u64,
     /// Gone callers' writes taken over.
     pub adopted: u64,
-    /// Refused writes that are not tried again, because too many were waiting; their callers received an
-    /// error.
+    /// Refused writes not tried again, because too many waited; their callers received an error.
     pub unsaved: u64,
 }
 
@@ -258,7 +254,6 @@ impl Cx {
         }
     }
 
-    /// `burst` is the limit of bytes to the member until the next call.
     pub(crate) fn set_room(&mut self, member: &Address, is_open: bool, burst: u64) {
         self.burst = burst;
         let written = self.outbox.get_mut(member).map_or(0, |outbox| {
@@ -272,12 +267,10 @@ impl Cx {
         }
     }
 
-    /// Returns none without room for a response.
     pub(crate) fn next_read(&mut self, from: &Address) -> Option<Command> {
         if self.crowded.contains(from) { None } else { self.responses.next(from) }
     }
 
-    /// Returns whether a read waits for room or its response is on its way.
     pub(crate) fn holds_read(&mut self, from: &Address, cache: CacheId, topology: u32, call: &Call) -> bool {
         if call.is_repeated && self.responses.is_answered(from, call.number, self.now) {
             self.counters.answered_once += 1;
@@ -360,7 +353,7 @@ impl Cx {
         }
     }
 
-    /// Members that are new in the view receive the report of a shortage.
+    /// New members of the view receive the report of a shortage.
     pub(crate) fn keep_view(&mut self, view: &View) {
         let others: Vec<Address> = view.members().iter().filter(|one| **one != self.local).cloned().collect();
         let Some((new, shortage)) = self.memory.keep_members(others) else { return };

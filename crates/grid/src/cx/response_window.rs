@@ -1,43 +1,43 @@
 //! The limit of value bytes that other members may be sending to this one.
 //!
-//! A call states the maximum size of its response's value, and waits here until it has reserved as many
-//! bytes. A member with a larger value does nothing and responds with the size; the call reserves that and is
-//! sent again. So the bytes in flight are bounded for values of any size. The first reservation follows from
-//! the member's earlier responses, so that most calls are sent once.
+//! A call states its response's maximum size, and waits here until it has reserved as many bytes. A member
+//! with a larger value only responds with the size; the call reserves that and is sent again. So the bytes in
+//! flight are bounded for values of any size. The first reservation follows from the member's earlier
+//! responses, so that most calls are sent once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use consort_group::Address;
 
-/// The limit for one member and class. A larger value is sent alone.
+/// For one member and class. A larger value is sent alone.
 pub(crate) const OWNER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// The limit for all members together and one class.
+/// For all members together and one class.
 pub(crate) const TOTAL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The largest small value. Calls with larger ones have their own class, so that small values do not wait for
 /// them. No call reserves more before it knows the size of its value.
 pub(crate) const SMALL_BYTES_MAX: u32 = 64 * 1024;
 
-/// The minimum reservation: a response without its value. It limits the calls under way.
+/// A response without its value; limits the calls under way.
 const CALL_BYTES_MIN: u32 = 1024;
 
-/// The reservation of the first calls to a member.
 const CALL_BYTES_FIRST: u32 = 4 * 1024;
 
 /// Responses after which a member's calls may reserve less.
 const RESPONSES_LOOKED_AT: u32 = 256;
 
-/// The minimum rate of a sender in bytes per second, by which the wait for responses is extended.
+/// A sender's minimum rate in bytes per second, by which the wait for responses is extended.
 const TRANSFER_RATE_MIN: u64 = 4 * 1024 * 1024;
 
-/// The limits of value bytes in flight to a member.
+/// The limits of value bytes in flight to a member. Small and large values have the same limits, each for
+/// itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseLimits {
-    /// Bytes from one member, of small and of large values each. A larger value is sent alone.
+    /// Bytes from one member. A larger value is sent alone.
     pub owner_bytes: u64,
-    /// Bytes from all members, of small and of large values each.
+    /// Bytes from all members.
     pub total_bytes: u64,
     /// The largest small value in bytes.
     pub small_bytes: u32,
@@ -49,7 +49,7 @@ impl Default for ResponseLimits {
     }
 }
 
-/// A value for calls with small values, and one for those with large ones.
+/// For calls with small values, and with large ones.
 type OfClasses<T> = [T; 2];
 
 /// The index of a member, valid while a call has a reservation there.
@@ -69,9 +69,8 @@ impl Slot {
 struct Owner {
     address: Address,
     lanes: OfClasses<Lane>,
-    /// The reservation for a value of unknown size.
     expected: u32,
-    /// The largest small value and the responses since `expected` was last adjusted.
+    /// Since `expected` was last adjusted.
     largest: u32,
     responses: u32,
 }
@@ -153,7 +152,6 @@ impl ResponseWindow {
         known.min(self.limits.small_bytes)
     }
 
-    /// If there is no room, the call waits.
     pub(crate) fn reserve(&mut self, slot: Slot, number: u64, bytes: u32) -> bool {
         let class = self.class(bytes);
         let Some(owner) = self.owners.get_mut(slot.index()).and_then(Option::as_mut) else { return false };
@@ -234,14 +232,13 @@ impl ResponseWindow {
         Some(number)
     }
 
-    /// Returns how much longer than usual a member's next response may take after those before it.
+    /// How much longer than usual a member's next response may take after those before it.
     pub(crate) fn transfer_time(&self, owner: &Address) -> Duration {
         let owner = self.find(owner).and_then(|slot| self.owners[slot.index()].as_ref());
         let bytes: u64 = owner.into_iter().flat_map(|owner| &owner.lanes).map(|lane| lane.bytes).sum();
         Duration::from_millis(bytes * 1_000 / TRANSFER_RATE_MIN)
     }
 
-    /// Forgets departed members without reservations.
     pub(crate) fn retain(&mut self, is_member: impl Fn(&Address) -> bool) {
         for slot in &mut self.owners {
             slot.take_if(|owner| owner.is_idle() && !is_member(&owner.address));
@@ -252,7 +249,7 @@ impl ResponseWindow {
         self.waiting
     }
 
-    /// Returns the reserved bytes of all members, and of the member and class with the most.
+    /// Of all members, and of the member and class with the most.
     pub(crate) fn reserved(&self) -> (u64, u64) {
         let lanes = self.owners.iter().flatten().flat_map(|owner| &owner.lanes);
         (self.totals.iter().sum(), lanes.map(|lane| lane.bytes).max().unwrap_or_default())
@@ -271,7 +268,6 @@ mod tests {
         Address::Uuid(Uuid { most: 0, least: n })
     }
 
-    /// Ends calls of a member in order and begins waiting ones. Returns the maximum of reserved bytes.
     fn run(window: &mut ResponseWindow, owner: Slot, numbers: std::ops::Range<u64>, bytes: u32) -> u64 {
         let mut running: Vec<u64> = numbers.filter(|number| window.reserve(owner, *number, bytes)).collect();
         let mut most = 0;

@@ -11,35 +11,34 @@ use crate::command::{Body, Call, Command};
 use crate::config::CacheId;
 use crate::cx::calls::CALLS_MAX;
 
-/// The limit of a member's waiting reads: as many as it has under way. Callers repeat further reads.
+/// As many as a member has under way. Callers repeat further reads.
 pub(crate) const WAITING_READS_MAX: usize = CALLS_MAX;
 
-/// The limit for one member. Each read counts with its key and [`READ_BYTES`].
+/// For one member. Each read counts with its key and [`READ_BYTES`].
 pub(crate) const WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The limit for all members together.
+/// For all members together.
 pub(crate) const WAITING_BYTES_TOTAL_MAX: usize = 64 * 1024 * 1024;
 
 const READ_BYTES: usize = 256;
 
-/// The minimum bytes of a value whose response is remembered as sent. Smaller ones cost less to repeat.
+/// The response to a smaller value costs less to repeat than to remember as sent.
 const LARGE_BYTES: usize = 4 * 1024;
 
 /// The time without a second large response, unless the view changes: the channel loses no message between
-/// members of a view. After that time the receiver may have dropped the response.
+/// members of a view. Later the receiver may have dropped the response.
 const ANSWERED_KEPT: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Peer {
     waiting: VecDeque<Command>,
     waiting_bytes: usize,
-    /// The numbers of the waiting reads, none of which waits twice.
+    /// No read waits twice.
     numbers: BTreeSet<u64>,
-    /// The answer times of reads with large responses.
     answered: BTreeMap<u64, Time>,
 }
 
-/// The responses to all members, bounded by the view.
+/// Bounded by the view.
 #[derive(Default)]
 pub(crate) struct Responses {
     peers: BTreeMap<Address, Peer>,

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use consort_group::{Address, Time};
 
-/// The silence of a member with an outstanding response after which reads go to other owners, besides its
-/// responses' time: many round trips.
+/// Many round trips, besides the time of the member's responses.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(crate) struct Silence {
-    /// The time of each member's last frame.
     heard: BTreeMap<Address, Time>,
     /// Members without any frame for [`SILENT_AFTER`] since a request.
     unanswering: BTreeSet<Address>,
@@ -43,7 +41,6 @@ impl Silence {
         self.unheard.retain(is_there);
     }
 
-    /// Returns whether the target of this late request is silent.
     pub(crate) fn note_late(&mut self, target: &Address, sent: Time) -> bool {
         if self.heard.get(target).is_none_or(|at| *at < sent) {
             self.unanswering.insert(target.clone());

@@ -1,17 +1,17 @@
 //! Bytes of events that wait for slow readers of listeners, of all caches together.
 //!
-//! Each listener has its own limit; this is the limit of their sum. Beyond it, a listener with more than an
-//! equal share loses its events and receives a gap event, so that fast readers lose none. Beyond twice the
-//! limit any listener does. Present entries count and are not refused: each listener has one batch of an
-//! iteration at a time.
+//! Each listener has its own limit; beyond the limit of their sum, a listener with more than an equal share
+//! loses its events and receives a gap event, so that fast readers lose none. Beyond twice the limit any
+//! listener does. Present entries count and are not refused: each listener has one batch of an iteration at a
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::event::Event;
 
-/// The limit of event bytes that wait for all listeners of a member, each event counted with its own size,
-/// its key and its values, even if listeners share them.
+/// The limit of event bytes that wait for all listeners of a member. Each event counts its size, key and
+/// values, even if listeners share them.
 pub const LISTENERS_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ impl Part {
         self.bytes = bytes;
     }
 
-    /// Returns whether all listeners exceed the limit and this one must drop its events.
+    /// Whether all listeners exceed the limit and this one must drop its events.
     pub(crate) fn is_too_large(&self) -> bool {
         let sum = self.of.bytes();
         let parts = self.of.0.parts.load(Ordering::Relaxed).max(1);
@@ -72,8 +72,8 @@ impl Drop for Part {
     }
 }
 
-/// Events that a listener's reader has taken. Their bytes count as waiting until the last is returned or this
-/// is dropped.
+/// Events that a reader has taken. Their bytes count as waiting until the last is returned or this is
+/// dropped.
 #[derive(Debug)]
 pub struct TakenEvents {
     events: std::vec::IntoIter<Event>,
@@ -90,7 +90,7 @@ impl TakenEvents {
         Self { events: Vec::new().into_iter(), part: None }
     }
 
-    /// Returns whether no events remain.
+    /// Whether no events remain.
     pub fn is_empty(&self) -> bool {
         self.events.as_slice().is_empty()
     }

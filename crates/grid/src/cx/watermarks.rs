@@ -4,7 +4,6 @@ use consort_group::Address;
 
 use crate::command::OperationId;
 
-/// The number below which each caller has reported all operations as finished.
 #[derive(Default)]
 pub(crate) struct Watermarks {
     finished: BTreeMap<Address, u64>,

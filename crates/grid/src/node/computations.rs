@@ -7,15 +7,15 @@ use crate::node::Node;
 use crate::replica::iterate::computations::{Computation, Computed, finish_computation};
 
 impl Node {
-    /// Declares that a function is applied outside the node. The host then calls [`Node::take_computation`]
-    /// whenever [`Node::has_computations`] returns true.
+    /// Makes a function run outside the node: the host calls [`Node::take_computation`] whenever
+    /// [`Node::has_computations`] returns true.
     pub fn register_costly(&mut self, cache: CacheId, name: &str) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.iterations.costly.insert(name.into());
         }
     }
 
-    /// Returns whether a step waits.
+    /// Whether a step waits.
     pub fn has_computations(&self) -> bool {
         self.cx.computations.has_any()
     }
@@ -44,7 +44,7 @@ impl Node {
         taken
     }
 
-    /// Takes the result of a step and sends the answer.
+    /// Handles a step's result.
     pub fn finish_computation(&mut self, now: Time, computed: Computed) {
         self.cx.now = now;
         self.cx.computations.end(&computed.key);

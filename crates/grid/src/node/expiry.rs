@@ -1,5 +1,3 @@
-//! The removal of expired entries by this member's clock.
-
 use std::time::Duration;
 
 use consort_group::Time;
@@ -7,13 +5,12 @@ use consort_group::Time;
 use super::Caches;
 use crate::cx::Cx;
 
-/// The interval of removals. Until then expired entries are unreadable and use memory.
+/// Until then expired entries are unreadable and use memory.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
-/// Due entries of one batch: about 1 ms of work.
+/// About 1 ms of work.
 const EXPIRE_LOOKS: usize = 4_096;
 
-/// The time until the next batch of due entries.
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Default)]

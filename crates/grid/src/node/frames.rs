@@ -11,12 +11,12 @@ use crate::node::Node;
 use crate::wire::FrameReader;
 
 impl Node {
-    /// Handles a frame of another member.
+    /// Handles another member's frame.
     ///
     /// # Errors
     ///
-    /// Returns an error if the frame cannot be read; earlier commands were handled. Another version of the
-    /// wire protocol is reported with its member's first frame.
+    /// The frame cannot be read; earlier commands were handled. Another version of the wire protocol is
+    /// reported with its member's first frame.
     pub fn handle_frame(&mut self, now: Time, from: &Address, frame: Bytes) -> Result<(), FrameError> {
         self.cx.now = now;
         self.cx.silence.heard(from, now);
@@ -52,7 +52,6 @@ impl Node {
     }
 }
 
-/// Prefetches memory for all commands of the first command's cache.
 fn prefetch(caches: &Caches, commands: &[Command]) {
     let [first, _, ..] = commands else { return };
     let Some(cache) = caches.get(&first.cache) else { return };

@@ -1,8 +1,7 @@
 //! A member of the grid as a state machine.
 //!
-//! The inputs are the methods `handle_*`, [`Node::open`], [`Node::leave`] and [`Node::submit`]. Afterwards
-//! the driver drains [`Node::poll_frame`], [`Node::poll_finished`] and [`Node::poll_event`];
-//! [`Node::poll_timeout`] returns when to call [`Node::handle_timeout`]. Time never runs backwards. The
+//! After each input (`handle_*`, [`Node::open`], [`Node::leave`], [`Node::submit`]) the driver drains
+//! [`Node::poll_frame`], [`Node::poll_finished`] and [`Node::poll_event`]. Time never runs backwards. The
 //! guarantees are in `docs/design/2026-11-grid.md`.
 
 mod computations;
@@ -47,12 +46,12 @@ pub use stats::{Load, NodeStats, Progress, ResponseLoad};
 
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
-/// The options of an operation.
+/// An operation's options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubmitOptions {
     /// Deviations from the configuration.
     pub flags: Flags,
-    /// The time until the operation fails.
+    /// The time until it fails.
     pub timeout: Duration,
     /// The limit in bytes for another member's value. A larger one fails with
     /// [`OperationError::LargeResponse`] and changes nothing, unless the operation was sent twice, because
@@ -97,20 +96,19 @@ impl Node {
         }
     }
 
-    /// Sets the entry bytes of a state transfer's chunk, by default and at most a packet's size.
+    /// Sets the entry bytes of a transfer's chunk, by default and at most a packet's size.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
         self.cx.chunk_bytes = bytes.clamp(1, crate::cx::CHUNK_BYTES);
     }
 
-    /// Sets the bytes of segments in transfer to this member, for each cache; [`TRANSFER_BUDGET`] by default
-    /// and at most.
+    /// Sets the bytes in transfer to this member, for each cache; [`TRANSFER_BUDGET`] by default and at most.
     pub fn set_transfer_budget(&mut self, bytes: u32) {
         let pulls = (bytes / crate::cx::CHUNK_BYTES).clamp(1, crate::cx::PULLS_MAX);
         self.cx.pulls_max = pulls as usize;
         self.set_chunk_bytes(bytes / pulls);
     }
 
-    /// Sets the limits of value bytes from other members, before the first operation.
+    /// Sets the limits of other members' value bytes, before the first operation.
     pub fn set_response_limits(&mut self, limits: ResponseLimits) {
         self.cx.calls.window.set_limits(limits);
     }
@@ -121,7 +119,7 @@ impl Node {
         self.cx.injected_bug = Some(bug);
     }
 
-    /// Registers a transform, as all members of the cache must before its use.
+    /// Registers a transform; all members of the cache must do so before its use.
     pub fn register_transform(&mut self, cache: CacheId, name: &str, transform: Arc<TransformFn>) {
         if let Some(cache) = self.caches.get_mut(&cache) {
             cache.iterations.transforms.insert(name.into(), transform);
@@ -135,7 +133,7 @@ impl Node {
         }
     }
 
-    /// Registers a merge policy, as all members must before they open a cache with it.
+    /// Registers a merge policy; all members must do so before they open a cache with it.
     pub fn register_merge(&mut self, name: &str, merge: Arc<MergeFn>) {
         self.cx.merges.insert(name.into(), merge);
     }
@@ -155,7 +153,7 @@ impl Node {
         self.open_backed(now, config, member, container, None)
     }
 
-    /// Opens a cache, with a store if `backing` is given. The container has the store's entries.
+    /// Opens a cache, with a store if `backing` is given; the container has the store's entries.
     ///
     /// # Errors
     ///
@@ -206,7 +204,7 @@ impl Node {
         Ok(())
     }
 
-    /// Begins to leave a cache after the transfer of its segments. [`NodeEvent::Left`] follows.
+    /// Leaves a cache after the transfer of its segments. [`NodeEvent::Left`] follows.
     pub fn leave(&mut self, now: Time, cache: CacheId) {
         self.cx.now = now;
         if let Some(cache) = self.caches.get_mut(&cache) {
@@ -222,10 +220,10 @@ impl Node {
         self.work();
     }
 
-    /// Completes a leave from a degraded cache for a member that stops now, if no other reachable member has
-    /// the cache open and the unreachable ones hold all of this member's data. Surviving ones continue with
-    /// the cache; no other member could receive the data. Returns whether it succeeds, followed by
-    /// [`NodeEvent::Left`]. A member that stays may still hand over its vote after a rejoin.
+    /// Completes a leave from a degraded cache for a member that stops now, because no member could receive
+    /// its data. Succeeds, followed by [`NodeEvent::Left`], if no other reachable member has the cache open
+    /// and the unreachable ones, which continue with it, hold all of this member's data. A member that stays
+    /// may still hand over its vote after a rejoin.
     pub fn leave_behind(&mut self, now: Time, cache: CacheId) -> bool {
         self.cx.now = now;
         let is_left = self.caches.get(&cache).is_some_and(|one| {
@@ -251,11 +249,12 @@ impl Node {
         self.work();
     }
 
-    /// Begins an operation, whose number [`Node::poll_finished`] returns, perhaps at once.
+    /// Begins an operation and returns the number that [`Node::poll_finished`] returns, perhaps at once.
     ///
     /// # Errors
     ///
-    /// [`OperationError::Closed`], [`OperationError::TooManyInFlight`] and [`OperationError::Unsupported`]; nothing was done.
+    /// [`OperationError::Closed`], [`OperationError::TooManyInFlight`] and [`OperationError::Unsupported`];
+    /// nothing was done.
     pub fn submit(
         &mut self,
         now: Time,
@@ -311,8 +310,8 @@ impl Node {
         Ok(number)
     }
 
-    /// Carries a write out at once if this member is the key's only owner, no listener receives it, and it
-    /// changes the entry.
+    /// Writes at once if this member is the key's only owner, no listener receives the write, and it changes
+    /// the entry.
     ///
     /// # Errors
     ///
@@ -333,7 +332,7 @@ impl Node {
         Ok(result)
     }
 
-    /// Handles a new view of the channel.
+    /// Handles a new view.
     pub fn handle_view(&mut self, now: Time, view: &View) {
         self.cx.now = now;
         self.cx.coordinator = view.coordinator().cloned();
@@ -467,8 +466,8 @@ impl Node {
             || self.caches.values().any(waits)
     }
 
-    /// Sets whether the channel has room for frames to a member, as before the first call, and the limit of
-    /// bytes until the next call.
+    /// Sets whether the channel has room for frames to a member (it has before the first call), and the limit
+    /// of bytes until the next call.
     ///
     /// Without room, only responses to the member's reads wait, without their values. Returns true if waiting
     /// reads were executed; then there may be frames to send.
@@ -491,7 +490,7 @@ impl Node {
         true
     }
 
-    /// Returns the next time for [`Node::handle_timeout`].
+    /// Returns the time for [`Node::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         [self.look_after, self.expiry.next()].into_iter().flatten().min()
     }
@@ -517,12 +516,12 @@ impl Node {
         self.cx.next_frame()
     }
 
-    /// Returns whether a frame waits.
+    /// Whether a frame waits.
     pub fn has_frames(&self) -> bool {
         self.cx.has_frames()
     }
 
-    /// Returns whether [`Node::submit`] returns [`OperationError::TooManyInFlight`].
+    /// Whether [`Node::submit`] returns [`OperationError::TooManyInFlight`].
     pub fn is_busy(&self) -> bool {
         self.cx.calls.is_full()
     }

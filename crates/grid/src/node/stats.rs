@@ -1,5 +1,3 @@
-//! The state that a member reports for people and for tests.
-
 use consort_group::Address;
 use consort_memory::{ProcessMemory, Shortage};
 
@@ -17,20 +15,20 @@ pub struct Progress {
     /// Segments still to be received.
     pub segments_left: usize,
     /// The estimated bytes to be received: 0 before the first segment has begun. Segments in transfer count
-    /// with their reported sizes, other ones with the average. Values only in a sender's store do not count.
+    /// with their reported sizes, others with the average; values only in a sender's store do not count.
     pub bytes_left: u64,
-    /// Bytes received in this rebalance.
+    /// Bytes received so far.
     pub bytes_pulled: u64,
 }
 
-/// The records and pending requests of a cache on a member.
+/// The records and pending requests of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Load {
     /// Operations under way, of all caches.
     pub calls: usize,
-    /// Commands that wait for a topology.
+    /// Commands waiting for a topology.
     pub deferred: usize,
-    /// Calls that wait for other owners' records.
+    /// Calls waiting for other owners' records.
     pub parked: usize,
     /// Records whose callers may lack acknowledgements.
     pub records: usize,
@@ -38,22 +36,22 @@ pub struct Load {
     pub orphans: usize,
 }
 
-/// Pending responses from and to other members.
+/// Pending responses from and to others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ResponseLoad {
-    /// Operations that wait for room here.
+    /// Operations waiting for room here.
     pub waiting: usize,
     /// Value bytes that others may be sending.
     pub reserved_bytes: u64,
     /// The largest reservation of one member and class.
     pub reserved_bytes_of_one: u64,
-    /// Waiting reads' bytes without their values.
+    /// Waiting reads' bytes without values.
     pub held_bytes: usize,
 }
 
 impl Node {
-    /// Sets the limited memory of this member's process, before caches are opened, whose containers count in
-    /// it. A shortage refuses writes, and is reported to other members.
+    /// Sets the process's limited memory, before caches are opened, whose containers count in it. A shortage
+    /// refuses writes and is reported to other members.
     pub fn set_memory(&mut self, memory: ProcessMemory) {
         self.cx.memory.set_own(memory);
     }
@@ -120,12 +118,12 @@ impl<'n> NodeStats<'n> {
         })
     }
 
-    /// Returns the number of unfinished operations of all caches.
+    /// Returns the unfinished operations of all caches.
     pub fn operation_count(self) -> usize {
         self.node.cx.calls.count()
     }
 
-    /// Describes the requests that the member waits for.
+    /// Describes what the member waits for.
     pub fn describe(self) -> String {
         let under_way = self.node.cx.calls.count();
         format!("{under_way} operations under way; coordinator: {}", self.node.coordinator.describe())

@@ -1,5 +1,3 @@
-//! The readers' side of iterations and listeners.
-
 use consort_group::Time;
 
 use crate::config::CacheId;
@@ -12,7 +10,7 @@ use crate::operation::OperationError;
 use crate::publication::{IterationError, IterationId, Next, Publication};
 
 impl Node {
-    /// Begins an iteration. No request is sent before the first [`Node::take`].
+    /// Begins an iteration; the first [`Node::take`] sends requests.
     ///
     /// # Errors
     ///
@@ -29,7 +27,7 @@ impl Node {
         Ok(id)
     }
 
-    /// Takes the next items of an iteration. Items taken before count as consumed. The end or an error closes the iteration.
+    /// Takes an iteration's next items; earlier ones count as consumed. The end or an error closes it.
     ///
     /// # Errors
     ///
@@ -47,10 +45,10 @@ impl Node {
         taken
     }
 
-    /// Takes an iteration's received items for a reader that still processes earlier ones. The first
-    /// `consumed` of those count as consumed, and more are requested of other members. This member's own
-    /// entries are visited only by [`Node::take`] and while a reader waits after an empty result. Also
-    /// returns whether more items are here; if not, [`NodeEvent::Fetched`] follows.
+    /// Takes received items for a reader that still processes earlier ones. The first `consumed` of those
+    /// count as consumed, and more are requested of other members. This member's own entries are visited only
+    /// by [`Node::take`] and while a reader waits after an empty result. Also returns whether more items are
+    /// here; if not, [`NodeEvent::Fetched`] follows.
     ///
     /// # Errors
     ///
@@ -77,17 +75,18 @@ impl Node {
         }
     }
 
-    /// Returns an iteration's unconsumed items, requested or received: at most its batch.
+    /// Returns the unconsumed items, requested or received: at most a batch.
     pub fn unconsumed(&self, cache: CacheId, iteration: IterationId) -> usize {
         self.caches.get(&cache).map_or(0, |cache| cache.iterations.unconsumed(iteration))
     }
 
-    /// Returns an iteration's requests in flight, at most [`crate::LANES_MAX`].
+    /// Returns the requests in flight, at most [`crate::LANES_MAX`].
     pub fn asked(&self, cache: CacheId, iteration: IterationId) -> usize {
         self.caches.get(&cache).map_or(0, |cache| cache.iterations.asked(iteration))
     }
 
-    /// Begins to listen. After [`NodeEvent::Told`], [`Node::is_listening`] returns whether the listener receives all changes.
+    /// Begins to listen. After [`NodeEvent::Told`], [`Node::is_listening`] returns whether the listener is
+    /// ready.
     ///
     /// # Errors
     ///
@@ -107,7 +106,7 @@ impl Node {
         Ok(id)
     }
 
-    /// Returns whether a listener receives all changes that begin from now on.
+    /// Whether a listener receives all changes that begin from now on.
     ///
     /// # Errors
     ///

@@ -1,6 +1,5 @@
-//! Members with another version of the wire protocol, as during an upgrade. They are in the view, share no
-//! cache with this member and delay nothing. A caller that needs one of them to open a cache receives an
-//! error.
+//! Members with another wire version, as during an upgrade. They are in the view, share no cache with this
+//! member and delay nothing. A caller that needs one of them to open a cache receives an error.
 
 use consort_group::Address;
 
@@ -13,7 +12,6 @@ use crate::replica::CacheReplica;
 use crate::wire::VERSION;
 
 impl Node {
-    /// Returns whether this member's version is new here.
     pub(crate) fn note_incompatible_member(&mut self, from: &Address, theirs: u8) -> bool {
         if self.cx.foreigners.insert(from.clone(), theirs) == Some(theirs) {
             return false;

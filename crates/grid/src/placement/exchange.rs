@@ -1,11 +1,9 @@
-//! Exchanges of copies and primaries: they move from members above their share to members below it, by the
-//! shortest chain.
+//! Copies and primaries move from members above their share to members below it, by the shortest chain.
 
 use std::collections::VecDeque;
 
 use super::Draft;
 
-/// A step of a chain: an owner gives a segment up to a taker.
 #[derive(Clone, Copy)]
 struct Step {
     segment: usize,
@@ -14,7 +12,7 @@ struct Step {
 }
 
 impl Draft<'_> {
-    /// Levels copies, without putting owners of a segment closer together.
+    /// Does not put owners of a segment closer together.
     pub(super) fn level_copies(&mut self) {
         for place in 0..self.members.len() as u16 {
             while self.surplus(place) < 0 {
@@ -33,8 +31,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Levels primaries by capacity, as far as members own segments. No segment moves: owners change their
-    /// order.
+    /// By capacity, as far as members own segments. No segment moves: owners change their order.
     pub(super) fn level_primaries(&mut self) {
         let mut led = vec![0_u64; self.members.len()];
         self.owners
@@ -61,7 +58,6 @@ impl Draft<'_> {
         }
     }
 
-    /// `led` has the number of primary segments of each member.
     fn chain_of_primaries(&self, taker: u16, led: &[u64]) -> Option<Vec<Step>> {
         let weight = |place: u16| u64::from(self.members[usize::from(place)].capacity.thousandths());
         self.chain_to(
@@ -77,8 +73,8 @@ impl Draft<'_> {
         )
     }
 
-    /// Finds the shortest chain to one more copy from a member that `can_give`: breadth first, by segments
-    /// and owners in order.
+    /// The shortest chain to one more copy from a member that `can_give`: breadth first, by segments and
+    /// owners in order.
     fn chain_to(
         &self,
         taker: u16,

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::{CacheMember, Location};
 
-/// The owners of a segment as indexes in the list of members, the primary first.
+/// A segment's owners as indexes of members, the primary first.
 pub type Owners = SmallVec<[u16; 4]>;
 
 /// The pairs of a segment's owners at one site, in one rack, on one machine. Less is better, and sites count
@@ -74,7 +74,7 @@ impl Draft<'_> {
             .filter(|&place| self.members[usize::from(place)].capacity.thousandths() > 0)
     }
 
-    /// Removes one owner too many: the backup closest to the others, or the one furthest above its share.
+    /// Removes the backup closest to the others, or the one furthest above its share.
     fn drop_one(&mut self, segment: usize) {
         let backups = self.owners[segment].iter().copied().enumerate().skip(1);
         let worst = backups
@@ -85,7 +85,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Adds a missing owner: the member that is most apart and furthest below its share.
+    /// Adds the member that is most apart and furthest below its share.
     fn add_one(&mut self, segment: usize) {
         let others = self.takers().filter(|place| !self.owners[segment].contains(place));
         let best = others.min_by_key(|&place| {
@@ -129,8 +129,8 @@ impl Draft<'_> {
     }
 }
 
-/// Returns a pseudo-random number that breaks ties: the backups of one member's segments are spread over all
-/// others, which share its work when it is lost.
+/// Breaks ties pseudo-randomly: the backups of one member's segments are spread over all others, which share
+/// its work when it is lost.
 fn scatter(segment: usize, place: u16) -> u64 {
     let mixed = (segment as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (u64::from(place) + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -30,7 +30,6 @@ struct Split<'a> {
 }
 
 impl Split<'_> {
-    /// Divides copies among these members' groups on a level, then within each group.
     fn among(&self, places: &[usize], copies: usize, level: Level, due: &mut [usize]) {
         let (groups, next) = match level {
             Level::Site => (self.groups(places, |member| &member.location.site), Level::Rack),
@@ -68,7 +67,7 @@ impl Split<'_> {
     }
 }
 
-/// Returns the maximum number of one segment's owners in a group when they are spread evenly.
+/// The maximum of one segment's owners in a group when they are spread evenly.
 fn even_level(groups: &[Vec<usize>], owners: usize) -> usize {
     let room = |level: usize| groups.iter().map(|group| group.len().min(level)).sum::<usize>();
     let largest = groups.iter().map(Vec::len).max().unwrap_or(0);
@@ -82,7 +81,6 @@ struct Claim {
     held: usize,
 }
 
-/// Divides a whole by weight within each claim's bounds.
 fn divide(whole: usize, claims: &[Claim]) -> Vec<usize> {
     let mut settled: Vec<Option<usize>> = vec![None; claims.len()];
     loop {

@@ -29,7 +29,7 @@ fn primaries(hash: &ConsistentHash, member: &CacheMember) -> usize {
     hash.primary_segments_of(&member.address).count()
 }
 
-/// Returns the number of segments that a member newly owns in `after`.
+/// Newly owned in `after`.
 fn gained(before: &ConsistentHash, after: &ConsistentHash, member: &Address) -> usize {
     let had: BTreeSet<Segment> = before.segments_of(member).collect();
     after.segments_of(member).filter(|segment| !had.contains(segment)).count()

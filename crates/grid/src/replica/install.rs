@@ -1,5 +1,3 @@
-//! The installation of a topology.
-
 use consort_group::Address;
 
 use crate::command::ToCoordinator;
@@ -87,15 +85,14 @@ impl CacheReplica {
         }
     }
 
-    /// The confirmation may wait until the topology is persisted. It also waits for the records of owners
-    /// that the next topology removes.
+    /// Waits until the topology is persisted, and for the records of owners that the next topology removes.
     pub(crate) fn confirm(&self, cx: &mut Cx) {
         if !self.shared.waits_for_records(cx) && !self.store.confirms_later(&self.shared) {
             self.shared.tell_coordinator(cx, ToCoordinator::Confirm);
         }
     }
 
-    /// Drops all state: the other members have continued without this one.
+    /// The other members have continued without this one.
     fn begin_anew(&mut self, cx: &mut Cx) {
         for segment in self.shared.config.all_segments() {
             self.shared.container.drop_segment(segment);
@@ -189,8 +186,7 @@ impl Store {
 }
 
 impl Shared {
-    /// Returns whether records of relieved owners are missing here: no member would send them to the next
-    /// primary.
+    /// Whether records of relieved owners are missing here: no member would send them to the next primary.
     fn waits_for_records(&self, cx: &Cx) -> bool {
         let Some(topology) = self.topology().filter(|one| one.phase == Phase::ReadNewWriteAll) else {
             return false;
@@ -256,8 +252,8 @@ impl Shared {
         membership.is_some_and(|membership| membership.since <= topology)
     }
 
-    /// Returns whether a member is unreachable or is being removed. Its topologies may have another
-    /// coordinator and the same ids as ours.
+    /// Whether a member is unreachable or is being removed. Its topologies may have another coordinator and
+    /// the same ids as ours.
     pub(crate) fn is_absent(&self, member: &Address) -> bool {
         self.topology().is_some_and(|own| own.absent().any(|absent| absent == member))
     }

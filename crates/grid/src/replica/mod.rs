@@ -35,11 +35,10 @@ use crate::{
     CacheConfig, CacheMember, CacheMode, ConsistentHash, Container, Interest, Segment, Topology, Version,
 };
 
-/// The limit of commands that wait for a topology, which arrives within a round trip. Callers send further
-/// ones again.
+/// The topology arrives within a round trip. Callers send further commands again.
 const DEFERRED_MAX: usize = 65_536;
 
-/// The limit of parked calls: as many as a caller may have under way.
+/// As many as a caller may have under way.
 const PARKED_MAX: usize = crate::cx::calls::CALLS_MAX;
 
 pub(crate) struct CacheReplica {
@@ -55,7 +54,6 @@ pub(crate) struct CacheReplica {
     pub(crate) handovers: Handovers,
 }
 
-/// The part of a replica that its components use: their methods take it as an argument.
 pub(crate) struct Shared {
     pub(crate) id: CacheId,
     pub(crate) config: CacheConfig,
@@ -63,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) container: Arc<Container>,
     pub(crate) installed: Option<Installed>,
     pub(crate) segments: Vec<SegmentState>,
-    /// This member's state of its former partition, kept until it is merged.
+    /// This member's state of its former partition, until it is merged.
     pub(crate) frozen: Option<PreMergeState>,
     /// Whether the cache has had an entry with a `max_idle` here; else no call asks.
     pub(crate) has_max_idle: bool,
@@ -76,7 +74,6 @@ pub(crate) struct Installed {
     pub(crate) at: Time,
 }
 
-/// The state of a segment on a member, apart from its entries.
 #[derive(Default)]
 pub(crate) struct SegmentState {
     pub(crate) records: Records,
@@ -84,11 +81,8 @@ pub(crate) struct SegmentState {
     pub(crate) count: u64,
     /// The last primary term whose primary has this member's records, or that this member has begun.
     pub(crate) handed: u32,
-    /// The last epoch in which this member's records were sent to the other write owners.
     pub(crate) resent: u32,
-    /// The owners whose records a new primary lacks.
     pub(crate) missing: Vec<Address>,
-    /// Calls that wait for these records.
     pub(crate) parked: Vec<(Address, Call)>,
     /// The version between both incarnations after a full restart: older than every write since, newer than
     /// the entries from before. It is set until all entries of the segment's first owner are here.
@@ -273,7 +267,7 @@ impl Shared {
         self.installed.as_ref().map(|installed| &installed.topology)
     }
 
-    /// The id is 0 without an installed topology.
+    /// 0 without an installed topology.
     pub(crate) fn topology_id(&self) -> u32 {
         self.topology().map_or(0, |topology| topology.id)
     }

@@ -238,7 +238,6 @@ wire_enum!(PartitionHandling { 0 = DenyReadWrites, 1 = AllowReads, 2 = AllowRead
 wire_enum!(MergePolicy { 0 = PreferredAlways, 1 = PreferredNonNull, 2 = RemoveAll, 3 = Custom(name) });
 wire_struct!(CacheConfig { name, mode, segments, partitions, merge, grouping, encoding });
 
-/// A function is encoded as its name.
 impl Wire for Grouper {
     fn put(&self, out: &mut BytesMut) {
         self.name().put(out);
@@ -382,7 +381,6 @@ impl Chunk {
         self.segment_bytes.put(out);
     }
 
-    /// Writes a command's body; `entries` writes the `count` entries.
     pub(crate) fn put_body(&self, out: &mut BytesMut, count: usize, entries: impl FnOnce(&mut BytesMut)) {
         out.put_u8(CHUNK);
         self.put_with(out, |out| {
@@ -475,7 +473,7 @@ const CHUNK: u8 = 7;
 
 pub(super) const FETCHED: u8 = 14;
 
-/// The number of tags; the reader skips unknown ones.
+/// The reader skips unknown tags.
 pub(super) const BODY_TAGS: u8 = 21;
 
 wire_enum!(Body {

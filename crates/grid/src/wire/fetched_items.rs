@@ -1,5 +1,3 @@
-//! The response to a fetch, written item by item.
-
 use bytes::BufMut;
 
 use super::commands::{FETCHED, put_item};

@@ -18,7 +18,7 @@ pub(crate) const VERSION: u8 = 2;
 /// The versions of future releases, whose members are reported.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=31;
 
-/// Returns whether a payload begins as a frame of any version.
+/// Whether a payload begins as a frame of any version.
 pub fn is_frame(payload: &[u8]) -> bool {
     matches!(payload, [MAGIC, version, ..] if VERSIONS.contains(version))
 }
@@ -26,16 +26,15 @@ pub fn is_frame(payload: &[u8]) -> bool {
 /// The prefix and the number below which the sender's operations are finished.
 const HEAD: usize = 2 + 8;
 
-/// The bytes after which a frame is closed: a packet of the transport, so that many commands share a message
-/// and no small one waits behind megabytes. A larger command has its own frame.
+/// A packet of the transport, so that many commands share a message and no small one waits behind megabytes.
+/// A larger command has its own frame.
 const FRAME_BYTES: usize = 60_000;
 
-/// The initial capacity of a frame: enough for a cycle's commands to one member with some load. The next
-/// frame uses the rest of the buffer.
+/// Enough for a cycle's commands to one member with some load. The next frame uses the rest of the buffer.
 const FRAME_ROOM: usize = 16 * 1024;
 
-/// The bytes of a frame and its free room from which on the next frame does not use that room. The room would
-/// keep the frame's allocation until there are further commands to the member.
+/// A frame and its free room of more bytes do not share the allocation with the next frame, because that room
+/// would keep it until there are further commands to the member.
 const FRAME_ROOM_KEPT_MAX: usize = 4 * FRAME_BYTES;
 
 #[derive(Default)]
@@ -124,7 +123,6 @@ fn put_head(frame: &mut BytesMut) {
     frame.put_u64(0);
 }
 
-/// The returned position is for `end`.
 fn begin(frame: &mut BytesMut, cache: CacheId, topology: u32) -> usize {
     let start = frame.len();
     frame.put_u32(0);
@@ -150,7 +148,6 @@ impl LongCommand {
         Self { frame }
     }
 
-    /// The caller writes the body at the buffer's end.
     pub(crate) fn out(&mut self) -> &mut BytesMut {
         &mut self.frame
     }
@@ -158,7 +155,7 @@ impl LongCommand {
 
 pub(crate) struct FrameReader {
     bytes: Bytes,
-    /// The number below which all operations of the sender are finished.
+    /// All operations of the sender below are finished.
     pub(crate) finished: u64,
     pub(crate) unknown: u64,
 }
@@ -179,7 +176,7 @@ impl FrameReader {
         Ok(Self { bytes, finished, unknown: 0 })
     }
 
-    /// Returns `None` at the end. After an error the rest of the frame is invalid.
+    /// `None` at the end. After an error the rest of the frame is invalid.
     pub(crate) fn next(&mut self) -> Result<Option<Command>> {
         while !self.bytes.is_empty() {
             need(&self.bytes, "command", 4)?;

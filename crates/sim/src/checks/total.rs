@@ -7,15 +7,16 @@
 //! * A crashed coordinator's last broadcasts have reached only some members. A sender forwards each message
 //!   that it has not received back to the next coordinator, which has its own order; it forwards no message
 //!   that it received back but other members did not.
-//! * A former coordinator's last broadcasts arrive late among those of the new one, because of flow control and
-//!   losses, when groups merge or when a member that founded a group joins another.
+//! * A former coordinator's last broadcasts arrive late among those of the new one, because of flow control
+//!   and losses, when groups merge or when a member that founded a group joins another.
 //!
-//! These rules hold for members that live to the end:
+//! For members that live to the end:
 //!
 //! * A sender receives back every message that it has sent.
-//! * A message that was sent in the last reign, or came back to its sender in it, reaches every member that was
-//!   together with sender and coordinator then. Excepted is the first message that the sender received back, if
-//!   sent before: the crashed coordinator may have brought the first of its pieces to some members only.
+//! * A message that was sent in the last reign, or came back to its sender in it, reaches every member that
+//!   was together with sender and coordinator then. Excepted is the first message that the sender received
+//!   back, if sent before: the crashed coordinator may have brought the first of its pieces to some members
+//!   only.
 //!
 //! In every reign, a member that was there when a message was sent, and never leaves, gets no later broadcast
 //! without the message.
@@ -31,7 +32,6 @@ pub(super) fn is_sequenced(nodes: &[Node]) -> bool {
     nodes.first().is_some_and(|node| node.is_sequenced)
 }
 
-/// The coordinator, and the number of its first view.
 type Reign = (Address, u64);
 
 pub(super) struct Reigns(BTreeMap<Address, BTreeSet<u64>>);
@@ -63,11 +63,9 @@ impl Reigns {
         self.get(view)
     }
 
-    /// The multicasts that a receiver must have got from a sender, if both are alive.
-    ///
-    /// A sender receives back all of its messages. Another receiver gets those that were sent in, or came back
-    /// to the sender in, the reign that both are in now, if receiver, sender and coordinator were together
-    /// then.
+    /// A sender must have got all of its own multicasts. Another receiver must have got those that were sent
+    /// in, or came back to the sender in, the reign that both are in now, if receiver, sender and coordinator
+    /// were together then.
     pub(super) fn wanted(&self, nodes: &[Node], sender: usize, receiver: &Node) -> BTreeSet<u64> {
         let (index, sender) = (sender, &nodes[sender]);
         let sent = || (1..).zip(sender.log.sent.get(&None).into_iter().flatten().copied());
@@ -216,9 +214,9 @@ fn gap(
 }
 
 /// Whether a multicast may arrive after later messages of its sender: between sending and arrival groups
-/// merged, or the sender came under another coordinator than the receiver's. Broadcasts of a former coordinator
-/// are late, too, if its group has joined another after its join request had waited, and messages that the
-/// coordinator has not taken from a member outside its views, because those views have not reached the member.
+/// merged, or the sender came under another coordinator than the receiver's. Late are also broadcasts of a
+/// former coordinator, if its group has joined another after its join request had waited, and messages that
+/// the coordinator has not taken from a member that its views have not reached.
 pub(super) fn is_late(nodes: &[Node], node: &Node, got: &Got) -> bool {
     let Some(sent) = sent_at(nodes, got).filter(|_| got.is_multicast) else { return false };
     let merges =

@@ -1,5 +1,3 @@
-//! The actions of clients.
-
 use bytes::Bytes;
 use consort_grid::{Action, Change, Condition, Lifetime, Write};
 

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use consort_grid::{Node, ResponseLimits};
 use consort_group::{Address, Rng, Time};
 
-/// Turns a seed into the one for limits.
 pub(super) const SEED: u64 = 0x4e41_5252_4f57_4e41;
 
 pub(crate) struct Backpressure {
@@ -15,7 +14,6 @@ pub(crate) struct Backpressure {
     pub(super) most: u64,
     /// The largest value: it comes alone if it exceeds the limit.
     pub(super) largest: u64,
-    /// Reads at their owners, and calls at their callers.
     pub(super) held: u64,
     pub(super) waited: u64,
 }

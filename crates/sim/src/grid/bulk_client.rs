@@ -32,11 +32,10 @@ pub(crate) struct BulkOperation {
     pub(crate) ended: Option<Time>,
     pub(crate) is_clear: bool,
     iteration: Option<IterationId>,
-    /// Its unfinished operations, as indices in the history.
     left: BTreeSet<usize>,
     is_over: bool,
     is_failed: bool,
-    /// The meaning is that of [`super::history::Operation::is_excused`].
+    /// As [`super::history::Operation::is_excused`].
     pub(crate) is_excused: bool,
 }
 

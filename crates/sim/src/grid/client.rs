@@ -1,4 +1,4 @@
-//! Clients: each does one operation after the other on its member.
+//! Each client does one operation after the other on its member.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

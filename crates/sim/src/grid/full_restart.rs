@@ -1,5 +1,3 @@
-//! Restarts of whole clusters with stores.
-
 use std::time::Duration;
 
 use consort_grid::{Availability, CapacityFactor, PartitionHandling};
@@ -22,7 +20,6 @@ const ALONE_LIMIT: Duration = Duration::from_secs(8);
 /// Members have to find each other first.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 
-/// The limit until one view and one topology after `BEGIN_LIMIT`.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
 const TRIES: usize = 50;
@@ -48,7 +45,7 @@ fn may_end(world: &GridWorld) -> bool {
         && (grid.config.partitions != PartitionHandling::AllowReadWrites || is_settled(world))
 }
 
-/// The answer is that of the members that stay.
+/// Only the members that stay count.
 fn is_together(world: &GridWorld) -> bool {
     let staying = || alive(world).filter(|(node, _)| !node.is_leaving);
     let topologies = || staying().filter_map(|(_, member)| member.topology());

@@ -244,7 +244,6 @@ fn finish(world: &mut GridWorld, at: usize, result: Result<Outcome, OperationErr
     }
 }
 
-/// Returns whether the stack has work to do.
 fn handle_event(world: &mut GridWorld, node: usize, event: NodeEvent) -> bool {
     match event {
         NodeEvent::Installed { .. } => {

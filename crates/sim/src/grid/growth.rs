@@ -15,7 +15,7 @@ use crate::faults::{Faults, Mix};
 use crate::stock::{Discovery, QUICK, stock};
 use crate::world::World;
 
-/// The measurements of a cache of one size.
+/// The measurements of one size.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Growth {
     /// The number of members.
@@ -32,7 +32,7 @@ pub struct Growth {
     pub moved: f64,
     /// Messages of a join, until all members have the new stable topology.
     pub per_join: u64,
-    /// The duration of a join.
+    /// A join's duration.
     pub joined_after: Duration,
 }
 
@@ -99,7 +99,6 @@ pub fn grow(stack_name: &str, members: usize, seed: u64) -> Result<Growth, Strin
     })
 }
 
-/// Returns the most entries that were requested or held.
 fn iterate_all(world: &mut GridWorld) -> Result<usize, String> {
     let publication = Publication { batch: BATCH, ..Publication::default() };
     let (mut begun, mut held) = (None, 0);

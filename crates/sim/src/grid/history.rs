@@ -26,7 +26,6 @@ pub(crate) struct Operation {
     /// `None` if its member has ended before.
     pub(crate) ended: Option<Time>,
     pub(crate) result: Option<Result<Outcome, OperationError>>,
-    /// The members that may have answered a read.
     pub(crate) readers: BTreeSet<usize>,
     /// The history of its member's topology. `None` if that changed meanwhile, because the partition of the
     /// operation is unknown then.
@@ -70,7 +69,6 @@ impl Operation {
         self.client.is_none() && !self.is_of_bulk
     }
 
-    /// Returns a write that has changed the entry.
     pub(crate) fn acknowledged(&self) -> Option<(Version, Time)> {
         let (written, ended) = self.written().filter(|(written, _)| written.is_done)?;
         let is_change = written.was_present || !self.is_removal();

@@ -1,5 +1,5 @@
-//! Readers that iterate over the cache again and again. Their own random generator leaves a seed's members,
-//! clients and faults as without iterations.
+//! Readers that iterate again and again. Their own random generator leaves a seed's members, clients and
+//! faults as without iterations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +127,6 @@ pub(super) fn add(world: &mut GridWorld, node: usize) {
     }
 }
 
-/// Returns the index of the first one, if there are readers.
 pub(super) fn begin_last_iterations(world: &mut GridWorld) -> Option<usize> {
     let grid = &mut world.app;
     let clients = grid.iterating_clients.as_mut()?;

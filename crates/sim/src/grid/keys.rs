@@ -1,11 +1,10 @@
-//! The keys of a run. The first letter of a key gives its kind, which decides which checkers judge it.
+//! The keys of a run. The first letter gives the kind, which decides which checkers judge the key.
 
 use bytes::Bytes;
 use consort_group::Rng;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys {
-    /// Clients read these keys anywhere.
     pub(crate) registers: u64,
     pub(crate) atoms: u64,
     /// Counted up by compare-and-swap, and read at the primary only.

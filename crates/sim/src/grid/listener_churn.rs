@@ -24,7 +24,6 @@ struct BegunListener {
     id: ListenerId,
 }
 
-/// The writes' indices in the history.
 type Round = Vec<usize>;
 
 /// The next listener begins at once, or when the topology does not name its member any more.

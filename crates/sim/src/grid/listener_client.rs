@@ -1,5 +1,5 @@
-//! Listeners on some members. Their own random generator leaves a seed's members, clients and faults as without
-//! listeners.
+//! Listeners on some members. A seed's members, clients and faults are as without listeners, because of their
+//! own random generator.
 
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ const WITHOUT: Duration = Duration::from_secs(2);
 pub(crate) struct ListenerClient {
     pub(crate) node: usize,
     pub(crate) options: ListenOptions,
-    /// `None` if it has not begun.
     id: Option<ListenerId>,
     pub(crate) ready: Option<Time>,
     ends: Option<Time>,

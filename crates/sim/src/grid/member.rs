@@ -1,5 +1,3 @@
-//! The layer above a member's stack.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +14,8 @@ use super::stores::Opened;
 use crate::node::{self, Node as StackNode};
 use crate::simulated_store::SimStore;
 
-/// The time of a member's clock at its beginning. As in a real program, expired entries may be older than the member.
+/// The clock's time at the member's beginning. As in a real program, expired entries may be older than the
+/// member.
 pub(super) const BEGINNING: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 pub(super) const GREATEST: &str = "greatest";
@@ -51,7 +50,6 @@ pub(crate) struct Member {
     pub(crate) is_open: bool,
     pub(crate) is_leaving: bool,
     pub(crate) is_left: bool,
-    /// The operations' indices in the history.
     pub(crate) running: BTreeMap<u64, usize>,
     pub(crate) topologies: Vec<(Time, InstalledTopology)>,
 }
@@ -106,7 +104,6 @@ impl Member {
         self.node.topology(self.cache)
     }
 
-    /// The topologies at some moment of this time.
     pub(crate) fn topologies_between(
         &self,
         from: Time,

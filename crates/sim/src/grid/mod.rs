@@ -1,10 +1,12 @@
-//! The grid in the simulator: members with stacks and a cache, clients, faults, and a checker for each guarantee.
+//! The grid in the simulator: members with stacks and a cache, clients, faults, and a checker for each
+//! guarantee.
 //!
-//! [`run`] draws everything from the seed. Afterwards the cluster has to settle within [`Plan::settle_limit`];
-//! then every key is read everywhere, and everything is checked. The same seed gives the same run.
+//! [`run`] draws everything from the seed. Afterwards the cluster has to settle within
+//! [`Plan::settle_limit`]; then every key is read everywhere, and everything is checked. The same seed gives
+//! the same run.
 //!
 //! Faults that lose data by right are not drawn: a member crashes only while every segment has all its owners
-//! and no member is cut off. A member opens the cache when it sees a member that has it.
+//! and no member is cut off.
 
 mod actions;
 mod backpressure;

@@ -1,5 +1,3 @@
-//! Operations on members, and their history.
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,5 +1,3 @@
-//! Members that newer topologies have removed and that do not know it.
-
 use std::collections::BTreeSet;
 
 use consort_grid::{Availability, CacheMode, PartitionHandling, Topology};

@@ -1,5 +1,4 @@
-//! The phases around the faults: members begin one after the other, and in the quiet afterwards every entry is
-//! inspected.
+//! Before the faults, members begin one after the other; in the quiet afterwards every entry is inspected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -93,7 +92,7 @@ pub(super) fn iterate_everywhere(world: &mut GridWorld) -> Result<(), Broken> {
     iterations::whole(world, first, &agreement::there(world))
 }
 
-/// Checks that every listener has received all events.
+/// Every listener has received all events.
 pub(super) fn drain_listeners(world: &mut GridWorld) -> Result<(), Broken> {
     if world.app.listener_clients.is_none() {
         return Ok(());

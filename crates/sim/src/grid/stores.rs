@@ -21,10 +21,8 @@ use super::turns::Turn;
 use crate::checks::Broken;
 use crate::simulated_store::{Clocks, SimStore, StorageSettings, StoreFaults, restore_container};
 
-/// Turns a seed into the one for stores.
 pub(super) const SEED: u64 = 0x5354_4f52_4553_5354;
 
-/// Turns a seed into the one for faults of stores.
 const TROUBLE: u64 = 0x5452_4f55_424c_4553;
 
 const SPELL_MAX: Duration = Duration::from_millis(800);
@@ -36,7 +34,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
-    /// A write is acknowledged once queued.
     pub(crate) is_write_behind: bool,
     /// The store has only the entries for which memory has no room.
     pub(crate) passivation: bool,
@@ -65,7 +62,6 @@ impl Kind {
         }
     }
 
-    /// The stores have every acknowledged write at every moment.
     pub(crate) fn outlives_kills(&self) -> bool {
         !self.is_write_behind && !self.passivation
     }
@@ -135,7 +131,6 @@ impl Stores {
         Ok(Arc::new(store))
     }
 
-    /// Records a failure for which working disks give no reason.
     pub(crate) fn refuse(&mut self, what: String) {
         self.refused.get_or_insert(what);
     }

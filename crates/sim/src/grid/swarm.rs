@@ -20,7 +20,7 @@ use crate::checks::{Broken, Violation};
 use crate::faults::{Faults, Mix};
 use crate::runner::{self, Workload};
 
-/// The settings of a run, besides the seed.
+/// A run's settings, besides the seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     stack: String,
@@ -29,15 +29,13 @@ pub struct Plan {
     has_listeners: bool,
     /// Members are parted again and again, and all partitions go on.
     is_parted: bool,
-    /// `None`: the seed decides.
+    /// `None`: the seed decides, as for the next two.
     has_stores: Option<bool>,
-    /// `None`: the seed decides.
     workload: Option<WorkloadMix>,
-    /// `None`: the seed decides.
     mode: Option<CacheMode>,
     /// Whether the story includes operations.
     pub with_operations: bool,
-    /// The duration of the faults.
+    /// The faults' duration.
     pub turmoil: Duration,
     /// The limit until one view after the faults.
     pub heal_limit: Duration,
@@ -48,16 +46,16 @@ pub struct Plan {
     injected_bug: Option<consort_grid::InjectedBug>,
 }
 
-/// The outcome of a run.
+/// A run's outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// A hash over all sent and delivered messages, and their times.
     pub trace: u64,
     /// Packets on the network.
     pub packets: u64,
-    /// Members that the run has had.
+    /// Members so far.
     pub members: usize,
-    /// Operations that clients have begun.
+    /// Operations begun.
     pub operations: usize,
     /// Successful operations, whether or not a condition held.
     pub succeeded: usize,
@@ -65,17 +63,17 @@ pub struct Report {
     pub uncertain: usize,
     /// Reads that a member may have answered that was removed from the topology without knowing it.
     pub excused: usize,
-    /// Completed iterations over the whole cache.
+    /// Completed iterations.
     pub iterations: usize,
     /// Iterations that failed because owners were unreachable.
     pub refused_iterations: usize,
-    /// Events that listeners received: changes and existing entries.
+    /// Events received: changes and existing entries.
     pub events: usize,
-    /// Gaps that listeners received.
+    /// Gaps received.
     pub gaps: usize,
-    /// Keys whose values members have loaded from their stores.
+    /// Keys with values loaded from stores.
     pub loads: u64,
-    /// Requests that stores have refused.
+    /// Requests refused by stores.
     pub refusals: u64,
     /// How often the whole cluster has begun again with its stores.
     pub beginnings: u64,
@@ -83,7 +81,7 @@ pub struct Report {
     pub waited: u64,
     /// Reads that waited for room for their responses, at the owner with the most of them.
     pub held: u64,
-    /// The time from the end of the faults to one view.
+    /// The time from the faults' end to one view.
     pub healed_after: Duration,
     /// The time from there to one stable topology.
     pub settled_after: Duration,
@@ -125,7 +123,8 @@ impl Plan {
         self
     }
 
-    /// Removes all listeners. A member that listens receives writes like an owner, so a seed is another run then.
+    /// Removes all listeners. A listening member receives writes like an owner, so a seed is another run
+    /// then.
     #[must_use]
     pub fn without_listeners(mut self) -> Self {
         self.has_listeners = false;
@@ -178,15 +177,13 @@ pub fn run(plan: &Plan, seed: u64) -> Result<Report, Violation> {
     replay(plan, seed).0
 }
 
-/// Runs a plan with a seed. Also returns the events of the run in their order, one per line.
+/// Like [`run`], and returns the events in their order, one per line.
 pub fn replay(plan: &Plan, seed: u64) -> (Result<Report, Violation>, Vec<String>) {
     runner::replay(plan, seed)
 }
 
-/// Turns a seed into the one for iterations.
 const ITERATIONS: u64 = 0x5741_4c4b_5741_4c4b;
 
-/// Turns a seed into the one for listeners.
 const LISTENERS: u64 = 0x4c49_5354_454e_4552;
 
 /// Turns a seed into the one that decides whether the cache is local.

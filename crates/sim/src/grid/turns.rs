@@ -1,5 +1,3 @@
-//! The future turns of clients, readers and stores.
-
 use std::time::Duration;
 
 use super::GridWorld;
@@ -9,11 +7,9 @@ const THINK: Duration = Duration::from_millis(20);
 pub(crate) enum Turn {
     Client(usize),
     Iteration(usize),
-    /// A listener begins, or its reader takes events.
     Listener(usize),
-    /// The store of this node is ready with a request.
     Store(usize),
-    /// The index of the operation on several keys.
+    /// The operation on several keys.
     Clear(usize),
 }
 

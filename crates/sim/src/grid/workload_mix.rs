@@ -7,10 +7,8 @@ use std::time::Duration;
 use consort_grid::Lifetime;
 use consort_group::Rng;
 
-/// Turns a seed into the one for the workload.
 pub(super) const SEED: u64 = 0x4841_4249_5453_4841;
 
-/// Turns a seed into the one for entries with max-idle.
 pub(super) const IDLE_SEED: u64 = 0x4944_4c45_4944_4c45;
 
 /// High enough that some are left alone until they expire.
@@ -25,12 +23,12 @@ pub(super) const SHORT_MAX: Duration = Duration::from_secs(4);
 /// Other entries live longer than a run.
 const LONG: Duration = Duration::from_secs(60 * 60);
 
-/// The optional behaviours of clients.
+/// Optional behaviours of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorkloadMix {
     /// Some puts have a lifespan.
     pub lifespans: bool,
-    /// Clients clear the cache now and then.
+    /// Clients clear the cache.
     pub clears: bool,
     /// Clients read, put and remove many keys at once.
     pub many: bool,

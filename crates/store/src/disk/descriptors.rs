@@ -134,7 +134,6 @@ impl PooledFile {
         Ok(file)
     }
 
-    /// Called before the file loses its name.
     pub(super) fn keep_open(&self) -> io::Result<()> {
         let file = self.file(false)?;
         lock(&self.handle).has_no_name = true;

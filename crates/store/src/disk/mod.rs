@@ -1,4 +1,4 @@
-//! The disk of the file store: files with positional access, names, and syncs of both.
+//! The disk of the file store: positional access, names, and syncs of both.
 
 mod descriptors;
 mod real;
@@ -14,10 +14,10 @@ pub use sim::{Crash, SimDisk};
 
 /// A directory.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// Returns the directory's name for messages.
+    /// Returns its name for messages.
     fn name(&self) -> String;
 
-    /// Locks the directory until the guard is dropped or the process ends. `None`: it is locked already.
+    /// Locks the directory until the guard is dropped or the process ends. `None`: already locked.
     fn lock(&self) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
 
     /// Returns the names of all files.
@@ -38,7 +38,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Returns once all changes of names are durable.
     fn sync_names(&self) -> io::Result<()>;
 
-    /// Identifies the current run of the machine, in which writes are present, synced or not. `None`: unknown.
+    /// Identifies the machine's current run, in which writes are present, synced or not. `None`: unknown.
     fn boot(&self) -> Option<u128>;
 }
 
@@ -47,7 +47,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Returns the length.
     fn len(&self) -> io::Result<u64>;
 
-    /// Returns whether the file is empty.
+    /// Whether the file is empty.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
@@ -64,7 +64,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Returns once all earlier writes are durable. After an error their durability is unknown, even if a later
     /// call succeeds.
     fn sync(&self) -> io::Result<()>;
-    /// The file stays writable without closing another one while the guard exists. `None`: always open.
+    /// Keeps the file writable, without closing another one, while the guard exists. `None`: always open.
     fn hold(&self) -> io::Result<Option<Arc<dyn Any + Send + Sync>>> {
         Ok(None)
     }

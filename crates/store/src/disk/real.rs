@@ -1,5 +1,3 @@
-//! A directory of the file system.
-
 use std::any::Any;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -20,7 +18,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The mode bits of other users. A group may have access on purpose, as in Kubernetes.
+/// A group may have access on purpose, as in Kubernetes.
 const EVERYONE: u32 = 0o007;
 
 /// A directory of the file system.
@@ -40,7 +38,7 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Locks the directory, created if necessary, while the lock exists.
+    /// Locks the directory, created if necessary.
     ///
     /// # Errors
     ///
@@ -76,8 +74,8 @@ fn lock_file(directory: &Path) -> io::Result<Option<File>> {
 }
 
 impl RealDisk {
-    /// Opens the directory, or creates it with access for this process's user only. A warning is logged if
-    /// other users can read an existing one.
+    /// Opens the directory, or creates it with access for this process's user only. Logs a warning if other
+    /// users can read an existing one.
     pub fn new(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
         make_directory(&directory)?;
@@ -176,7 +174,7 @@ impl Disk for RealDisk {
 
 const OPEN_LISTED: usize = 4;
 
-/// Lists as many as one line holds. Files in a closed directory are inaccessible.
+/// As many as one line holds. Files in a closed directory are inaccessible.
 fn open_to_others(directory: &Path) -> io::Result<Vec<String>> {
     let mode = |path: &Path| fs::metadata(path).map(|metadata| metadata.permissions().mode() & 0o777);
     let own = mode(directory)?;

@@ -15,7 +15,7 @@ const SECTOR: usize = 512;
 /// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// A killed process; the machine continues.
+    /// Only the process ends.
     Kill,
     /// The machine loses power.
     PowerLoss,
@@ -106,7 +106,7 @@ impl SimDisk {
         self.state().steps
     }
 
-    /// Returns whether the process was stopped.
+    /// Whether the process was stopped.
     pub fn is_crashed(&self) -> bool {
         self.state().is_crashed
     }
@@ -139,7 +139,7 @@ impl SimDisk {
         done
     }
 
-    /// Returns the contents of a file.
+    /// Returns a file's contents.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         state.names.get(name).and_then(|id| state.files.get(id)).map(|contents| contents.is.clone())

@@ -22,7 +22,7 @@ use crate::error::StoreError;
 use crate::store::Counters;
 
 thread_local! {
-    /// Per thread, because few threads write, but a process may have many stores.
+    /// Few threads write, but a process may have many stores.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -236,7 +236,6 @@ impl FileStore {
         Ok(())
     }
 
-    /// Later syncs are short then.
     pub(crate) fn write_out(&self) -> Result<(), StoreError> {
         let (written, safe) = (lock(&self.tail).written, self.safe.position());
         let gathered =

@@ -1,5 +1,3 @@
-//! The state that the append lock guards.
-
 use std::sync::Arc;
 
 use super::compact_cursor::Cursor;

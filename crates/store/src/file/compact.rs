@@ -30,7 +30,7 @@ use crate::store::Counters;
 /// A quarter of a millisecond at 1 GB/s.
 const STEP: usize = 256 * 1024;
 
-/// Files below a quarter of the full size. Each start creates one.
+/// Below a quarter of the full size. Each start creates one.
 const SMALL_FILES_MAX: usize = 8;
 
 /// Sealing for less would free little.

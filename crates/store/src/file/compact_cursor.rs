@@ -1,5 +1,3 @@
-//! The position of a compaction within its file.
-
 use super::scan::Scan;
 
 #[derive(Debug)]

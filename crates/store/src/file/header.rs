@@ -37,7 +37,7 @@ const LISTS: usize = 44;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) number: u32,
-    /// The run of the machine, 0 if unknown.
+    /// 0 if unknown.
     pub(crate) boot: u128,
     /// Lower bound of the changes of this and later files, except copies.
     pub(crate) next_change: u64,
@@ -67,7 +67,6 @@ impl Header {
         seal(bytes)
     }
 
-    /// `None` if it is not intact.
     pub(crate) fn decode(bytes: &[u8], number: u32) -> Option<(Self, u32)> {
         let len = Self::encoded_len(bytes)?;
         let bytes = bytes.get(..len as usize)?;
@@ -89,7 +88,6 @@ impl Header {
     }
 }
 
-/// `None` if bytes are missing.
 fn list<T>(bytes: &mut &[u8], size: usize, item: impl Fn(&[u8]) -> T) -> Option<Vec<T>> {
     let (count, rest) = bytes.split_first_chunk::<4>()?;
     let len = (u32::from_le_bytes(*count) as usize).checked_mul(size)?;

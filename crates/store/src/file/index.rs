@@ -32,7 +32,7 @@ pub(crate) struct Slot {
     len: u32,
     /// The second of the epoch, or [`NEVER`].
     expires: u32,
-    /// Dead records of the key on the disk. The highest bit marks a tombstone.
+    /// The key's dead records on the disk. The highest bit marks a tombstone.
     older: u32,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct LogFile {
     pub(crate) len: u32,
     pub(crate) dead: u64,
     pub(crate) is_sealed: bool,
-    /// A drop record is written; the file is removed once it is durable.
+    /// The file is removed once its drop record is durable.
     pub(crate) is_dropped: bool,
     /// Reading failed; the file is not compacted again.
     pub(crate) is_damaged: bool,
@@ -83,11 +83,10 @@ impl LogFile {
     }
 }
 
-/// The records of a segment before its last removal.
 #[derive(Clone, Copy, Debug, Default)]
 struct Floor {
     change: u64,
-    /// Puts before that change that are still on the disk.
+    /// Earlier puts that are still on the disk.
     older: u64,
 }
 
@@ -222,12 +221,11 @@ impl Index {
         }
     }
 
-    /// Whether a change was undone by its segment's removal.
     pub(crate) fn is_below_floor(&self, segment: Segment, change: u64) -> bool {
         self.segments[usize::from(segment)].floor.is_some_and(|floor| change < floor.change)
     }
 
-    /// Records a put that was undone by its segment's removal.
+    /// Its segment's removal has undone it.
     pub(crate) fn put_below_floor(&mut self, segment: Segment, at: Location) {
         let index = &mut self.segments[usize::from(segment)];
         index.puts += 1;
@@ -268,12 +266,11 @@ impl Index {
         usize::from(segment) < self.segments.len()
     }
 
-    /// Whether the disk has no record of the segment.
     pub(crate) fn is_empty(&self, segment: Segment) -> bool {
         self.segments[usize::from(segment)].puts == 0
     }
 
-    /// Called at the end of the replay.
+    /// At the end of the replay.
     pub(crate) fn forget_spent(&mut self) {
         let files = &mut self.files;
         for index in &mut self.segments {
@@ -312,7 +309,6 @@ impl Index {
         std::mem::take(&mut self.files)
     }
 
-    /// Entries, tombstones, and bytes of memory.
     pub(crate) fn sizes(&self) -> (u64, u64, u64) {
         let mut sizes = (0, 0, 0);
         for segment in &self.segments {

@@ -54,15 +54,15 @@ const FILE_BYTES_MIN: u32 = 4096;
 /// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The death of the process, but not a power failure, after which the store has a state since the last
+    /// The process's death, but not a power failure, after which the store has a state since the last
     /// [`flush`](Store::flush). The default, because other members have the entry, too.
     #[default]
     Process,
-    /// A power failure, too. Concurrent writes share a sync.
+    /// Also a power failure. Concurrent writes share a sync.
     Disk,
 }
 
-/// The treatment of damaged files at opening.
+/// The treatment of damaged files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recover {
     /// Fail, change nothing, and name file and offset.
@@ -85,7 +85,7 @@ pub struct FileStoreConfig {
     /// Dead share from which on a file is compacted; default 0.5: the disk holds about twice the live data at
     /// most, and each entry is copied once on average.
     pub dead_share_max: f64,
-    /// Maximum bytes of key and value of an entry; default 512 MiB.
+    /// Bytes of key and value of an entry; default 512 MiB.
     pub entry_bytes_max: u64,
     /// The treatment of damaged files.
     pub recover: Recover,
@@ -119,7 +119,6 @@ pub struct FileStore {
     index: RwLock<Index>,
     tail: Mutex<Tail>,
     safe: Safe,
-    /// The reason why the store is read-only.
     stopped: Mutex<Option<String>>,
     is_closed: AtomicBool,
     counters: Arc<Counters>,
@@ -135,8 +134,7 @@ impl FileStore {
         Self::open_on(Arc::new(disk), config)
     }
 
-    /// As [`open`](Self::open), but a parent directory's lock replaces the store's own and is held until the
-    /// store is closed.
+    /// As [`open`](Self::open), with a parent directory's lock until the store is closed.
     pub fn open_within(
         lock: Arc<DirectoryLock>,
         directory: impl Into<PathBuf>,
@@ -227,7 +225,6 @@ impl FileStore {
         }
     }
 
-    /// Appends `len` bytes made by `encode` and updates the index.
     fn write<T>(
         &self,
         append: &mut Append,
@@ -248,7 +245,7 @@ impl FileStore {
         }
     }
 
-    /// The last change of each key, without removals of absent keys.
+    /// Without removals of absent keys.
     fn plan<'a>(&self, changes: &'a [Change]) -> Vec<(&'a Change, Print)> {
         let index = read(&self.index);
         let mut last = HashMap::new();

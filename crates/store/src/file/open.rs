@@ -37,8 +37,7 @@ pub struct Opened {
     pub files: usize,
     /// Their bytes.
     pub bytes: u64,
-    /// The truncated torn write, which was not acknowledged, or which the store does not promise to survive a
-    /// power failure.
+    /// The truncated torn write, which was not acknowledged, or need not survive a power failure.
     pub torn: Option<Torn>,
     /// Removed left-over files.
     pub left_over: usize,
@@ -51,16 +50,16 @@ pub struct Opened {
 pub struct Torn {
     /// The newest file.
     pub file: String,
-    /// The offset of the write.
+    /// The write's offset.
     pub offset: u64,
-    /// Its bytes in the file.
+    /// The write's bytes in the file.
     pub bytes: u64,
 }
 
 /// Skipped damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Files that are missing or have a damaged header.
+    /// Files missing or with a damaged header.
     pub files: usize,
     /// Damaged places.
     pub places: usize,
@@ -69,7 +68,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Returns whether nothing was lost.
+    /// Whether nothing was lost.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -172,7 +171,7 @@ impl Candidate {
 }
 
 impl Replay {
-    /// Files without a record whose creation was interrupted: records are written once the header is durable.
+    /// Records are written once the header is durable, so a file whose creation was interrupted has none.
     fn discard_unfinished(
         &mut self,
         candidates: &mut BTreeMap<u32, Candidate>,
@@ -343,7 +342,7 @@ impl Replay {
     }
 }
 
-/// Whether the newest file may be truncated at an invalid record.
+/// Whether to truncate the newest file at an invalid record.
 fn judge(
     scan: &mut Scan,
     number: u32,

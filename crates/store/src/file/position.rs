@@ -1,5 +1,3 @@
-//! Positions in the log.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -31,7 +31,6 @@ pub(crate) const PUT_HEAD: usize = HEAD + 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The key has this value.
     Put = 1,
     /// The key has no value.
     Remove = 2,
@@ -79,7 +78,6 @@ pub(crate) struct Location {
     pub(crate) len: u32,
 }
 
-/// Why bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// Incomplete; the number is the length needed, if they are a record.

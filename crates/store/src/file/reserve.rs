@@ -29,7 +29,7 @@ const EXTENSION: u64 = 4 << 20;
 const PIECE: usize = 64 * 1024;
 
 impl FileStore {
-    /// Gives the reserve up and retries once if the disk is full.
+    /// Retries once if the disk is full.
     pub(crate) fn freeing<T>(
         &self,
         append: &mut Append,
@@ -41,9 +41,6 @@ impl FileStore {
         }
     }
 
-    /// # Errors
-    ///
-    /// [`StoreError::Full`] if there is no space.
     pub(crate) fn hold_reserve(&self, append: &mut Append) -> Result<(), StoreError> {
         if append.reserve.bytes > 0 && !append.reserve.is_short {
             return Ok(());
@@ -109,7 +106,7 @@ impl FileStore {
         }
     }
 
-    /// Extends it by `wanted` bytes, or leaves it unchanged.
+    /// By `wanted` bytes, or not at all.
     fn extend_reserve(&self, append: &mut Append, wanted: u64) -> Result<(), StoreError> {
         let before = append.reserve.bytes;
         let error = |error| StoreError::io("write", RESERVE, error);

@@ -1,5 +1,3 @@
-//! The account of the reserve file.
-
 use crate::disk::Disk;
 
 pub(crate) const RESERVE: &str = "RESERVE";
@@ -12,7 +10,7 @@ const URGENT_SHARE: f64 = 1.0 / 16.0;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reserve {
     pub(crate) bytes: u64,
-    /// The file was given up or not created for lack of space.
+    /// Given up or not created for lack of space.
     pub(crate) is_short: bool,
     pub(crate) is_full: bool,
     pub(crate) given_up: u64,

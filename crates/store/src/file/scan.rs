@@ -65,7 +65,6 @@ impl Scan {
         }
     }
 
-    /// Returns false if there is none.
     pub(crate) fn skip_flaw(&mut self) -> Result<bool, StoreError> {
         while self.at < self.end {
             self.at += 1;

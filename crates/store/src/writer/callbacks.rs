@@ -1,4 +1,4 @@
-//! Callbacks that are all called even if one of them panics, because their callers would wait for ever.
+//! All callbacks are called even if one panics, because their callers would wait for ever.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -33,7 +33,7 @@ pub type Done = Box<dyn FnOnce(Result<(), Arc<StoreError>>) + Send>;
 /// A task for a store.
 pub type Task = Box<dyn FnOnce(&dyn Store) + Send>;
 
-/// Receives errors without a waiting caller.
+/// For errors without a waiting caller.
 type Report = Box<dyn Fn(&StoreError) + Send>;
 
 /// Enough to keep up with small batches, and only some milliseconds.
@@ -79,7 +79,7 @@ impl Default for WriterConfig {
     }
 }
 
-/// A refused change. Its callback was not called.
+/// A refused change; its callback was not called.
 pub struct Refused {
     /// The change.
     pub change: Change,
@@ -100,7 +100,7 @@ impl std::fmt::Debug for Refused {
 pub struct Closed {
     /// Changes of write-behind that could not be stored.
     pub lost: usize,
-    /// Why closing failed, or else the last reason of a lost change.
+    /// Why closing failed, or the last reason of a lost change.
     pub error: Option<Arc<StoreError>>,
 }
 
@@ -138,7 +138,7 @@ impl Writer {
         Ok(Self { worker, is_ended: false })
     }
 
-    /// Returns the store. Reads of it do not see queued changes.
+    /// Returns the store, without queued changes.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.worker.store
     }
@@ -164,7 +164,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Calls back once at least half of the queue is free; at once if it is.
+    /// Calls back once at least half of the queue is free.
     pub fn on_room(&self, wake: Box<dyn FnOnce() + Send>) {
         let mut queue = self.worker.queue();
         if queue.is_closed || queue.is_half_free(&self.worker.config) {
@@ -174,7 +174,7 @@ impl Writer {
         queue.waiting_for_room.push(wake);
     }
 
-    /// Removes all entries of a segment, after everything queued.
+    /// Removes a segment's entries, after everything queued.
     pub fn remove_segment(&self, segment: Segment, done: Done) {
         self.order(Order::RemoveSegment(segment, done));
     }
@@ -194,7 +194,7 @@ impl Writer {
         self.order(Order::Run(task));
     }
 
-    /// Loads the entry of a key, including queued changes.
+    /// Loads a key's entry, including queued changes.
     pub fn load(&self, segment: Segment, key: &[u8]) -> Result<Option<Entry>, StoreError> {
         match self.pending(segment, key) {
             Some(entry) => Ok(entry),
@@ -202,7 +202,7 @@ impl Writer {
         }
     }
 
-    /// Returns the queued state of a key: `Some(None)` if removed, `None` if nothing is queued.
+    /// Returns a key's queued state: `Some(None)` if removed, `None` if nothing is queued.
     pub fn pending(&self, segment: Segment, key: &[u8]) -> Option<Option<Entry>> {
         self.worker.queue().pending(segment, key)
     }
@@ -368,7 +368,7 @@ impl Worker {
         left.fail(&Arc::new(StoreError::Closed));
     }
 
-    /// Returns false if a part of the batch is queued again.
+    /// False if a part of the batch is queued again.
     fn store_batch(&self, batch: queue::Batch, report: &Report) -> bool {
         // Read before the attempt: a change that is not retried must have been tried after the close.
         let is_last_try = self.queue().is_closed;
@@ -435,7 +435,6 @@ impl Worker {
         Retry::Yes
     }
 
-    /// Returns true if nothing is left to do, or not now.
     fn maintain_files(&self, budget_bytes: u64, report: &Report) -> bool {
         match self.store.maintain(budget_bytes) {
             Ok(is_more) => !is_more,

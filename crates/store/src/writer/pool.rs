@@ -20,15 +20,15 @@ static THREADS: LazyLock<Pool> = LazyLock::new(|| Pool::new(THREADS_MAX));
 pub(super) trait Job: Send + Sync {
     fn step(&self) -> NextStep;
 
-    /// Called after a step has panicked; no other step follows.
+    /// A step has panicked; no other step follows.
     fn give_up(&self);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// The next step comes after one step of each other job.
+    /// After one step of each other job.
     Again,
-    /// The next step comes after this time, or on [`Pool::run_now`].
+    /// After this time, or on [`Pool::run_now`].
     After(Duration),
     Rest,
 }
@@ -49,7 +49,6 @@ struct State {
 }
 
 impl State {
-    /// Returns the time of the first that still waits.
     fn wake(&mut self, now: Instant) -> Option<Instant> {
         let due = self.later.extract_if(.., |(at, _)| *at <= now).map(|(_, job)| job);
         self.ready.extend(due);

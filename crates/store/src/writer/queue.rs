@@ -15,7 +15,6 @@ use crate::store::Store;
 #[derive(Default)]
 pub(crate) struct Queue {
     items: VecDeque<Item>,
-    /// The last item's changes by key, if it is a run.
     last: HashMap<(Segment, Bytes), usize>,
     storing: HashMap<(Segment, Bytes), Change>,
     changes: usize,
@@ -30,7 +29,6 @@ enum Item {
     Order(Order),
 }
 
-/// Changes of different keys. Those at the front have been taken.
 #[derive(Default)]
 struct Run {
     taken: usize,

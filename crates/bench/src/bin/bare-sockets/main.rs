@@ -61,7 +61,7 @@ struct Test {
 
 #[derive(Serialize, Deserialize)]
 struct Moved {
-    /// The member's own messages count, too.
+    /// Includes the member's own messages.
     bytes: u64,
     seconds: f64,
     cpu_s: f64,
@@ -69,7 +69,7 @@ struct Moved {
     lost: u64,
 }
 
-/// The names are those of `consort mperf --json`.
+/// As in `consort mperf --json`.
 #[derive(Serialize)]
 struct Summary {
     test: &'static str,

@@ -1,5 +1,3 @@
-//! The memory for reads.
-
 pub(crate) struct Memory {
     bytes: Vec<u8>,
     at: usize,

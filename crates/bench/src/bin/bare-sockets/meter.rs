@@ -1,5 +1,3 @@
-//! Warm-up and measurement.
-
 use std::time::{Duration, Instant};
 
 use consort_procstat::process;
@@ -21,7 +19,6 @@ impl Meter {
 
     pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
 
-    /// Returns the moved bytes when the time is over.
     pub(crate) fn tick(&mut self) -> Option<Moved> {
         let now = Instant::now();
         match self.measured {

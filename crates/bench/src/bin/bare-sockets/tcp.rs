@@ -1,5 +1,3 @@
-//! A TCP connection between any two members.
-
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
@@ -9,7 +7,7 @@ use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::{Moved, Test};
 
-/// A write or read of this size makes calls few beside their copying.
+/// Calls are few beside their copying.
 const CALL_SIZE: usize = 128 * 1_024;
 
 struct Peer {

@@ -17,15 +17,14 @@ pub(crate) const DATAGRAM_MAX: usize = 64_000;
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(228, 8, 8, 9);
 
-/// The lead of a sender over its slowest receiver: windows of four senders fit a receive buffer of 4 MB.
+/// A sender's lead over its slowest receiver: windows of four senders fit a receive buffer of 4 MB.
 const WINDOW: u64 = 1_000_000;
 
 const ACKNOWLEDGED_BYTES: u64 = WINDOW / 4;
 
-/// udp.xml has this value, too; the system may give less.
+/// As in udp.xml; the system may give less.
 const BUFFER_SIZE: usize = 25_000_000;
 
-/// Sender and number, at the head of datagrams and acknowledgements.
 const HEAD: usize = 12;
 
 const READS_MAX: usize = 8;
@@ -105,7 +104,6 @@ fn own_socket(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 impl Member {
-    /// Reads, and writes if the window allows. Returns whether any datagram moved.
     fn turn(&mut self, meter: &mut Meter) -> io::Result<bool> {
         let mut has_moved = false;
         for _ in 0..READS_MAX {

@@ -1,5 +1,3 @@
-//! Wrong passwords, at a fixed rate or as fast as the server responds.
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

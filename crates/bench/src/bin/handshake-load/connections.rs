@@ -1,5 +1,3 @@
-//! Many connections at once.
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

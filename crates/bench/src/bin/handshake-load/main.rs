@@ -35,7 +35,6 @@ enum Load {
     BadPasswords(BadPasswords),
 }
 
-/// Becomes true when the input ends.
 type Ending = watch::Receiver<bool>;
 
 #[tokio::main(flavor = "current_thread")]

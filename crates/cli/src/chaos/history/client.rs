@@ -15,11 +15,10 @@ use super::target::{Failure, Read, Target};
 /// Few enough that clients of all members meet at each key.
 const KEYS: u64 = 24;
 
-/// A key's history ends after this time, so that a write with an unknown result does not make the checker's
-/// search long.
+/// A key's history ends then, so that a write with an unknown result does not make the checker's search long.
 const KEY_LIFE_NS: u64 = 4_000_000_000;
 
-/// The longest pause between two operations of a client. It bounds a key's history, for which the checker needs
+/// The longest pause between a client's operations. It bounds a key's history, for which the checker needs
 /// more than linear time.
 const PAUSE_MAX_MS: u64 = 8;
 

@@ -1,5 +1,3 @@
-//! Joins the files of all processes to one history.
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -49,7 +47,7 @@ struct Operation<'a> {
     completed_ns: Option<u64>,
 }
 
-/// Writes a header, faults, and operations in the order of their invocations.
+/// Operations are in the order of their invocations.
 pub(in crate::chaos) fn collect(
     directory: &Path,
     access: &str,
@@ -106,10 +104,11 @@ fn read_all(directory: &Path) -> anyhow::Result<Vec<(Invocation, Option<Completi
     Ok(operations)
 }
 
-/// Each operation with its completion unless the process ended before.
+/// A process may have ended before an operation's completion.
 ///
 /// A killed process can leave the beginning of a line, because the kernel ends a write that crosses a page.
-/// Such a line is left out: an invocation has not begun then, and a completion leaves its operation unfinished.
+/// Such a line is left out: an invocation has not begun then, and a completion leaves its operation
+/// unfinished.
 fn read(mut lines: impl BufRead) -> anyhow::Result<Vec<(Invocation, Option<Completion>)>> {
     let mut operations = BTreeMap::new();
     let mut line = Vec::new();

@@ -1,5 +1,3 @@
-//! The process that starts the members and causes events while clients work.
-
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,7 +29,7 @@ impl Drop for OperationsDirectory {
     }
 }
 
-/// Repeats the events until `length` is over. An event that has begun is completed.
+/// Repeats the events until `length` is over; one that has begun is completed.
 pub(in crate::chaos) async fn work(
     cluster: &mut Cluster,
     events: &[Event],

@@ -1,7 +1,7 @@
 //! Histories of operations for an independent checker.
 //!
 //! A client appends a line to its process's file before it sends an operation and when the operation ends, so
-//! that `kill -9` loses none. [`collect()`] joins the files. `docs/histories.md` describes the format.
+//! that `kill -9` loses none. `docs/histories.md` describes the format.
 
 mod client;
 mod collect;

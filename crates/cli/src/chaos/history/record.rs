@@ -1,5 +1,3 @@
-//! The records of a history, and the file to which a process appends them.
-
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,9 +20,8 @@ pub(crate) enum Verb {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Ok,
-    /// The error says that nothing was changed.
     Unchanged,
-    /// The error says that the write takes effect once, later or never.
+    /// The write takes effect once, later or never.
     Uncertain,
     /// The process ended before the operation, which is as uncertain.
     Unfinished,
@@ -45,11 +42,11 @@ pub(crate) struct Invocation {
     pub(crate) member: String,
     pub(crate) key: String,
     pub(crate) operation: Verb,
-    /// The value to write, unique in a history.
+    /// Unique in a history.
     pub(crate) argument: Option<String>,
     pub(crate) expected: Option<String>,
     pub(crate) consistency: Consistency,
-    /// The time of the host's monotonic clock, which all processes share.
+    /// By the host's monotonic clock, which all processes share.
     pub(crate) invoked_ns: u64,
 }
 
@@ -62,7 +59,7 @@ pub(crate) struct Completion {
     pub(crate) completed_ns: u64,
 }
 
-/// A line of a process's file. The number joins an operation's two lines.
+/// The number joins an operation's two lines.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Line {
     Invoked(u64, Invocation),
@@ -91,7 +88,6 @@ impl Recorder {
         Ok(Self { file, next: AtomicU64::new(1) })
     }
 
-    /// Returns the number for [`Recorder::complete`].
     pub(crate) fn invoke(&self, invocation: Invocation) -> io::Result<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.append(&Line::Invoked(number, invocation))?;

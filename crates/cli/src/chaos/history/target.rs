@@ -1,4 +1,4 @@
-//! The cache of a history's clients: in their process, or on servers.
+//! In the clients' process, or on servers.
 
 use bytes::Bytes;
 use consort_cache::{CacheError, OperationError, RawCache, ReadFrom};
@@ -48,7 +48,7 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// The value, and the version that servers compare.
+/// With the version that servers compare.
 pub(crate) struct Read {
     pub(crate) value: Bytes,
     version: Option<Version>,

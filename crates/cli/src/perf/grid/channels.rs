@@ -75,7 +75,7 @@ fn moved_hosts(hosts: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The lines that a channel prints when it is open (S000-24).
+/// As a channel prints it when it is open (S000-24).
 pub(crate) fn banner(name: &str, cluster: &str, physical_address: &str) -> String {
     let line = "-".repeat(67);
     format!("\n{line}\nGMS: address={name}, cluster={cluster}, physical address={physical_address}\n{line}")

@@ -1,4 +1,4 @@
-//! The control channel, which is idle while a test runs.
+//! The control channel is idle while a test runs.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub(crate) struct State {
     pub(crate) members: usize,
     pub(crate) is_stable: bool,
     pub(crate) segments_left: usize,
-    /// Bytes still to receive, about.
+    /// Still to receive, about.
     pub(crate) bytes_left: u64,
     pub(crate) bytes_pulled: u64,
     pub(crate) used: Used,
@@ -63,7 +63,7 @@ pub(crate) struct State {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Rebalanced {
-    /// The time from the topology with the new member to the stable one.
+    /// From the topology with the new member to the stable one.
     pub(crate) seconds: f64,
 }
 
@@ -117,7 +117,7 @@ fn options(limit: Duration) -> RequestOptions {
     RequestOptions::all(limit).with_flags(Flags::OOB)
 }
 
-/// Returns the results in the order of the view, without processes that have no cache.
+/// In the order of the view, without processes that have no cache.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Checks whether every key has all its copies, and whether they are equal (`[8] Validate`). Every owner sends
+//! Whether every key has all its copies, and whether they are equal (`[8] Validate`). Every owner sends
 //! digests of its copies.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,6 @@ use super::target::key;
 
 const TURN: u32 = 500;
 
-/// The copies of one owner: key, and a digest of value and version.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Copies(pub(crate) Vec<(u32, u64)>);
 

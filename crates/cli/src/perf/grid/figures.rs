@@ -1,4 +1,4 @@
-//! The figures of members, in the words of IspnPerfTest.
+//! In the words of IspnPerfTest.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ fn decimals(number: f64) -> String {
     format!("{}.{:02}", grouped((hundredths / 100.0).floor()), hundredths % 100.0)
 }
 
-/// The times of an invoker or of all (S000-40).
+/// Of an invoker or of all (S000-40).
 pub(crate) fn times(owner: &str, get: Extremes, put: Extremes) -> String {
     format!("{owner}: get {get}, put: {put}")
 }
@@ -72,7 +72,7 @@ pub(crate) fn times(owner: &str, get: Extremes, put: Extremes) -> String {
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) name: String,
-    /// The start, in milliseconds of the system's clock.
+    /// In milliseconds of the system's clock.
     pub(crate) started_ms: u64,
     pub(crate) seconds: f64,
     pub(crate) cpu_s: f64,
@@ -113,9 +113,9 @@ pub(crate) struct Total {
     pub(crate) members: usize,
     pub(crate) requests: u64,
     longest_s: f64,
-    /// The rate of one member: all operations by the sum of all times.
+    /// All operations by the sum of all times.
     pub(crate) reqs_sec_node: f64,
-    /// The rate of all members: all operations by the longest time.
+    /// All operations by the longest time.
     pub(crate) reqs_sec_cluster: f64,
     pub(crate) cpu_s: f64,
     pub(crate) rss_mb: f64,
@@ -159,12 +159,11 @@ impl Total {
         }
     }
 
-    /// CPU time of all members per operation, in microseconds.
     pub(crate) fn cpu_us(&self) -> f64 {
         self.each_us(self.cpu_s)
     }
 
-    /// A time of all in seconds, per operation in microseconds.
+    /// Of all in seconds, per operation in microseconds.
     pub(crate) fn each_us(&self, seconds: f64) -> f64 {
         seconds * 1e6 / self.requests.max(1) as f64
     }
@@ -274,7 +273,6 @@ pub(crate) struct Summary {
     rss_mb: f64,
     errors: u64,
     missing: u64,
-    /// CPU time of the watched servers per operation, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_cpu_s_per_mreq: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -288,7 +286,7 @@ mod tests {
     use super::*;
     use crate::perf::grid::settings::tests::parsed;
 
-    /// The times of reads and writes are in nanoseconds.
+    /// In nanoseconds.
     fn member(name: &str, seconds: f64, gets: &[u64], puts: &[u64]) -> Figures {
         let part = |times: &[u64]| {
             let (mut extremes, mut all) = (Extremes::default(), histogram());

@@ -1,4 +1,4 @@
-//! `consort iterate`: the cost of iterations by numbers and sizes of entries, batches and modes (S004-12, S004-22).
+//! `consort iterate` (S004-12, S004-22).
 
 use std::process::ExitCode;
 
@@ -63,7 +63,7 @@ pub(crate) struct Iterate {
     json: bool,
 }
 
-/// Percent from which on a change of the rate is marked (S004-22).
+/// From which percent on a change of the rate is marked (S004-22).
 const MARKED: f64 = 5.0;
 
 #[derive(Serialize)]
@@ -73,11 +73,11 @@ struct Point {
     batch: usize,
     way: Way,
     take: Take,
-    /// Entries per second of all readers.
+    /// Of all readers.
     entries_sec: f64,
     mb_sec: f64,
     cpu_us: f64,
-    /// The largest memory of a member so far.
+    /// The largest of a member so far.
     rss_mb: f64,
     passes: u64,
     /// Percent against the first combination of the same entries.
@@ -191,7 +191,7 @@ fn table(points: &[Point]) -> Vec<Vec<String>> {
     rows
 }
 
-/// The mark of a change in percent (S004-22).
+/// For a change in percent (S004-22).
 fn mark(change: f64) -> &'static str {
     if change >= MARKED {
         "better"

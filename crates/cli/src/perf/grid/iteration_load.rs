@@ -1,4 +1,4 @@
-//! The load of `consort iterate`: one member iterates over all entries again and again.
+//! One member iterates over all entries again and again.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ pub(crate) struct IterationResult {
     pub(crate) entries: u64,
     pub(crate) bytes: u64,
     pub(crate) passes: u64,
-    /// Seconds until the last reader was done.
+    /// Until the last reader was done.
     pub(crate) seconds: f64,
 }
 

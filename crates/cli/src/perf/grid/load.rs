@@ -34,7 +34,7 @@ const CHUNK: u32 = 1_000;
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Test {
     pub(crate) settings: Settings,
-    /// The time at the start that does not count.
+    /// At the start; does not count.
     pub(crate) warmup_ms: u64,
 }
 
@@ -46,7 +46,7 @@ impl Test {
 
 #[derive(Default)]
 pub(crate) struct Run {
-    /// Reads the CPU's counter where that is steady: the kernel's clock takes 25 ns and waits for all earlier
+    /// The CPU's counter where that is steady: the kernel's clock takes 25 ns and waits for all earlier
     /// instructions, a tenth of a local read.
     clock: Clock,
     is_measuring: AtomicBool,
@@ -169,7 +169,7 @@ impl Done {
         self.gets + self.puts
     }
 
-    /// The line of a tenth of the time (S000-38).
+    /// For a tenth of the time (S000-38).
     fn text(self, elapsed: Duration) -> String {
         let grouped = |number: u64| consort_procstat::grouped(number as f64);
         let rate = self.operations() as f64 / elapsed.as_secs_f64();
@@ -190,7 +190,7 @@ fn seed(name: &str, nth: u32) -> u64 {
     hasher.finish()
 }
 
-/// A unique value, so that different copies are recognised.
+/// Unique, so that different copies are recognised.
 fn value(rng: &mut Rng, size: usize) -> Bytes {
     let mut bytes = vec![0; size];
     for (byte, own) in bytes.iter_mut().zip(rng.next_u64().to_be_bytes()) {
@@ -289,7 +289,6 @@ pub(crate) async fn populate<C: Target>(
     Ok(())
 }
 
-/// Returns how many have a value.
 pub(crate) async fn count<C: Target>(cache: &C, keys: u32) -> Result<u32, C::Error> {
     let mut found = 0;
     let mut numbers = 1..=keys;

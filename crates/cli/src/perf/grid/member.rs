@@ -1,4 +1,4 @@
-//! A member of the test: it has the grid's cache open, and carries out orders (S000-24 to S000-26).
+//! A member has the grid's cache open, and carries out orders (S000-24 to S000-26).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -37,7 +37,7 @@ pub(crate) struct Member {
 }
 
 pub(crate) enum End {
-    /// Only this member: other members first get its entries.
+    /// Other members first get its entries.
     Alone,
     Together,
 }

@@ -1,5 +1,4 @@
-//! The menu of `consort perf`: the keys of IspnPerfTest, from a terminal or a pipe (S000-27). All members get a
-//! setting at once.
+//! The keys of IspnPerfTest, from a terminal or a pipe (S000-27). All members get a setting at once.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -49,7 +48,6 @@ impl Menu {
         Self { member, dispatcher, lines: BufReader::new(tokio::io::stdin()).lines(), is_good: true }
     }
 
-    /// Returns how to end, and whether all tests succeeded.
     pub(crate) async fn serve(mut self) -> anyhow::Result<(End, bool)> {
         let member = self.member.clone();
         loop {
@@ -130,7 +128,7 @@ impl Menu {
         order_all::<()>(&self.dispatcher, &Order::Set(settings), ORDER_TIME_MAX).await.map(drop)
     }
 
-    /// Runs the test on all members at once (S000-37).
+    /// On all members at once (S000-37).
     async fn start(&mut self) -> anyhow::Result<()> {
         let test = Test { settings: self.member.settings(), warmup_ms: 0 };
         let limit = test.takes() + OVERTIME_MAX;

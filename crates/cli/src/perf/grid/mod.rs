@@ -1,4 +1,4 @@
-//! `consort perf`: the performance test of the grid, after IspnPerfTest.
+//! `consort perf`, after IspnPerfTest.
 
 mod channels;
 mod control;
@@ -148,7 +148,6 @@ impl Perf {
         Test { settings: self.settings.clone(), warmup_ms: (self.warmup.max(0.0) * 1e3) as u64 }
     }
 
-    /// Returns whether all operations succeeded.
     async fn measure_servers(self, servers: &str) -> anyhow::Result<bool> {
         let (settings, test) = (&self.settings, self.test());
         let watched = ServerProcesses::new(&self.server_pids)?;

@@ -1,5 +1,3 @@
-//! `consort rebalance`: a member joins a cache that is read meanwhile.
-
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -67,7 +65,7 @@ struct Summary {
     moved_mb: f64,
     seconds: f64,
     mb_sec: f64,
-    /// Seconds since the start of the new member's process.
+    /// Since the start of the new member's process.
     since_start_s: f64,
     cpu_s: f64,
     rss_mb: f64,

@@ -1,5 +1,3 @@
-//! CPU and memory of server processes on this host while clients measure.
-
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +22,6 @@ impl ServerProcesses {
         Ok(Self(pids.to_vec()))
     }
 
-    /// `None` without processes.
     pub(super) async fn during(&self, test: &Test) -> Option<ServerUsage> {
         if self.0.is_empty() {
             return None;

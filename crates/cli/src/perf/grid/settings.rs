@@ -1,4 +1,4 @@
-//! The settings of the next test: the values of the menu, which all members share (S000-27).
+//! The values of the menu, which all members share (S000-27).
 
 use clap::Args;
 use serde::{Deserialize, Serialize};

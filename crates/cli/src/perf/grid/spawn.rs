@@ -1,4 +1,4 @@
-//! A cluster of member processes on this host, and one process without a cache that controls them.
+//! Member processes on this host, and one process without a cache that controls them.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ pub(crate) struct Grid {
     join: Join,
     control: RpcDispatcher,
     others: Others,
-    /// The running members, in the order of their start.
+    /// In the order of their start.
     names: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The cache of invokers: embedded in this process, or on servers.
+//! Embedded in this process, or on servers.
 
 use bytes::Bytes;
 use consort_cache::{CacheError, OperationError};
@@ -11,7 +11,6 @@ pub(crate) const fn key(number: u32) -> [u8; 4] {
 pub(crate) trait Target: Clone + Send + Sync + 'static {
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Returns whether the key has a value.
     fn read(&self, key: [u8; 4]) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
     fn write(&self, key: [u8; 4], value: &Bytes) -> impl Future<Output = Result<(), Self::Error>> + Send;

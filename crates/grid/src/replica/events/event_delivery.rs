@@ -1,10 +1,9 @@
-//! The delivery of events to listening members, which are write owners without entries: no write is
-//! acknowledged before they have acknowledged it.
+//! The delivery of events to listening members, which are write owners without entries
+//! (`docs/design/2026-11-grid.md`, Listeners).
 //!
-//! Events that may be lost are sent again when owners or listening members change. The primary sends events
-//! to the other write owners. One of them, the notifier, forwards them to listening members that are no write
-//! owners, so that two members hold each delivered event. Events arrive in the order of their segment's
-//! versions; a repeated event is recognised by its version.
+//! One of the write owners, the notifier, forwards events to listening members that are no write owners, so
+//! that two members hold each delivered event. Events that may be lost are sent again when owners or
+//! listening members change; a repeated one is recognised by its version.
 
 use bytes::Bytes;
 use consort_group::Address;
@@ -48,7 +47,6 @@ fn previous_of(outcome: Option<&Outcome>) -> Option<Previous> {
     }
 }
 
-/// Returns a copy that does not keep its frame in memory.
 fn copied(tell: &Notify) -> Notify {
     let value = tell.value.as_deref().map(Bytes::copy_from_slice);
     let previous =
@@ -237,8 +235,7 @@ impl Listeners {
         self.mark(shared, cx, shared.topology_id(), segments);
     }
 
-    /// Reports the members with listeners that have delayed a write of this member beyond
-    /// `LISTENER_ACK_TIMEOUT`.
+    /// Reports listening members that have delayed a write of this member beyond `LISTENER_ACK_TIMEOUT`.
     pub(crate) fn detect_stalled_listeners(&self, shared: &Shared, cx: &mut Cx) {
         let Some(installed) = shared.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
             return;
@@ -329,7 +326,7 @@ impl Listeners {
         self.interrupt_listeners(shared, iterations, cx, false);
     }
 
-    /// Notifies this member's listeners of a lost entry that it has not removed.
+    /// The entry is lost, not removed here.
     pub(crate) fn tell_gone(
         &mut self,
         shared: &Shared,
@@ -358,7 +355,6 @@ impl Shared {
         self.installed.as_ref().is_some_and(|installed| !installed.listening.is_empty())
     }
 
-    /// Returns the members with listeners that are not write owners of a segment.
     pub(crate) fn listening_apart(&self, segment: Segment) -> Vec<(Address, Interest)> {
         let Some(installed) = self.installed.as_ref().filter(|one| !one.listening.is_empty()) else {
             return Vec::new();
@@ -369,14 +365,13 @@ impl Shared {
         installed.listening.iter().filter(is_apart).cloned().collect()
     }
 
-    /// The notifier of listening members that are no write owners is a backup, or the primary if there is
-    /// none. It stays the same throughout an epoch, in which the owners' order may change.
+    /// The notifier is a backup, or the primary if there is none, throughout an epoch, in which the owners'
+    /// order may change.
     fn notifier(&self, segment: Segment) -> Option<&Address> {
         self.installed.as_ref()?.notifier(segment)
     }
 }
 
-/// Forwards marks to listening members that are not write owners of these segments.
 fn pass_on_marks(shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
     let Some(installed) = shared.installed.as_ref().filter(|_| !segments.is_empty()) else { return };
     for (member, _) in &installed.listening {
@@ -388,11 +383,9 @@ fn pass_on_marks(shared: &Shared, cx: &mut Cx, segments: &[Segment]) {
     }
 }
 
-/// The time that a write waits for a listening member after all owners have acknowledged. Stopped members
-/// leave the view after many times as long.
+/// After all owners have acknowledged a write. Stopped members leave the view after many times as long.
 const LISTENER_ACK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Listeners receive `previous`.
 pub(crate) fn expired(version: Version, previous: Option<Stored>) -> Outcome {
     Outcome::Written(Written { is_done: true, was_present: false, version, previous })
 }

@@ -1,8 +1,8 @@
-//! One listener: its waiting events, and how present entries and changes become one sequence.
+//! One listener: its waiting events, and how present entries and changes become one sequence in the order of
+//! each key's versions.
 //!
-//! A key's events leave in version order. Present entries are read while changes arrive. A change is
-//! delivered at once; an entry of its key that is read afterwards is dropped unless it is newer (`changed`).
-//! An entry read before its change arrives is delivered as existing, and the change is dropped (`ahead`).
+//! An entry that is read after its key has changed is dropped unless it is newer (`changed`). An entry read
+//! before its change arrives is delivered as existing, and the change is dropped (`ahead`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -35,7 +35,6 @@ pub(crate) struct Listener {
     /// The bytes of the keys in `changed` and `ahead`, with the size of their places there.
     noted_bytes: usize,
     pub(crate) is_ready: bool,
-    /// Whether the listener was ready before.
     pub(crate) is_interrupted: bool,
     pub(crate) is_awaited: bool,
 }
@@ -165,7 +164,7 @@ impl Listener {
         self.count();
     }
 
-    /// Notes that earlier events may be missing. The result is the iteration to cancel.
+    /// Earlier events may be missing. Returns the iteration to cancel.
     pub(crate) fn interrupt(&mut self) -> Option<IterationId> {
         if self.queue.back() != Some(&Event::Gap) {
             self.queue.push_back(Event::Gap);
@@ -195,7 +194,7 @@ impl Listener {
     }
 }
 
-/// Returns the bytes of a noted key, without other references to the same bytes.
+/// Without other references to the same bytes.
 fn noted_bytes(key: &Bytes) -> usize {
     key.len() + size_of::<(Bytes, Version)>()
 }

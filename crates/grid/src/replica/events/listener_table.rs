@@ -1,5 +1,5 @@
-//! The listeners of a cache on this member, with indexes of those that wait. A scan of all listeners would
-//! make many registrations quadratic.
+//! The listeners of a cache here, with indexes of those that wait: a scan of all would make many
+//! registrations quadratic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,8 @@ pub(crate) struct ListenerTable {
     unready: BTreeSet<ListenerId>,
     waiting_for_state: BTreeSet<ListenerId>,
     iterations: BTreeMap<IterationId, ListenerId>,
-    /// The listeners of the whole cluster's changes with each [`Interest`].
+    /// Of the whole cluster's changes, with each [`Interest`].
     clustered: [usize; INTERESTS.len()],
-    /// The listeners of either scope that receive previous values.
     with_previous: usize,
 }
 
@@ -66,7 +65,7 @@ impl ListenerTable {
         self.waiting_for_state.iter().filter_map(|id| Some((*id, self.all.get(id)?)))
     }
 
-    /// Returns whether a listener waits for a topology or for permission to read present entries.
+    /// For a topology, or for permission to read present entries.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.unready.is_empty() || !self.waiting_for_state.is_empty()
     }

@@ -1,9 +1,7 @@
-//! The listeners of a cache on this member, and the events that they have received.
+//! The listeners of a cache on this member, and their events (`docs/design/2026-11-grid.md`, Listeners).
 //!
-//! A member with listeners of the whole cluster's changes reports its interest to the coordinator, and the
-//! next topology names it. From then on, a write is acknowledged only after this member has received its
-//! event (`telling`). A listener is *ready* when every primary has reported that topology: it receives the
-//! event of every write that begins later.
+//! A member reports its interest to the coordinator, and the next topology names it. A listener is *ready*,
+//! and receives the event of every later write, when every primary has reported that topology.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,19 +26,19 @@ use crate::replica::{Installed, Shared};
 use crate::topology::{Interest, Listening, Topology};
 use crate::{Segment, Version};
 
-/// The limit of listeners, because each keeps the events that its reader has not taken.
+/// Bounded because each listener keeps events that its reader has not taken.
 pub(crate) const LISTENERS_MAX: usize = 65_536;
 
-/// The time for which a member still receives events after its last listener. Clients that come and go must
-/// not cause a topology each.
+/// Clients that come and go do not cause a topology each, because a member receives events for this time
+/// after its last listener.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// The limit of runs of versions kept for a segment. There is one run for each topology since the segment's
-/// owners last changed. Older versions count as delivered.
+/// There is one run of versions for each topology since the segment's owners last changed. Older versions
+/// count as delivered.
 const RUNS_MAX: usize = 64;
 
-/// The time that a listener waits for the marks of all primaries before it reads the present entries without
-/// them. A mark may have been lost with a link.
+/// Then a listener reads the present entries without the marks of all primaries, which may be lost with a
+/// link.
 const STATE_WAITS_MAX: Duration = Duration::from_secs(3);
 
 const STATE_BATCH: usize = 256;
@@ -51,17 +49,15 @@ pub(crate) struct Listeners {
     known: Option<Listening>,
     /// For each segment, the last topology whose primary has reported all earlier events as sent.
     marked: Vec<u32>,
-    /// For each segment, the owners with every delivered write.
     holders: Vec<Option<EventHolders>>,
     told: BTreeMap<Segment, DeliveredVersions>,
-    /// The time of the last listener of the cluster's changes.
+    /// When the last listener of the cluster's changes ended.
     idle_since: Option<Time>,
 }
 
-/// The delivered versions of a segment that may be sent again.
 #[derive(Default)]
 struct DeliveredVersions {
-    /// Each version below was delivered, or never will be.
+    /// Each lower version was delivered, or never will be.
     floor: Version,
     /// The first and the last version of each run above the floor.
     runs: Vec<(Version, Version)>,
@@ -108,7 +104,6 @@ impl DeliveredVersions {
 }
 
 impl Listeners {
-    /// A write makes only this check for listeners.
     pub(crate) fn is_idle(&self) -> bool {
         self.all.is_empty() && self.known.is_none()
     }
@@ -124,8 +119,8 @@ impl Listeners {
         self.all.want_previous()
     }
 
-    /// Returns whether this member notes the versions of the events that it receives. While it does not, versions pass without
-    /// a note, so earlier notes do not apply to later versions.
+    /// Whether this member notes the versions of received events. Versions that pass without a note void
+    /// earlier notes.
     fn notes_versions(&self) -> bool {
         self.known.is_some() || self.has_clustered()
     }
@@ -142,7 +137,6 @@ impl Listeners {
         !self.all.has_waiting() && (self.has_clustered() || self.known.is_none())
     }
 
-    /// Returns whether delivered writes may be undone because their owners are lost.
     fn note_holders(&mut self, cx: &Cx, before: &Installed, now: &Installed) -> bool {
         let forgets = cx.has(InjectedBug::UndoneUntold);
         let segments = before.writes.segments();
@@ -323,7 +317,6 @@ impl Listeners {
         given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
-    /// `is_over`: clustered listeners are no longer ready.
     pub(crate) fn interrupt_listeners(
         &mut self,
         shared: &Shared,
@@ -345,7 +338,6 @@ impl Listeners {
         given_up.into_iter().for_each(|walk| iterations.cancel(walk));
     }
 
-    /// The topology has removed this member.
     pub(crate) fn begin_listening_anew(&mut self, shared: &Shared, iterations: &mut Iterations, cx: &mut Cx) {
         self.known = None;
         self.marked.clear();
@@ -461,8 +453,8 @@ impl Listeners {
         !listener.is_clustered() || self.may_read_cluster_state(shared, cx)
     }
 
-    /// A primary that still misses other owners' records may lack a delivered write. When that write arrives,
-    /// its event is sent again and would be dropped here as delivered.
+    /// A primary that still misses other owners' records may lack a delivered write, whose event is sent
+    /// again when it arrives and would be dropped here as delivered.
     fn may_read_cluster_state(&self, shared: &Shared, cx: &Cx) -> bool {
         let Some(installed) = &shared.installed else { return true };
         if shared.is_local() || cx.now.since(installed.at) >= STATE_WAITS_MAX {
@@ -502,8 +494,8 @@ impl Shared {
     }
 }
 
-/// A clustered listener reads from primaries because they send the events. Another owner may lack a delivered
-/// write, or still have an entry whose removal the primary no longer reports.
+/// Primaries send the events. Another owner may lack a delivered write, or still have an entry whose removal
+/// the primary no longer reports.
 fn state_of(shared: &Shared, cx: &Cx, options: &ListenOptions) -> Publication {
     let own = || {
         let segments = (0..shared.config.segments).map(Segment);
@@ -527,7 +519,6 @@ fn has_lost(before: &Installed, now: &Installed) -> bool {
     })
 }
 
-/// A member, and the topology since which it is one.
 type Holder = (Address, u32);
 
 /// The two owners with every write of a segment delivered here since the last full resend: the primary, and
@@ -545,7 +536,7 @@ impl EventHolders {
         Self([holder(installed.writes.primary(segment)), holder(own.or_else(|| installed.notifier(segment)))])
     }
 
-    /// Returns whether neither owns the segment any more, at least one because it is lost.
+    /// Whether neither owns the segment any more, at least one because it is lost.
     fn are_lost(&self, now: &Installed, segment: Segment) -> bool {
         let is_there =
             |(member, since): &Holder| now.topology.membership(member).is_some_and(|one| one.since == *since);

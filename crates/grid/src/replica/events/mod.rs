@@ -1,5 +1,3 @@
-//! Listeners, and the delivery of events to them.
-
 pub(crate) mod event_delivery;
 pub(crate) mod listener;
 pub(crate) mod listener_table;

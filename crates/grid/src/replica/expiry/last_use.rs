@@ -1,9 +1,9 @@
 //! The handover of last uses at a change of owners, so that no entry becomes idle by the change.
 //!
-//! Only entries with a `max_idle` have a last use, and only the owner that has returned an entry knows it. An
-//! owner that is no longer read sends its last uses once, to all owners read from now on, as it installs that
-//! topology; the final command follows in order. The primary judges no entry of the segment before it has
-//! those of all former read owners (`idle`).
+//! Only the owner that has returned an entry with a `max_idle` knows its last use. An owner that is no longer
+//! read sends its last uses once, to all owners read from now on, as it installs that topology; the final
+//! command follows in order. The primary judges no entry of the segment before it has those of all former
+//! read owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::replica::store::Store;
 use crate::replica::{Installed, Shared};
 use crate::{Container, Segment, Version};
 
-/// The limit of last uses sent at one change of owners, about 16 MB to one member. Later ones are not sent:
-/// their entries are idle from the last use that the new owners know.
+/// The limit of last uses sent at one change of owners, about 16 MB to one member. Entries of later ones are
+/// idle from the last use that the new owners know.
 const USES_MAX: usize = 262_144;
 
 /// The wait of a primary for former read owners: last uses lost with a link are not sent again.
@@ -38,11 +38,10 @@ impl PendingLastUses {
     }
 }
 
-/// A key, the version of its write, and the time since its last use.
+/// With the time since the last use.
 type Use = (Bytes, Version, Duration);
 
 impl Shared {
-    /// Returns whether calls that wait for answers are to be handled again.
     pub(crate) fn handle_last_uses(&mut self, from: &Address, segments: &[Segment]) -> bool {
         let mut is_heard = false;
         for segment in segments {
@@ -55,7 +54,7 @@ impl Shared {
     }
 }
 
-/// Sends last uses while the dropped segments are still here.
+/// The dropped segments are still here.
 pub(crate) fn send_last_uses(shared: &mut Shared, store: &Store, cx: &mut Cx, before: Option<&Installed>) {
     // A member that never had an entry with a `max_idle` has no last uses to send or to judge. Entries loaded from a store
     // did not arrive as writes.
@@ -99,7 +98,6 @@ pub(crate) fn send_last_uses(shared: &mut Shared, store: &Store, cx: &mut Cx, be
     }
 }
 
-/// Returns the last uses of a segment's live entries that were used since they were written.
 fn uses_in(container: &Container, segment: Segment, now: Time, room: &mut usize) -> Vec<Use> {
     let mut uses = Vec::new();
     let mut cursor = Some(Cursor::START).filter(|_| *room > 0);

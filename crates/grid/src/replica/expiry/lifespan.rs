@@ -1,8 +1,8 @@
 //! Removal of expired entries.
 //!
-//! Without listeners, every owner removes them by itself. With listeners, the primary removes them as a write
-//! for which the other owners wait: the event is delivered once, even if the primary is lost before. Entries
-//! past their max-idle time are always removed as a write (`idle`).
+//! Without listeners, every owner removes them by itself. With listeners, the primary removes them as a
+//! write, so that the event is delivered once, even if the primary is lost before. Entries past their
+//! max-idle time are always removed as a write.
 
 use std::time::Duration;
 
@@ -20,8 +20,7 @@ use crate::replica::{CacheReplica, Installed, Shared};
 use crate::topology::Phase;
 use crate::{Entry, Segment, Stored};
 
-/// The time for which another owner keeps an expired entry. By then a new primary has reported the event, or
-/// the primary never had the entry.
+/// By then a new primary has reported the event of an expired entry, or the primary never had the entry.
 const UNTOLD_FOR: Duration = Duration::from_secs(60);
 
 impl Shared {
@@ -45,7 +44,6 @@ impl Shared {
 }
 
 impl CacheReplica {
-    /// At most `looks_max` candidates are examined.
     pub(crate) fn expire(&mut self, cx: &mut Cx, looks_max: usize) {
         if self.shared.is_invalidation() {
             let expired = self.shared.container.expiry().remove_expired(cx.now, looks_max);

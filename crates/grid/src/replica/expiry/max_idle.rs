@@ -1,12 +1,10 @@
-//! Entries with a max-idle time: an owner asks the others before an unused entry expires.
+//! Entries with a max-idle time: an owner asks the others before an unused entry expires
+//! (`docs/design/2026-11-grid.md`, Expiry).
 //!
-//! Every owner notes when it last returned an entry. An owner by whose clock the time is over asks the
-//! primary, which asks all other write owners. If one has used the entry, all are sent the time of the use;
-//! if none has, the primary removes the entry as a write. An owner that has denied a use does not return the
-//! entry before the primary answers, so all answers still hold at the removal.
-//!
-//! An owner that stops returning a segment's entries sends the primary their last uses (`uses`). While an
-//! owner is unreachable, an entry unused here for too long is not read here, and stays.
+//! An owner by whose clock the time is over asks the primary, which asks all other write owners. If none has
+//! used the entry, the primary removes it as a write. An owner that has denied a use does not return the
+//! entry before the primary answers, so all answers still hold at the removal. While an owner is unreachable,
+//! an entry unused here for too long is not read here, and stays.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,18 +22,16 @@ use crate::replica::store::Place;
 use crate::replica::{CacheReplica, Shared};
 use crate::{Entry, Flags, Segment, Version};
 
-/// The limit of open questions for each cache. A further entry is asked about when its timer or its caller
-/// comes again.
+/// A further question waits for the entry's timer or its caller to come again.
 const QUESTIONS_MAX: usize = 16_384;
 
-/// The limit of calls that wait for one answer. Callers send further calls again.
+/// Callers send further calls again.
 const CALLS_PER_QUESTION_MAX: usize = 4_096;
 
 #[derive(Default)]
 pub(crate) struct IdleProbes {
     open: BTreeMap<Place, IdleProbe>,
-    /// The number of the last question, because an answer to an earlier question about the same entry may not
-    /// hold.
+    /// An answer to an earlier question about the same entry may not hold.
     last: u64,
 }
 
@@ -48,7 +44,7 @@ struct IdleProbe {
     waiting: Vec<PendingProbe>,
 }
 
-/// A call, and the topology that it was accepted with.
+/// With the topology that the call was accepted with.
 pub(crate) struct PendingProbe {
     from: Address,
     topology: u32,
@@ -60,7 +56,7 @@ impl IdleProbes {
         self.open.is_empty()
     }
 
-    /// Closes all questions, because a new topology may have other owners. Their calls are handled again.
+    /// A new topology may have other owners. The calls are handled again.
     pub(crate) fn take_all(&mut self) -> Vec<PendingProbe> {
         std::mem::take(&mut self.open).into_values().flat_map(|question| question.waiting).collect()
     }
@@ -84,8 +80,7 @@ impl Shared {
         self.refusal(topology, segment, true).is_none().then_some(entry)
     }
 
-    /// Returns whether this member decides about a segment's entries and waits for no last uses of members
-    /// beyond its reach.
+    /// Waits for no last uses of unreachable members.
     fn judges(&self, cx: &Cx, segment: Segment) -> bool {
         self.orders(cx, segment) && self.segments[usize::from(segment.0)].pending_last_uses.is_over(cx.now)
     }
@@ -128,7 +123,6 @@ impl CacheReplica {
         }
     }
 
-    /// Only the primary asks after timers.
     pub(crate) fn ask_for_idle(&mut self, cx: &mut Cx, idle: Vec<Idle>) {
         for Idle { segment, key, version } in idle {
             if self.shared.orders(cx, segment) && !self.end_if_alone(cx, segment, &key) {
@@ -137,7 +131,6 @@ impl CacheReplica {
         }
     }
 
-    /// Returns whether this member is the only write owner.
     fn end_if_alone(&mut self, cx: &mut Cx, segment: Segment, key: &[u8]) -> bool {
         let is_alone = self.shared.judges(cx, segment) && self.shared.others(cx, segment).next().is_none();
         if is_alone {
@@ -220,8 +213,8 @@ impl CacheReplica {
 }
 
 impl IdleProbes {
-    /// Returns the calls that wait for the answer about an earlier version of the entry; none if there are
-    /// too many questions.
+    /// Returns the calls that wait for the answer about an earlier version; none if there are too many
+    /// questions.
     fn ask_owners(
         &mut self,
         shared: &Shared,
@@ -275,7 +268,7 @@ impl IdleProbes {
     }
 
     /// The primary sends the result to all write owners and to the members that have asked. Returns the calls
-    /// that have waited for it.
+    /// that have waited.
     fn close_question(
         &mut self,
         shared: &Shared,

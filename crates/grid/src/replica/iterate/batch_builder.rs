@@ -19,9 +19,9 @@ pub(crate) enum BatchBuilder {
 
 #[derive(Default)]
 pub(crate) struct LocalBatch {
-    /// Items that the reader takes.
+    /// The reader takes these.
     made: Vec<Item>,
-    /// Items that the reader reads in place.
+    /// The reader reads these in place.
     items: Vec<ItemStorage>,
     is_owned: bool,
     /// The keys that do not share their value's memory, in one allocation.
@@ -76,7 +76,6 @@ impl BatchBuilder {
         Self::Elsewhere(FetchedItems::begin(shared.id, shared.topology_id(), room))
     }
 
-    /// `is_owned`: the reader takes the items.
     pub(crate) fn here(items: usize, is_owned: bool) -> Self {
         let (items, made) = if is_owned { (items, 0) } else { (0, items) };
         let (items, made) = (Vec::with_capacity(items), Vec::with_capacity(made));

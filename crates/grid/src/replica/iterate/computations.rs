@@ -1,8 +1,7 @@
-//! Functions of iterations that may take long with an entry: they are applied outside the node, in steps.
-//!
-//! A request waits in a queue. The host takes it as a [`Computation`] with its entries as they are then, runs
-//! it on any thread for as long as it wants, and returns the result. The reader requests the entries that a
-//! step has not reached again, as after any incomplete answer.
+//! Functions of iterations that may take long with an entry: they are applied outside the node, in steps. The
+//! host runs a [`Computation`] with its present entries on any thread for as long as it wants, and returns
+//! the result. The reader requests the entries that a step has not reached again, as after any incomplete
+//! answer.
 
 use bytes::Bytes;
 
@@ -22,8 +21,8 @@ use crate::replica::store::Store;
 use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::{Entry, Segment, Version};
 
-/// The limit in bytes of the keys and values of one step; a single entry may have more. Small values are
-/// copied, large ones are shared with the container.
+/// The limit in bytes of a step's keys and values; a single entry may have more. Small values are copied,
+/// large ones are shared with the container.
 const STEP_BYTES: usize = 1024 * 1024;
 
 /// A step of an iteration whose function takes long.
@@ -36,7 +35,7 @@ pub struct Computation {
     answer: BatchBuilder,
 }
 
-/// The result of a step, for [`crate::Node::finish_computation`].
+/// A step's result, for [`crate::Node::finish_computation`].
 pub struct Computed {
     pub(crate) key: Key,
     topology: u32,
@@ -54,12 +53,11 @@ struct LocalBatch {
 
 enum Gathering {
     Done(Vec<LocalBatch>),
-    /// The values to load first.
     Missing(Vec<(Place, Version)>),
 }
 
 impl Computation {
-    /// Applies the function to at least one entry, and calls `may_go_on` after each of them.
+    /// Applies the function to at least one entry, and calls `may_go_on` after each.
     pub fn run(self, mut may_go_on: impl FnMut() -> bool) -> Computed {
         let Self { key, topology, fetch, function, gathered, mut answer } = self;
         let mut fetched = Fetched::nothing(fetch.iteration, fetch.nth);
@@ -123,7 +121,7 @@ impl Iterations {
         fetch.transform.as_ref().is_some_and(|transform| is_costly(&transform.name))
     }
 
-    /// Returns none if the request was answered or waits for values.
+    /// None if the request was answered or waits for values.
     pub(crate) fn computation(
         &self,
         shared: &Shared,
@@ -210,7 +208,6 @@ impl<'a> StepWalk<'a> {
         Gathering::Done(gathered)
     }
 
-    /// Gathers entries up to the first whose value is not loaded, then the values to load.
     fn gather_segment(&mut self, mut at: Cursor, gathered: &mut LocalBatch) {
         let segment = gathered.segment;
         gathered.end = PartEnd::More;

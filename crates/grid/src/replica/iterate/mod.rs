@@ -1,5 +1,3 @@
-//! Iterations: the reader's requests and the owner's responses.
-
 pub(crate) mod batch_builder;
 pub(crate) mod computations;
 pub(crate) mod publisher;
@@ -16,6 +14,6 @@ pub(crate) struct Iterations {
     open: BTreeMap<IterationId, Iteration>,
     pub(crate) transforms: BTreeMap<Arc<str>, Arc<TransformFn>>,
     pub(crate) reductions: BTreeMap<Arc<str>, Arc<ReduceFn>>,
-    /// The names of functions that are applied outside the node.
+    /// Functions that are applied outside the node.
     pub(crate) costly: BTreeSet<Arc<str>>,
 }

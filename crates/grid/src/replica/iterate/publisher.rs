@@ -1,4 +1,4 @@
-//! The owner's side of iterations. An owner keeps no state between two requests, because the request has the
+//! The owner's side of iterations. An owner keeps no state between requests, because the request has the
 //! position: a reader that vanishes leaves nothing behind.
 
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::{Segment, SegmentState as ContainerState, Version};
 
-/// The bytes of an item besides its key and its value: two lengths and a version.
+/// Two lengths and a version.
 const ITEM_OVERHEAD: u64 = 16;
 
-/// The bytes reserved for a key and its version: most are shorter, and the buffer grows.
+/// For a key and its version: most are shorter, and the buffer grows.
 const KEY_ROOM: u64 = 32;
 
-/// The limit of entries visited for one response, filtered or not: other requests do not wait behind a long
+/// Entries visited for one response, filtered or not, so that other requests do not wait behind a long
 /// iteration.
 pub(crate) const LOOKS_MAX: usize = 16_384;
 
-/// The limit in bytes of the values that functions process for one response; one value may exceed it. Longer
-/// functions run in [`crate::replica::iterate::computations`].
+/// Bytes of the values that functions process for one response; one value may exceed it. Longer functions run
+/// in [`crate::replica::iterate::computations`].
 const LOOKED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 pub(crate) enum Function {
@@ -94,7 +94,6 @@ impl Iterations {
         }
     }
 
-    /// Collects a response up to the first missing value, and the values to load.
     pub(crate) fn fetch(
         &self,
         shared: &Shared,
@@ -185,8 +184,7 @@ struct SegmentItems {
 }
 
 impl PublishedWalk<'_> {
-    /// Returns the part of the response and the position of the next request; `None` if the function has
-    /// panicked.
+    /// Also returns the position of the next request; `None` if the function has panicked.
     fn segment(&mut self, segment: Segment, mut at: Cursor) -> Option<(Part, Option<Cursor>)> {
         let before = self.answer.mark();
         let mut items = SegmentItems::default();

@@ -1,6 +1,5 @@
-//! The reader's side of iterations. An iteration has up to [`LANES_MAX`] lanes. A lane belongs to a member
-//! and has at most one request or unconsumed answer; the lanes share the batch. No request is sent before the
-//! reader wants items.
+//! The reader's side of iterations. Each of up to [`LANES_MAX`] lanes belongs to a member and has at most one
+//! request or unconsumed answer; the lanes share the batch. No request is sent before the reader wants items.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,31 +25,28 @@ use crate::replica::store::Store;
 use crate::replica::store::loads::Found;
 use crate::replica::write::records::is_caller_gone;
 
-/// The limit of open iterations. Each keeps at most a batch, and the keys of partly received segments.
+/// Each open iteration keeps at most a batch, and the keys of partly received segments.
 pub(crate) const ITERATIONS_MAX: usize = 65_536;
 
-/// The limit of segments in a request: more than a batch comes from.
+/// Segments in a request: more than a batch comes from.
 const SEGMENTS_PER_FETCH: usize = 32;
 
-/// The divisor of the batch for the reader's own lane beside others. Its items are available at once; a
+/// The divisor of the batch for the reader's own lane beside others: its items are available at once, and a
 /// remote answer must be worth its round trip.
 const OWN_PART: usize = 8;
 
-/// The limit of items of a request to the only member asked, which has two requests at a time: it gathers one
-/// answer while the reader consumes the other. So many small entries stay in a CPU's own cache.
+/// The limit for the only member asked, which has two requests at a time: it gathers one answer while the
+/// reader consumes the other. So many small entries stay in a CPU's own cache.
 const SEQUENTIAL_BATCH_MAX: usize = 640;
 
 pub(crate) struct Iteration {
     publication: Publication,
     todo: BTreeSet<Segment>,
     lanes: Vec<Lane>,
-    /// The requests whose answers the reader has, in order.
     taken: VecDeque<u32>,
     /// The items returned of incomplete segments, if none may be returned twice.
     given: BTreeMap<Segment, Given>,
-    /// The entries counted of incomplete segments.
     partial: BTreeMap<Segment, u64>,
-    /// The reduction's results of incomplete segments.
     reduced: BTreeMap<Segment, Vec<Item>>,
     next_nth: u32,
     count: u64,
@@ -65,7 +61,6 @@ struct Given {
     /// The keys in order of arrival, concatenated; searched only if the segment is begun again.
     keys: Vec<u8>,
     ends: Vec<usize>,
-    /// The keys from before the segment was begun again.
     before: BTreeSet<Box<[u8]>>,
 }
 
@@ -189,7 +184,7 @@ impl Iteration {
         Some(items)
     }
 
-    /// Unassigns segments whose sender is lost, so that other members are asked.
+    /// The segments' sender is lost, so other members are asked.
     fn give_back(&mut self, segments: impl IntoIterator<Item = Segment>, begun: Option<Segment>) {
         for segment in segments {
             let is_begun = begun == Some(segment);
@@ -316,8 +311,8 @@ impl Iterations {
         Ok(next)
     }
 
-    /// Sends a request on every idle lane; on the reader's own only if the reader is idle. New lanes are made
-    /// while there are segments and members for them.
+    /// Sends a request on every idle lane; on the reader's own only if the reader is idle. Adds lanes while
+    /// there are segments and members for them.
     fn ask_all(
         &self,
         shared: &Shared,
@@ -439,7 +434,6 @@ impl Iterations {
         }
     }
 
-    /// Gives up lanes whose member has gone, and repeats late requests.
     pub(crate) fn tick_iterations(
         &mut self,
         shared: &Shared,

@@ -1,9 +1,6 @@
-//! The merge of partitions. A segment's primary collects the other partitions' entries, decides key by key
-//! ([`crate::merge`]), and applies changes as ordinary writes, so that all owners agree. Clients continue,
-//! and their writes are newer than those of all partitions.
-//!
-//! Members of the other partitions own nothing meanwhile. Their entries stay unchanged and unread until the
-//! primaries have reported everything as merged.
+//! The merge of partitions (`docs/design/2026-11-grid.md`, Partitions). A segment's primary collects the
+//! other partitions' entries, decides key by key ([`crate::merge`]), and applies changes as ordinary writes,
+//! so that all owners agree.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +23,6 @@ use crate::replica::write::records::{WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Entry, PartitionHandling, Segment, Topology, Version};
 
-/// A rejoined member's state from before the merge.
 pub(crate) struct PreMergeState {
     since: u32,
     pub(crate) topology: Topology,
@@ -56,7 +52,6 @@ struct PartitionEntries {
     asked: Time,
     /// The entries age while the primary waits for other partitions.
     entries: BTreeMap<Bytes, Entry>,
-    /// The partition's history of the segment, once all entries are received.
     history: Option<SegmentHistory>,
 }
 
@@ -193,9 +188,9 @@ impl Shared {
         }
     }
 
-    /// Sends histories again with a topology in which lineages begin, a merge is over, or the owners change.
-    /// Owners exchange them through the primary, because an earlier update may be lost with a link and its
-    /// sender. A member that sent a segment to a new owner may not have received the update yet.
+    /// Sends histories again when lineages begin, a merge is over, or the owners change. Owners exchange them
+    /// through the primary, because an earlier update may be lost with a link and its sender. A member that
+    /// sent a segment to a new owner may not have received the update yet.
     pub(crate) fn tell_known_again(&self, cx: &mut Cx, before: Option<&Installed>) {
         let (Some(before), Some(installed)) = (before, &self.installed) else { return };
         let is_same = before.topology.lineages.last() == installed.topology.lineages.last()
@@ -242,7 +237,7 @@ impl Shared {
 }
 
 impl CacheReplica {
-    /// Freezes this member's state of its own partition, which the other partition merges.
+    /// The other partition merges this state.
     pub(crate) fn freeze(&mut self, cx: &mut Cx, since: u32) {
         let Some(installed) = self.shared.installed.take() else { return };
         let frozen = match self.shared.frozen.take() {
@@ -287,7 +282,7 @@ impl CacheReplica {
         }
     }
 
-    /// Changes beyond the limit of concurrent operations are left for later.
+    /// Changes beyond the limit of concurrent operations wait.
     fn merge_segment(&mut self, cx: &mut Cx, segment: Segment) {
         let is_ready = self.shared.state(segment).is_open() && self.shared.is_primary(&cx.local, segment);
         if !is_ready || self.merge.loading.contains(&segment) {
@@ -445,7 +440,6 @@ impl CacheReplica {
 }
 
 impl Merge {
-    /// Returns whether to resume the merge.
     pub(crate) fn plan_merge(&mut self, shared: &Shared, cx: &Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -545,7 +539,6 @@ impl Merge {
         shared.send(cx, &giver, Body::Pull(pull));
     }
 
-    /// Returns whether all entries of the partition are received.
     pub(crate) fn handle_collected(
         &mut self,
         shared: &Shared,

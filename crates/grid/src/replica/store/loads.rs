@@ -1,7 +1,6 @@
-//! Values that only the store has: a request waits until they are loaded, and is handled again.
-//!
-//! For a call, the entry returns to memory. A transfer's chunk and an iteration's answer leave memory
-//! unchanged, so that a full iteration evicts nothing.
+//! Values that only the store has: a request waits until they are loaded, and is handled again. Only a call
+//! brings the entry back to memory; a transfer and an iteration leave memory unchanged, so that a full
+//! iteration evicts nothing.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +17,12 @@ use crate::replica::store::Place;
 use crate::replica::store::Store;
 use crate::{Entry, Flags, Segment, Version};
 
-/// The limit in bytes of the values of a load: the size of one answer.
+/// The size of one answer.
 const LOAD_BYTES: usize = 256 * 1024;
 
 pub(crate) const LOAD_KEYS: usize = 256;
 
-/// The limit of unfinished loads: as many as a caller may have operations. Beyond it commands are dropped;
-/// their senders repeat them.
+/// As many as a caller may have operations. Beyond it commands are dropped; their senders repeat them.
 const LOADS_MAX: usize = CALLS_MAX;
 
 pub(crate) type Found = BTreeMap<Place, Entry>;
@@ -111,7 +109,6 @@ impl Store {
         cx.store.push_back((shared.id, request));
     }
 
-    /// Returns the requests that waited, the entries, and why entries are missing.
     pub(crate) fn note_loaded(
         &mut self,
         shared: &mut Shared,
@@ -170,7 +167,6 @@ impl Store {
         }
     }
 
-    /// Returns the values that are still to be loaded.
     pub(crate) fn fill(
         &self,
         segment: Segment,

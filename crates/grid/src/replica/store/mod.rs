@@ -1,5 +1,3 @@
-//! The entries of a replica, in the container and in the store.
-
 pub(crate) mod loads;
 pub(crate) mod refused_removals;
 pub(crate) mod writes;
@@ -33,7 +31,7 @@ pub(crate) enum Wait {
     RemoveSegment(Segment),
     Clear,
     Remember(u32),
-    /// An action for the time when all earlier requests have ended.
+    /// For the time when all earlier requests have ended.
     Barrier(Then),
 }
 

@@ -1,5 +1,3 @@
-//! Bulk removals that a store has refused.
-
 use std::collections::BTreeSet;
 
 use consort_group::Time;

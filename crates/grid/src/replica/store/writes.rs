@@ -1,12 +1,10 @@
-//! A cache with a store: pending writes, and the acknowledgements that wait for them.
+//! A cache with a store: pending writes, and the acknowledgements that wait for them
+//! (`docs/design/2026-11-grid.md`, Stores).
 //!
 //! Every change in memory requests a write of the key's entry ([`Store::note_changed`]). Acknowledgements
 //! wait until all earlier writes are stored ([`crate::replica::CacheReplica::acknowledge`]), so that many
 //! operations share the store's time. Requests are numbered and end in order; an acknowledgement takes a
-//! number without a request.
-//!
-//! A refused write stays in memory. Its caller receives [`OperationError::StoreWriteFailed`], and the key is
-//! retried. Meanwhile this member, as a primary, accepts no new writes except removals.
+//! number without a request. While writes are refused, this member, as a primary, accepts only removals.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,16 +24,15 @@ use crate::replica::store::refused_removals::Owed;
 use crate::replica::store::{Place, Store, Then, Wait};
 use crate::{Entry, Segment, Stored};
 
-/// The time until a refused write is retried, because retries free no space on a full disk.
+/// Retries free no space on a full disk.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 const RETRIES: usize = 64;
 
-/// The limit of retried keys. Beyond it, callers of all keys receive `NotStored`, and a key is stored with
-/// its next write.
+/// Beyond it, callers of all keys receive `NotStored`, and a key is stored with its next write.
 const UNSAVED_MAX: usize = 65_536;
 
-/// The limit of pending writes for requests to other owners: several chunks, so that the store is never idle.
+/// Pending writes for requests to other owners: several chunks, so that the store is never idle.
 const WRITES_MAX: usize = 16_384;
 
 #[derive(Default)]
@@ -228,7 +225,7 @@ impl Store {
         cx.store.push_back((shared.id, StoreRequest::Order { number, order }));
     }
 
-    /// Returns the action if no request is pending.
+    /// The action returns if no request is pending.
     pub(crate) fn await_writes(&mut self, cx: &Cx, then: Then) -> Option<Then> {
         match &mut self.persistence {
             Some(persistence) if !persistence.waits.is_empty() && !cx.has(InjectedBug::StoreNotAwaited) => {
@@ -263,7 +260,7 @@ impl Store {
         is_behind
     }
 
-    /// Returns whether this request persists the installed topology, which may then be confirmed.
+    /// Whether this request persists the installed topology, which may then be confirmed.
     pub(crate) fn note_stored(
         &mut self,
         shared: &mut Shared,
@@ -342,7 +339,6 @@ impl Store {
         true
     }
 
-    /// A delayed report is due once.
     pub(crate) fn takes_owed_pulled(&mut self) -> bool {
         let Some(persistence) = &mut self.persistence else { return false };
         let is_due = persistence.owes_pulled && !persistence.is_failing();
@@ -402,7 +398,7 @@ impl Store {
         Some(Restored { formerly, topology })
     }
 
-    /// The id is 0 without an earlier incarnation.
+    /// 0 without an earlier incarnation.
     pub(crate) fn remembered_id(&self) -> u32 {
         let remembered = self.persistence.as_ref().and_then(|one| one.remembered.as_ref());
         remembered.map_or(0, |remembered| remembered.topology.id)

@@ -1,5 +1,3 @@
-//! State transfer.
-
 pub(crate) mod stale_entries;
 pub(crate) mod state_consumer;
 pub(crate) mod state_provider;

@@ -16,11 +16,11 @@ use crate::replica::store::Store;
 use crate::replica::transfer::state_consumer::Transfer;
 use crate::{Cursor, Segment};
 
-/// The limit of keys gathered under one hold of the segment's lock.
+/// Keys gathered under one hold of the segment's lock.
 const GATHERED: ChunkLimits = ChunkLimits { entries_max: 4_096, bytes_max: usize::MAX };
 
 impl Transfer {
-    /// Marks keys before the segment is fetched from its first owner. A repeated fetch keeps arrived keys.
+    /// Before the segment is fetched from its first owner. A repeated fetch keeps arrived keys.
     pub(crate) fn mark_stale(&mut self, shared: &Shared, segment: Segment) {
         let Some(begun) =
             shared.segments[usize::from(segment.0)].begun_again.filter(|_| !shared.is_restoring())

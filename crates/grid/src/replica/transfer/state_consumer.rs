@@ -22,7 +22,6 @@ pub(crate) struct Transfer {
     pub(crate) rebalance: u32,
     todo: VecDeque<Segment>,
     active: BTreeMap<Segment, InboundTransfer>,
-    /// Segments that wait for memory.
     paused: Vec<Segment>,
     /// The last rebalance that is complete here.
     pub(crate) pulled: u32,
@@ -39,7 +38,6 @@ struct InboundTransfer {
     from: Address,
     cursor: Option<(u64, u64)>,
     asked: Time,
-    /// The bytes received, and the total once the sender has reported it.
     bytes: (u64, Option<u64>),
 }
 
@@ -48,7 +46,6 @@ impl Transfer {
         self.todo.len() + self.active.len()
     }
 
-    /// Returns an estimate.
     pub(crate) fn bytes_left(&self) -> u64 {
         let left = |pull: &InboundTransfer| match pull.bytes {
             (come, Some(all)) => all.saturating_sub(come),
@@ -58,8 +55,8 @@ impl Transfer {
         active.saturating_add(self.average().saturating_mul(self.todo.len() as u64))
     }
 
-    /// Returns the incomplete segments of which read owners have entries. Of others, this member may have all
-    /// that is left.
+    /// The incomplete segments of which read owners have entries. Of others, this member may have all that is
+    /// left.
     pub(crate) fn lacking(&self, topology: &Topology) -> BTreeSet<Segment> {
         let waiting = self.todo.iter().chain(self.active.keys()).copied();
         let is_had =
@@ -86,7 +83,6 @@ impl Transfer {
     }
 }
 
-/// Returns the segments with a member as the first owner, and their other owners.
 fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Address>> {
     let owned = hash.primary_segments_of(local);
     let others = owned.map(|segment| (segment, hash.owners(segment).skip(1).cloned().collect::<Vec<_>>()));
@@ -94,7 +90,7 @@ fn others_of(hash: &ConsistentHash, local: &Address) -> BTreeMap<Segment, Vec<Ad
 }
 
 impl Transfer {
-    /// Returns whether to notify the coordinator that all is received.
+    /// Whether to notify the coordinator that all is received.
     pub(crate) fn plan_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         let Some(installed) = &shared.installed else { return false };
         let topology = &installed.topology;
@@ -204,7 +200,6 @@ impl Transfer {
         shared.send(cx, &pull.from, Body::Pull(body));
     }
 
-    /// Returns true once when all segments of the rebalance are received.
     fn is_newly_pulled(&mut self) -> bool {
         let is_new = self.rebalance > 0 && !self.is_active() && self.pulled < self.rebalance;
         if is_new {
@@ -213,7 +208,6 @@ impl Transfer {
         is_new
     }
 
-    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn tick_transfer(&mut self, shared: &Shared, cx: &mut Cx) -> bool {
         if self.is_active() && cx.memory.is_critical() {
             return false;
@@ -261,7 +255,6 @@ impl Transfer {
         self.ask(shared, cx, segment, &pull);
     }
 
-    /// Returns whether to notify the coordinator that all is received.
     pub(crate) fn take_chunk(
         &mut self,
         shared: &mut Shared,
@@ -327,8 +320,7 @@ impl Transfer {
     }
 }
 
-/// Returns the limit of segments requested at a time. Near a memory limit it is one, because chunks in flight
-/// have no reserve beyond that limit.
+/// Near a memory limit it is one, because chunks in flight have no reserve beyond that limit.
 fn pulls_max(cx: &Cx) -> usize {
     if cx.memory.is_tight() { 1 } else { cx.pulls_max }
 }

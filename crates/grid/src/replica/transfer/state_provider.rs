@@ -16,7 +16,7 @@ use crate::replica::store::loads::{AwaitingLoad, Found, LOAD_KEYS};
 use crate::replica::write::handover::give_records;
 use crate::{SegmentState as ContainerState, Stored};
 
-/// The limit of entries of a chunk, so that its iteration does not block other threads for long.
+/// So that a chunk's iteration does not block other threads for long.
 const CHUNK_ENTRIES: usize = 4_096;
 
 #[derive(Clone, Copy)]
@@ -156,7 +156,7 @@ fn send_chunk_in_place(
     }
 }
 
-/// Sends the records before the segment's last chunk, and returns the segment's history.
+/// Sends the records before the segment's last chunk, and returns the history.
 fn finish_segment(
     shared: &mut Shared,
     store: &Store,

@@ -1,5 +1,3 @@
-//! The backup's side of a write.
-
 use consort_group::Address;
 
 use crate::command::{Ack, Backup, Effect};
@@ -126,7 +124,7 @@ impl Store {
         }
     }
 
-    /// Returns the effect for write owners that may not have a record's write.
+    /// For write owners that may not have a record's write.
     pub(crate) fn effect_of(
         &self,
         shared: &Shared,
@@ -210,7 +208,7 @@ mod tests {
         cache.shared.state(SEGMENT).records.push(record, &cx.watermarks);
     }
 
-    /// Returns the effects of a write without memory for its value, a caller, or known progress.
+    /// The write has no memory for its value, no caller, or no known progress.
     fn handed_on(passivation: bool, is_finished: bool) -> Vec<Effect> {
         let (mut cache, mut cx) = owner(passivation);
         put(&mut cache, &mut cx, b"first", 1);

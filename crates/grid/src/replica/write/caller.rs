@@ -1,5 +1,3 @@
-//! The caller's side of operations.
-
 use consort_group::{Address, Member};
 use smallvec::SmallVec;
 
@@ -169,7 +167,6 @@ impl CacheReplica {
         }
     }
 
-    /// Repeats late operations, and fails those past their timeout.
     pub(crate) fn look_after(&mut self, cx: &mut Cx) {
         self.listeners.detect_stalled_listeners(&self.shared, cx);
         self.move_reads(cx);

@@ -18,14 +18,14 @@ impl Store {
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
-    /// Returns a key's entry unless it has expired on all members; else like [`Store::entry`].
+    /// Like [`Store::entry`], unless the entry has expired on all members.
     pub(crate) fn kept(&self, shared: &Shared, now: Time, segment: Segment, key: &[u8]) -> Option<Entry> {
         let may_live = |entry: &Entry| !entry.is_expired(now) || shared.is_shared() && entry.is_idle(now);
         let entry = shared.container.peek(segment, key).filter(may_live)?;
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
     }
 
-    /// Returns a key's entry even if it has expired; else like [`Store::entry`].
+    /// Like [`Store::entry`], even if the entry has expired.
     pub(crate) fn held(&self, shared: &Shared, segment: Segment, key: &[u8]) -> Option<Entry> {
         let entry = shared.container.peek(segment, key)?;
         Some(if entry.is_passive() { self.with_value(segment, key, entry) } else { entry })
@@ -39,7 +39,6 @@ impl Store {
         entry.filter(|entry| !entry.is_passive()).map(|entry| Stored::of(entry, now))
     }
 
-    /// Returns the unexpired previous entry.
     pub(crate) fn put_new(
         &mut self,
         shared: &mut Shared,
@@ -107,7 +106,6 @@ impl Store {
         }
     }
 
-    /// A known entry or removal that is as new stays.
     pub(crate) fn put_copies(
         &mut self,
         shared: &mut Shared,
@@ -141,7 +139,6 @@ impl Store {
         container.insert_batch(segment, arrivals, now);
     }
 
-    /// A known entry or removal that is as new stays.
     pub(crate) fn erase(
         &mut self,
         shared: &mut Shared,

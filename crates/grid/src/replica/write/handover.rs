@@ -1,5 +1,5 @@
-//! The handover of records at a change of owners: a new primary receives all unfinished writes before it
-//! orders the next one, and sends them to all write owners.
+//! The handover of records at a change of owners (`docs/design/2026-11-grid.md`, Topologies): a new primary
+//! receives all unfinished writes before it orders the next one, and sends them to all write owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,13 +18,12 @@ use crate::replica::write::records::{ORPHANED, WriteEffect, WriteRecord};
 use crate::replica::{CacheReplica, Installed, Shared};
 use crate::{Segment, SegmentState};
 
-/// The time until a write owner asks its primary whether all records of gone callers were sent, and between
-/// two such questions.
+/// The interval at which a write owner asks its primary whether all records of gone callers were sent.
 const SETTLED_AFTER: Duration = RESEND_AFTER;
 
 #[derive(Default)]
 pub(crate) struct Handovers {
-    /// The time to ask primaries for records of gone callers, if there may be any.
+    /// When to ask primaries for records of gone callers, if there may be any.
     pub(crate) unsettled: Option<Time>,
 }
 
@@ -122,7 +121,6 @@ impl CacheReplica {
 }
 
 impl Handovers {
-    /// Returns whether the cache has records of other owners.
     fn send_records(&self, shared: &mut Shared, store: &Store, cx: &mut Cx) -> bool {
         // If every member orders its own writes, there are no records of other owners.
         let Some(installed) = shared.installed.as_ref().filter(|_| !shared.is_invalidation()) else {
@@ -176,9 +174,9 @@ impl Handovers {
         self.unsettled.get_or_insert(cx.now + SETTLED_AFTER);
     }
 
-    /// Asks the primaries of segments that have records of gone callers here. Most primaries have reported
-    /// that they sent all. A primary that knew all as finished has sent no report; a report under another
-    /// topology did not count, or was lost with a link.
+    /// Asks the primaries of segments that have records of gone callers here. Most have reported that they
+    /// sent all. A primary that knew all as finished has sent no report; a report under another topology did
+    /// not count, or was lost with a link.
     pub(crate) fn tick_records(&mut self, shared: &mut Shared, cx: &mut Cx) {
         if self.unsettled.is_none_or(|at| at > cx.now) || cx.has(InjectedBug::SettledNotAsked) {
             return;
@@ -262,7 +260,6 @@ impl Store {
 }
 
 impl Shared {
-    /// Returns the number of adopted records.
     fn adopt(&mut self, cx: &mut Cx, segment: Segment) -> usize {
         let Some(installed) = &self.installed else { return 0 };
         let id = self.id;
@@ -311,9 +308,8 @@ fn handed_segment(shared: &mut Shared, store: &Store, cx: &mut Cx, segment: Segm
     }
 }
 
-/// Sends a segment's unfinished records to a member that fetches it. That member may lack the record of a
-/// write whose backup command was lost. As the next primary it would carry out the write again when it is
-/// repeated.
+/// Sends a segment's unfinished records to a member that fetches it. It may lack the record of a write whose
+/// backup command was lost, and would, as the next primary, carry out the repeated write again.
 pub(crate) fn give_records(shared: &mut Shared, store: &Store, cx: &mut Cx, to: &Address, segment: Segment) {
     let handed = handed_segment(shared, store, cx, segment);
     if !handed.records.is_empty() {
@@ -321,8 +317,8 @@ pub(crate) fn give_records(shared: &mut Shared, store: &Store, cx: &mut Cx, to: 
     }
 }
 
-/// Opens an operation without a waiting caller, so that all owners receive a recorded write. An owner without
-/// the record does nothing.
+/// An operation without a waiting caller, so that all owners receive a recorded write. An owner without the
+/// record does nothing.
 fn own_call(cx: &mut Cx, id: CacheId, segment: Segment, key: bytes::Bytes) -> u64 {
     let mut call = InFlight::new(id, segment, key, InFlight::nothing(), cx.now, Duration::ZERO);
     call.is_awaited = false;

@@ -1,11 +1,10 @@
-//! Caches of which every member keeps only its own writes ([`CacheMode::Invalidation`]).
+//! Caches of which every member keeps only its own writes ([`CacheMode::Invalidation`];
+//! `docs/design/2026-11-grid.md`, Invalidation).
 //!
 //! Every member is its own primary of all keys; its backup commands make all other members drop the key.
-//! Calls, epochs, acknowledgements and repeats are as in other modes. Of two members that write one key at
-//! the same time at most one keeps it: each drops its entry on the other's command, and one receives that
-//! after its write.
+//! Calls, epochs, acknowledgements and repeats are as in other modes.
 //!
-//! A dropped key needs no version. A member that returns after a partition begins anew; after a merge of
+//! A dropped key needs no version: a member that returns after a partition begins anew, and after a merge of
 //! partitions that may all have written, every member does.
 
 use consort_group::Address;
@@ -41,7 +40,6 @@ impl Shared {
         }
     }
 
-    /// Returns this member's index among all members, and their number.
     pub(crate) fn place(&self) -> (u64, u64) {
         let Some(topology) = self.topology() else { return (0, 1) };
         let place = topology.addresses().position(|member| *member == self.member.address);

@@ -1,5 +1,3 @@
-//! The write path.
-
 pub(crate) mod backup;
 pub(crate) mod caller;
 pub(crate) mod entries;

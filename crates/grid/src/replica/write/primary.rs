@@ -1,5 +1,3 @@
-//! The primary's side of a write.
-
 use consort_group::{Address, Time};
 
 use crate::command::{Ack, Backup, Body, Call, Effect, OperationId, Reply};
@@ -16,7 +14,6 @@ fn larger(value: Option<&Stored>, bytes_max: u32) -> Option<u32> {
     (bytes > bytes_max).then_some(bytes)
 }
 
-/// Returns none without a topology or if only the primary may answer.
 fn read_here(shared: &Shared, store: &Store, cx: &Cx, segment: Segment, call: &Call) -> Option<Reply> {
     let topology = shared.topology()?;
     if topology.read_owners().owners(segment).any(|owner| *owner == cx.local) {
@@ -36,8 +33,8 @@ pub(crate) enum Origin {
         flags: Flags,
         response_bytes_max: u32,
     },
-    /// The write is a result of a merge. No caller would repeat it, so it is applied in memory even if the
-    /// store refuses writes; the store's write is retried.
+    /// A result of a merge. No caller would repeat it, so it is applied in memory even if the store refuses
+    /// writes; the store's write is retried.
     Merge,
 }
 
@@ -205,8 +202,7 @@ impl CacheReplica {
         }
     }
 
-    /// Returns the outcome and whether the write changes an entry. The outcome has the previous value, for
-    /// listeners.
+    /// Also returns whether the write changes an entry. The outcome has the previous value, for listeners.
     pub(crate) fn sees(&self, now: Time, segment: Segment, key: &[u8], write: &Write) -> (Written, bool) {
         let present = self.store.entry(&self.shared, now, segment, key);
         let is_held = write.condition.holds(present.as_ref());
@@ -223,7 +219,6 @@ impl CacheReplica {
         (seen, is_held && is_change)
     }
 
-    /// Returns the unexpired entry that a put has replaced, or an error if it has no room.
     pub(crate) fn change(
         &mut self,
         cx: &mut Cx,

@@ -27,7 +27,7 @@ pub(crate) struct WriteRecord {
 pub(crate) enum WriteEffect {
     Put,
     Remove,
-    /// A put copied from another partition in a merge, like the removal below.
+    /// From another partition in a merge, like the removal below.
     CopiedPut,
     CopiedRemoval,
     Clear,
@@ -49,16 +49,16 @@ pub(crate) fn is_caller_gone(topology: &Topology, caller: &Address) -> bool {
     !topology.contains(caller)
 }
 
-/// Returns whether only an adopting primary repeats an operation: its caller has gone, even if it is back as
-/// another member.
+/// Whether only an adopting primary repeats an operation: its caller has gone, even if it is back as another
+/// member.
 pub(crate) fn is_orphan(topology: &Topology, operation: &OperationId) -> bool {
     operation.number == ORPHANED || is_caller_gone(topology, &operation.caller)
 }
 
-/// Records after which finished ones are pruned: about as many as a segment has with hundreds of callers.
+/// About as many records as a segment has with hundreds of callers.
 const PRUNE_AT: usize = 16;
 
-/// The records of a segment, at most [`crate::cx::calls::CALLS_MAX`] of each caller.
+/// At most [`crate::cx::calls::CALLS_MAX`] of each caller.
 #[derive(Default)]
 pub(crate) struct Records {
     records: Vec<WriteRecord>,
@@ -118,7 +118,6 @@ impl Records {
         self.records.iter().any(|record| record.version > version && record.key == key)
     }
 
-    /// Returns whether this key has a write whose caller may lack acknowledgements.
     pub(crate) fn is_unfinished(&self, key: &[u8], watermarks: &Watermarks) -> bool {
         let mut records = self.records.iter();
         records.any(|record| record.key == key && !watermarks.is_finished(&record.operation))

@@ -8,7 +8,6 @@ use crate::topology::Phase;
 use crate::{Flags, Segment};
 
 impl CacheReplica {
-    /// Returns whether no other member takes part in a segment's writes, and all needed state is here.
     fn is_sole_owner(&self, cx: &Cx, segment: Segment) -> bool {
         let Some(installed) = &self.shared.installed else { return false };
         let mut owners = installed.writes.owners(segment);
@@ -23,8 +22,8 @@ impl CacheReplica {
             && !self.shared.has_max_idle
     }
 
-    /// Returns the write if it needs messages or would change nothing. In the latter case, the write that it
-    /// saw may have to reach other members before the result is reported.
+    /// Returns the write if it needs messages or would change nothing: the write that it saw may have to
+    /// reach other members before the result is reported.
     pub(crate) fn write_as_sole_owner(
         &mut self,
         cx: &mut Cx,

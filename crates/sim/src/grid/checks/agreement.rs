@@ -1,5 +1,5 @@
-//! The checker of agreement, for a quiet cluster. A store has exactly the entries of its member's memory, or
-//! those for which memory had no room.
+//! Agreement in a quiet cluster. A store has exactly the entries of its member's memory, or those for which
+//! memory had no room.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,7 +45,6 @@ impl Stored {
         Ok(Some(Self { entries, passivation }))
     }
 
-    /// Adds values that only the store has.
     fn complete(mut self, memory: Contents) -> Result<Whole, String> {
         let mut whole = Whole::new();
         for (key, (version, value)) in memory {

@@ -1,5 +1,3 @@
-//! The checker of bounds.
-
 use std::time::Duration;
 
 use consort_group::Time;
@@ -12,10 +10,10 @@ use crate::grid::member::alive;
 use crate::grid::operations::TIMEOUT;
 use crate::node::Node;
 
-/// Slow clocks, and the interval at which members check, need this tolerance.
+/// For slow clocks, and for the interval at which members check.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Calls include those that no caller waits for and those taken over. Clients have three; the others end when
+/// Includes calls that no caller waits for and those taken over. Clients have three; the others end when
 /// their owners have agreed.
 const CALLS_MAX: usize = 1_000;
 

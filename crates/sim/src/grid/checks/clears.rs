@@ -1,7 +1,7 @@
-//! The checker of clears. A concurrent write may stay.
+//! Clears. A concurrent write may stay.
 //!
-//! Excused are, as in [`super::iterations`], clears with keys from a member that was removed from the topology
-//! and did not know it, and reads as in [`super::register`].
+//! Excused are, as in [`super::iterations`], clears with keys from a member that was removed from the
+//! topology and did not know it, and reads as in [`super::register`].
 
 use super::super::GridWorld;
 use super::super::bulk_client::BulkOperation;

@@ -1,5 +1,3 @@
-//! The entries of a segment in a member's memory.
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The checker of counters: at least the acknowledged increments, and at most those and the uncertain ones.
+//! Counters: at least the acknowledged increments, and at most those and the uncertain ones.
 
 use super::OfKey;
 use crate::checks::Broken;

@@ -1,7 +1,8 @@
-//! The checker of expiration. Ages of entries stay true if members crash, join, come back or merge. For the
-//! other checkers an entry is gone no sooner than by the fastest clock.
+//! Expiration. Ages of entries stay true if members crash, join, come back or merge. For the other checkers
+//! an entry is gone no sooner than by the fastest clock.
 //!
-//! Clocks differ in speed ([`SLOWEST`], [`FASTEST`]). An entry is younger at an owner by the transit time of its frame.
+//! Clocks differ in speed ([`SLOWEST`], [`FASTEST`]). An entry is younger at an owner by the transit time of
+//! its frame.
 
 use std::time::Duration;
 

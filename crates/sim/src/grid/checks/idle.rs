@@ -1,12 +1,10 @@
-//! The checker of max-idle. All members and conditions find an entry that an owner returned within its
-//! `max_idle`; no member finds one that none has returned since. [`super::expiry`] judges that expired entries
-//! leave memory.
+//! Max-idle. All members and conditions find an entry that an owner returned within its `max_idle`; no member
+//! finds one that none has returned since. [`super::expiry`] judges that expired entries leave memory.
 //!
-//! A use lies within the read that returned the entry. A member that knew that owners were unreachable is
-//! excused: it does not read an entry that was not used there. A use does not count if a member that may alone
-//! know of it has crashed since or was removed from the topology.
-//!
-//! A message about uses contains their ages, so the use appears later by the frame's transit time.
+//! A use lies within the read that returned the entry; a message about uses contains their ages, so the use
+//! appears later by the frame's transit time. A member that knew that owners were unreachable is excused: it
+//! does not read an entry that was not used there. A use does not count if a member that may alone know of it
+//! has crashed since or was removed from the topology.
 
 use std::time::Duration;
 

@@ -1,9 +1,8 @@
-//! The checker of invalidation mode, in which every member keeps the entries that it has put itself. After a
-//! write is acknowledged, no member reads an older value, and once the cluster is quiet one member at most has
-//! a key.
+//! Invalidation mode, in which every member keeps the entries that it has put itself. After a write is
+//! acknowledged, no member reads an older value, and once the cluster is quiet one member at most has a key.
 //!
-//! Excused are reads as in [`super::register`]. If partitions have gone on without each other, only reads after
-//! the merge are judged, and not against writes of members that did not know of the merge.
+//! Excused are reads as in [`super::register`]. If partitions have gone on without each other, only reads
+//! after the merge are judged, and not against writes of members that did not know of the merge.
 
 use super::super::GridWorld;
 use super::super::history::Operation;

@@ -1,9 +1,9 @@
-//! The checker of iterations. An entry that exists from an iteration's beginning to its end comes as often as
-//! guaranteed, or the iteration fails because owners are unreachable. An entry is no older than the version
-//! that had been acknowledged when the iteration began.
+//! Iterations. An entry that exists from an iteration's beginning to its end comes as often as guaranteed, or
+//! the iteration fails because owners are unreachable. An entry is no older than the version acknowledged
+//! when the iteration began.
 //!
-//! Excused is, as in [`super::register`], an iteration that may have entries from a removed member; except for
-//! keys that are never removed, because such a member has an older entry of them.
+//! Excused is, as in [`super::register`], an iteration that may have entries from a removed member; except
+//! for keys that are never removed, because such a member has an older entry of them.
 
 use std::collections::BTreeMap;
 
@@ -60,10 +60,9 @@ fn is_right(world: &GridWorld, iteration: &Iteration, error: &IterationError) ->
     }
 }
 
-/// The index of the iteration, the entry's version, and its value.
 pub(super) type Found<'a> = (usize, Version, &'a Bytes);
 
-/// The check of a key reads its own entries only.
+/// By key, because a key's check reads its own entries only.
 pub(super) fn found(world: &GridWorld) -> BTreeMap<&Bytes, Vec<Found<'_>>> {
     let mut by_key: BTreeMap<&Bytes, Vec<Found<'_>>> = BTreeMap::new();
     for (nth, iteration) in iterations(world).iter().enumerate() {

@@ -1,9 +1,9 @@
-//! The checker of linearizability, for keys that are read at the primary only. One order of the key's
-//! operations explains every result, and no operation comes before another that had ended when it began.
+//! Linearizability, for keys that are read at the primary only. One order of the key's operations explains
+//! every result, and no operation comes before another that had ended when it began.
 //!
 //! Versions order the writes, and the returned entry places a read among them. The search places only
-//! operations that found nothing, each at the earliest possible place, in one pass. Excused are responses as in
-//! [`super::register`].
+//! operations that found nothing, each at the earliest possible place, in one pass. Excused are responses as
+//! in [`super::register`].
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,7 +20,6 @@ enum Place {
     At(Version),
     /// The operation saw this write.
     Behind(Version),
-    /// The operation found nothing.
     WhereAbsent,
 }
 

@@ -1,6 +1,6 @@
-//! The checker of listeners. A listener receives each acknowledged change that began after it was ready once,
-//! in the order of the key's versions, unless it receives a gap after the change. A replica built from the
-//! events of a listener with state has the cache's entries in the end.
+//! Listeners. A listener receives each acknowledged change that began after it was ready once, in the order
+//! of the key's versions, unless it receives a gap after the change. A replica built from a listener with
+//! state has the cache's entries in the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -122,8 +122,8 @@ fn in_order(world: &GridWorld, listener_client: &ListenerClient) -> Result<(), B
     missed.map_or(Ok(()), |what| Err(("an event follows from the previous state", what)))
 }
 
-/// The previous value, if the listener asks for it, is the value of the event before. Merges do not report the
-/// previous values of each partition, and an entry that was read may be ahead of its change.
+/// The previous value is the value of the event before. Merges do not report the previous values of each
+/// partition, and an entry that was read may be ahead of its change.
 fn has_previous(
     world: &GridWorld,
     listener_client: &ListenerClient,
@@ -225,10 +225,10 @@ fn nothing_missing(
 }
 
 /// Whether a listener ended while its member was parted from one that may have ordered a write, or shortly
-/// after. The gap for the write comes once the members have merged, and topologies merge some time after views.
-/// A member that is cut off again meanwhile keeps its partition's topology. A listener that begins while a
-/// primary is unreachable receives no event and no gap until that primary is back, because the primary has to
-/// confirm the listener.
+/// after. The gap comes once the members have merged, and topologies merge some time after views. A member
+/// that is cut off again meanwhile keeps its partition's topology. A listener that begins while a primary is
+/// unreachable receives no event and no gap until that primary is back, because the primary has to confirm
+/// the listener.
 fn has_ended_before_its_gap(world: &GridWorld, listener_client: &ListenerClient, write: &Operation) -> bool {
     let Some(ended) = listener_client.ended else { return false };
     let gap_limit = u64::try_from(GAP_LIMIT.as_nanos()).unwrap_or(u64::MAX);

@@ -1,16 +1,20 @@
-//! The checker of caches in which every partition goes on (`AllowReadWrites`).
+//! Caches in which every partition goes on (`AllowReadWrites`).
 //!
-//! Partitions acknowledge writes to one key without knowing of each other, so there is no order of all writes. Instead:
+//! Partitions acknowledge writes to one key without knowing of each other, so there is no order of all
+//! writes. Instead:
 //!
-//! * A value that is read was written, and after the merge all members have the same value ([`super::agreement`]).
-//! * A value that an acknowledged write has seen and replaced does not come back; except if the write was under
-//!   way when members parted or its caller learned of that: the caller may have sent it again, as a change of
-//!   both partitions.
-//! * A key with one writer, which knows its previous write each time, ends with its last value under any policy.
+//! * A value that is read was written, and after the merge all members have the same value
+//!   ([`super::agreement`]).
+//! * A value that an acknowledged write has seen and replaced does not come back; except if the write was
+//!   under way when members parted or its caller learned of that: the caller may have sent it again, as a
+//!   change of both partitions.
+//! * A key with one writer, which knows its previous write each time, ends with its last value under any
+//!   policy.
 //! * A key that is never removed has a value, unless the policy removes.
-//! * `PreferredAlways`: a write acknowledged in the preferred partition stands until that partition replaces it.
-//! * `RemoveAll`: a key with acknowledged writes in both partitions is absent until its next write; unless the
-//!   last writes of both have the same value, or one partition has seen and replaced the other's.
+//! * `PreferredAlways`: a write acknowledged in the preferred partition stands until that partition replaces
+//!   it.
+//! * `RemoveAll`: a key with acknowledged writes in both partitions is absent until its next write; unless
+//!   the last writes of both have the same value, or one partition has seen and replaced the other's.
 //!
 //! Only the first rule is judged if the whole preferred partition was lost while it merged the other
 //! partitions' entries, because those are given up then.
@@ -33,7 +37,7 @@ pub(super) fn has_parted(world: &GridWorld) -> bool {
     grid.config.partitions == PartitionHandling::AllowReadWrites && !grid.parted.is_empty()
 }
 
-/// A write, its version, and its caller's lineage during the whole write.
+/// With its version, and its caller's lineage during the whole write.
 type Acknowledged<'a> = (&'a Operation, Version, &'a [SplitPoint]);
 
 struct Merged<'a> {
@@ -92,8 +96,8 @@ impl Merged<'_> {
         }
     }
 
-    /// Whether a policy that chooses a value has chosen this one against a newer one: a change by the chosen
-    /// partition, also if a third partition had replaced the value.
+    /// Whether the policy has chosen this value against a newer one: a change by the chosen partition, also
+    /// if a third partition had replaced the value.
     fn is_chosen(&self, last: &Stored) -> bool {
         let policy = &self.world.app.config.merge;
         if !matches!(policy, MergePolicy::PreferredNonNull | MergePolicy::Custom(_)) {
@@ -111,7 +115,7 @@ impl Merged<'_> {
         })
     }
 
-    /// Checks a key that only one client writes and no client removes.
+    /// The key has one writing client, and none removes it.
     fn one_writer(&self, last: Option<&Stored>) -> Result<(), Broken> {
         let mut standing: Option<&Operation> = None;
         let mut uncertain: Vec<&Bytes> = Vec::new();
@@ -258,7 +262,6 @@ impl Merged<'_> {
         })
     }
 
-    /// Whether the value was written while members parted.
     fn is_of_both(&self, last: Option<&Stored>) -> bool {
         let mut writes = self.operations.iter();
         last.is_some_and(|last| {
@@ -304,7 +307,6 @@ pub(crate) struct Taken {
     pub(crate) until: u32,
 }
 
-/// The key is the lineage's last parting.
 pub(crate) type Sides = BTreeMap<SplitPoint, Vec<Taken>>;
 
 pub(crate) fn note_sides(sides: &mut Sides, topology: &Topology) {

@@ -107,7 +107,6 @@ pub(super) struct OfKey<'a> {
     pub(super) operations: Vec<&'a Operation>,
     pub(super) done: BTreeMap<Version, Done<'a>>,
     pub(super) values: BTreeMap<Version, &'a Bytes>,
-    /// The highest version until each time.
     acknowledged: Vec<(Time, Version)>,
 }
 
@@ -195,7 +194,7 @@ impl<'a> OfKey<'a> {
         count.checked_sub(1).map_or(Version::NONE, |last| self.acknowledged[last].1)
     }
 
-    /// The reason is a removal without a known outcome, or the expiration of such a put.
+    /// Because of a removal without a known outcome, or the expiration of such a put.
     pub(super) fn may_be_absent(&self, by: Time) -> bool {
         self.operations.iter().any(|other| other.is_uncertain() && other.may_be_absent(by))
     }

@@ -1,8 +1,7 @@
-//! The checker of regular registers.
+//! Regular registers.
 //!
-//! Excused are reads that a member may answer that a newer topology has removed and that did not know it yet:
-//! it has not detected the partition, or its cache allows reads in a minority. Their values were written all
-//! the same.
+//! Excused are reads by a member that a newer topology has removed and that did not know it yet: it has not
+//! detected the partition, or its cache allows reads in a minority. Their values were written all the same.
 
 use super::super::history::Operation;
 use super::OfKey;

@@ -1,6 +1,5 @@
-//! The checker of writes, which their versions order. A write that begins after another was acknowledged is
-//! newer. Nothing is excused: if two partitions acknowledged writes of a key, one would not have seen the
-//! other's.
+//! Writes, which their versions order. A write that begins after another was acknowledged is newer. Nothing
+//! is excused: if two partitions acknowledged writes of a key, one would not have seen the other's.
 
 use consort_grid::{Condition, Version};
 
