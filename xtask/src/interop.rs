@@ -76,7 +76,7 @@ fn run(is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
     let missing: Vec<String> = TOOLS
         .iter()
         .filter(|(tool, argument, package)| {
-            !is_there(tool, argument) && !(*package == POSTGRESQL && is_of_debian(tool))
+            !(is_there(tool, argument) || *package == POSTGRESQL && is_of_debian(tool))
         })
         .map(|(tool, _, package)| format!("`{tool}` ({package})"))
         .collect();

@@ -239,10 +239,10 @@ entries! {
         Ok(Discovery::new(Source::Mping { config, bind }, c))
     };
     "FILE_PING": [DiscoveryConfig, StoreConfig, FilePingConfig]
-        |_, c, store, config| Ok(Discovery::new(Source::Store(Store::of_files(store, config)), c));
+        |_, c, store, config| Ok(Discovery::new(Source::Store(Box::new(Store::of_files(store, config))), c));
     "JDBC_PING2": [DiscoveryConfig, StoreConfig, JdbcPing2Config] |m, c, store, config| {
         m.check(config.check())?;
-        Ok(Discovery::new(Source::Store(Store::of_table(store, config)), c))
+        Ok(Discovery::new(Source::Store(Box::new(Store::of_table(store, config))), c))
     };
     "TCPGOSSIP": [DiscoveryConfig, TcpGossipConfig, RouterTlsConfig]
         |m, c, config, _| Ok(Discovery::new(m.tcpgossip(config)?, c));
@@ -251,7 +251,7 @@ entries! {
     };
     "KUBE_PING": [DiscoveryConfig, KubePingConfig] |m, c, config| {
         m.check(config.check())?;
-        Ok(Discovery::new(Source::Kube(Pods::new(config, *m.resolver.ports().start())), c))
+        Ok(Discovery::new(Source::Kube(Box::new(Pods::new(config, *m.resolver.ports().start()))), c))
     };
     "LOCAL_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: false }, c));
     "SHARED_LOOPBACK_PING": [DiscoveryConfig] |_, c| Ok(Discovery::new(Source::Local { is_loopback: true }, c));

@@ -304,7 +304,7 @@ impl Streams {
                     self.again.push(index);
                 }
                 Some(State::Opening { peer, .. }) => {
-                    self.opening_failed(now, index, peer, "timed out", outcomes)
+                    self.opening_failed(now, index, peer, "timed out", outcomes);
                 }
                 Some(State::Open(open)) => self.end(index, &open, false, "the peer reads nothing", outcomes),
                 Some(State::Vacant) | None => {}
@@ -316,7 +316,7 @@ impl Streams {
         match self.take(index) {
             Some(State::Listening(listener, options)) => self.accept(now, index, listener, options, outcomes),
             Some(State::Opening { opening, peer }) => {
-                self.continue_opening(now, index, opening, peer, outcomes)
+                self.continue_opening(now, index, opening, peer, outcomes);
             }
             Some(State::Open(open)) => self.serve_open(now, index, open, outcomes),
             Some(State::Vacant) | None => {}

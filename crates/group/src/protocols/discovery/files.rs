@@ -154,7 +154,7 @@ mod tests {
     const DIRECTORY: &str = "/tmp/jgroups/demo";
 
     fn harness(config: StoreConfig) -> Harness {
-        let source = Source::Store(Store::of_files(config, FilePingConfig::default()));
+        let source = Source::Store(Box::new(Store::of_files(config, FilePingConfig::default())));
         let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
         harness.stack.handle_connect(harness.now, "demo");
         harness.stack.run(harness.now);

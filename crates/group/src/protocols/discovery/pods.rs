@@ -335,7 +335,7 @@ impl Pods {
                 "the pod of this member{place} in namespace {namespace} is not listed, or has none of the labels \
                  pod-template-hash, deployment and controller-revision-hash: pods of all versions are asked"
             );
-            return self.note_failure(now, why);
+            self.note_failure(now, why);
         }
     }
 
@@ -385,7 +385,7 @@ mod tests {
     }
 
     fn harness(attributes: &[(&str, &str)]) -> Harness {
-        let source = Source::Kube(Pods::new(config(attributes), 7800));
+        let source = Source::Kube(Box::new(Pods::new(config(attributes), 7800)));
         let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
         harness.stack.handle_connect(harness.now, "demo");
         harness.stack.run(harness.now);

@@ -59,9 +59,9 @@ pub enum Source {
     /// To the addresses of DNS names.
     Dns(Names),
     /// To the pods that the API of Kubernetes lists.
-    Kube(Pods),
+    Kube(Box<Pods>),
     /// Through files in a shared directory (FILE_PING), or rows of a database (JDBC_PING2).
-    Store(Store),
+    Store(Box<Store>),
     /// Within the process (LOCAL_PING and SHARED_LOOPBACK_PING).
     Local {
         /// Whether the name is SHARED_LOOPBACK_PING.

@@ -52,7 +52,7 @@ const WARNINGS_MAX: usize = 8;
 
 pub(super) enum Medium {
     Files(Directory),
-    Table(Table),
+    Table(Box<Table>),
 }
 
 /// The source of FILE_PING and JDBC_PING2.
@@ -85,7 +85,7 @@ impl Store {
 
     /// Creates a source that reads a table.
     pub fn of_table(config: StoreConfig, table: JdbcPing2Config) -> Self {
-        Self::new(config, Medium::Table(Table::new(table)))
+        Self::new(config, Medium::Table(Box::new(Table::new(table))))
     }
 
     fn new(config: StoreConfig, medium: Medium) -> Self {

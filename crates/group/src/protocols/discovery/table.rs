@@ -175,7 +175,7 @@ mod tests {
     fn harness(config: StoreConfig) -> Harness {
         let url = JdbcUrl::parse("jdbc:postgresql://db/grid?password=geheim").unwrap();
         let table = JdbcPing2Config { connection_url: url, ..JdbcPing2Config::default() };
-        let source = Source::Store(Store::of_table(config, table));
+        let source = Source::Store(Box::new(Store::of_table(config, table)));
         let mut harness = Harness::new(Discovery::new(source, DiscoveryConfig::default()));
         harness.stack.handle_connect(harness.now, "demo");
         harness.stack.run(harness.now);

@@ -373,10 +373,8 @@ impl Protocol for FdSock {
             Outcome::Accepted { conn, peer } => self.accept(cx, conn, peer),
             Outcome::Connected(conn) => self.connected(cx, token, conn),
             Outcome::Frame { conn, frame } => self.bytes_received(cx, conn, &frame),
-            Outcome::Closed { conn, .. } => {
-                if self.watchers.remove(&conn).is_none() {
-                    self.neighbour_crashed(cx, conn);
-                }
+            Outcome::Closed { conn, .. } if self.watchers.remove(&conn).is_none() => {
+                self.neighbour_crashed(cx, conn);
             }
             _ => {}
         }

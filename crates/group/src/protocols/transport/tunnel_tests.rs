@@ -355,7 +355,7 @@ fn a_silent_router_is_closed_after_heartbeat_timeout() {
 #[test]
 fn a_packet_longer_than_routers_take_is_dropped_and_large_payloads_are_not_copied() {
     let mut member = connected(1);
-    let payload = bytes::Bytes::from(vec![7; 100_000]);
+    let payload = Bytes::from(vec![7; 100_000]);
     member.stack.handle_send(member.now, Message::bytes(Some(harness::member(2)), payload.clone()));
     member.stack.run(member.now);
     let effects = member.effects();
