@@ -18,7 +18,8 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
         return Err(ConfigError::new(&stack.source, None, fault));
     };
     let below = |wanted: &dyn Fn(&str) -> bool| named(wanted).is_some_and(|at| at < gms);
-    let missing = if !below(&|name| name.ends_with("PING") || name == "TCPGOSSIP") {
+    let is_discovery = |name: &str| name.ends_with("PING") || matches!(name, "TCPGOSSIP" | "JDBC_PING2");
+    let missing = if !below(&is_discovery) {
         "a discovery below it, such as TCPPING or PING, to find other members"
     } else if !below(&|name| name.starts_with("NAKACK")) {
         "a NAKACK below it (pbcast.NAKACK2, NAKACK4), or views would be lost"
@@ -33,6 +34,13 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
 mod tests {
     use super::check_required_layers;
     use crate::{STOCK, Variables, parse_stack};
+
+    #[test]
+    fn jdbc_ping2_is_a_discovery() {
+        let text = "<config><TCP/><JDBC_PING2 connection_url=\"jdbc:postgresql:/\"/><pbcast.NAKACK2/><pbcast.GMS/></config>";
+        let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();
+        assert!(check_required_layers(&stack.config).is_ok());
+    }
 
     fn error(text: &str) -> String {
         let stack = parse_stack("my.xml", text, &Variables::new()).unwrap();

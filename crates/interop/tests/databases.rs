@@ -11,8 +11,8 @@ const PORT: u16 = 5432;
 
 /// Members that have formed two clusters find each other at the next interval of MERGE3.
 const MERGED_SOON: [(&str, &str); 2] = [
-    ("min_interval=\"10000\"", "min_interval=\"2000\""),
-    ("max_interval=\"30000\"", "max_interval=\"4000\""),
+    ("min_interval=\"10s\"", "min_interval=\"1s\""),
+    ("max_interval=\"30s\"", "max_interval=\"3s\" check_interval=\"4s\""),
 ];
 
 /// Stock TCP with JDBC_PING2 by this URL, login and further attributes.
