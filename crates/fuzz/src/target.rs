@@ -1,3 +1,5 @@
+//! The table of targets.
+
 use crate::mutate::Shape;
 use crate::seen::Seen;
 use crate::{

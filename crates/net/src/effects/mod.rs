@@ -523,7 +523,7 @@ mod tests {
             }
             indices.push(index);
         }
-        let frame = OutFrame { bytes: vec![7; MIB / 8].into(), tail: bytes::Bytes::new() };
+        let frame = OutFrame { bytes: vec![7; MIB / 8].into(), tail: Bytes::new() };
         for &index in indices.iter().cycle().take(32) {
             links.push_in_total(Time::ZERO, index, PacketPriority::Data, frame.clone());
         }
