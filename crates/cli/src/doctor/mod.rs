@@ -34,7 +34,7 @@ use crate::password::Login;
     consort doctor shop.example:11222                   why can I not connect?\n  \
     consort doctor \\\n    \
     'hotrods://shop.example?trust_store_file_name=ca.pem' --user alice\n  \
-    consort doctor --config my-stack.xml                does the file load? is it alone?\n  \
+    consort doctor --config my-stack.xml                can this file be used?\n  \
     consort doctor --config tcp.xml --cluster shop \\\n    \
     -D jgroups.tcpping.initial_hosts=10.0.0.1[7800]\n\n\
     A line has `ok`, `warning` or `BAD`, the check, and its result. The next line\n\
