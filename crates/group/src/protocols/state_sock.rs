@@ -83,6 +83,9 @@ enum Listener {
 /// The server socket's state before a response.
 pub(super) enum Readiness {
     Ready,
+    /// The socket has just been requested.
+    Requested,
+    /// An outcome has to come first: the socket, or the end of another transfer.
     Waiting,
 }
 
@@ -167,7 +170,7 @@ impl StateSockets {
                     external: ExternalAddress::configured(external_addr, external_port),
                     options: self.config.options(),
                 }));
-                Readiness::Waiting
+                Readiness::Requested
             }
             _ => Readiness::Waiting,
         }

@@ -222,14 +222,17 @@ impl StateTransfer {
     }
 
     /// Must run between sweeps.
-    fn serve_next(&mut self, cx: &mut Cx<'_>) {
+    /// Returns whether anything has changed. If not, an outcome has to come first.
+    fn serve_next(&mut self, cx: &mut Cx<'_>) -> bool {
+        let mut has_changed = false;
         while self.serving.is_none() && !self.waiting.is_empty() {
-            if let Some(sockets) = &mut self.sockets
-                && matches!(sockets.prepare(cx), Readiness::Waiting)
-            {
-                return;
+            match self.sockets.as_mut().map_or(Readiness::Ready, |sockets| sockets.prepare(cx)) {
+                Readiness::Ready => {}
+                Readiness::Requested => return true,
+                Readiness::Waiting => return has_changed,
             }
-            let Some(from) = self.waiting.pop_front() else { return };
+            let Some(from) = self.waiting.pop_front() else { break };
+            has_changed = true;
             let Some(Answer::Digest(digest)) = cx.ask(&Query::Digest) else {
                 self.refuse(cx, &from, "the provider has no view yet");
                 continue;
@@ -241,6 +244,7 @@ impl StateTransfer {
             cx.raise(Event::StateRequested { token, from: from.clone() });
             self.serving = Some(ServedRequest { token, from, digest });
         }
+        has_changed
     }
 
     fn refuse(&self, cx: &mut Cx<'_>, requester: &Address, why: &str) {
@@ -509,11 +513,14 @@ impl Protocol for StateTransfer {
         if received.is_none() && (self.serving.is_some() || self.waiting.is_empty()) {
             return;
         }
+        let has_received = received.is_some();
         if let Some(received) = received {
             self.take_over(cx, received);
         }
-        self.serve_next(cx);
-        cx.arm(SWEEP, Duration::ZERO);
+        // A sweep that changes nothing must not cause another one: requesters may wait for a minute.
+        if self.serve_next(cx) || has_received {
+            cx.arm(SWEEP, Duration::ZERO);
+        }
     }
 
     fn probe(&self, out: &mut ProbeOut) {
