@@ -31,10 +31,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedStream<S> {
                 self.room = room;
                 Poll::Ready(Ok(()))
             }
-            None => Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "the response has too many bytes",
-            ))),
+            None => {
+                // An error comes without bytes.
+                out.set_filled(before);
+                let why = "the response has too many bytes";
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, why)))
+            }
         }
     }
 }

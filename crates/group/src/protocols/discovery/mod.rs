@@ -81,7 +81,7 @@ struct Search {
     timeout: Duration,
     /// How often the end may still be put off, because host names are being resolved or pods listed.
     extensions_left: u32,
-    /// Names were being resolved, or pods listed,, or rows read, at the last end.
+    /// Names were being resolved, pods listed or rows read at the last end.
     is_resolving: bool,
 }
 

@@ -101,7 +101,7 @@ impl Source {
     /// Returns whether the coordinator must disseminate members' data. With multicast all members receive all
     /// requests.
     pub(super) fn needs_dissemination(&self) -> bool {
-        !matches!(self, Self::Ping | Self::Mping { .. } | Self::Store(_))
+        !matches!(self, Self::Ping | Self::Mping { .. } | Self::Local { .. })
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
