@@ -4,7 +4,7 @@
 //! FD_SOCK2 has replaced it: there the port of a server socket follows from the transport's. Here each member tells
 //! the others the address of its socket, and a joiner asks the coordinator for all addresses.
 //!
-//! Nothing goes over the connections but the byte [`GRACEFUL_END`], which either side writes before it closes. A member
+//! Nothing goes over the connections but the byte `GRACEFUL_END`, which either side writes before it closes. A member
 //! that has written it and is still in the view shortly after is connected to again, and suspected only if that fails.
 //! (JGroups does not watch it until the next view.)
 
