@@ -29,7 +29,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
 ];
 
 /// Tools with an argument that has no effect, and the package of each.
-const TOOLS: [(&str, &str, &str); 4] = [
+const TOOLS: [(&str, &str, &str); 5] = [
+    ("strip", "--version", "binutils"),
     ("tar", "--version", "tar"),
     ("gzip", "--version", "gzip"),
     ("dpkg-deb", "--version", "dpkg"),
@@ -146,7 +147,12 @@ fn make(binary: &Path, output: &Path) -> Result<Vec<String>, String> {
 impl Release {
     /// The tree of the archive: a prefix such as `/usr/local`.
     fn stage(&self, staging: &Path) -> Result<(), String> {
-        copy(&self.binary, &staging.join("bin/consort"))?;
+        let command = staging.join("bin/consort");
+        copy(&self.binary, &command)?;
+        // Names and lines of functions are for profilers; they are most of the file.
+        let mut strip = Command::new("strip");
+        strip.arg(&command);
+        text_of(status(strip))?;
         let consort = |arguments: &[&str]| {
             let run = Command::new(&self.binary).args(arguments).stdin(Stdio::null()).output();
             let run = run.map_err(|error| format!("{}: {error}", self.binary.display()))?;

@@ -237,7 +237,7 @@ mod rows {
     use tokio::task::JoinHandle;
 
     #[derive(Default)]
-    pub(super) struct Rows;
+    pub(super) struct Rows(());
 
     impl Rows {
         pub(super) fn spawn(&self, _: Arc<DatabaseSettings>, _: RowRequest) -> JoinHandle<Outcome> {
