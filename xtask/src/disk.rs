@@ -1,8 +1,7 @@
 //! The space that a build needs: a full disk shows as a failed linker, and names neither the disk nor the cause.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::claims::root;
@@ -13,7 +12,7 @@ const NEEDED: u64 = 16 << 30;
 
 /// Fails if the disk has less space than the steps still need, and names both figures.
 pub(crate) fn run() -> Outcome {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target = root().join("target");
     // `df` needs a directory that exists.
     if let Err(error) = fs::create_dir_all(&target) {
         return Outcome::Failed(format!("{}: {error}", target.display()));
@@ -30,7 +29,7 @@ fn missing_space(free: u64, present: u64) -> Option<String> {
     let needed = NEEDED.saturating_sub(present);
     (free < needed).then(|| {
         format!(
-            "the disk of `target` has {} free, and the steps need {} more: free some space, or set CARGO_TARGET_DIR to another disk",
+            "the disk of `target` has {} free, and the steps need {} more: free some space, or make `target` a link to a directory on another disk",
             gigabytes(free),
             gigabytes(needed)
         )

@@ -84,7 +84,7 @@ enum Command {
     /// Makes all files of a release in `target/release-files`: an archive and a Debian package with the command, completions and
     /// manual pages, the book, the chart, the crates, the bill of materials, the changes and checksums.
     Release {
-        /// Into this directory, which is emptied before.
+        /// Into this directory, which is new, empty or holds an earlier release: that one is removed.
         #[arg(long, value_name = "DIR")]
         output: Option<String>,
         /// Takes this binary instead of building one.

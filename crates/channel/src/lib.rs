@@ -11,6 +11,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Features, all off by default: `dns` (SRV records and `dns_address` of DNS_PING), `kubernetes` (KUBE_PING), `jdbc` (JDBC_PING2).
 
 #![forbid(unsafe_code)]
 

@@ -16,7 +16,8 @@ use crate::terminal::Escaped;
 #[command(after_help = "Example:\n  \
     consort chat --name me\n\n\
     It talks to `java -cp jgroups.jar org.jgroups.demos.Chat`, which joins the same\n\
-    cluster by default. A line `quit` or `exit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
+    cluster by default. A line `quit` or `exit`, the end of the input, SIGTERM or\n\
+    Ctrl-C leaves.")]
 #[command(mut_arg("cluster", |argument| argument.default_value("chat")))]
 pub(crate) struct Chat {
     #[command(flatten)]

@@ -14,6 +14,7 @@ mod descriptors;
 mod dns_wait;
 mod doctor;
 mod join;
+mod listener_tls;
 mod log;
 mod log_filter;
 mod man;

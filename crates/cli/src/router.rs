@@ -12,6 +12,7 @@ use consort_group::config::{HostPort, Property};
 use consort_router::{Router as Routes, RouterClientTls, RouterConfig, RouterTls};
 use consort_tls::{ClientCertificates, Identity, Roots};
 
+use crate::listener_tls::ListenerTls;
 use crate::shutdown::Signals;
 use crate::table::table;
 
@@ -52,19 +53,10 @@ pub(crate) struct Router {
     /// Do not report closed connections to the other members of the group
     #[arg(long)]
     no_suspect: bool,
-    /// Accept TLS only, with the certificate chain in this PEM file; with --members the one to present
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// PEM file with the certificate's private key
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Request members' certificates, and accept those issued by the CAs in this PEM file
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-    /// Refuse members without such a certificate
-    #[arg(long, requires = "tls_client_ca")]
-    tls_client_required: bool,
-    /// List the members that are registered with this router, instead of running one
+    #[command(flatten)]
+    tls: ListenerTls,
+    /// List the members that are registered with this router, instead of running one. With --tls-cert and --tls-key it
+    /// presents that certificate
     #[arg(
         long,
         value_name = "HOST[:PORT]",
@@ -90,7 +82,7 @@ impl Router {
 
     async fn route(self) -> anyhow::Result<ExitCode> {
         let mut signals = Signals::listen()?;
-        let tls = self.tls()?;
+        let tls = self.router_tls()?;
         let Self { host, port, no_suspect, .. } = self;
         let config = RouterConfig { host, port, notify_ends: !no_suspect, tls, ..RouterConfig::default() };
         let router = Routes::start(&config).await.map_err(|error| match error.kind() {
@@ -112,14 +104,14 @@ impl Router {
 
 impl Router {
     fn identity(&self) -> anyhow::Result<Option<Identity>> {
-        let files = self.tls_cert.as_ref().zip(self.tls_key.as_ref());
+        let files = self.tls.files();
         Ok(files.map(|(chain, key)| Identity::from_files(chain, key)).transpose()?)
     }
 
-    fn tls(&self) -> anyhow::Result<Option<RouterTls>> {
+    fn router_tls(&self) -> anyhow::Result<Option<RouterTls>> {
         let Some(identity) = self.identity()? else { return Ok(None) };
-        let clients = match self.tls_client_ca.as_ref().map(Roots::from_file).transpose()? {
-            Some(roots) if self.tls_client_required => ClientCertificates::Needed(roots),
+        let clients = match self.tls.tls_client_ca.as_ref().map(Roots::from_file).transpose()? {
+            Some(roots) if self.tls.tls_client_required => ClientCertificates::Needed(roots),
             Some(roots) => ClientCertificates::Asked(roots),
             None => ClientCertificates::NotAsked,
         };

@@ -14,6 +14,7 @@ use crate::allocator::{Memory, Reserve};
 use crate::descriptors;
 use crate::dns_wait;
 use crate::join::Join;
+use crate::listener_tls::ListenerTls;
 use crate::password;
 use crate::reload::{Files, Reload, TlsFiles, TokenFile};
 use crate::shutdown::{Signals, end_of_input};
@@ -168,18 +169,8 @@ pub(crate) struct ServerCommand {
     /// Serve /metrics without authentication, even with users
     #[arg(long)]
     open_metrics: bool,
-    /// Accept TLS only, with the certificate chain in this PEM file
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// PEM file with the certificate's private key
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Request client certificates, and accept those issued by the CAs in this PEM file
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-    /// Refuse clients without such a certificate
-    #[arg(long, requires = "tls_client_ca")]
-    tls_client_required: bool,
+    #[command(flatten)]
+    tls: ListenerTls,
     /// End when standard input ends
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -231,7 +222,7 @@ impl ServerCommand {
         // From here on, so that a signal during start-up is not lost.
         let (mut signals, second) = (Signals::listen()?, Signals::listen()?);
         // The server also gets SIGHUP when its terminal closes: it ends with the terminal unless it has files to read again.
-        let has_files = self.users.is_some() || self.tls_cert.is_some() || self.caches.is_some();
+        let has_files = self.users.is_some() || self.tls.files().is_some() || self.caches.is_some();
         let hangups = has_files.then(|| signal(SignalKind::hangup())).transpose()?;
         let started = tokio::select! {
             started = self.start(builder) => started?,
@@ -394,7 +385,7 @@ impl ServerCommand {
             "consort {} starts: data directory {}, TLS {}, users {users}, cluster {}",
             env!("CARGO_PKG_VERSION"),
             of(&self.data),
-            if self.tls_cert.is_some() { "on" } else { "off" },
+            if self.tls.files().is_some() { "on" } else { "off" },
             self.cluster.as_deref().unwrap_or("none"),
         );
     }
@@ -405,8 +396,9 @@ impl ServerCommand {
     }
 
     fn tls_files(&self) -> Option<TlsFiles> {
-        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
-        let (client_ca, needs_clients) = (self.tls_client_ca.clone(), self.tls_client_required);
+        let (certificate, key) = self.tls.files()?;
+        let (certificate, key) = (certificate.to_owned(), key.to_owned());
+        let (client_ca, needs_clients) = (self.tls.tls_client_ca.clone(), self.tls.tls_client_required);
         Some(TlsFiles { certificate, key, client_ca, needs_clients })
     }
 

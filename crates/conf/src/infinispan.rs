@@ -92,7 +92,10 @@ impl Stacks {
     }
 
     fn fail(&self, position: impl Into<Option<Position>>, what: impl Into<String>) -> ConfigError {
-        ConfigError::new(&self.file, position, Fault::Structure(what.into()))
+        let position = position.into();
+        let is_built_in = position.is_some_and(|position| position.file != 0);
+        let file = if is_built_in { BUILT_IN_NAME } else { &*self.file };
+        ConfigError::new(file, position, Fault::Structure(what.into()))
     }
 
     fn add(&mut self, root: &Node, problems: &mut Vec<ConfigError>) {
@@ -132,6 +135,9 @@ impl Stacks {
                     let text = "<remote-sites> is refused: an Infinispan stack with sites is not supported; \
                                 remove it, and let clients fail over to another site";
                     return Err(self.fail(sites.position, text));
+                }
+                if let Some(inner) = node.children.iter().flat_map(|child| &child.children).next() {
+                    return Err(self.fail(inner.position, "an element within a protocol is not supported"));
                 }
                 Source::Protocols(node.children.iter().map(protocol).collect())
             }
@@ -177,11 +183,9 @@ impl Stacks {
         if depth > EXTENDS_MAX {
             return Err(self.fail(position, format!("stack `{name}` extends itself")));
         }
-        // A stack of the file may have the name of the one that it extends.
         let is_named = |definition: &&Definition| definition.name == name;
         let own = self.definitions[..self.own].iter().find(is_named);
-        let is_own_base = own.is_some_and(|own| own.extends.as_ref().is_some_and(|(base, _)| base == name));
-        let found = if scope == Scope::BuiltIn || is_own_base && depth > 0 { None } else { own };
+        let found = if scope == Scope::BuiltIn { None } else { own };
         let found = found.or_else(|| self.definitions[self.own..].iter().find(is_named));
         let Some(definition) = found else {
             let names: Vec<&str> = self.definitions.iter().map(|stack| &*stack.name).collect();
@@ -198,14 +202,19 @@ impl Stacks {
         };
         let base = match &definition.extends {
             None => Vec::new(),
-            Some((base, position)) => match self.resolve(base, Some(*position), depth + 1, scope)? {
-                Found::Protocols(protocols) => protocols,
-                Found::File { path, .. } => {
-                    let text =
-                        format!("`{base}` is the file {path}, and only stacks in this file can be extended");
-                    return Err(self.fail(*position, text));
+            Some((base, position)) => {
+                // A stack of the file may have the name of the one of Infinispan's that it extends.
+                let scope = if base == name { Scope::BuiltIn } else { scope };
+                match self.resolve(base, Some(*position), depth + 1, scope)? {
+                    Found::Protocols(protocols) => protocols,
+                    Found::File { path, .. } => {
+                        let text = format!(
+                            "`{base}` is the file {path}, and only stacks in this file can be extended"
+                        );
+                        return Err(self.fail(*position, text));
+                    }
                 }
-            },
+            }
         };
         self.combine(base, changes).map(Found::Protocols)
     }
@@ -381,6 +390,20 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_of_the_file_replaces_infinispans_own_of_its_name_for_others_too() {
+        let stacks = "<jgroups><stack name=\"tcp\" extends=\"tcp\"><FD_SOCK2 stack.combine=\"REMOVE\"/></stack>\
+                      <stack name=\"a\" extends=\"tcp\"/></jgroups>\
+                      <cache-container><transport stack=\"a\"/></cache-container>";
+        assert_eq!(names(&load(stacks).unwrap()), TCP.replace("FD_SOCK2 ", ""));
+        let without = "<jgroups><stack name=\"tcp\"><TCP/><PING/></stack></jgroups>\
+                       <cache-container><transport stack=\"kubernetes\"/></cache-container>";
+        let error = load(without).unwrap_err();
+        assert!(error.starts_with("Infinispan's own stacks:"), "{error}");
+        let deep = "<jgroups><stack name=\"x\"><TCP><inner/></TCP></stack></jgroups>";
+        assert!(load(deep).unwrap_err().contains("an element within a protocol is not supported"));
+    }
+
+    #[test]
     fn one_of_several_stacks_has_to_be_named() {
         let several =
             "<jgroups><stack name=\"a\" extends=\"tcp\"/><stack name=\"b\" extends=\"udp\"/></jgroups>";
@@ -407,6 +430,9 @@ mod tests {
             "<config><SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/></config>",
         )
         .unwrap();
+        let own = format!("{}#x", directory.join("own.xml").display());
+        let error = crate::load_stack(&own, &Variables::new()).unwrap_err().to_string();
+        assert!(error.contains("`#x` names a stack of an Infinispan file"), "{error}");
         let files = directory.join("files.xml").display().to_string();
         assert_eq!(loaded(&files).unwrap(), "SHARED_LOOPBACK SHARED_LOOPBACK_PING");
         let _ = std::fs::remove_dir_all(directory);

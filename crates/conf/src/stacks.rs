@@ -134,6 +134,11 @@ fn finish(
     let mut gathering = StackReader { config, variables, problems: Vec::new() };
     if root_name(text).as_deref() == Some(infinispan::ROOT) {
         gathering.infinispan(text, requested, directory);
+    } else if let Some(stack) = requested {
+        let why = format!(
+            "`#{stack}` names a stack of an Infinispan file, and this file is JGroups'; leave it out"
+        );
+        gathering.problems.push(ConfigError::new(source, None, Fault::Structure(why)));
     } else {
         gathering.file(0, text, directory, 0);
     }

@@ -17,6 +17,22 @@ pub struct Variables {
     values: BTreeMap<String, String>,
 }
 
+/// The first parts of JGroups' names of variables.
+const SECTIONS: [&str; 12] = [
+    "tcpping",
+    "tcpgossip",
+    "tcp",
+    "tunnel",
+    "udp",
+    "mping",
+    "bundler",
+    "thread_pool",
+    "file",
+    "diag",
+    "dns",
+    "kube",
+];
+
 impl Variables {
     /// Returns an empty set.
     pub fn new() -> Self {
@@ -31,9 +47,7 @@ impl Variables {
             if let Some(rest) = name.strip_prefix("JGROUPS_") {
                 let rest = rest.to_lowercase();
                 variables.values.insert(format!("jgroups.{rest}"), value.clone());
-                for section in
-                    ["tcpping", "tcp", "udp", "mping", "bundler", "thread_pool", "file", "dns", "kube"]
-                {
+                for section in SECTIONS {
                     if let Some(rest) = rest.strip_prefix(section).and_then(|rest| rest.strip_prefix('_')) {
                         variables.values.insert(format!("jgroups.{section}.{rest}"), value.clone());
                     }

@@ -26,8 +26,9 @@ ConditionPathExists=/etc/consort/users
 DynamicUser=yes
 StateDirectory=consort
 EnvironmentFile=-/etc/default/consort
-ExecStart=/usr/bin/consort server --data /var/lib/consort --users /etc/consort/users $CONSORT_OPTIONS
-ExecReload=/bin/kill -HUP $MAINPID
+# The file can be readable by root alone. It is read at the start: restart the service after a change.
+LoadCredential=users:/etc/consort/users
+ExecStart=/usr/bin/consort server --data /var/lib/consort --users ${CREDENTIALS_DIRECTORY}/users $CONSORT_OPTIONS
 LimitNOFILE=65536
 NoNewPrivileges=yes
 ProtectSystem=strict

@@ -48,7 +48,9 @@ struct Release {
 
 pub(crate) fn run(output: Option<&str>, binary: Option<&str>) -> ExitCode {
     let output = output.map_or_else(|| root().join("target/release-files"), PathBuf::from);
-    let made = binary.map_or_else(build, |binary| Ok(PathBuf::from(binary)));
+    // A name without a slash would be looked up in PATH.
+    let given = |binary: &str| fs::canonicalize(binary).map_err(|error| format!("{binary}: {error}"));
+    let made = binary.map_or_else(build, given);
     match made.and_then(|binary| make(&binary, &output)) {
         Ok(files) => {
             println!("{} files in {}:", files.len(), output.display());
@@ -109,22 +111,34 @@ fn build() -> Result<PathBuf, String> {
 
 const SUMS: &str = "SHA256SUMS";
 
+/// Within a release that is being made.
+const STAGING: &str = "staging";
+
 fn make(binary: &Path, output: &Path) -> Result<Vec<String>, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", output.display());
     if !binary.is_file() {
         return Err(format!("{} is no file; build it, or leave --binary away", binary.display()));
     }
     if output.exists() {
+        // A mistyped name must not remove anything else.
+        let is_release = output.join(SUMS).is_file() || output.join(STAGING).is_dir();
+        let is_empty = fs::read_dir(output).map_err(failed)?.next().is_none();
+        if !is_release && !is_empty {
+            return Err(format!(
+                "{} holds other files than a release: name an empty directory",
+                output.display()
+            ));
+        }
         fs::remove_dir_all(output).map_err(failed)?;
     }
-    fs::create_dir_all(output).map_err(failed)?;
+    let staging = output.join(STAGING);
+    fs::create_dir_all(&staging).map_err(failed)?;
     let release = Release {
         version: package::version()?,
         time: commit_time()?,
         binary: binary.to_owned(),
         output: output.to_owned(),
     };
-    let staging = output.join("staging");
     release.stage(&staging)?;
     let version = &release.version;
     release.archive(

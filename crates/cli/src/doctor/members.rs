@@ -10,6 +10,9 @@ use crate::probe::Probe;
 /// Members of one host that are queried over TCP: each has the next port.
 const MEMBERS_PER_HOST: u16 = 4;
 
+/// Silent hosts take the whole time limit each.
+const HOSTS_AT_ONCE: usize = 64;
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Member {
     pub(super) name: String,
@@ -48,18 +51,23 @@ impl Member {
 }
 
 pub(super) async fn query_members(hosts: Vec<IpAddr>, time_limit: Duration) -> Vec<Member> {
-    let asking = tokio::task::spawn_blocking(move || {
-        let probe = Probe::for_views(time_limit);
-        let mut answers = probe.by_multicast("", |_| ()).unwrap_or_default();
-        for host in hosts {
-            for nth in 0..MEMBERS_PER_HOST {
-                let Ok(answer) = probe.ask((&host.to_string(), probe.port() + nth), "") else { break };
-                answers.push(answer);
-            }
-        }
-        newest(&answers)
+    let multicast = tokio::task::spawn_blocking(move || {
+        Probe::for_views(time_limit).by_multicast("", |_| ()).unwrap_or_default()
     });
-    asking.await.unwrap_or_default()
+    let mut answers = multicast.await.unwrap_or_default();
+    for part in hosts.chunks(HOSTS_AT_ONCE) {
+        let asking = part.iter().map(|&host| {
+            tokio::task::spawn_blocking(move || {
+                let probe = Probe::for_views(time_limit);
+                let ask = |nth| probe.ask((&host.to_string(), probe.port() + nth), "").ok();
+                (0..MEMBERS_PER_HOST).map_while(ask).collect::<Vec<String>>()
+            })
+        });
+        for asked in asking.collect::<Vec<_>>() {
+            answers.extend(asked.await.unwrap_or_default());
+        }
+    }
+    newest(&answers)
 }
 
 /// The last response of each member: views change meanwhile.

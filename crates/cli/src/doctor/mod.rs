@@ -83,6 +83,7 @@ impl Doctor {
 
     async fn check(self) -> anyhow::Result<ExitCode> {
         let time_limit = Duration::try_from_secs_f64(self.timeout.max(0.1))?;
+        crate::descriptors::raise_limit();
         let (clocks, mut findings) = (Clocks::now(), Findings::new(!self.json));
         host::descriptors(&mut findings);
         let at = match (&self.at, &self.stack.config) {

@@ -35,7 +35,14 @@ pub(super) async fn asked(
         );
         return None;
     }
-    let mut hosts: Vec<String> = config.dns_names().map(str::to_owned).collect();
+    let mut hosts = Vec::new();
+    for name in config.dns_names() {
+        let found =
+            tokio::time::timeout(time_limit, tokio::net::lookup_host((name, transport.bind_port))).await;
+        if let Ok(Ok(all)) = found {
+            hosts.extend(all.map(|address| address.ip().to_string()));
+        }
+    }
     if hosts.is_empty() {
         hosts = listed(&config, own, time_limit, findings).await?;
     }

@@ -28,6 +28,12 @@ pub(super) async fn check(
         members.filter_map(|member| Some((*member, member.address.parse().ok()?))).collect();
     let is_tcp = transport.kind == EdgeKind::Tcp;
     let monitoring = stack.protocols.iter().find(|protocol| protocol.short_name() == "FD_SOCK2");
+    // With an address of its own FD_SOCK2 listens elsewhere, and a probe does not show where.
+    let own_address = stack.protocols.first().and_then(|transport| transport.get("bind_addr"));
+    let monitoring = monitoring.filter(|protocol| {
+        let has_own = protocol.get("bind_addr").is_some_and(|bind| Some(bind) != own_address);
+        !has_own && protocol.get("external_addr").is_none() && protocol.get("external_port").is_none()
+    });
     let monitoring = monitoring.and_then(|protocol| registry::properties::<FdSock2Config>(protocol).ok());
     let ports_of = |address: SocketAddr| -> Vec<SocketAddr> {
         let ports = monitoring.as_ref().map(|config| config.ports_beside(address.port())).unwrap_or_default();
@@ -93,7 +99,7 @@ fn monitoring_ports(name: &str, candidates: &[SocketAddr], found: &[Reach], find
         findings.bad(
             checked,
             format!(
-                "ports {ports} of {} refuse connections, and members with this stack suspect {name}",
+                "ports {ports} of {} do not accept connections, and members with this stack suspect {name}",
                 first.ip()
             ),
             "all members need FD_SOCK2 in their stacks, with the same offset, port_range and min_port",

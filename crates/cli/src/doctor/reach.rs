@@ -20,12 +20,24 @@ pub(super) enum Reach {
     Unreachable,
 }
 
-/// Connects to all addresses at once, and closes the connections.
+/// Connections at a time, of which each takes a descriptor.
+const AT_ONCE: usize = 256;
+
+/// Connects to the addresses, many at a time, and closes the connections.
 pub(super) async fn reach(
     addresses: BTreeSet<SocketAddr>,
     time_limit: Duration,
 ) -> BTreeMap<SocketAddr, Reach> {
-    let connecting = addresses.into_iter().map(|address| async move {
+    let all: Vec<SocketAddr> = addresses.into_iter().collect();
+    let mut reached = BTreeMap::new();
+    for part in all.chunks(AT_ONCE) {
+        reached.extend(reach_at_once(part, time_limit).await);
+    }
+    reached
+}
+
+async fn reach_at_once(addresses: &[SocketAddr], time_limit: Duration) -> Vec<(SocketAddr, Reach)> {
+    let connecting = addresses.iter().copied().map(|address| async move {
         let reach = match timeout(time_limit, TcpStream::connect(address)).await {
             Ok(Ok(_)) => Reach::Listening,
             Ok(Err(error)) => match error.kind() {
@@ -37,7 +49,7 @@ pub(super) async fn reach(
         };
         (address, reach)
     });
-    connecting.collect::<JoinSet<_>>().join_all().await.into_iter().collect()
+    connecting.collect::<JoinSet<_>>().join_all().await
 }
 
 #[cfg(test)]

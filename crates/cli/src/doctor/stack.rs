@@ -338,7 +338,7 @@ async fn hosts(
     // A host behind a firewall may respond to probes.
     found.hosts.extend(there.iter().chain(&silent).map(SocketAddr::ip));
     found.hosts.dedup();
-    found.has_responses = !there.is_empty();
+    found.has_responses |= !there.is_empty();
     if !there.is_empty() {
         findings.good(*checked, format!("a member listens at {}", addresses_of(&there)));
     } else if silent.is_empty() {

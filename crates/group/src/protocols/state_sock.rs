@@ -135,7 +135,7 @@ pub(super) struct StateSockets {
     /// Connections that have not told their member, with the bytes so far.
     unidentified: BTreeMap<ConnId, (BytesMut, Time)>,
     /// The requests to close connections behind the state, with the requesters.
-    finishing: BTreeMap<Token, Address>,
+    finishing: BTreeMap<Token, (ConnId, Address)>,
     fetch: Fetch,
     /// The provider's message after the last byte has arrived.
     is_end_received: bool,
@@ -184,6 +184,11 @@ impl StateSockets {
         Some(own)
     }
 
+    /// Returns whether the requester has a state to fetch, or is fetching it.
+    pub(super) fn is_served(&self, requester: &Address) -> bool {
+        self.offers.contains_key(requester) || self.finishing.values().any(|(_, own)| own == requester)
+    }
+
     pub(super) fn retain_requesters(&mut self, is_member: impl Fn(&Address) -> bool) {
         self.offers.retain(|member, _| is_member(member));
     }
@@ -212,7 +217,7 @@ impl StateSockets {
                     cx.request(Effect::Write { conn, frame: state });
                 }
                 let token = cx.request(Effect::Close { conn, is_graceful: true });
-                self.finishing.insert(token, member);
+                self.finishing.insert(token, (conn, member));
             }
             None => close(cx, conn),
         }
@@ -264,6 +269,11 @@ impl StateSockets {
         if self.unidentified.remove(&conn).is_some() {
             return None;
         }
+        // The peer closed it before the request to close it, which then has no outcome.
+        let gone = self.finishing.extract_if(.., |_, (own, _)| *own == conn).next();
+        if let Some((_, (_, member))) = gone {
+            return Some(SocketEvent::NotSent(member, "the connection broke".to_owned()));
+        }
         match self.fetch {
             Fetch::Reading(own) if own == conn => {}
             _ => return None,
@@ -292,9 +302,9 @@ impl StateSockets {
                 self.listener = Listener::Closed;
                 Some(SocketEvent::NotListening(why))
             }
-            Outcome::Done => self.finishing.remove(&token).map(SocketEvent::Sent),
+            Outcome::Done => self.finishing.remove(&token).map(|(_, member)| SocketEvent::Sent(member)),
             Outcome::Failed(why) => {
-                if let Some(member) = self.finishing.remove(&token) {
+                if let Some((_, member)) = self.finishing.remove(&token) {
                     return Some(SocketEvent::NotSent(member, why));
                 }
                 match self.fetch {

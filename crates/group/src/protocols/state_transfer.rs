@@ -321,7 +321,7 @@ impl StateTransfer {
                 self.received = Some(ReceivedState { digest, state: message.payload_bytes().cloned() });
             }
             Step::Response(digest, socket) => {
-                // Members must keep the messages after the digest until the last byte has arrived.
+                // Members must keep the messages after the digest until the last byte has arrived: each part repeats this.
                 cx.control(&Control::SuspendStable(PROVIDE_MAX));
                 self.arriving = Some(PartialState { digest, bytes: BytesMut::new() });
                 match (&mut self.sockets, socket) {
@@ -353,6 +353,12 @@ impl StateTransfer {
         }
     }
 
+    fn has_newer_request(&self, requester: &Address) -> bool {
+        self.waiting.contains(requester)
+            || self.serving.as_ref().is_some_and(|serving| serving.from == *requester)
+            || self.sockets.as_ref().is_some_and(|sockets| sockets.is_served(requester))
+    }
+
     fn complete(&mut self, cx: &mut Cx<'_>) {
         if let Some(PartialState { digest, bytes }) = self.arriving.take() {
             cx.control(&Control::ResumeStable);
@@ -369,6 +375,9 @@ impl StateTransfer {
                     self.refuse(cx, &requester, &format!("the provider has no socket: {why}"));
                 }
             }
+            // The end of an earlier transfer must not end the one that the requester has asked for since.
+            Some(SocketEvent::Sent(requester) | SocketEvent::NotSent(requester, _))
+                if self.has_newer_request(&requester) => {}
             Some(SocketEvent::Sent(requester)) => {
                 self.states_sent += 1;
                 cx.send(self.message(cx, &requester, Step::End, Payload::Empty));
@@ -386,6 +395,8 @@ impl StateTransfer {
             return self.fail(cx, StateError::Refused("the state is larger than 2 GB".to_owned()));
         }
         arriving.bytes.extend_from_slice(part);
+        // Members keep the messages after the digest as long as bytes arrive.
+        cx.control(&Control::SuspendStable(PROVIDE_MAX));
     }
 
     fn fail(&mut self, cx: &mut Cx<'_>, error: StateError) {

@@ -40,6 +40,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A peer that reads nothing for this time loses the connection, if bytes wait for it.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
 
+/// In bytes per second, for the bytes that wait when a stream begins to close. Members' frames have the same rate.
+const CLOSING_RATE_MIN: usize = 64 * 1024;
+
 /// The peer closes its side meanwhile. Bytes under way arrive, too.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 
@@ -81,6 +84,8 @@ struct Open {
     /// A TLS stream may hold bytes back.
     is_unflushed: bool,
     ending: Ending,
+    /// The end of a stream that closes: a peer that takes a byte now and then must not keep it open.
+    end_by: Option<Time>,
 }
 
 /// The state of this member's side.
@@ -254,6 +259,9 @@ impl Streams {
             && open.ending == Ending::Open
         {
             open.ending = Ending::Closing(token);
+            let bytes: usize = open.queue.iter().map(Bytes::len).sum();
+            let end_by = now + WRITE_STALL_MAX + Duration::from_secs((bytes / CLOSING_RATE_MIN) as u64);
+            open.end_by = Some(end_by);
             slot.deadline.get_or_insert(now + WRITE_STALL_MAX);
             self.again.push(index);
         }
@@ -266,7 +274,10 @@ impl Streams {
         for index in self.indexes() {
             let slot = &mut self.slots[index as usize];
             match &mut slot.state {
-                State::Open(open) if open.ending != Ending::Open => slot.deadline = Some(now + CLOSE_TIME),
+                State::Open(open) if open.ending != Ending::Open => {
+                    open.end_by = Some(now + CLOSE_TIME);
+                    slot.deadline = open.end_by;
+                }
                 State::Vacant => {}
                 _ => self.release(index),
             }
@@ -444,7 +455,8 @@ impl Streams {
                 } else if !open.has_output() {
                     slot.deadline = None;
                 } else if progress.has_written {
-                    slot.deadline = Some(now + WRITE_STALL_MAX);
+                    let stalled = now + WRITE_STALL_MAX;
+                    slot.deadline = Some(open.end_by.map_or(stalled, |end| end.min(stalled)));
                 }
                 self.put(index, State::Open(open));
             }
@@ -496,7 +508,13 @@ impl Streams {
 }
 
 fn open(stream: Stream) -> State {
-    State::Open(Open { stream, queue: VecDeque::new(), is_unflushed: false, ending: Ending::Open })
+    State::Open(Open {
+        stream,
+        queue: VecDeque::new(),
+        is_unflushed: false,
+        ending: Ending::Open,
+        end_by: None,
+    })
 }
 
 struct Progress {

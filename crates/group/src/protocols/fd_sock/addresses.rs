@@ -37,7 +37,11 @@ impl SocketAddresses {
     pub(super) fn learn(&mut self, cx: &mut Cx<'_>, all: impl IntoIterator<Item = (Address, PhysAddr)>) {
         for (member, address) in all {
             let is_usable = address.ip.is_some() && address.port != 0;
-            if is_usable && (self.all.len() < SOCKET_ADDRESSES_MAX || self.all.contains_key(&member)) {
+            // Addresses that others have made up must not take the places of members.
+            let is_member = cx.view().is_some_and(|view| view.contains(&member));
+            let has_room =
+                is_member || self.all.len() < SOCKET_ADDRESSES_MAX || self.all.contains_key(&member);
+            if is_usable && has_room {
                 self.all.insert(member, address);
             } else {
                 cx.count_drop(DropReason::QueueFull, |book| {

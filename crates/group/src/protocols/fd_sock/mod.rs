@@ -11,7 +11,7 @@
 mod addresses;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -62,6 +62,10 @@ impl FdSockConfig {
     ///
     /// The invalid attribute and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.sock_conn_timeout.is_zero() {
+            let why = "sock_conn_timeout has to be longer than 0: no connection is that fast";
+            return Err(("sock_conn_timeout", why.to_owned()));
+        }
         super::socket_ring::check_client_port(self.client_bind_port)
     }
 
@@ -255,13 +259,16 @@ impl FdSock {
             return close(cx, conn);
         }
         if self.watchers.len() >= CONNECTIONS_MAX {
-            let hosts: Vec<_> = cx.view().map_or_else(Vec::new, |view| {
+            let hosts: BTreeSet<_> = cx.view().map_or_else(BTreeSet::new, |view| {
                 let book = &cx.shared().book;
                 view.members().iter().filter_map(|member| book.phys(member)?.ip).collect()
             });
             let is_foreign = |from: &PhysAddr| from.ip.is_none_or(|ip| !hosts.contains(&ip));
+            if is_foreign(&peer) {
+                return close(cx, conn);
+            }
             let foreign = self.watchers.iter().find(|(_, from)| is_foreign(from)).map(|(&conn, _)| conn);
-            let Some(foreign) = foreign.filter(|_| !is_foreign(&peer)) else { return close(cx, conn) };
+            let Some(foreign) = foreign else { return close(cx, conn) };
             self.watchers.remove(&foreign);
             close(cx, foreign);
         }

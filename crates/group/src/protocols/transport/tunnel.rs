@@ -317,7 +317,9 @@ impl Tunnel {
         let others: Vec<&Address> = others.into_iter().filter(|member| !cx.is_local(member)).collect();
         let mut hasher = DefaultHasher::new();
         cx.local().hash(&mut hasher);
-        let (start, count) = (hasher.finish() as usize % self.stubs.len().max(1), self.stubs.len());
+        let count = self.stubs.len();
+        // Less than `count`, which is 16 at most.
+        let start = (hasher.finish() % count.max(1) as u64) as usize;
         let missed =
             |index: usize| others.iter().filter(|member| !self.reached[index].contains(member)).count();
         let mut routers: Vec<usize> = self.stubs.open().collect();

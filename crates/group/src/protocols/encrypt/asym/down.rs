@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::key_pair::encrypt_for;
 use super::key_ring::SharedKey;
 use super::public_keys::PublicKeys;
-use super::{AsymEncrypt, ID, gms_header, note_asked};
+use super::{AsymEncrypt, ID, SealedKeys, gms_header, note_asked};
 use crate::protocols::encrypt::message_cipher::Vectors;
 use crate::wire::{self, JoinRsp, MemberKeys, ViewForm};
 use crate::{
@@ -97,7 +97,8 @@ impl AsymEncrypt {
                 let sent = self.random_key().and_then(|key| {
                     let Self { publics, vectors, .. } = self;
                     let members = std::slice::from_ref(&dest);
-                    encrypt_with_keys(cx, &key, publics, vectors, message, members, &Receivers::One(&dest))
+                    let to = Recipients { publics, members, receivers: &Receivers::One(&dest) };
+                    encrypt_with_keys(cx, &key, &mut SealedKeys::default(), vectors, message, &to)
                 });
                 self.note_sent(cx, sent)
             }
@@ -157,9 +158,10 @@ impl AsymEncrypt {
         members: &[Address],
         receivers: &Receivers<'_>,
     ) -> bool {
-        let Self { ring, publics, vectors, .. } = self;
+        let Self { ring, sealed, publics, vectors, .. } = self;
         let Some(key) = ring.current() else { return drop_without_key(cx) };
-        let sent = encrypt_with_keys(cx, key, publics, vectors, message, members, receivers);
+        let to = Recipients { publics, members, receivers };
+        let sent = encrypt_with_keys(cx, key, sealed, vectors, message, &to);
         self.note_sent(cx, sent)
     }
 
@@ -192,21 +194,30 @@ fn drop_without_key(cx: &mut Cx<'_>) -> bool {
     false
 }
 
+/// The members whose public keys a message carries, and those for which it carries the shared key.
+struct Recipients<'a> {
+    publics: &'a PublicKeys,
+    members: &'a [Address],
+    receivers: &'a Receivers<'a>,
+}
+
 fn encrypt_with_keys(
     cx: &Cx<'_>,
     key: &SharedKey,
-    publics: &PublicKeys,
+    sealed: &mut SealedKeys,
     vectors: &mut Vectors,
     message: &mut Message,
-    members: &[Address],
-    receivers: &Receivers<'_>,
+    to: &Recipients<'_>,
 ) -> Result<(), String> {
     let header = key.cipher().encrypt(cx, vectors, message)?;
+    let Recipients { publics, members, receivers } = *to;
     let mut keys = Vec::new();
     for member in members {
         let public = publics.of(member).cloned().unwrap_or_default();
         let shared = match receivers.has(member) {
-            true => encrypt_for(&public, vectors.source(), key.bytes()).unwrap_or_default(),
+            true => sealed.of(key.cipher().version(), member, &public, |public| {
+                encrypt_for(public, vectors.source(), key.bytes()).unwrap_or_default()
+            }),
             false => Bytes::new(),
         };
         if shared.is_empty() && receivers.has(member) {

@@ -14,7 +14,10 @@ mod key_ring;
 mod public_keys;
 mod up;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
 
 use self::down::Due;
 pub use self::key_pair::KeyPair;
@@ -23,9 +26,10 @@ use self::public_keys::PublicKeys;
 use super::RandomBytes;
 use super::cipher::Mode;
 use super::message_cipher::{Vectors, checked_mode, decrypt_batch, has_payload, hex, warn_if_ecb};
+use crate::wire::KEY_BLOCK_MEMBERS_MAX;
 use crate::{
     Address, Control, Cx, Event, GmsHeader, HeaderBody, MergeId, Message, MessageBatch, Pass, ProbeOut,
-    Protocol, ProtocolId, StackCount, View, ViewId,
+    Protocol, ProtocolId, StackCount, Time, View, ViewId,
 };
 
 crate::properties! {
@@ -99,6 +103,60 @@ struct Merges {
     key: Option<(ViewId, SharedKey)>,
 }
 
+/// Shared keys that this member's private key did not decrypt. Each costs milliseconds, and a peer that tries many could learn from
+/// them.
+#[derive(Default)]
+struct FailedDecryptions {
+    since: Time,
+    count: u32,
+}
+
+/// In a second; then entries for this member are ignored until the next one.
+const FAILED_DECRYPTIONS_MAX: u32 = 10;
+
+impl FailedDecryptions {
+    fn has_room(&mut self, now: Time) -> bool {
+        if now.since(self.since) >= Duration::from_secs(1) {
+            *self = Self { since: now, count: 0 };
+        }
+        self.count < FAILED_DECRYPTIONS_MAX
+    }
+}
+
+/// A shared key, encrypted for members. An encryption costs some 50 microseconds, and a view with a new key needs one for each
+/// member.
+#[derive(Default)]
+struct SealedKeys {
+    version: Bytes,
+    /// With the public key for which each is encrypted.
+    keys: BTreeMap<Address, (Bytes, Bytes)>,
+}
+
+impl SealedKeys {
+    /// `seal` encrypts the key of this version for the owner of a public key that has none yet.
+    fn of(
+        &mut self,
+        version: &Bytes,
+        member: &Address,
+        public: &Bytes,
+        seal: impl FnOnce(&Bytes) -> Bytes,
+    ) -> Bytes {
+        if self.version != *version {
+            *self = Self { version: version.clone(), keys: BTreeMap::new() };
+        }
+        match self.keys.get(member) {
+            Some((own, sealed)) if own == public => return sealed.clone(),
+            _ => {}
+        }
+        if self.keys.len() >= KEY_BLOCK_MEMBERS_MAX {
+            self.keys.clear();
+        }
+        let sealed = seal(public);
+        self.keys.insert(member.clone(), (public.clone(), sealed.clone()));
+        sealed
+    }
+}
+
 /// The most members that a joiner or merge leader asks at once; the oldest is forgotten.
 const ASKED_MAX: usize = 256;
 /// Enough for all that overlap.
@@ -135,6 +193,11 @@ pub struct AsymEncrypt {
     pair: KeyPair,
     vectors: Vectors,
     ring: KeyRing,
+    /// The view that brought the current key, or in which this member made it.
+    key_view: Option<ViewId>,
+    failed_decryptions: FailedDecryptions,
+    /// The current key's entries in messages, by member: a retransmission encrypts none again.
+    sealed: SealedKeys,
     publics: PublicKeys,
     view: Option<View>,
     due: Due,
@@ -170,6 +233,9 @@ impl AsymEncrypt {
             pair,
             vectors: Vectors::new(random),
             ring: KeyRing::new(former_max),
+            key_view: None,
+            failed_decryptions: FailedDecryptions::default(),
+            sealed: SealedKeys::default(),
             publics: PublicKeys::default(),
             view: None,
             due: Due::default(),
@@ -204,6 +270,7 @@ impl AsymEncrypt {
             Ok(key) => {
                 tracing::debug!(version = hex(key.cipher().version()), "made a new shared key");
                 self.ring.install(cx.now(), key);
+                self.key_view = self.view.as_ref().map(|view| view.id().clone());
                 self.made_keys += 1;
                 self.due.key = false;
                 self.due.distribution = true;
@@ -225,8 +292,9 @@ impl AsymEncrypt {
         self.merges.follow_view();
         // Then the merged group's coordinator makes none of its own.
         let has_key_of_merge = key.is_some();
-        if let Some((_, key)) = key {
+        if let Some((id, key)) = key {
             self.ring.install(cx.now(), key);
+            self.key_view = Some(id);
         }
         self.due.distribution = view.is_merge();
         if view.coordinator() != Some(&local) {
@@ -234,7 +302,7 @@ impl AsymEncrypt {
             return;
         }
         let Some(before) = before else {
-            // A coordinator that refused this member's join, or was refused by AUTH, may know the current key.
+            // A coordinator that refused this member's join knows the current key.
             return self.make_key(cx);
         };
         if self.ring.current().is_none() {
@@ -250,6 +318,7 @@ impl AsymEncrypt {
 
     fn forget_group(&mut self) {
         self.ring.clear();
+        self.key_view = None;
         self.publics.clear();
         self.view = None;
         self.due = Due::default();

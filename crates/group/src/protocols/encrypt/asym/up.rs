@@ -9,7 +9,7 @@ use super::{AsymEncrypt, ID, gms_header};
 use crate::wire::{self, MemberKeys, ViewForm};
 use crate::{
     Address, Cx, DropReason, EncryptHeader, GmsKind, HeaderBody, Message, NakAckHeader, Payload, Severity,
-    UnicastHeader,
+    UnicastHeader, ViewId,
 };
 
 impl AsymEncrypt {
@@ -110,10 +110,17 @@ impl AsymEncrypt {
             return None;
         }
         let own = keys.iter().find(|keys| cx.is_local(&keys.member) && !keys.shared.is_empty())?;
-        let bytes = self.pair.decrypt(self.vectors.source(), &own.shared)?;
+        if !self.failed_decryptions.has_room(cx.now()) {
+            return None;
+        }
+        let bytes = self.pair.decrypt(self.vectors.source(), &own.shared);
         // Wrong padding gives random bytes, whose length or version does not fit.
-        let key = SharedKey::new(bytes.to_vec(), self.mode).ok()?;
-        key.has_version(version).then_some(key)
+        let key = bytes.and_then(|bytes| SharedKey::new(bytes.to_vec(), self.mode).ok());
+        let key = key.filter(|key| key.has_version(version));
+        if key.is_none() {
+            self.failed_decryptions.count += 1;
+        }
+        key
     }
 
     /// A key that does not decrypt the message is not installed.
@@ -126,14 +133,30 @@ impl AsymEncrypt {
         message: &mut Message,
     ) -> Result<(), DropReason> {
         key.cipher().decrypt(header, message)?;
-        tracing::debug!(version = super::hex(key.cipher().version()), ?kind, "received a new shared key");
-        if kind == GmsKind::InstallMergeView {
-            let read = message.payload_bytes().map(wire::decode_view_and_digest);
-            let Some(Ok((Some(ViewForm::Full(view)), _))) = read else { return Err(DropReason::Malformed) };
-            self.merges.key = Some((view.id().clone(), key));
-        } else {
-            self.ring.install(cx.now(), key);
+        let view = view_id(kind, message);
+        let version = super::hex(key.cipher().version());
+        match kind {
+            // GMS, or AUTH, may ignore the message; then the group keeps its key.
+            GmsKind::InstallMergeView => {
+                self.merges.key = Some((view.ok_or(DropReason::Malformed)?, key));
+            }
+            GmsKind::JoinRsp if self.view.is_some() => match view {
+                Some(view) => self.merges.key = Some((view, key)),
+                // A refusal has a key for itself alone.
+                None => return Ok(()),
+            },
+            // Views may arrive out of order, and an attacker may hold one back: the key of a later view stays.
+            GmsKind::View
+                if view.as_ref().zip(self.key_view.as_ref()).is_some_and(|(new, own)| new.id < own.id) =>
+            {
+                return Ok(());
+            }
+            _ => {
+                self.ring.install(cx.now(), key);
+                self.key_view = view.or_else(|| self.key_view.take());
+            }
         }
+        tracing::debug!(version, ?kind, "received a new shared key");
         self.received_keys += 1;
         self.decrypted += 1;
         Ok(())
@@ -152,7 +175,7 @@ impl AsymEncrypt {
         let cipher = if is_current || is_member { self.ring.find(cx.now(), version) } else { None };
         match cipher {
             Some(cipher) => cipher.decrypt(header, message)?,
-            None if passes_with_unknown_key(message, is_member) => {}
+            None if passes_with_unknown_key(message, is_member) => return Ok(()),
             None => return Err(DropReason::UnknownKey),
         }
         self.decrypted += 1;
@@ -175,6 +198,18 @@ impl AsymEncrypt {
             let src = message.src.as_ref().map_or_else(|| "?".to_owned(), |src| book.member(src).to_string());
             format!("message from {src} {text}")
         });
+    }
+}
+
+/// Returns the view that a decrypted message brings.
+fn view_id(kind: GmsKind, message: &Message) -> Option<ViewId> {
+    let bytes = message.payload_bytes()?;
+    if kind == GmsKind::JoinRsp {
+        return wire::decode_join_rsp(bytes).ok()?.view.map(|view| view.id().clone());
+    }
+    match wire::decode_view_and_digest(bytes).ok()?.0? {
+        ViewForm::Full(view) => Some(view.id().clone()),
+        ViewForm::Delta(delta) => Some(delta.id.clone()),
     }
 }
 
