@@ -29,19 +29,34 @@ const POSTGRESQL: &str = "PostgreSQL 14 or later: Debian's package postgresql";
 /// Debian has PostgreSQL's programs here, in a directory per release.
 const POSTGRESQL_DIRECTORY: &str = "/usr/lib/postgresql";
 
-/// The command, and the example that joins Java members.
-pub(crate) const TOOL: [&str; 6] = [
+/// The command, and the example that joins Java members. Packages and kinds of targets are those of [`tests`], so that both have the
+/// same features and share their builds; any test does.
+pub(crate) const TOOL: [&str; 9] = [
     "build",
     "--profile=quick",
     "--package=consort-cli",
     "--package=consort-examples",
+    "--package=consort-interop",
+    "--package=consort-bench",
     "--bin=consort",
     "--bin=jgroups_member",
+    "--test=tls",
 ];
 
 /// Optimised, because ten thousand messages of 100 KB pass.
-pub(crate) const TESTS: [&str; 6] =
-    ["test", "--profile=quick", "--package", OPTIMISED[0], "--package", OPTIMISED[1]];
+const TESTS: [&str; 6] = ["test", TOOL[1], TOOL[2], TOOL[3], TOOL[4], TOOL[5]];
+
+/// Returns the arguments for the tests of the programs that `is_selected` accepts.
+///
+/// # Errors
+///
+/// A text if `cargo metadata` fails.
+pub(crate) fn tests(is_selected: impl Fn(&str) -> bool) -> Result<Vec<String>, String> {
+    let programs = test_targets::names(|package| OPTIMISED.contains(&package))?;
+    let selected = programs.iter().filter(|program| is_selected(program));
+    let selected = selected.map(|program| format!("--test={program}"));
+    Ok(TESTS.into_iter().map(str::to_owned).chain(selected).collect())
+}
 
 const JGROUPS: &[&str] =
     &["chaos", "databases", "encryption", "jgroups", "protocols", "routers", "tls", "total_order"];
@@ -87,13 +102,10 @@ fn run(is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
         Outcome::Passed => {}
         other => return other,
     }
-    let programs = match test_targets::names(|package| OPTIMISED.contains(&package)) {
-        Ok(programs) => programs,
+    let mut arguments = match tests(is_selected) {
+        Ok(arguments) => arguments,
         Err(error) => return Outcome::Failed(error),
     };
-    let selected = programs.iter().filter(|program| is_selected(program));
-    let mut arguments: Vec<String> = TESTS.into_iter().map(str::to_owned).collect();
-    arguments.extend(selected.map(|program| format!("--test={program}")));
     arguments.extend(filter.map(str::to_owned));
     // Three clusters at a time, because each waits for a while.
     arguments.extend(["--", "--test-threads=3"].map(str::to_owned));

@@ -12,7 +12,7 @@ const NICENESS: &str = "19";
 pub(crate) struct Prebuild(JoinHandle<()>);
 
 impl Prebuild {
-    pub(crate) fn start(builds: Vec<Vec<&'static str>>) -> Self {
+    pub(crate) fn start(builds: Vec<Vec<String>>) -> Self {
         Self(std::thread::spawn(move || {
             for build in builds {
                 // The step that needs it builds it again, and shows what is wrong.
@@ -32,7 +32,7 @@ impl Prebuild {
     }
 }
 
-fn build_quietly(arguments: &[&str]) -> std::io::Result<Child> {
+fn build_quietly(arguments: &[String]) -> std::io::Result<Child> {
     let mut command = Command::new("nice");
     command.args(["-n", NICENESS, env!("CARGO")]).args(arguments).arg("--quiet").current_dir(root());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()

@@ -55,8 +55,8 @@ pub(crate) struct Router {
     no_suspect: bool,
     #[command(flatten)]
     tls: ListenerTls,
-    /// List the members that are registered with this router, instead of running one. With --tls-cert and --tls-key it
-    /// presents that certificate
+    /// List the members that are registered with this router, instead of running one. With --tls-ca, and --tls-cert and
+    /// --tls-key, it presents that certificate
     #[arg(
         long,
         value_name = "HOST[:PORT]",
@@ -119,7 +119,13 @@ impl Router {
     }
 
     fn client_tls(&self) -> anyhow::Result<Option<RouterClientTls>> {
-        let Some(file) = &self.tls_ca else { return Ok(None) };
+        let Some(file) = &self.tls_ca else {
+            anyhow::ensure!(
+                self.tls.files().is_none(),
+                "--members with --tls-cert needs --tls-ca, the CAs of the router's certificate: without it, no TLS is used"
+            );
+            return Ok(None);
+        };
         let (roots, identity) = (Roots::from_file(file)?, self.identity()?);
         Ok(Some(RouterClientTls { roots, identity, server_name: self.tls_server_name.clone() }))
     }
@@ -216,5 +222,18 @@ mod tests {
              shop          ?              ?  00000000-0000-0000-0000-000000000002\n"
         );
         assert_eq!(group_table(&[]), "");
+    }
+
+    #[test]
+    fn a_certificate_for_a_query_without_tls_is_refused() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            router: Router,
+        }
+        let line = ["router", "--members", "::1", "--tls-cert", "c.pem", "--tls-key", "k.pem"];
+        let Line { router } = clap::Parser::parse_from(line);
+        let error = router.client_tls().unwrap_err().to_string();
+        assert!(error.contains("--tls-ca"), "{error}");
     }
 }

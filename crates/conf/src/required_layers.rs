@@ -4,11 +4,11 @@ use consort_group::config::StackConfig;
 
 use crate::error::{ConfigError, Fault};
 
-/// Checks that there is a GMS, and below it a discovery and a NAKACK.
+/// Checks that there is a GMS, and below it a discovery and a NAKACK, and that the discovery works over the transport.
 ///
 /// # Errors
 ///
-/// The missing layer, with GMS' place.
+/// The missing layer, with GMS' place, or the discovery, with its own.
 pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
     let named = |wanted: &dyn Fn(&str) -> bool| {
         stack.protocols.iter().position(|protocol| wanted(protocol.short_name()))
@@ -19,6 +19,16 @@ pub fn check_required_layers(stack: &StackConfig) -> Result<(), ConfigError> {
     };
     let below = |wanted: &dyn Fn(&str) -> bool| named(wanted).is_some_and(|at| at < gms);
     let is_discovery = |name: &str| name.ends_with("PING") || matches!(name, "TCPGOSSIP" | "JDBC_PING2");
+    let over_tunnel = |name: &str| is_discovery(name) && name != "PING";
+    if stack.protocols.first().is_some_and(|protocol| protocol.short_name() == "TUNNEL")
+        && let Some(at) = named(&over_tunnel)
+    {
+        let name = stack.protocols[at].short_name();
+        let fault = Fault::Structure(format!(
+            "{name} finds no member over TUNNEL, whose members have no physical addresses: replace it by PING"
+        ));
+        return Err(ConfigError::at(stack, stack.protocols[at].position, fault));
+    }
     let missing = if !below(&is_discovery) {
         "a discovery below it, such as TCPPING or PING, to find other members"
     } else if !below(&|name| name.starts_with("NAKACK")) {
@@ -52,6 +62,15 @@ mod tests {
         for (name, text) in STOCK.iter().filter(|(name, _)| !name.ends_with("-default.xml")) {
             let stack = parse_stack(name, text, &Variables::new()).unwrap();
             check_required_layers(&stack.config).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+
+    #[test]
+    fn a_discovery_by_physical_addresses_over_tunnel_is_refused() {
+        for name in ["TCPPING", "TCPGOSSIP", "FILE_PING location=\"d\""] {
+            let text = format!("<config>\n<TUNNEL/>\n<{name}/>\n<pbcast.NAKACK2/>\n<pbcast.GMS/></config>");
+            let error = error(&text);
+            assert!(error.starts_with("my.xml:3:1: ") && error.contains("replace it by PING"), "{error}");
         }
     }
 

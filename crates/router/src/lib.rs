@@ -30,5 +30,7 @@ mod tls;
 
 pub use query::{RouterQueryError, list_members, list_members_over_tls};
 pub use router::{Router, RouterConfig};
-pub use routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes, own_group_name};
+pub use routes::{
+    CLIENT_MEMBERS_MAX, Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes, own_group_name,
+};
 pub use tls::{RouterClientTls, RouterTls};

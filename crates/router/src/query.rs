@@ -11,13 +11,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::routes::own_group_name;
+use crate::routes::{GROUP_BYTES_MAX, MEMBERS_MAX, own_group_name};
 use crate::tls::{RouterClientTls, explained};
 
-/// Ten thousand members of a group fit into these bytes.
-const ANSWER_LEN_MAX: usize = 4 * 1024 * 1024;
+/// Of all groups. Consort's routers list at most 6 MiB.
+const LISTS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-const GROUPS_MAX: usize = 10_000;
+/// Each group has a member.
+const GROUPS_MAX: usize = MEMBERS_MAX;
 
 /// A failed query.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,9 @@ pub enum RouterQueryError {
     /// The peer closed it.
     #[error("the peer closed the connection without a response: it is no router, or it is shutting down")]
     ConnectionClosed,
+    /// The lists are too long to read.
+    #[error("the router lists more than {GROUPS_MAX} groups or {LISTS_BYTES_MAX} bytes")]
+    TooLong,
     /// The peer is not a router.
     #[error("the peer is no router: {0}")]
     Frame(#[from] BadLength),
@@ -83,17 +87,19 @@ async fn request_members(
     }
     stream.write_all(&asked).await?;
     stream.flush().await?;
-    let mut groups = Vec::new();
+    let (mut groups, mut bytes) = (Vec::new(), 0);
     let mut buffer = BytesMut::new();
     loop {
-        match next_frame(&mut buffer, ANSWER_LEN_MAX)? {
+        match next_frame(&mut buffer, GROUP_BYTES_MAX)? {
             Some(Frame::Payload(frame)) => {
+                bytes += frame.len();
+                if bytes > LISTS_BYTES_MAX || groups.len() > GROUPS_MAX {
+                    return Err(RouterQueryError::TooLong);
+                }
                 let data = wire::decode_gossip(&frame)?;
                 match (data.kind, data.group) {
                     (GossipKind::Heartbeat, _) => break,
-                    (GossipKind::Members | GossipKind::LastMembers, Some(group))
-                        if groups.len() < GROUPS_MAX =>
-                    {
+                    (GossipKind::Members | GossipKind::LastMembers, Some(group)) => {
                         groups.push((own_group_name(&group).to_owned(), data.members));
                     }
                     _ => {}

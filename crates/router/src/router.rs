@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
@@ -134,18 +133,19 @@ async fn accept_connections(
         tokio::select! {
             _ = is_ending.changed() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if connections.len() < shared.bounds.connections => {
+                Ok((stream, peer)) if connections.len() < shared.bounds.connections => {
                     let client = Client(next);
                     next += 1;
-                    let outgoing = shared.admit(client);
-                    connections.spawn(serve(
-                        stream,
-                        tls.clone(),
-                        client,
-                        shared.clone(),
-                        outgoing,
-                        is_ending.clone(),
-                    ));
+                    let (outgoing, must_end) = shared.admit(client, peer);
+                    let admitted = Admitted { client, peer, shared: shared.clone() };
+                    let (tls, is_ending) = (tls.clone(), is_ending.clone());
+                    connections.spawn(async move {
+                        let serving = connection::serve(stream, tls, &admitted, outgoing, is_ending);
+                        tokio::select! {
+                            () = serving => {}
+                            () = must_end.notified() => {}
+                        }
+                    });
                 }
                 Ok((_, peer)) => {
                     let detail =
@@ -167,22 +167,11 @@ async fn accept_connections(
     }
 }
 
-async fn serve(
-    stream: TcpStream,
-    tls: Option<Arc<TlsAcceptor>>,
-    client: Client,
-    shared: Arc<Shared>,
-    outgoing: mpsc::UnboundedReceiver<Bytes>,
-    is_ending: watch::Receiver<bool>,
-) {
-    let _admitted = Admitted { client, shared: shared.clone() };
-    connection::serve(stream, tls, client, &shared, outgoing, is_ending).await;
-}
-
 /// A drop removes the client, however its connection ends.
-struct Admitted {
-    client: Client,
-    shared: Arc<Shared>,
+pub(crate) struct Admitted {
+    pub(crate) client: Client,
+    pub(crate) peer: SocketAddr,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Drop for Admitted {
@@ -197,6 +186,7 @@ mod tests {
     use consort_group::wire::{GossipData, GossipKind, encode_gossip};
     use consort_net::framing::put_frame;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     use super::*;
 
@@ -272,5 +262,89 @@ mod tests {
         let _ = slow.read_to_end(&mut rest).await;
         assert!(rest.len() <= 4, "{rest:?}");
         assert!(is_answered(&mut silent).await);
+    }
+
+    fn registration(n: u64) -> BytesMut {
+        let address = consort_group::Address::Uuid(consort_group::Uuid { most: 0, least: n });
+        let data = GossipData::new(GossipKind::Register, Some("demo".into())).with_member(address);
+        let mut bytes = BytesMut::new();
+        put_frame(&mut bytes, &encode_gossip(&data));
+        bytes
+    }
+
+    #[tokio::test]
+    async fn connections_without_a_member_beyond_the_bound_end_the_oldest_and_members_stay() {
+        let router = router(Bounds { unregistered: 2, ..Bounds::default() }).await;
+        let connect = || TcpStream::connect(router.local_addr());
+        let mut member = connect().await.unwrap();
+        member.write_all(&registration(1)).await.unwrap();
+        assert!(is_answered(&mut member).await);
+        let mut strangers = Vec::new();
+        for _ in 0..3 {
+            let mut stranger = connect().await.unwrap();
+            assert!(is_answered(&mut stranger).await);
+            strangers.push(stranger);
+        }
+        assert!(!is_answered(&mut strangers[0]).await);
+        assert!(is_answered(&mut strangers[1]).await && is_answered(&mut strangers[2]).await);
+        assert!(is_answered(&mut member).await);
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_member_ends_after_its_silence() {
+        let router = router(Bounds { silence: Duration::from_millis(20), ..Bounds::default() }).await;
+        let connect = || TcpStream::connect(router.local_addr());
+        let [mut member, mut stranger] = [connect().await.unwrap(), connect().await.unwrap()];
+        member.write_all(&registration(1)).await.unwrap();
+        assert!(is_answered(&mut member).await);
+        let mut rest = Vec::new();
+        let _ = stranger.read_to_end(&mut rest).await;
+        assert!(rest.len() <= 4, "{rest:?}");
+        assert!(is_answered(&mut member).await);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_takes_nothing_is_closed_and_its_bytes_are_free() {
+        let bounds = Bounds { take_time: Duration::from_millis(20), ..Bounds::default() };
+        let router = router(bounds).await;
+        let mut unread = TcpStream::connect(router.local_addr()).await.unwrap();
+        unread.write_all(&registration(1)).await.unwrap();
+        assert!(is_answered(&mut unread).await);
+        let mut other = TcpStream::connect(router.local_addr()).await.unwrap();
+        other.write_all(&registration(2)).await.unwrap();
+        assert!(is_answered(&mut other).await);
+        assert_eq!(router.member_count(), 2);
+        let to = consort_group::Address::Uuid(consort_group::Uuid { most: 0, least: 1 });
+        let data = GossipData::new(GossipKind::Message, Some("demo".into())).with_member(to);
+        let mut bytes = BytesMut::new();
+        put_frame(&mut bytes, &encode_gossip(&GossipData { payload: vec![0; 60_000].into(), ..data }));
+        while router.member_count() != 1 {
+            other.write_all(&bytes).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        while router.shared.waiting() != 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(is_answered(&mut other).await);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_without_reading_is_not_kept() {
+        let bounds = Bounds { connections: 1, drain_time: Duration::from_millis(20), ..Bounds::default() };
+        let router = router(bounds).await;
+        let mut ended = TcpStream::connect(router.local_addr()).await.unwrap();
+        ended.write_all(&registration(1)).await.unwrap();
+        let to = consort_group::Address::Uuid(consort_group::Uuid { most: 0, least: 1 });
+        let data = GossipData::new(GossipKind::Message, Some("demo".into())).with_member(to);
+        let mut bytes = BytesMut::new();
+        put_frame(&mut bytes, &encode_gossip(&GossipData { payload: vec![0; 60_000].into(), ..data }));
+        // More than the sockets take.
+        while router.shared.waiting() < 4 * 60_000 {
+            ended.write_all(&bytes).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        ended.shutdown().await.unwrap();
+        while !is_answered(&mut TcpStream::connect(router.local_addr()).await.unwrap()).await {}
+        drop(ended);
     }
 }

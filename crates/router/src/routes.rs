@@ -23,6 +23,19 @@ const REGISTRATION_LEN_MAX: usize = 4096;
 /// Members of a group: one query's response holds them.
 pub const GROUP_MEMBERS_MAX: usize = wire::PING_DATA_MAX;
 
+/// The list of a group's members is shorter: queries read no longer frame.
+pub(crate) const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The lists of all groups are shorter, so that they fit into the queue of a client that asks for them.
+const MEMBERS_BYTES_MAX: usize = 6 * 1024 * 1024;
+
+/// A member's entry in a list may be longer than its registration, and each list waits as a frame.
+const LISTED_COST: usize = 192;
+
+/// Registrations of one connection. A member has one in each of its clusters; the end of a connection sends one frame for each to all
+/// other members.
+pub const CLIENT_MEMBERS_MAX: usize = 64;
+
 /// Begins group names in responses for all groups.
 const OF_ALL: &str = "<<all-groups>>:";
 
@@ -58,9 +71,11 @@ pub enum Routed {
     },
     /// Delivered to this many connections.
     Passed(usize),
+    /// The connection has registered this member before.
+    Unchanged,
     /// The recipient is not registered.
     NoSuchMember,
-    /// There are too many members.
+    /// The member is not registered: there are too many.
     Full,
 }
 
@@ -68,6 +83,8 @@ struct Member {
     client: Client,
     name: Option<Arc<str>>,
     phys: Option<PhysAddr>,
+    /// At least those of its entry in a list.
+    bytes: usize,
 }
 
 impl Member {
@@ -76,7 +93,19 @@ impl Member {
     }
 }
 
-type Group = BTreeMap<Address, Member>;
+#[derive(Default)]
+struct Group {
+    members: BTreeMap<Address, Member>,
+    bytes: usize,
+}
+
+impl Group {
+    fn remove(&mut self, address: &Address) -> Option<Member> {
+        let member = self.members.remove(address)?;
+        self.bytes -= member.bytes;
+        Some(member)
+    }
+}
 
 /// All groups and connections.
 #[derive(Default)]
@@ -84,6 +113,8 @@ pub struct Routes {
     groups: BTreeMap<Arc<str>, Group>,
     by_client: BTreeMap<Client, BTreeSet<(Arc<str>, Address)>>,
     count: usize,
+    /// Of all groups.
+    bytes: usize,
     notify_ends: bool,
 }
 
@@ -101,6 +132,11 @@ impl Routes {
     /// Returns whether no member is registered.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// Returns whether a connection has registered a member.
+    pub fn is_registered(&self, client: Client) -> bool {
+        self.by_client.contains_key(&client)
     }
 
     /// Handles a frame; adds to `out`.
@@ -121,7 +157,7 @@ impl Routes {
                 let value = frame.len() as i64;
                 return Err(WireError::BadValue { what: "length of a registration", value });
             }
-            GossipKind::Register => return self.register(from, data),
+            GossipKind::Register => return self.register(from, data, frame.len() + LISTED_COST),
             GossipKind::Unregister => {
                 let (group, member) = member_of(&data)?;
                 return Ok(match self.unregister(&group, &member, from) {
@@ -132,7 +168,7 @@ impl Routes {
             GossipKind::GetMembers => self.send_members(from, data.group.as_ref(), out),
             GossipKind::Message => {
                 let members = data.group.as_ref().and_then(|group| self.groups.get(group));
-                let Some(members) = members else { return Ok(Routed::NoSuchMember) };
+                let Some(Group { members, .. }) = members else { return Ok(Routed::NoSuchMember) };
                 match &data.addr {
                     Some(dest) => out.extend(
                         members.get(dest).map(|member| Delivery { to: member.client, frame: frame.clone() }),
@@ -159,11 +195,12 @@ impl Routes {
             let Some(members) = self.groups.get_mut(&group) else { continue };
             let Some(member) = members.remove(&address) else { continue };
             self.count -= 1;
+            self.bytes -= member.bytes;
             gone.push(Routed::Unregistered { group: group.clone(), member: member.display_name(&address) });
             ended.entry(group).or_default().push(address);
         }
         for (group, addresses) in ended {
-            let Some(members) = self.groups.get(&group) else { continue };
+            let Some(Group { members, .. }) = self.groups.get(&group) else { continue };
             // Once for each group: a connection may have registered thousands of members of one.
             let others: BTreeSet<Client> = members.values().map(|other| other.client).collect();
             for address in addresses.into_iter().filter(|_| self.notify_ends) {
@@ -178,32 +215,47 @@ impl Routes {
         gone
     }
 
-    fn register(&mut self, from: Client, data: GossipData) -> Result<Routed, WireError> {
+    fn register(&mut self, from: Client, data: GossipData, bytes: usize) -> Result<Routed, WireError> {
         let (group, address) = member_of(&data)?;
-        let members = self.groups.get(&group);
-        let known = members.and_then(|members| members.get(&address)).map(|member| member.client);
-        let is_full = self.count >= MEMBERS_MAX || members.is_some_and(|all| all.len() >= GROUP_MEMBERS_MAX);
-        match known {
-            None if is_full => return Ok(Routed::Full),
+        let all = self.groups.get(&group);
+        let known = all.and_then(|all| all.members.get(&address));
+        let (before, replaced) = (known.map(|known| known.client), known.map_or(0, |known| known.bytes));
+        let is_new = before.is_none();
+        let too_long = self.bytes - replaced + bytes > MEMBERS_BYTES_MAX
+            || all.is_some_and(|all| all.bytes - replaced + bytes > GROUP_BYTES_MAX);
+        let too_many =
+            self.count >= MEMBERS_MAX || all.is_some_and(|all| all.members.len() >= GROUP_MEMBERS_MAX);
+        let own = self.by_client.get(&from).map_or(0, BTreeSet::len);
+        if too_long || is_new && too_many || before != Some(from) && own >= CLIENT_MEMBERS_MAX {
+            return Ok(Routed::Full);
+        }
+        match before {
             None => self.count += 1,
             Some(before) => self.forget(before, &group, &address),
         }
-        let member = Member { client: from, name: data.name, phys: data.phys };
+        let member = Member { client: from, name: data.name, phys: data.phys, bytes };
         let name = member.display_name(&address);
-        self.groups.entry(group.clone()).or_default().insert(address.clone(), member);
+        let all = self.groups.entry(group.clone()).or_default();
+        all.bytes = all.bytes - replaced + bytes;
+        self.bytes = self.bytes - replaced + bytes;
+        all.members.insert(address.clone(), member);
         self.by_client.entry(from).or_default().insert((group.clone(), address));
+        if before == Some(from) {
+            return Ok(Routed::Unchanged);
+        }
         Ok(Routed::Registered { group, member: name })
     }
 
     /// Requires the connection of the registration.
     fn unregister(&mut self, group: &Arc<str>, address: &Address, from: Client) -> Option<String> {
-        let members = self.groups.get_mut(group)?;
-        members.get(address).filter(|member| member.client == from)?;
-        let member = members.remove(address)?;
-        if members.is_empty() {
+        let all = self.groups.get_mut(group)?;
+        all.members.get(address).filter(|member| member.client == from)?;
+        let member = all.remove(address)?;
+        if all.members.is_empty() {
             self.groups.remove(group);
         }
         self.count -= 1;
+        self.bytes -= member.bytes;
         self.forget(from, group, address);
         Some(member.display_name(address))
     }
@@ -221,7 +273,7 @@ impl Routes {
     fn send_members(&self, to: Client, group: Option<&Arc<str>>, out: &mut Vec<Delivery>) {
         let answer = |kind, name: Arc<str>, members: &Group| {
             let mut data = GossipData::new(kind, Some(name));
-            data.members = members.iter().map(described).collect();
+            data.members = members.members.iter().map(described).collect();
             Delivery { to, frame: wire::encode_gossip(&data) }
         };
         if let Some(group) = group {
@@ -272,6 +324,11 @@ mod tests {
 
     fn member(n: u64) -> Address {
         Address::Uuid(Uuid { most: 0, least: n })
+    }
+
+    /// A connection with fewer members than one may have.
+    fn of(n: u64) -> Client {
+        Client(100 + n / CLIENT_MEMBERS_MAX as u64)
     }
 
     fn register(n: u64) -> Bytes {
@@ -415,7 +472,7 @@ mod tests {
     fn a_group_takes_as_many_members_as_one_answer_holds() {
         let mut routes = Routes::new(true);
         for n in 1..=GROUP_MEMBERS_MAX as u64 {
-            assert!(matches!(handle(&mut routes, ONE, register(n)).0, Routed::Registered { .. }));
+            assert!(matches!(handle(&mut routes, of(n), register(n)).0, Routed::Registered { .. }));
         }
         assert_eq!(handle(&mut routes, TWO, register(1_000_000)).0, Routed::Full);
         assert!(matches!(handle(&mut routes, TWO, register(5)).0, Routed::Registered { .. }));
@@ -427,7 +484,10 @@ mod tests {
         let mut routes = Routes::new(true);
         for n in 1..=MEMBERS_MAX as u64 {
             let group = format!("group {}", n % 4);
-            assert!(matches!(handle(&mut routes, ONE, register_in(&group, n)).0, Routed::Registered { .. }));
+            assert!(matches!(
+                handle(&mut routes, of(n), register_in(&group, n)).0,
+                Routed::Registered { .. }
+            ));
         }
         let beyond = 1_000_000;
         assert_eq!(handle(&mut routes, TWO, register(beyond)), (Routed::Full, vec![]));
@@ -439,5 +499,40 @@ mod tests {
         assert_eq!(routes.handle_closed(TWO, &mut Vec::new()).len(), 1);
         assert!(matches!(handle(&mut routes, TWO, register(beyond)).0, Routed::Registered { .. }));
         assert_eq!(registered(&mut routes), [member(beyond)]);
+    }
+    #[test]
+    fn a_connection_registers_a_few_members_and_lists_are_bounded_in_bytes() {
+        let mut routes = Routes::new(true);
+        for n in 1..=CLIENT_MEMBERS_MAX as u64 {
+            assert!(matches!(handle(&mut routes, ONE, register(n)).0, Routed::Registered { .. }));
+        }
+        let beyond = CLIENT_MEMBERS_MAX as u64 + 1;
+        assert_eq!(handle(&mut routes, ONE, register(beyond)).0, Routed::Full);
+        assert_eq!(handle(&mut routes, ONE, register(1)).0, Routed::Unchanged);
+
+        let long = "x".repeat(REGISTRATION_LEN_MAX - 100);
+        let register_long = |n| {
+            let data = GossipData::new(GossipKind::Register, Some("long".into())).with_member(member(n));
+            wire::encode_gossip(&GossipData { name: Some(long.as_str().into()), ..data })
+        };
+        let taken =
+            (100..).take_while(|&n| handle(&mut routes, of(n), register_long(n)).0 != Routed::Full).count();
+        assert!(taken > 900, "{taken}");
+        // A group has no more, and all groups have a little more.
+        let ask = |group: Option<&str>| {
+            wire::encode_gossip(&GossipData::new(GossipKind::GetMembers, group.map(Into::into)))
+        };
+        let (_, of_group) = handle(&mut routes, TWO, ask(Some("long")));
+        assert!(of_group[0].frame.len() <= GROUP_BYTES_MAX);
+        let others = (10_000..).take_while(|&n| {
+            let long = register_in(&format!("{n}{long}"), n);
+            handle(&mut routes, of(n), long).0 != Routed::Full
+        });
+        assert!(others.count() > 400);
+        let (_, of_all) = handle(&mut routes, TWO, ask(None));
+        assert!(of_all.iter().map(|each| each.frame.len()).sum::<usize>() <= MEMBERS_BYTES_MAX);
+        // Ends give the bytes back.
+        (0..2_000).for_each(|n| drop(routes.handle_closed(Client(n), &mut Vec::new())));
+        assert_eq!((routes.len(), routes.bytes), (0, 0));
     }
 }

@@ -1,37 +1,71 @@
 //! The state that a router's connections share.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use consort_group::Time;
 use consort_group::wire::WireError;
 use consort_memory::Budget;
 use consort_net::{Clock, RateLimitedWarnings};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
-use crate::outbox::{CapacityWait, Outbox, WAITING_ALL_MAX, cost};
-use crate::routes::{Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes};
+use crate::outbox::{CapacityWait, Outbox, cost};
+use crate::routes::{CLIENT_MEMBERS_MAX, Client, Delivery, GROUP_MEMBERS_MAX, MEMBERS_MAX, Routed, Routes};
 
 /// A member has one connection; further ones are refused.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// The bound of incomplete frames longer than a read. A connection waits for the capacity for all of a further one.
+/// Connections without a registered member, also those within a handshake. A further one closes the oldest: strangers must not take
+/// the places of members.
+const UNREGISTERED_MAX: usize = 1_000;
+
+/// Further registrations and ends of a second are not logged one by one: a client may repeat them.
+const LOGGED_REGISTRATIONS_MAX: u32 = 100;
+
+/// A multicast has a delivery for each member; more are not kept for the next frame.
+const DELIVERIES_KEPT: usize = 16 * 1024;
+
+/// The bound of registered members' incomplete frames longer than a read. A connection waits for the capacity for all of a further
+/// one.
 pub(crate) const UNFINISHED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// The time is from a frame's first to its last byte, with the wait for capacity.
 pub(crate) const FRAME_TIME_MAX: Duration = Duration::from_secs(10);
 
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// As long as the detection of a host that failed.
+const TAKE_TIME_MAX: Duration = Duration::from_secs(60);
+
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
+
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) connections: usize,
+    pub(crate) unregistered: usize,
+    /// A connection without a registered member ends after this time without a frame.
+    pub(crate) silence: Duration,
+    /// A client must take the bytes of a write within this time, and a second for each 64 KiB.
+    pub(crate) take_time: Duration,
+    /// The queue of an ended connection is written for this time.
+    pub(crate) drain_time: Duration,
     /// A frame must be complete within this time.
     pub(crate) frame_time: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { connections: CONNECTIONS_MAX, frame_time: FRAME_TIME_MAX }
+        Self {
+            connections: CONNECTIONS_MAX,
+            unregistered: UNREGISTERED_MAX,
+            silence: SILENCE_MAX,
+            take_time: TAKE_TIME_MAX,
+            drain_time: DRAIN_TIME_MAX,
+            frame_time: FRAME_TIME_MAX,
+        }
     }
 }
 
@@ -47,6 +81,10 @@ pub(crate) struct Shared {
 struct State {
     routes: Routes,
     outboxes: HashMap<Client, Outbox>,
+    /// The oldest first.
+    unregistered: BTreeSet<Client>,
+    /// Of this second, with its number.
+    logged: (u64, u32),
     /// The sum includes removed clients' last frames.
     waiting: usize,
     deliveries: Vec<Delivery>,
@@ -61,6 +99,8 @@ impl Shared {
         let state = State {
             routes: Routes::new(notify_ends),
             outboxes: HashMap::new(),
+            unregistered: BTreeSet::new(),
+            logged: (0, 0),
             waiting: 0,
             deliveries: Vec::new(),
             dropped: 0,
@@ -85,6 +125,11 @@ impl Shared {
         self.state().routes.len()
     }
 
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().waiting
+    }
+
     pub(crate) fn dropped(&self) -> u64 {
         self.state().dropped
     }
@@ -99,31 +144,72 @@ impl Shared {
         warnings.count(self.clock.now(), cause, detail);
     }
 
-    pub(crate) fn admit(&self, client: Client) -> mpsc::UnboundedReceiver<Bytes> {
-        let (outbox, outgoing) = Outbox::new();
-        self.state().outboxes.insert(client, outbox);
-        outgoing
+    /// Returns the client's frames, and the notice that its connection has to end at once.
+    pub(crate) fn admit(
+        &self,
+        client: Client,
+        peer: SocketAddr,
+    ) -> (mpsc::UnboundedReceiver<Bytes>, Arc<Notify>) {
+        let (outbox, outgoing) = Outbox::new(peer, self.stall_timeout);
+        let must_end = outbox.must_end.clone();
+        let mut state = self.state();
+        state.outboxes.insert(client, outbox);
+        state.unregistered.insert(client);
+        let ended = state.end_oldest_unregistered(self.bounds.unregistered);
+        drop(state);
+        if let Some(peer) = ended {
+            self.warn("too_many_unregistered", || {
+                let max = self.bounds.unregistered;
+                format!("closing the connection of {peer}: {max} connections have no registered member")
+            });
+        }
+        (outgoing, must_end)
     }
 
-    /// Returns when the recipients have capacity.
-    pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<(), WireError> {
-        let (routed, waits) = {
+    /// Returns when the recipients have capacity: whether the client has a registered member, or `None` if it is refused.
+    pub(crate) async fn route(&self, from: Client, frame: Bytes) -> Result<Option<bool>, WireError> {
+        let (routed, is_registered, waits, is_logged) = {
             let mut state = self.state();
             let State { routes, deliveries, .. } = &mut *state;
             let routed = routes.handle_frame(from, frame, deliveries)?;
-            (routed, state.deliver())
+            let is_registered = routes.is_registered(from);
+            if is_registered {
+                state.unregistered.remove(&from);
+            } else if matches!(routed, Routed::Unregistered { .. }) {
+                state.unregistered.insert(from);
+                state.end_oldest_unregistered(self.bounds.unregistered);
+            }
+            let is_logged = self.is_logged(&mut state, &routed);
+            (routed, is_registered, state.deliver(Some(from)), is_logged)
         };
         match &routed {
-            // A client may register again and again.
-            Routed::Full => self.warn("too_many_members", || {
-                format!("a member is not registered: its group has {GROUP_MEMBERS_MAX}, or all groups have {MEMBERS_MAX}")
-            }),
-            routed => log_routed(routed),
+            Routed::Full => {
+                self.warn("too_many_members", || {
+                    format!(
+                        "a member is not registered, and its connection is closed: the connection has \
+                         {CLIENT_MEMBERS_MAX} members, its group {GROUP_MEMBERS_MAX} or 4 MiB of names, or all groups \
+                         {MEMBERS_MAX} or 6 MiB"
+                    )
+                });
+                return Ok(None);
+            }
+            routed => log_routed(routed, is_logged),
         }
         for capacity in waits {
             capacity.wait(self.stall_timeout).await;
         }
-        Ok(())
+        Ok(Some(is_registered))
+    }
+
+    fn is_logged(&self, state: &mut State, routed: &Routed) -> bool {
+        if !matches!(routed, Routed::Registered { .. } | Routed::Unregistered { .. }) {
+            return false;
+        }
+        let second = self.clock.now().since(Time::ZERO).as_secs();
+        let (of, count) = state.logged;
+        let count = if of == second { count.saturating_add(1) } else { 1 };
+        state.logged = (second, count);
+        count <= LOGGED_REGISTRATIONS_MAX
     }
 
     /// The frames are read, or dropped with their connection.
@@ -139,46 +225,64 @@ impl Shared {
     pub(crate) fn forget(&self, client: Client) {
         let mut state = self.state();
         state.outboxes.remove(&client);
+        state.unregistered.remove(&client);
         let State { routes, deliveries, is_ending, .. } = &mut *state;
         let gone = routes.handle_closed(client, deliveries);
         if *is_ending {
             deliveries.clear();
         }
-        state.deliver();
+        state.deliver(None);
+        let logged: Vec<bool> = gone.iter().map(|routed| self.is_logged(&mut state, routed)).collect();
         drop(state);
-        gone.iter().for_each(log_routed);
+        gone.iter().zip(logged).for_each(|(routed, is_logged)| log_routed(routed, is_logged));
     }
 }
 
 impl State {
+    /// Returns its address if there were more than `max`.
+    fn end_oldest_unregistered(&mut self, max: usize) -> Option<SocketAddr> {
+        if self.unregistered.len() <= max {
+            return None;
+        }
+        let outbox = self.unregistered.pop_first().and_then(|oldest| self.outboxes.get(&oldest))?;
+        outbox.must_end.notify_one();
+        Some(outbox.peer)
+    }
+
     /// Returns the waits before the sender is read again.
-    fn deliver(&mut self) -> Vec<CapacityWait> {
+    fn deliver(&mut self, from: Option<Client>) -> Vec<CapacityWait> {
         let mut waits = Vec::new();
         for Delivery { to, frame } in self.deliveries.drain(..) {
             let Some(outbox) = self.outboxes.get_mut(&to).filter(|outbox| !outbox.is_gone()) else {
                 continue;
             };
             let cost = cost(&frame);
-            if self.waiting + cost <= WAITING_ALL_MAX && outbox.push(frame) {
+            if outbox.push(frame, self.waiting) {
                 self.waiting += cost;
             } else {
                 self.dropped += 1;
                 if self.dropped.is_power_of_two() {
-                    tracing::warn!(all = self.dropped, "frames dropped: clients do not read");
+                    let peer = outbox.peer;
+                    tracing::warn!(all = self.dropped, %peer, "frames dropped: clients do not read");
                 }
             }
-            waits.extend(outbox.capacity_wait());
+            let is_own = from == Some(to);
+            waits.extend(if is_own { outbox.own_capacity_wait() } else { outbox.capacity_wait() });
         }
+        self.deliveries.shrink_to(DELIVERIES_KEPT);
         waits
     }
 }
 
-fn log_routed(routed: &Routed) {
-    match routed {
-        Routed::Registered { group, member } => tracing::info!("{member} is registered in {group}"),
-        Routed::Unregistered { group, member } => {
-            tracing::info!("{member} is no longer registered in {group}");
-        }
-        Routed::Passed(_) | Routed::NoSuchMember | Routed::Full => {}
+fn log_routed(routed: &Routed, is_logged: bool) {
+    let line = match routed {
+        Routed::Registered { group, member } => format!("{member} is registered in {group}"),
+        Routed::Unregistered { group, member } => format!("{member} is no longer registered in {group}"),
+        Routed::Passed(_) | Routed::Unchanged | Routed::NoSuchMember | Routed::Full => return,
+    };
+    if is_logged {
+        tracing::info!("{line}");
+    } else {
+        tracing::debug!("{line}");
     }
 }

@@ -1,6 +1,5 @@
 //! TLS of a router's connections: plain TLS around the same bytes, as with JGroups' GossipRouter.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +50,7 @@ impl RouterClientTls {
             Some(name) => ServerName::try_from(name.clone()).map_err(io::Error::other)?,
             None => ServerName::from(stream.peer_addr()?.ip()),
         };
-        connector.connect(name, stream).await.map_err(|error| io::Error::new(error.kind(), reason(&error)))
+        connector.connect(name, stream).await.map_err(|error| explained(&error))
     }
 }
 
@@ -69,7 +68,7 @@ pub(crate) async fn accept(
         Ok(stream) => Ok(stream),
         Err((error, stream)) => {
             deliver_alert(stream).await;
-            Err(io::Error::new(error.kind(), format!("no TLS with {peer}: {}", reason(&error))))
+            Err(io::Error::new(error.kind(), format!("no TLS with {peer}: {}", reason(&error, of_member))))
         }
     }
 }
@@ -88,33 +87,60 @@ async fn deliver_alert(mut stream: TcpStream) {
     let _ = timeout(ALERT_TIME, ending).await;
 }
 
-/// Explains an error that a peer has sent after the handshake.
+/// Explains a router's error, which it may also send after the handshake.
 pub(crate) fn explained(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), reason(error))
+    io::Error::new(error.kind(), reason(error, of_router))
 }
 
 /// Adds what to check.
-fn reason(error: &io::Error) -> String {
+fn reason(error: &io::Error, hint: fn(&Error) -> Option<&'static str>) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    let hint: &dyn fmt::Display = match inner {
-        Some(Error::InvalidMessage(_)) => &"it does not send TLS: set tls.enabled there",
-        Some(Error::NoCertificatesPresented) => {
-            &"it presents no certificate, which this router requires: set tls.keystore_path there"
+    inner.and_then(hint).map_or_else(|| error.to_string(), |hint| format!("{error} ({hint})"))
+}
+
+/// What to check at a member that connects to this router.
+fn of_member(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::InvalidMessage(_) => "it does not send TLS: set tls.enabled there",
+        Error::NoCertificatesPresented => {
+            "it presents no certificate, which this router requires: set tls.keystore_path there"
         }
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            &"no trusted authority has signed its certificate"
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "no authority in --tls-client-ca has signed its certificate"
         }
-        Some(Error::InvalidCertificate(
+        Error::AlertReceived(alert) if is_of_certificate(*alert) => {
+            "it refuses our certificate: check tls.truststore_path and tls.server_name there"
+        }
+        _ => return None,
+    })
+}
+
+/// What to check at a router, or at its client here.
+fn of_router(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::InvalidMessage(_) => "it does not send TLS: a router with --tls-cert does",
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "no trusted authority has signed its certificate"
+        }
+        Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => &"its certificate has another name",
-        Some(Error::AlertReceived(
-            AlertDescription::UnknownCA
+        ) => "its certificate has another name: give --tls-server-name, or tls.server_name of the stack",
+        Error::AlertReceived(alert) if is_of_certificate(*alert) => {
+            "it refuses our certificate: check its --tls-client-ca"
+        }
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it requires a certificate: give --tls-cert and --tls-key, or tls.keystore_path of the stack"
+        }
+        _ => return None,
+    })
+}
+
+fn is_of_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::UnknownCA
             | AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
-            | AlertDescription::DecryptError,
-        )) => &"it refuses our certificate: check tls.truststore_path and tls.server_name there",
-        Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => &"it requires a certificate",
-        _ => return error.to_string(),
-    };
-    format!("{error} ({hint})")
+            | AlertDescription::DecryptError
+    )
 }

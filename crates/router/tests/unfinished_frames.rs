@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 use consort_group::wire::{GossipData, GossipKind, decode_gossip, encode_gossip};
+use consort_group::{Address, Uuid};
 use consort_net::framing::{Frame, next_frame, put_frame};
 use consort_router::{Router, RouterConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,10 +16,13 @@ async fn router() -> Router {
     Router::start(&RouterConfig { port: 0, ..RouterConfig::default() }).await.expect("a port")
 }
 
-/// A client that the router has responded to.
-async fn client(router: &Router) -> TcpStream {
+/// A client with a registered member, that the router has responded to.
+async fn client(router: &Router, number: u64) -> TcpStream {
     let mut stream = TcpStream::connect(router.local_addr()).await.expect("the router");
     let mut bytes = BytesMut::new();
+    let member = Address::Uuid(Uuid { most: 0, least: number });
+    let registration = GossipData::new(GossipKind::Register, Some("demo".into())).with_member(member);
+    put_frame(&mut bytes, &encode_gossip(&registration));
     put_frame(&mut bytes, &encode_gossip(&GossipData::new(GossipKind::Heartbeat, None)));
     stream.write_all(&bytes).await.expect("the router");
     bytes.clear();
@@ -40,8 +44,8 @@ async fn incomplete_frames_hold_no_more_than_the_limit_and_other_frames_are_answ
     let limit = router.unfinished().limit;
     let clients = 2 + limit as usize / FRAME_LEN;
     let mut unfinished = JoinSet::new();
-    for _ in 0..clients {
-        let mut stream = client(&router).await;
+    for number in 0..clients as u64 {
+        let mut stream = client(&router, number).await;
         unfinished.spawn(async move {
             let mut bytes = BytesMut::new();
             bytes.put_i32(FRAME_LEN as i32);
@@ -54,7 +58,7 @@ async fn incomplete_frames_hold_no_more_than_the_limit_and_other_frames_are_answ
     while router.unfinished().used < limit {
         tokio::task::yield_now().await;
     }
-    client(&router).await;
+    client(&router, u64::MAX).await;
     assert_eq!(router.unfinished().peak, limit);
     unfinished.shutdown().await;
     router.close().await;
@@ -70,5 +74,20 @@ async fn first_frame_that_is_longer_than_a_registration_ends_its_connection() {
     let _ = stream.read_to_end(&mut rest).await;
     assert!(rest.len() <= 4);
     assert_eq!(router.unfinished().used, 0);
+    router.close().await;
+}
+
+#[tokio::test]
+async fn a_client_without_a_member_sends_no_long_frame_and_holds_no_bytes() {
+    let router = router().await;
+    let mut stream = TcpStream::connect(router.local_addr()).await.expect("the router");
+    let mut bytes = BytesMut::new();
+    put_frame(&mut bytes, &encode_gossip(&GossipData::new(GossipKind::Heartbeat, None)));
+    bytes.put_i32(FRAME_LEN as i32);
+    stream.write_all(&bytes).await.expect("the router");
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(rest.len() < bytes.len() + 4);
+    assert_eq!(router.unfinished().peak, 0);
     router.close().await;
 }

@@ -111,6 +111,9 @@ fn build() -> Result<PathBuf, String> {
 
 const SUMS: &str = "SHA256SUMS";
 
+/// A directory with this file is a release's, also an incomplete one.
+const MARK: &str = ".consort-release";
+
 /// Within a release that is being made.
 const STAGING: &str = "staging";
 
@@ -120,8 +123,8 @@ fn make(binary: &Path, output: &Path) -> Result<Vec<String>, String> {
         return Err(format!("{} is no file; build it, or leave --binary away", binary.display()));
     }
     if output.exists() {
-        // A mistyped name must not remove anything else.
-        let is_release = output.join(SUMS).is_file() || output.join(STAGING).is_dir();
+        // A mistyped name must not remove anything else, not even with sums of its own.
+        let is_release = output.join(MARK).is_file();
         let is_empty = fs::read_dir(output).map_err(failed)?.next().is_none();
         if !is_release && !is_empty {
             return Err(format!(
@@ -133,6 +136,7 @@ fn make(binary: &Path, output: &Path) -> Result<Vec<String>, String> {
     }
     let staging = output.join(STAGING);
     fs::create_dir_all(&staging).map_err(failed)?;
+    write(&output.join(MARK), "A release of Consort, which the next one replaces.\n")?;
     let release = Release {
         version: package::version()?,
         time: commit_time()?,
@@ -220,7 +224,9 @@ impl Release {
                 let path = entry.map_err(|error| error.to_string())?.path();
                 if path.is_dir() {
                     left.push(path);
-                } else if let Ok(name) = path.strip_prefix(&self.output) {
+                } else if let Ok(name) = path.strip_prefix(&self.output)
+                    && name != Path::new(MARK)
+                {
                     names.push(name.display().to_string());
                 }
             }

@@ -69,7 +69,13 @@ pub(super) async fn check(
             Err(error) => findings.warning(
                 checked,
                 error.to_string(),
-                "start one there (consort router --host 0.0.0.0), or let members through the firewall",
+                match tls {
+                    Some(_) => {
+                        "compare tls.* of the stack with --tls-* of the router, start one there (consort router --host \
+                         0.0.0.0), or let members through the firewall"
+                    }
+                    None => "start one there (consort router --host 0.0.0.0), or let members through the firewall",
+                },
             ),
         }
     }
@@ -84,10 +90,12 @@ fn client_tls(protocol: &ProtocolConfig) -> anyhow::Result<Option<RouterClientTl
     if protocol.get("tls.enabled").is_none_or(|value| value.trim() != "true") {
         return Ok(None);
     }
-    let own = protocol.get("tls.keystore_path");
-    let trusted = protocol.get("tls.truststore_path").or(own);
+    // As for the member, an empty value is none.
+    let path = |name: &str| protocol.get(name).filter(|path| !path.trim().is_empty());
+    let own = path("tls.keystore_path");
+    let trusted = path("tls.truststore_path").or(own);
     let roots = Roots::from_file(trusted.context("tls.truststore_path is missing")?)?;
     let identity = own.map(|own| Identity::from_files(own, own)).transpose()?;
-    let server_name = protocol.get("tls.server_name").map(str::to_owned);
+    let server_name = path("tls.server_name").map(str::to_owned);
     Ok(Some(RouterClientTls { roots, identity, server_name }))
 }

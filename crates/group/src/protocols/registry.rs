@@ -134,6 +134,7 @@ impl LayerBuilder<'_, '_> {
     fn tcpgossip(&self, config: TcpGossipConfig) -> Result<Source, ValueError> {
         let default = vec![HostPort { host: "localhost".to_owned(), port: 12001 }];
         let hosts: Vec<HostPort> = self.value_or("initial_hosts", default)?;
+        self.check(config.check(hosts.len()))?;
         Ok(Source::TcpGossip(Routers::new(hosts, config)))
     }
 

@@ -46,12 +46,12 @@ pub struct BadLength {
     pub max: usize,
 }
 
-/// A TLS member answers one without TLS with an alert.
+/// A TLS member begins with a handshake, and answers a member without TLS with an alert.
 const fn hint(length: i32) -> &'static str {
-    if length >> 16 == 0x1503 {
-        " (an alert of TLS: tls.enabled is set at the peer, not at this member)"
-    } else {
-        ""
+    match length >> 16 {
+        0x1503 => " (an alert of TLS: TLS is enabled at the peer, not here)",
+        0x1603 => " (a handshake of TLS: TLS is enabled at the peer, not here)",
+        _ => "",
     }
 }
 

@@ -161,13 +161,15 @@ mod with_rustls {
             Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             ) => {
-                "set tls.server_name to a name that members' certificates have, or give them their addresses"
+                "set tls.server_name to a name in its certificate, or give it a certificate with its address"
             }
             Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
-                "it does not trust our certificate: check its tls.truststore_path"
+                "it does not trust our certificate: check its authorities (tls.truststore_path of a member, --tls-client-ca of a \
+                 router)"
             }
             Error::AlertReceived(AlertDescription::CertificateRequired) => {
-                "its tls.client_auth is need, and it received no certificate from us"
+                "it requires a certificate (tls.client_auth is need, or it is a router with --tls-client-required), and received none \
+                 from us"
             }
             Error::AlertReceived(_) => "it refuses this connection; see its log",
             _ => return Some(error.to_string()),

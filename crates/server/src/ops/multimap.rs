@@ -88,7 +88,7 @@ pub(crate) async fn answer(
             is(was_there)
         }
         Action::Size => {
-            let size = size(cache).await?;
+            let size = size(responses, cache).await?;
             Answer::success(ResponseBody::Multimap(Response::Size(size)))
         }
         Action::ContainsKey(key) => is(cache.contains(&key).await?),
@@ -100,7 +100,7 @@ pub(crate) async fn answer(
             }
             (None, _) => is(false),
         },
-        Action::ContainsValue(_, value) => is(contains_value(cache, &value).await?),
+        Action::ContainsValue(_, value) => is(contains_value(responses, cache, &value).await?),
     })
 }
 
@@ -191,7 +191,8 @@ async fn remove(served: &ServedCache, from: Assignment, allows_duplicates: bool)
     served.key_locks.compute(&served.cache, &key, make).await
 }
 
-async fn size(cache: &RawCache) -> Result<u64, Refusal> {
+async fn size(responses: &Responses, cache: &RawCache) -> Result<u64, Refusal> {
+    let _in_transit = responses.begin_iteration().await?;
     let mut counts = cache.entries().transform(TRANSFORM, Bytes::from_static(&[HOW_MANY]));
     let mut size = 0;
     while let Some((_, count)) = counts.next().await.transpose()? {
@@ -201,7 +202,8 @@ async fn size(cache: &RawCache) -> Result<u64, Refusal> {
     Ok(size)
 }
 
-async fn contains_value(cache: &RawCache, value: &[u8]) -> Result<bool, Refusal> {
+async fn contains_value(responses: &Responses, cache: &RawCache, value: &[u8]) -> Result<bool, Refusal> {
+    let _in_transit = responses.begin_iteration().await?;
     let mut wanted = BytesMut::with_capacity(1 + value.len());
     wanted.put_u8(HAS);
     wanted.put_slice(value);

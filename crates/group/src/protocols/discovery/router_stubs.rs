@@ -11,6 +11,25 @@ use crate::{ConnId, Cx, DropReason, Drops, Effect, Outcome, PhysAddr, StackCount
 /// Routers of a member. Each has a queue of its own.
 pub(in crate::protocols) const ROUTERS_MAX: usize = 16;
 
+/// A shorter pause would try an unreachable router without end.
+const RECONNECT_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Checks the number of routers and the pause between attempts; `name` is the attribute of the routers.
+pub(in crate::protocols) fn check_routers(
+    name: &'static str,
+    routers: usize,
+    reconnect_interval: Duration,
+) -> Result<(), (&'static str, String)> {
+    if !(1..=ROUTERS_MAX).contains(&routers) {
+        return Err((name, format!("{name} has {routers} routers: give 1 to {ROUTERS_MAX}")));
+    }
+    if reconnect_interval < RECONNECT_INTERVAL_MIN {
+        let text = format!("reconnect_interval is {reconnect_interval:?}: give at least 100 ms");
+        return Err(("reconnect_interval", text));
+    }
+    Ok(())
+}
+
 /// How a protocol connects to its routers.
 pub(in crate::protocols) struct StubSettings {
     pub(in crate::protocols) protocol: &'static str,
@@ -192,6 +211,13 @@ impl RouterStubs {
                 let index = self.all.iter().position(|stub| stub.conn() == Some(conn))?;
                 let stub = &mut self.all[index];
                 stub.heard = now;
+                // Not before: a router may accept a connection and close it, for its certificate or the number of members.
+                stub.pause = self.settings.first_pause;
+                self.disconnected = None;
+                if std::mem::take(&mut stub.is_loss_logged) {
+                    let protocol = self.settings.protocol;
+                    tracing::info!(router = %stub.host, "{protocol}: reconnected to the router");
+                }
                 let Link::Open(_, _, at) = stub.link else { return None };
                 match wire::decode_gossip(&frame) {
                     Ok(data) => Some(StubEvent::Frame(index, at, data)),
@@ -215,13 +241,9 @@ impl RouterStubs {
             return None;
         };
         let stub = &mut self.all[index];
-        if std::mem::take(&mut stub.is_loss_logged) {
-            tracing::info!(router = %stub.host, "{}: reconnected to the router", self.settings.protocol);
-        }
         let Link::Connecting(_, at) = stub.link else { return None };
         stub.link = Link::Open(token, conn, at);
-        (stub.heard, stub.pause) = (cx.now(), self.settings.first_pause);
-        self.disconnected = None;
+        stub.heard = cx.now();
         let shared = cx.shared();
         let register = GossipData {
             name: Some(shared.name.clone()),
@@ -271,6 +293,9 @@ impl RouterStubs {
 
     /// The state without a router is logged again each minute.
     fn log_disconnected(&mut self, now: Time) {
+        if self.open().next().is_some() {
+            return;
+        }
         let Some((since, logged)) = self.disconnected.as_mut() else { return };
         if self.settings.is_transport && now.since(*logged) >= Drops::WARN_INTERVAL {
             *logged = now;
@@ -285,18 +310,29 @@ impl RouterStubs {
 
     /// Sends heartbeats, and closes connections without a frame for `timeout`. Returns the routers closed.
     pub(in crate::protocols) fn check(&mut self, cx: &mut Cx<'_>, timeout: Duration) -> Vec<usize> {
-        let now = cx.now();
+        let silent = self.close_silent(cx, timeout, "it did not answer within heartbeat_timeout");
         let heartbeat = wire::encode_gossip(&GossipData::new(GossipKind::Heartbeat, None));
-        let mut silent = Vec::new();
-        for index in self.open().collect::<Vec<_>>() {
-            let Some(conn) = self.conn(index) else { continue };
-            if now.since(self.all[index].heard) > timeout {
+        for conn in self.all.iter().filter_map(Stub::conn) {
+            cx.request(Effect::Write { conn, frame: heartbeat.clone() });
+        }
+        silent
+    }
+
+    /// Closes connections without a frame for `timeout`. Returns the routers closed.
+    pub(in crate::protocols) fn close_silent(
+        &mut self,
+        cx: &mut Cx<'_>,
+        timeout: Duration,
+        why: &str,
+    ) -> Vec<usize> {
+        let now = cx.now();
+        let silent = self.open().filter(|&index| now.since(self.all[index].heard) > timeout);
+        let silent: Vec<usize> = silent.collect();
+        for &index in &silent {
+            if let Some(conn) = self.conn(index) {
                 cx.request(Effect::Close { conn, is_graceful: false });
-                self.end(cx, index, "it did not answer within heartbeat_timeout");
-                silent.push(index);
-            } else {
-                cx.request(Effect::Write { conn, frame: heartbeat.clone() });
             }
+            self.end(cx, index, why);
         }
         silent
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::router_stubs::{RouterStubs, StubEvent, StubSettings};
+use super::router_stubs::{RouterStubs, StubEvent, StubSettings, check_routers};
 use super::*;
 use crate::config::{HostPort, Properties, PropertyInfo};
 use crate::wire::{GossipData, GossipKind};
@@ -18,6 +18,21 @@ crate::properties! {
         sock_conn_timeout: Duration = Duration::from_millis(1000),
         /// The time after which an unreachable or lost router is tried again.
         reconnect_interval: Duration = Duration::from_secs(10),
+    }
+}
+
+impl TcpGossipConfig {
+    /// Checks the combination.
+    ///
+    /// # Errors
+    ///
+    /// The attribute, and why its value is refused.
+    pub fn check(&self, routers: usize) -> Result<(), (&'static str, String)> {
+        if self.sock_conn_timeout.is_zero() {
+            let text = "sock_conn_timeout has to be longer than 0: no connection is that fast";
+            return Err(("sock_conn_timeout", text.to_owned()));
+        }
+        check_routers("initial_hosts", routers, self.reconnect_interval)
     }
 }
 
@@ -73,9 +88,14 @@ impl Properties for RouterTlsConfig {
 pub struct Routers {
     config: TcpGossipConfig,
     pub(super) stubs: RouterStubs,
-    /// The last request. It is sent to the members that routers list.
+    /// The last request. It is sent to the members that routers list, while a discovery waits.
     question: Option<Message>,
+    /// The members that the last request was sent to.
+    asked: BTreeSet<PhysAddr>,
 }
+
+/// Members that one discovery asks: any client can register more at a router.
+const ASKED_MAX: usize = 2_000;
 
 impl Routers {
     /// Creates the source for these routers, without connections.
@@ -89,7 +109,7 @@ impl Routers {
             timer: RECONNECT,
             is_transport: false,
         };
-        Self { config, stubs: RouterStubs::new(hosts, settings), question: None }
+        Self { config, stubs: RouterStubs::new(hosts, settings), question: None, asked: BTreeSet::new() }
     }
 
     pub(super) fn connect(&mut self, cx: &mut Cx<'_>) {
@@ -107,6 +127,7 @@ impl Routers {
 
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
         self.question = Some(question);
+        self.asked.clear();
         for index in self.stubs.open() {
             self.stubs.request_members(cx, index);
         }
@@ -116,7 +137,7 @@ impl Routers {
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome, is_searching: bool) {
         match self.stubs.done(cx, token, outcome) {
             Some(StubEvent::Connected(index)) if is_searching => self.stubs.request_members(cx, index),
-            Some(StubEvent::Frame(_, _, data)) => self.handle_members(cx, &data),
+            Some(StubEvent::Frame(_, _, data)) if is_searching => self.handle_members(cx, &data),
             _ => {}
         }
     }
@@ -131,7 +152,8 @@ impl Routers {
         let mut places = BTreeSet::new();
         for member in data.members.iter().filter(|member| member.sender != local) {
             cx.book().learn(&member.sender, member.name.as_deref(), member.phys);
-            places.extend(member.phys);
+            let place = member.phys.filter(|_| self.asked.len() < ASKED_MAX);
+            places.extend(place.filter(|&place| self.asked.insert(place)));
         }
         source::send_to(cx, question, places);
     }

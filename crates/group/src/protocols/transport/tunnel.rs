@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::bundler::{Packet, Target};
 use crate::config::HostPort;
-use crate::protocols::discovery::router_stubs::{ROUTERS_MAX, RouterStubs, StubEvent, StubSettings};
+use crate::protocols::discovery::router_stubs::{RouterStubs, StubEvent, StubSettings, check_routers};
 use crate::wire::{self, GossipData, GossipKind, PING_DATA_MAX};
 use crate::{
     Address, Cx, DropReason, Effect, Outcome, PhysAddr, ProbeOut, Severity, StackCount, TimerKey, Token, View,
@@ -42,9 +42,10 @@ impl TunnelConfig {
     ///
     /// The attribute, and why its value is refused.
     pub fn check(&self, routers: usize) -> Result<(), (&'static str, String)> {
-        if !(1..=ROUTERS_MAX).contains(&routers) {
-            let text = format!("gossip_router_hosts has {routers} routers: give 1 to {ROUTERS_MAX}");
-            return Err(("gossip_router_hosts", text));
+        check_routers("gossip_router_hosts", routers, self.reconnect_interval)?;
+        if self.heartbeat_interval.is_zero() && !self.heartbeat_timeout.is_zero() {
+            let text = "heartbeat_timeout has no effect without heartbeat_interval: set both".to_owned();
+            return Err(("heartbeat_timeout", text));
         }
         if !self.heartbeat_interval.is_zero() && self.heartbeat_interval >= self.heartbeat_timeout {
             let text = format!(
@@ -73,6 +74,10 @@ const HELD_BYTES_MAX: usize = 1024 * 1024;
 
 /// The interval of requests for the members of several routers.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A router that answers none of the requests for its members is closed after this time if there is another one: its connection may
+/// stay open while its host, or its process, has stopped, and packets to it would fill the queue.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(12);
 
 /// The routers of a member, and the members that each reaches.
 pub(super) struct Tunnel {
@@ -158,6 +163,10 @@ impl Tunnel {
                 cx.arm(HEARTBEAT, self.config.heartbeat_interval);
             }
             REFRESH => {
+                let why = "it did not answer for 12 s";
+                for index in self.stubs.close_silent(cx, ANSWER_TIME_MAX, why) {
+                    self.forget(index);
+                }
                 self.request_members(cx);
                 cx.arm(REFRESH, REFRESH_INTERVAL);
             }

@@ -125,7 +125,7 @@ async fn find(
         {
             return Err(QueryError::from(QueryErrorKind::Paging).into());
         }
-        let count = run::delete(caches, served, &compiled, request.is_local).await?;
+        let count = run::delete(caches, served, &compiled, request.is_local, responses).await?;
         QueryResponse { count, is_exact: true, ..QueryResponse::default() }
     } else {
         let (offset, max) = page(&request)?;

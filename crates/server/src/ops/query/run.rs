@@ -132,10 +132,12 @@ pub(super) async fn delete(
     served: &Arc<ServedCache>,
     compiled: &Compiled,
     is_local: bool,
+    responses: &Responses,
 ) -> Result<u64, Refusal> {
     if compiled.source == Source::Nothing {
         return Ok(0);
     }
+    let _in_transit = responses.begin_iteration().await?;
     let scope = QueryScope::new(caches, served, &compiled.plan, is_local);
     let (mut collected, mut count) = (scope.apply(served.cache.entries(), ROWS), 0);
     let mut removing = tokio::task::JoinSet::new();

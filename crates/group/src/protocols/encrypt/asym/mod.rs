@@ -111,8 +111,9 @@ struct FailedDecryptions {
     count: u32,
 }
 
-/// In a second; then entries for this member are ignored until the next one.
-const FAILED_DECRYPTIONS_MAX: u32 = 10;
+/// In a second; then entries for this member are ignored until the next one, a tenth of a CPU at most. A lower bound would let
+/// fewer forged messages hold back the coordinator's key.
+const FAILED_DECRYPTIONS_MAX: u32 = 100;
 
 impl FailedDecryptions {
     fn has_room(&mut self, now: Time) -> bool {
