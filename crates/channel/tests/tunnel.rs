@@ -14,22 +14,29 @@ use consort_tls::ClientCertificates;
 /// Starts a router on any port, or on an earlier one's.
 async fn router(port: u16) -> Router {
     let config = RouterConfig { port, ..RouterConfig::default() };
-    loop {
-        // An earlier router's connections may still end.
-        if let Ok(router) = Router::start(&config).await {
-            return router;
+    let starting = async {
+        loop {
+            // An earlier router's connections may still end.
+            if let Ok(router) = Router::start(&config).await {
+                return router;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    };
+    tokio::time::timeout(PATIENCE, starting).await.expect("the port is free again")
 }
 
 /// Members with these routers and attributes of TUNNEL.
 fn cluster(routers: &[SocketAddr], attributes: &str) -> Cluster {
     let places: Vec<String> =
         routers.iter().map(|place| format!("{}[{}]", place.ip(), place.port())).collect();
+    cluster_at(&places.join(","), attributes)
+}
+
+fn cluster_at(routers: &str, attributes: &str) -> Cluster {
     let tunnel = format!("<TUNNEL reconnect_interval=\"200\" {attributes} ");
     Cluster::new("tunnel.xml")
-        .with("jgroups.tunnel.gossip_router_hosts", &places.join(","))
+        .with("jgroups.tunnel.gossip_router_hosts", routers)
         .with("jgroups.diag.enabled", "false")
         .edited(&[
             ("<TUNNEL ", &tunnel),
@@ -220,6 +227,34 @@ async fn wrong_certificates_are_refused_with_a_clear_text_on_both_sides() {
         assert!(error.to_string().contains(text), "{error}");
     }
     assert_eq!(router.member_count(), 0);
+}
+
+#[tokio::test]
+async fn a_routers_certificate_has_the_name_that_the_member_connects_to_or_tls_server_name() {
+    let authority = Authority::new("tunnel-names");
+    let identity = authority.certify("router", &["localhost"]).identity();
+    let tls = Some(RouterTls { identity, clients: ClientCertificates::NotAsked });
+    let router = Router::start(&RouterConfig { port: 0, tls, ..RouterConfig::default() }).await.unwrap();
+    let port = router.local_addr().port();
+    let trust = attributes(&authority, None);
+    let with_name = format!("{trust} tls.server_name=\"localhost\"");
+    for (host, attributes) in [("localhost", &trust), ("127.0.0.1", &with_name)] {
+        let place = format!("{host}[{port}]");
+        let (channels, _) = joined(&cluster_at(&place, attributes), &["A", "B"]).await;
+        close(channels).await;
+    }
+    let (log, _guard) = Log::begin("warn");
+    let alone = cluster_at(&format!("127.0.0.1[{port}]"), &trust).join("X", Inbox::default()).await;
+    alone.close().await;
+    let log = log.take();
+    assert!(log.contains("set tls.server_name to a name in its certificate"), "{log}");
+    let query = RouterClientTls { roots: authority.roots(), identity: None, server_name: None };
+    let groups = list_members_over_tls(&format!("localhost:{port}"), &query, PATIENCE).await;
+    assert!(groups.is_ok(), "{groups:?}");
+    let error = list_members_over_tls(&format!("127.0.0.1:{port}"), &query, PATIENCE).await.unwrap_err();
+    assert!(error.to_string().contains("--tls-server-name"), "{error}");
+    let named = RouterClientTls { server_name: Some("localhost".to_owned()), ..query };
+    assert!(list_members_over_tls(&format!("127.0.0.1:{port}"), &named, PATIENCE).await.is_ok());
 }
 
 #[tokio::test]

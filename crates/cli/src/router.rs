@@ -33,13 +33,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
     instead, and --members queries it, too.\n\n\
     With --tls-cert and --tls-key the router takes TLS connections only. Members set\n\
     tls.enabled and tls.truststore_path at TUNNEL or TCPGOSSIP; tls.server_name is\n\
-    the name in the router's certificate, if that lacks the router's address. With\n\
-    --tls-client-required, only members with a certificate register (their\n\
-    tls.keystore_path). JGroups' TCPGOSSIP has no TLS, its TUNNEL has.\n\n\
+    the name in the router's certificate, if that lacks the name or address that\n\
+    members connect to. With --tls-client-required, only members with a certificate\n\
+    register (their tls.keystore_path). JGroups' TCPGOSSIP has no TLS, its TUNNEL\n\
+    has.\n\n\
     With two routers, members discover each other, and members with TUNNEL go on,\n\
-    while one router is down. A\n\
-    router keeps its members in memory only; members register again after a\n\
-    restart.\n\n\
+    while one router is down. A router keeps its members in memory only; members\n\
+    register again after a restart.\n\n\
     Every program that reaches a router can register there, so let only members\n\
     reach it. SIGTERM or Ctrl-C ends it. The log has a line for each member that\n\
     registers or leaves; CONSORT_LOG=warn logs faults only.")]
@@ -66,7 +66,7 @@ pub(crate) struct Router {
     /// With --members: use TLS, and trust routers with certificates of the CAs in this PEM file
     #[arg(long, value_name = "FILE", requires = "members")]
     tls_ca: Option<PathBuf>,
-    /// With --tls-ca: the name in the router's certificate, instead of its address
+    /// With --tls-ca: the name in the router's certificate, instead of the one in --members
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     tls_server_name: Option<String>,
 }

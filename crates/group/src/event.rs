@@ -245,6 +245,8 @@ pub enum Effect {
         own: Option<PhysAddr>,
         /// The time limit.
         timeout: Duration,
+        /// The name under which the peer is configured; the certificate of a router with TLS has it.
+        name: Option<Arc<str>>,
     },
     /// Listen for streams: connections without set-up bytes and frames. TLS as the transport. Outcomes as those of
     /// `Listen`; the peer is the address that a connection comes from.

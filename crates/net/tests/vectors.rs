@@ -183,7 +183,7 @@ async fn fd_sock2_asks_as_jgroups_does() {
     let member = Member::start(&tcp());
     let to = listener.local_addr().unwrap().into();
     let mut outcomes_of_layer =
-        TestLayer::start(&member, Effect::Connect { to, own: Some(own), timeout: TIMEOUT }, body);
+        TestLayer::start(&member, Effect::Connect { to, own: Some(own), timeout: TIMEOUT, name: None }, body);
     let (mut stream, _) = timeout(TIMEOUT, listener.accept()).await.unwrap().unwrap();
     let mut written = vec![0; asked.len()];
     timeout(TIMEOUT, stream.read_exact(&mut written)).await.unwrap().unwrap();

@@ -67,8 +67,9 @@ pub async fn list_members_over_tls(
     tls: &RouterClientTls,
     within: Duration,
 ) -> Result<Vec<(String, Vec<PingData>)>, RouterQueryError> {
+    let host = router.rsplit_once(':').map_or(router, |(host, _)| host).trim_matches(['[', ']']);
     let request = async {
-        match request_members(tls.connect(TcpStream::connect(router).await?).await?).await {
+        match request_members(tls.connect(host, TcpStream::connect(router).await?).await?).await {
             // With TLS 1.3, a router refuses a certificate after the client's handshake.
             Err(RouterQueryError::Io(error)) => Err(explained(&error).into()),
             answer => answer,

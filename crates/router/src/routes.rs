@@ -401,6 +401,18 @@ mod tests {
     }
 
     #[test]
+    fn ends_are_reported_to_other_members_only_if_wanted() {
+        for notify_ends in [true, false] {
+            let mut routes = Routes::new(notify_ends);
+            handle(&mut routes, ONE, register(1));
+            handle(&mut routes, TWO, register(2));
+            let mut out = Vec::new();
+            assert_eq!(routes.handle_closed(ONE, &mut out).len(), 1);
+            assert_eq!(out.iter().map(|delivery| delivery.to).eq([TWO]), notify_ends, "{out:?}");
+        }
+    }
+
+    #[test]
     fn only_the_registering_connection_unregisters_a_member() {
         let mut routes = Routes::new(true);
         handle(&mut routes, ONE, register(1));

@@ -35,20 +35,21 @@ pub struct RouterClientTls {
     pub roots: Roots,
     /// The certificate and key to present.
     pub identity: Option<Identity>,
-    /// The name that the router's certificate must have; its address, if absent.
+    /// The name that the router's certificate must have. If absent, the name by which the router is asked, or its address.
     pub server_name: Option<String>,
 }
 
 impl RouterClientTls {
     pub(crate) async fn connect(
         &self,
+        host: &str,
         stream: TcpStream,
     ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
         let settings = consort_tls::client(self.roots.clone(), self.identity.clone());
         let connector = TlsConnector::from(settings.map_err(io::Error::other)?);
         let name = match &self.server_name {
             Some(name) => ServerName::try_from(name.clone()).map_err(io::Error::other)?,
-            None => ServerName::from(stream.peer_addr()?.ip()),
+            None => ServerName::try_from(host.to_owned()).map_err(io::Error::other)?,
         };
         connector.connect(name, stream).await.map_err(|error| explained(&error))
     }

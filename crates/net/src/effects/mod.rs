@@ -75,7 +75,14 @@ impl EffectRunner {
                     streams.close_listeners();
                 }
             }
-            Effect::Connect { to, own, timeout } => self.connect(now, token, to, own, timeout),
+            Effect::Connect { to, own, timeout, name } => {
+                // Connections to routers have no set-up bytes.
+                let links = &mut self.table(token, own.is_none()).links;
+                if let Some(name) = name {
+                    links.name_peer(to, name);
+                }
+                self.connect(now, token, to, own, timeout);
+            }
             Effect::Forward { conn, frame, tail, priority } => {
                 self.forward(now, token, conn, priority, OutFrame { bytes: frame, tail });
             }
@@ -344,7 +351,6 @@ impl EffectRunner {
     }
 
     fn connect(&mut self, now: Time, token: Token, to: PhysAddr, own: Option<PhysAddr>, timeout: Duration) {
-        // Connections to routers have no set-up bytes.
         let table = self.table(token, own.is_none());
         match table.links.connect(now, to, own, timeout) {
             Some(index) => {

@@ -40,6 +40,10 @@ mod without {
         pub(crate) fn to_routers(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
             Self::new(config)
         }
+
+        pub(crate) fn named(self, _name: &str) -> Self {
+            self
+        }
     }
 
     pub(crate) fn reason(_error: &io::Error) -> Option<String> {
@@ -113,6 +117,14 @@ mod with_rustls {
         fn server_name(config: &TlsConfig) -> Result<Option<ServerName<'static>>, TlsError> {
             let name = config.server_name.clone().map(ServerName::try_from).transpose();
             name.map_err(|error| TlsError::Name(error.to_string()))
+        }
+
+        /// Requires this name in the peer's certificate, unless `tls.server_name` is set.
+        pub(crate) fn named(mut self, name: &str) -> Self {
+            if self.server_name.is_none() {
+                self.server_name = ServerName::try_from(name.to_owned()).ok();
+            }
+            self
         }
 
         pub(crate) async fn connect(

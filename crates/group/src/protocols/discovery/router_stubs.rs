@@ -59,6 +59,8 @@ struct Stub {
     /// When an unconnected router is tried again.
     next: Time,
     pause: Duration,
+    /// Look-ups with a result: each attempt takes the next address of a name.
+    resolved: usize,
     /// The time of the last frame.
     heard: Time,
     /// Whether a warning about its loss was logged.
@@ -86,7 +88,7 @@ pub(in crate::protocols) enum StubEvent {
 }
 
 impl RouterStubs {
-    /// Creates the stubs, without connections. Each router counts once.
+    /// Creates the stubs, without connections. Each router counts once; names of one address are found when they are resolved.
     pub(in crate::protocols) fn new(hosts: Vec<HostPort>, settings: StubSettings) -> Self {
         let mut all: Vec<Stub> = Vec::new();
         for host in hosts {
@@ -96,6 +98,7 @@ impl RouterStubs {
                     link: Link::None,
                     next: Time::ZERO,
                     pause: settings.first_pause,
+                    resolved: 0,
                     heard: Time::ZERO,
                     is_loss_logged: false,
                 });
@@ -153,15 +156,19 @@ impl RouterStubs {
         if !self.is_registered {
             return;
         }
-        let (now, timeout) = (cx.now(), self.settings.connect_timeout);
-        for stub in self.all.iter_mut().filter(|stub| stub.link == Link::None && stub.next <= now) {
-            stub.link = match stub.host.host.parse() {
-                Ok(ip) => stub.connect(cx, ip, timeout),
+        let now = cx.now();
+        for index in 0..self.all.len() {
+            let stub = &self.all[index];
+            if stub.link != Link::None || stub.next > now {
+                continue;
+            }
+            match stub.host.host.parse() {
+                Ok(ip) => self.attempt(cx, index, &[ip]),
                 Err(_) => {
                     self.lookups.begin_host(cx, &stub.host.host);
-                    Link::Resolving
+                    self.all[index].link = Link::Resolving;
                 }
-            };
+            }
         }
         self.log_disconnected(now);
         self.arm(cx);
@@ -175,21 +182,37 @@ impl RouterStubs {
         }
     }
 
-    /// Connects to the routers of a name that has been resolved, each at the first address.
+    /// Connects to the next of a router's addresses that no other stub uses: a second registration at one router would take the
+    /// place of the first, and its end would end both.
+    fn attempt(&mut self, cx: &mut Cx<'_>, index: usize, found: &[IpAddr]) {
+        let used: Vec<PhysAddr> = self.all.iter().filter_map(Stub::at).collect();
+        let settings = &self.settings;
+        let stub = &mut self.all[index];
+        let port = stub.host.port;
+        let free: Vec<IpAddr> =
+            found.iter().copied().filter(|&ip| !used.contains(&PhysAddr::new(ip, port))).collect();
+        if let Some(&ip) = free.get(stub.resolved % free.len().max(1)) {
+            stub.link = stub.connect(cx, ip, settings.connect_timeout);
+        } else {
+            if !found.is_empty() {
+                tracing::debug!(router = %stub.host, "{}: another name leads to the same router", settings.protocol);
+            }
+            stub.link = stub.pause_from(cx.now(), settings.reconnect_interval);
+        }
+        stub.resolved = stub.resolved.wrapping_add(1);
+    }
+
+    /// Connects to the routers of a name that has been resolved.
     fn resolved(&mut self, cx: &mut Cx<'_>, name: &str, found: &[(IpAddr, u16)]) {
-        let (now, timeout) = (cx.now(), self.settings.connect_timeout);
-        let first = reachable(name, found, cx.shared().phys.ip).into_iter().next();
-        for stub in self.all.iter_mut().filter(|stub| stub.host.host == name && stub.link == Link::Resolving)
-        {
-            stub.link = match first {
-                Some(ip) => stub.connect(cx, ip, timeout),
-                None => stub.pause_from(now, self.settings.reconnect_interval),
-            };
+        let found = reachable(name, found, cx.shared().phys.ip);
+        for index in 0..self.all.len() {
+            let stub = &self.all[index];
+            if stub.host.host == name && stub.link == Link::Resolving {
+                self.attempt(cx, index, &found);
+            }
         }
-        if first.is_none() {
-            self.note_disconnected(now);
-            self.arm(cx);
-        }
+        self.note_disconnected(cx.now());
+        self.arm(cx);
     }
 
     /// Handles an outcome. Outcomes of former attempts and connections are no events.
@@ -354,7 +377,16 @@ impl RouterStubs {
 impl Stub {
     fn connect(&self, cx: &mut Cx<'_>, ip: IpAddr, timeout: Duration) -> Link {
         let to = PhysAddr::new(ip, self.host.port);
-        Link::Connecting(cx.request(Effect::Connect { to, own: None, timeout }), to)
+        let name = self.host.host.parse::<IpAddr>().is_err().then(|| self.host.host.as_str().into());
+        Link::Connecting(cx.request(Effect::Connect { to, own: None, timeout, name }), to)
+    }
+
+    /// The address of a connection, or of an attempt.
+    fn at(&self) -> Option<PhysAddr> {
+        match self.link {
+            Link::Connecting(_, at) | Link::Open(_, _, at) => Some(at),
+            Link::None | Link::Resolving => None,
+        }
     }
 
     fn conn(&self) -> Option<ConnId> {

@@ -45,7 +45,7 @@ crate::properties! {
         keystore_path: String = String::new(),
         /// The PEM file with the authorities of routers' certificates. `tls.keystore_path` if not set.
         truststore_path: String = String::new(),
-        /// The name that routers' certificates must have. The router's address if not set.
+        /// The name that routers' certificates must have. The router's name or address in `initial_hosts` if not set.
         server_name: String = String::new(),
         /// TLS versions, separated by commas. All supported ones if not set.
         protocols: String = String::new(),
@@ -88,14 +88,17 @@ impl Properties for RouterTlsConfig {
 pub struct Routers {
     config: TcpGossipConfig,
     pub(super) stubs: RouterStubs,
-    /// The last request. It is sent to the members that routers list, while a discovery waits.
-    question: Option<Message>,
+    /// The last request, and its time. It is sent to the members that routers list soon after it.
+    question: Option<(Message, Time)>,
     /// The members that the last request was sent to.
     asked: BTreeSet<PhysAddr>,
 }
 
 /// Members that one discovery asks: any client can register more at a router.
 const ASKED_MAX: usize = 2_000;
+
+/// A router may be slow, and must not have a member ask others at any time.
+const LIST_TIME_MAX: Duration = Duration::from_secs(10);
 
 impl Routers {
     /// Creates the source for these routers, without connections.
@@ -126,7 +129,7 @@ impl Routers {
     }
 
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, question: Message) {
-        self.question = Some(question);
+        self.question = Some((question, cx.now()));
         self.asked.clear();
         for index in self.stubs.open() {
             self.stubs.request_members(cx, index);
@@ -137,17 +140,16 @@ impl Routers {
     pub(super) fn done(&mut self, cx: &mut Cx<'_>, token: Token, outcome: Outcome, is_searching: bool) {
         match self.stubs.done(cx, token, outcome) {
             Some(StubEvent::Connected(index)) if is_searching => self.stubs.request_members(cx, index),
-            Some(StubEvent::Frame(_, _, data)) if is_searching => self.handle_members(cx, &data),
+            Some(StubEvent::Frame(_, _, data)) => self.handle_members(cx, &data),
             _ => {}
         }
     }
 
     fn handle_members(&mut self, cx: &mut Cx<'_>, data: &GossipData) {
         let is_list = matches!(data.kind, GossipKind::Members | GossipKind::LastMembers);
-        let Some(question) = self.question.as_ref().filter(|_| is_list && data.group == cx.shared().cluster)
-        else {
-            return;
-        };
+        let is_awaited =
+            |at: Time| is_list && data.group == cx.shared().cluster && cx.now().since(at) < LIST_TIME_MAX;
+        let Some((question, _)) = self.question.as_ref().filter(|(_, at)| is_awaited(*at)) else { return };
         let local = cx.local().clone();
         let mut places = BTreeSet::new();
         for member in data.members.iter().filter(|member| member.sender != local) {
@@ -259,8 +261,35 @@ mod tests {
         assert_eq!(asked(&mut harness), [2, 3].map(|n| Some(Address::Ip(phys(n)))));
         let is_found = |event: &Event| matches!(event, Event::Found(_));
         assert!(!harness.take_up_events().iter().any(is_found), "a router's list is no response");
+        harness.done(tokens[0], members("demo", &[1, 2, 3, 4]));
+        assert_eq!(asked(&mut harness), [Some(Address::Ip(phys(4)))], "each member once");
         harness.advance(TIMEOUT);
         assert!(matches!(&harness.take_up_events()[..], [Event::Found(none)] if none.is_empty()));
+        harness.advance(LIST_TIME_MAX - TIMEOUT);
+        harness.done(tokens[0], members("demo", &[5]));
+        assert_eq!(asked(&mut harness), [], "no discovery waits any more");
+    }
+
+    #[test]
+    fn a_router_cannot_make_a_member_ask_any_number_of_places() {
+        let (mut harness, tokens) = connected();
+        harness.done(tokens[0], Outcome::Connected(NEAR));
+        harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+        let all: Vec<u64> = (100..100 + 2 * ASKED_MAX as u64).collect();
+        harness.done(tokens[0], members("demo", &all));
+        assert_eq!(asked(&mut harness).len(), ASKED_MAX);
+    }
+
+    #[test]
+    fn attributes_that_reach_no_router_are_refused() {
+        let config = TcpGossipConfig::default();
+        assert_eq!(config.check(1), Ok(()));
+        assert_eq!(config.check(0).unwrap_err().0, "initial_hosts");
+        assert_eq!(config.check(17).unwrap_err().0, "initial_hosts");
+        let hasty = TcpGossipConfig { reconnect_interval: Duration::ZERO, ..config.clone() };
+        assert_eq!(hasty.check(1).unwrap_err().0, "reconnect_interval");
+        let impatient = TcpGossipConfig { sock_conn_timeout: Duration::ZERO, ..config };
+        assert_eq!(impatient.check(1).unwrap_err().0, "sock_conn_timeout");
     }
 
     #[test]
@@ -312,6 +341,31 @@ mod tests {
         let [(name, Effect::LookUp { .. })] = &effects[..] else { panic!("{effects:?}") };
         harness.done(*name, Outcome::Addresses(vec!["::1".parse().unwrap(), [127, 0, 0, 1].into()]));
         reached(&mut harness, &[91]);
+    }
+
+    /// An unreachable address does not hide the others, and two names of one router are one registration.
+    #[test]
+    fn each_attempt_takes_the_next_address_that_no_other_router_has() {
+        let mut harness = started(&[("routers", 91), ("127.0.0.1", 91)]);
+        let look_up = |harness: &mut Harness| {
+            let effects = harness.take_effects();
+            let name = effects.iter().find(|(_, effect)| matches!(effect, Effect::LookUp { .. }));
+            name.unwrap_or_else(|| panic!("{effects:?}")).0
+        };
+        let name = look_up(&mut harness);
+        let all = || Outcome::Addresses([1, 2, 3].map(|n| [127, 0, 0, n].into()).into());
+        harness.done(name, all());
+        let attempted = |harness: &mut Harness| match &harness.take_effects()[..] {
+            [(token, Effect::Connect { to, .. })] => (*token, to.ip),
+            other => panic!("{other:?}"),
+        };
+        let (token, first) = attempted(&mut harness);
+        assert_eq!(first, Some([127, 0, 0, 2].into()));
+        harness.done(token, Outcome::Failed("refused".to_owned()));
+        harness.advance(Duration::from_secs(10));
+        let name = look_up(&mut harness);
+        harness.done(name, all());
+        assert_eq!(attempted(&mut harness).1, Some([127, 0, 0, 3].into()));
     }
 
     #[test]

@@ -76,7 +76,12 @@ impl FdSock2 {
         if let Some(conn) = self.open_to(to) {
             return self.ask(cx, conn, left);
         }
-        let token = cx.request(Effect::Connect { to, own: Some(own), timeout: self.config.connect_timeout });
+        let token = cx.request(Effect::Connect {
+            to,
+            own: Some(own),
+            timeout: self.config.connect_timeout,
+            name: None,
+        });
         self.link = Link::Connecting { token, to, left };
     }
 

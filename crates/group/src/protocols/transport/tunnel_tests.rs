@@ -237,11 +237,20 @@ fn attempts_follow_with_growing_pauses_up_to_reconnect_interval() {
         member.attempts = member.attempts();
         assert_eq!(member.attempts.len(), 1, "{pause}");
     }
+    // A router that accepts a connection and closes it, for a certificate perhaps.
     member.done(member.attempts[0], Outcome::Connected(FIRST));
     member.written();
     member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false });
+    member.advance(Duration::from_millis(1599));
+    assert_eq!(member.attempts(), []);
+    member.advance(Duration::from_millis(1));
+    member.attempts = member.attempts();
+    member.done(member.attempts[0], Outcome::Connected(FIRST));
+    member.listed(0, FIRST, &[1]);
+    member.written();
+    member.done(member.attempts[0], Outcome::Closed { conn: FIRST, is_graceful: false });
     member.advance(Duration::from_millis(100));
-    assert_eq!(member.attempts().len(), 1, "the pauses begin anew after a connection");
+    assert_eq!(member.attempts().len(), 1, "the pauses begin anew after an answer");
 }
 
 #[test]
@@ -325,6 +334,21 @@ fn the_members_of_several_routers_are_requested_again() {
     assert_eq!(asked, [request(FIRST), request(SECOND)]);
 }
 
+/// The connection to a router whose process is stopped stays open.
+#[test]
+fn a_router_that_does_not_answer_is_closed_if_there_is_another_one() {
+    let mut member = connected(2);
+    for _ in 0..3 {
+        member.listed(0, FIRST, &[1, 2, 3]);
+        member.advance(Duration::from_secs(5));
+    }
+    let closed: Vec<Effect> = member.effects().into_iter().map(|(_, effect)| effect).collect();
+    assert!(closed.contains(&Effect::Close { conn: SECOND, is_graceful: false }), "{closed:?}");
+    assert!(!closed.contains(&Effect::Close { conn: FIRST, is_graceful: false }), "{closed:?}");
+    member.send(None);
+    assert_eq!(member.written(), [message(FIRST, None)]);
+}
+
 #[test]
 fn a_silent_router_is_closed_after_heartbeat_timeout() {
     let (interval, timeout) = (Duration::from_secs(1), Duration::from_secs(3));
@@ -382,6 +406,11 @@ fn wrong_combinations_are_refused() {
     assert_eq!(config.check(17).unwrap_err().0, "gossip_router_hosts");
     assert_eq!(config.check(0).unwrap_err().0, "gossip_router_hosts");
     let second = Duration::from_secs(1);
+    let of = |reconnect_interval| TunnelConfig { reconnect_interval, ..config.clone() }.check(1);
+    assert_eq!(of(Duration::from_millis(99)).unwrap_err().0, "reconnect_interval");
+    assert_eq!(of(Duration::from_millis(100)), Ok(()));
+    let without_interval = TunnelConfig { heartbeat_timeout: second, ..config.clone() };
+    assert_eq!(without_interval.check(1).unwrap_err().0, "heartbeat_timeout");
     let config = TunnelConfig { heartbeat_interval: second, heartbeat_timeout: second, ..config };
     let (attribute, text) = config.check(1).unwrap_err();
     assert_eq!(attribute, "heartbeat_interval");

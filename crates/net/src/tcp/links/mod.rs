@@ -38,6 +38,9 @@ const CLOSE_TIME: Duration = Duration::from_millis(300);
 /// The pause before the next attempt needs them.
 const FAILED_MAX: usize = 1024;
 
+/// Addresses of routers, which names lead to. The names of later ones remain.
+const NAMES_MAX: usize = 64;
+
 #[derive(Clone)]
 pub(crate) struct LinkSettings {
     pub(crate) version: Version,
@@ -79,6 +82,8 @@ pub(crate) struct Links {
     slots: Slots,
     by_peer: HashMap<PhysAddr, u32>,
     failed: HashMap<PhysAddr, Time>,
+    /// In the certificates of peers that are configured by name.
+    names: HashMap<PhysAddr, Arc<str>>,
     next_reap: Option<Time>,
     /// `None` while some members' addresses are unknown.
     members: Option<HashSet<PhysAddr>>,
@@ -108,6 +113,7 @@ impl Links {
             slots: Slots::new(owner, signals, first_link),
             by_peer: HashMap::new(),
             failed: HashMap::new(),
+            names: HashMap::new(),
             members: None,
             unfinished: Unfinished::default(),
             dirty: Vec::new(),
@@ -153,6 +159,14 @@ impl Links {
         self.slots.link(index)
     }
 
+    /// Sets the name in the peer's certificate, if the settings have none.
+    pub(crate) fn name_peer(&mut self, peer: PhysAddr, name: Arc<str>) {
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        self.names.insert(peer, name);
+    }
+
     /// A failed attempt is followed by a pause. `None` is too many sockets. Set-up bytes need `own`.
     pub(crate) fn connect(
         &mut self,
@@ -177,7 +191,15 @@ impl Links {
     }
 
     fn open(&self, peer: PhysAddr) -> Opening {
-        Stream::connect(peer.socket_addr(), self.settings.options, self.settings.tls.clone())
+        Stream::connect(peer.socket_addr(), self.settings.options, self.tls_to(peer))
+    }
+
+    fn tls_to(&self, peer: PhysAddr) -> Option<Tls> {
+        let tls = self.settings.tls.clone()?;
+        Some(match self.names.get(&peer) {
+            Some(name) => tls.named(name),
+            None => tls,
+        })
     }
 
     /// Returns false if a full queue dropped the frame.
