@@ -4,7 +4,7 @@
 
 mod cluster;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cluster::{Cluster, Inbox, one_view};
@@ -78,6 +78,26 @@ async fn members_find_each_other_by_the_pods_of_the_api() {
     for member in members {
         member.close().await;
     }
+}
+
+/// Pods that start together are not listed before they have their addresses. None begins alone and merges later.
+#[tokio::test]
+async fn members_that_start_before_the_api_lists_them_join_by_a_later_list() {
+    let ips = addresses().map(|ip| ip.replace("127.77", "127.79"));
+    let requests = AtomicUsize::new(0);
+    let pods = Pods::new({
+        let ips = ips.clone();
+        move |_| match requests.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => pod_list(vec![pod("other", "127.0.0.99")]),
+            _ => pod_list(ips.iter().map(|ip| pod(ip, ip)).collect()),
+        }
+    });
+    let (a, b) =
+        tokio::join!(pods.start("A", &ips[0], Arc::default()), pods.start("B", &ips[1], Arc::default()));
+    one_view(&[&a, &b]).await;
+    assert!(!a.view_text().starts_with("MergeView"), "{}", a.view_text());
+    a.close().await;
+    b.close().await;
 }
 
 #[tokio::test]

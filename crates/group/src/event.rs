@@ -192,6 +192,11 @@ pub struct Token {
 }
 
 impl Token {
+    /// Creates the token of a layer's effect. Stacks make their own; a test of a driver makes one by itself.
+    pub const fn new(layer: u16, number: u64) -> Self {
+        Self { layer, number }
+    }
+
     /// Returns the layer that requested the effect; [`Effect::CloseListener`] and others refer to its requests.
     pub const fn layer(self) -> u16 {
         self.layer

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Address, AddressBook};
 
-/// A view's number and creator, ordered by the number only.
+/// A view's number and creator, ordered by the number, and by the creator where numbers are equal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ViewId {
     /// The creator.

@@ -1,7 +1,7 @@
 //! An API server of Kubernetes that answers lists as the test says, over TLS, and the files of a service account.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -84,10 +84,29 @@ impl FakeKubernetes {
             WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build().unwrap();
         let config = ServerConfig::builder().with_client_cert_verifier(verifier);
         let config = config.with_single_cert(chain, key).unwrap();
-        let (config, respond): (_, Arc<Respond>) = (Arc::new(config), Arc::new(respond));
+        Self::listen(ip, authority, Some(Arc::new(config)), Arc::new(respond))
+    }
+
+    /// Starts a server without TLS, as `kubectl proxy` is.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot listen or write its files.
+    pub fn start_plain(respond: impl Fn(&ApiRequest) -> ApiResponse + Send + Sync + 'static) -> Self {
+        let authority = Authority::new(&format!("kubernetes-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        fs::write(authority.directory.join("namespace"), "shop").unwrap();
+        Self::listen("127.0.0.1", authority, None, Arc::new(respond))
+    }
+
+    fn listen(
+        ip: &str,
+        authority: Authority,
+        config: Option<Arc<ServerConfig>>,
+        respond: Arc<Respond>,
+    ) -> Self {
         let listener = TcpListener::bind((ip, 0)).unwrap();
         let server = Self {
-            directory,
+            directory: authority.directory.clone(),
             _authority: authority,
             address: listener.local_addr().unwrap(),
             requests: Arc::default(),
@@ -101,7 +120,16 @@ impl FakeKubernetes {
                 }
                 let (config, respond, requests) = (config.clone(), respond.clone(), requests.clone());
                 // A client that refuses the certificate ends the connection.
-                thread::spawn(move || serve(stream, config, &*respond, &requests));
+                thread::spawn(move || match config {
+                    Some(config) => {
+                        let connection = ServerConnection::new(config).map_err(io::Error::other)?;
+                        let has_certificate = |stream: &StreamOwned<ServerConnection, TcpStream>| {
+                            stream.conn.peer_certificates().is_some()
+                        };
+                        serve(StreamOwned::new(connection, stream), has_certificate, &*respond, &requests)
+                    }
+                    None => serve(stream, |_| false, &*respond, &requests),
+                });
             }
         });
         server
@@ -130,16 +158,15 @@ impl Drop for FakeKubernetes {
     }
 }
 
-fn serve(
-    stream: TcpStream,
-    config: Arc<ServerConfig>,
+fn serve<S: Read + Write>(
+    stream: S,
+    has_certificate: impl Fn(&S) -> bool,
     respond: &Respond,
     requests: &Mutex<Vec<ApiRequest>>,
 ) -> io::Result<()> {
-    let connection = ServerConnection::new(config).map_err(io::Error::other)?;
-    let mut stream = BufReader::new(StreamOwned::new(connection, stream));
+    let mut stream = BufReader::new(stream);
     while let Some(mut request) = read_request(&mut stream)? {
-        request.has_certificate = stream.get_ref().conn.peer_certificates().is_some();
+        request.has_certificate = has_certificate(stream.get_ref());
         requests.lock().unwrap().push(request.clone());
         let (status, body) = match respond(&request) {
             ApiResponse::Json(status, value) => (status, value.to_string()),

@@ -27,12 +27,10 @@ const UNUSED: &[&str] = &[
     "defaultRowFetchSize",
     "disableColumnSanitiser",
     "hostRecheckSeconds",
-    "loadBalanceHosts",
     "logUnclosedConnections",
     "logServerErrorDetail",
     "loggerFile",
     "loggerLevel",
-    "maxResultBuffer",
     "preferQueryMode",
     "preparedStatementCacheQueries",
     "preparedStatementCacheSizeMiB",
@@ -45,6 +43,26 @@ const UNUSED: &[&str] = &[
     "tcpKeepAlive",
     "tcpNoDelay",
     "unknownLength",
+];
+
+/// Parameters that have an effect.
+const USED: &[&str] = &[
+    "user",
+    "password",
+    "ssl",
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "connectTimeout",
+    "loginTimeout",
+    "socketTimeout",
+    "ApplicationName",
+    "currentSchema",
+    "options",
+    "targetServerType",
+    "loadBalanceHosts",
+    "maxResultBuffer",
 ];
 
 /// Encryption of the connection to a database (`sslmode`).
@@ -133,6 +151,17 @@ impl JdbcUrl {
                     );
                 }
             },
+            "loadBalanceHosts" if value == "false" => {}
+            "loadBalanceHosts" => {
+                let why = "parameter loadBalanceHosts: the hosts are tried in their order: remove it, and give members \
+                           URLs with other orders";
+                return Err(why.to_owned());
+            }
+            "maxResultBuffer" => {
+                let why = "parameter maxResultBuffer: the bound is 4 MiB for a request: remove it, and delete the rows of \
+                           members that have crashed";
+                return Err(why.to_owned());
+            }
             name if UNUSED.contains(&name) => {}
             name => {
                 return Err(format!(
@@ -161,6 +190,12 @@ impl Property for JdbcUrl {
         }
         let Some(rest) = text.strip_prefix(SCHEME) else { return Err(other_database(text)) };
         let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        // Also where a password's `/` or the lack of `//` makes it part of the database.
+        if place.contains('@') {
+            let why = "set user and password by connection_username and connection_password, or by the parameters user \
+                       and password; in the database's name write %40 for `@`";
+            return Err(why.to_owned());
+        }
         let mut url = Self { shown: shown(place, parameters), ..Self::default() };
         let (hosts, database) = match place.strip_prefix("//") {
             Some(place) => place.split_once('/').unwrap_or((place, "")),
@@ -170,9 +205,19 @@ impl Property for JdbcUrl {
         url.database = Some(decoded("database", database)?).filter(|database| !database.is_empty());
         let mut parameters: Vec<&str> = parameters.split('&').filter(|one| !one.is_empty()).collect();
         // `sslmode` wins.
-        parameters.sort_by_key(|parameter| !parameter.starts_with("ssl="));
+        parameters.sort_by_key(|parameter| *parameter != "ssl" && !parameter.starts_with("ssl="));
         for parameter in parameters {
-            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let is_known = |name: &str| USED.contains(&name) || UNUSED.contains(&name);
+            let (name, value) = match parameter.split_once('=') {
+                Some(parameter) => parameter,
+                None if is_known(parameter) => (parameter, ""),
+                // It may be a part of a password.
+                None => {
+                    let why = "a parameter has no value: write NAME=VALUE, and in values %26 for `&`; in a password before \
+                               the host, ? and & have no place: set connection_password";
+                    return Err(why.to_owned());
+                }
+            };
             url.set(name, decoded(name, value)?)?;
         }
         match (&url.certificate, &url.key) {
@@ -187,8 +232,6 @@ impl Property for JdbcUrl {
 
 /// Returns the URL without passwords.
 fn shown(place: &str, parameters: &str) -> String {
-    // No part of a place with user and password, which is refused.
-    let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
     let shown = parameters.split('&').filter(|one| !one.is_empty()).map(|parameter| {
         match parameter.split_once('=') {
             Some((name, _)) if name.to_ascii_lowercase().contains("password") => {
@@ -229,11 +272,6 @@ fn other_database(text: &str) -> String {
 }
 
 fn hosts_of(text: &str) -> Result<Vec<HostPort>, String> {
-    if text.contains('@') {
-        let why = "set user and password by connection_username and connection_password, or by the parameters user \
-                   and password";
-        return Err(why.to_owned());
-    }
     let hosts: Vec<&str> = text.split(',').collect();
     if hosts.len() > HOSTS_MAX {
         return Err(format!("{} hosts are more than {HOSTS_MAX}", hosts.len()));
@@ -250,7 +288,8 @@ fn host_of(text: &str) -> Result<HostPort, String> {
         },
     };
     let port = match port.filter(|port| !port.is_empty()) {
-        Some(port) => port.parse().map_err(|_| format!("`{text}` has no port"))?,
+        // The text may be a user and a part of a password.
+        Some(port) => port.parse().map_err(|_| "a host has no valid port: write HOST:PORT".to_owned())?,
         None => PORT,
     };
     Ok(HostPort { host: if host.is_empty() { "localhost" } else { host }.to_owned(), port })
@@ -334,10 +373,15 @@ mod tests {
             ("?ssl=true", TlsMode::VerifyFull),
             ("?ssl", TlsMode::VerifyFull),
             ("?ssl=false", TlsMode::Disable),
+            ("?sslmode=require&ssl", TlsMode::Require),
+            ("?ssl&sslmode=require", TlsMode::Require),
+            ("?ssl=false&sslmode=verify-ca", TlsMode::VerifyCa),
         ] {
             assert_eq!(parsed(&format!("jdbc:postgresql://db/grid{text}")).tls, tls, "{text}");
         }
         assert_eq!(parsed("jdbc:postgresql:/?connectTimeout=0").connect_timeout, None);
+        assert_eq!(parsed("jdbc:postgresql:/?loginTimeout=4").connect_timeout, Some(Duration::from_secs(4)));
+        assert_eq!(parsed("jdbc:postgresql:/?loadBalanceHosts=false").hosts.len(), 1);
     }
 
     #[test]
@@ -352,9 +396,16 @@ mod tests {
             "jdbc:mysql://a:geheim@db/grid?password=geheim",
             "a:geheim@db",
             "jdbc:postgresql://db/grid?sslmode=geheim",
+            "jdbc:postgresql:a:geheim@db/grid",
+            "jdbc:postgresql:/a:geheim@db/grid",
+            "jdbc:postgresql://a:geheim/x@db/grid",
+            "jdbc:postgresql://a:geheim?x@db/grid",
+            "jdbc:postgresql://a:1?geheim@db/grid",
+            "jdbc:postgresql://db/grid?geheim",
+            "jdbc:postgresql://db/grid?user=a&password=b&geheim%",
         ] {
             let error = JdbcUrl::parse(text).unwrap_err();
-            assert!(!error.contains("geheim@") && !error.contains("geheim"), "{error}");
+            assert!(!error.contains("geheim"), "{error}");
         }
     }
 
@@ -364,7 +415,10 @@ mod tests {
             ("jdbc:mysql://db/grid", "`jdbc:mysql` is not supported: only PostgreSQL is"),
             ("jdbc:hsqldb:hsql://localhost/", "`jdbc:hsqldb` is not supported"),
             ("db", "`db:` is not supported"),
-            ("jdbc:postgresql://db:x/grid", "`db:x` has no port"),
+            ("jdbc:postgresql://db:x/grid", "a host has no valid port: write HOST:PORT"),
+            ("jdbc:postgresql://db/a@b", "in the database's name write %40"),
+            ("jdbc:postgresql://db/grid?loadBalanceHosts=true", "are tried in their order: remove it"),
+            ("jdbc:postgresql://db/grid?maxResultBuffer=10M", "the bound is 4 MiB for a request: remove it"),
             (
                 "jdbc:postgresql://db/grid?gssEncMode=require",
                 "parameter gssEncMode is not supported: remove it",

@@ -55,6 +55,10 @@ impl MemberRow {
         Some(Self { address: address_text(member), name: name.map(str::to_owned), ip, is_coordinator })
     }
 
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.address.len() + self.name.as_ref().map_or(0, String::len) + self.ip.len()
+    }
+
     /// Returns the member's data. `None`: it has no IP address. The sender is the physical address if the row's address
     /// is not a UUID.
     pub fn data(&self) -> Option<PingData> {
@@ -120,6 +124,15 @@ impl RowRequest {
     /// Returns whether the request leaves the rows as they are.
     pub fn changes_nothing(&self) -> bool {
         matches!(self, Self::Read { .. })
+    }
+
+    /// Returns the bytes of the rows that the request writes, and of the addresses that it keeps.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Write { rows, .. } => rows.iter().map(MemberRow::bytes).sum(),
+            Self::RemoveOthers { kept, .. } => kept.iter().map(String::len).sum(),
+            Self::Read { .. } | Self::Remove { .. } => 0,
+        }
     }
 }
 

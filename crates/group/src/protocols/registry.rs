@@ -508,7 +508,10 @@ mod tests {
         ProtocolConfig { name: name.to_owned(), attributes, position }
     }
 
-    struct KeyedHost;
+    #[derive(Default)]
+    struct KeyedHost {
+        key_pair_bits: Option<u32>,
+    }
 
     impl Resolver for KeyedHost {
         fn hosts(&mut self, _name: &str) -> Result<Vec<IpAddr>, String> {
@@ -523,13 +526,14 @@ mod tests {
         fn random_bytes(&mut self) -> Result<Box<dyn RandomBytes>, String> {
             Ok(Box::new(encrypt::tests::Counting(0)))
         }
-        fn key_pair(&mut self, _bits: u32) -> Result<KeyPair, String> {
+        fn key_pair(&mut self, bits: u32) -> Result<KeyPair, String> {
+            self.key_pair_bits = Some(bits);
             Ok(KeyPair::absent())
         }
     }
 
     fn made(config: &ProtocolConfig) -> Result<Box<dyn Protocol>, ValueError> {
-        layer(config, &mut KeyedHost).expect("a known protocol")
+        layer(config, &mut KeyedHost::default()).expect("a known protocol")
     }
 
     #[test]
@@ -548,6 +552,15 @@ mod tests {
         }
         for (name, _) in TRANSPORTS {
             assert_eq!(transport(&config(name, &[])).unwrap().unwrap().0.name(), *name);
+        }
+    }
+
+    #[test]
+    fn key_pair_of_asym_encrypt_has_the_size_of_its_attribute() {
+        for (attributes, bits) in [(&[][..], 2_048), (&[("asym_keylength", "4096")], 4_096)] {
+            let mut host = KeyedHost::default();
+            layer(&config("ASYM_ENCRYPT", attributes), &mut host).expect("a known protocol").unwrap();
+            assert_eq!(host.key_pair_bits, Some(bits));
         }
     }
 

@@ -603,6 +603,35 @@ mod tests {
         assert_eq!(name, "max_pool");
     }
 
+    /// The request to close its connection has no outcome then.
+    #[test]
+    fn requester_that_closes_its_connection_first_makes_room_for_the_next() {
+        let mut harness = harness(StateSockConfig { max_pool: 1, ..StateSockConfig::default() }, None);
+        harness.up(step(1, Payload::Empty)).up(Message { src: Some(member(3)), ..step(1, Payload::Empty) });
+        harness.advance(Duration::ZERO);
+        let (listener, _) = harness.take_effects().remove(0);
+        harness.done(listener, Outcome::Listening(socket())).advance(Duration::ZERO);
+        harness.lower(Event::ProvideState { token: 1, state: Ok(Some("state".into())) });
+        harness.advance(Duration::ZERO);
+        assert_eq!(harness.take_up_events().len(), 1);
+        connect(&mut harness, listener, CONN);
+        write(&mut harness, listener, CONN, &wire::encode_address(&member(2)));
+        harness.advance(Duration::ZERO);
+        assert_eq!(harness.take_up_events(), [], "its place is taken");
+        harness.done(listener, Outcome::Closed { conn: CONN, is_graceful: true }).advance(Duration::ZERO);
+        let events = harness.take_up_events();
+        assert!(matches!(events[..], [Event::StateRequested { .. }]), "{events:?}");
+    }
+
+    #[test]
+    fn receive_buffers_without_a_size_are_those_of_the_transport() {
+        let recv_buf = |size| {
+            let recv_buf_size = ByteCount(size);
+            StateSockConfig { recv_buf_size, ..StateSockConfig::default() }.options().recv_buf
+        };
+        assert_eq!((recv_buf(0), recv_buf(20_000)), (None, Some(20_000)));
+    }
+
     #[test]
     fn without_a_server_socket_requesters_get_a_failure() {
         let mut harness = harness(StateSockConfig::default(), None);

@@ -221,8 +221,8 @@ impl StateTransfer {
         cx.raise(Event::StateReceived(result));
     }
 
-    /// Must run between sweeps.
-    /// Returns whether anything has changed. If not, an outcome has to come first.
+    /// Asks the application for the state of the next requesters. Must run between sweeps. Returns whether anything has
+    /// changed; if not, an outcome has to come first.
     fn serve_next(&mut self, cx: &mut Cx<'_>) -> bool {
         let mut has_changed = false;
         while self.serving.is_none() && !self.waiting.is_empty() {

@@ -1,20 +1,37 @@
-//! A connection of which a bounded number of bytes is read.
+//! Connections of which a bounded number of bytes is read.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// The bytes that several connections may still read together.
+#[derive(Clone)]
+pub(super) struct ByteRoom(Arc<AtomicUsize>);
+
+impl ByteRoom {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(bytes_max)))
+    }
+
+    /// Takes bytes. Returns whether there was room for them.
+    fn take(&self, bytes: usize) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok()
+    }
+}
+
 /// Fails once more bytes arrive than it has room for, because responses are kept in memory until they are complete.
 pub(super) struct BoundedStream<S> {
     stream: S,
-    room: usize,
+    room: ByteRoom,
 }
 
 impl<S> BoundedStream<S> {
-    pub(super) fn new(stream: S, bytes_max: usize) -> Self {
-        Self { stream, room: bytes_max }
+    pub(super) fn new(stream: S, room: &ByteRoom) -> Self {
+        Self { stream, room: room.clone() }
     }
 }
 
@@ -26,18 +43,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedStream<S> {
     ) -> Poll<io::Result<()>> {
         let before = out.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, out))?;
-        match self.room.checked_sub(out.filled().len() - before) {
-            Some(room) => {
-                self.room = room;
-                Poll::Ready(Ok(()))
-            }
-            None => {
-                // An error comes without bytes.
-                out.set_filled(before);
-                let why = "the response has too many bytes";
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, why)))
-            }
+        if self.room.take(out.filled().len() - before) {
+            return Poll::Ready(Ok(()));
         }
+        // An error comes without bytes.
+        out.set_filled(before);
+        let why = "the response has too many bytes";
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, why)))
     }
 }
 
@@ -62,11 +74,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bytes_beyond_the_bound_are_an_error() {
-        let mut content = Vec::new();
-        BoundedStream::new(&[7; 100][..], 100).read_to_end(&mut content).await.unwrap();
-        assert_eq!(content.len(), 100);
-        let error = BoundedStream::new(&[7; 101][..], 100).read_to_end(&mut content).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    async fn bytes_of_all_connections_beyond_the_bound_are_an_error() {
+        let (mut content, room) = (Vec::new(), ByteRoom::new(200));
+        for _ in 0..2 {
+            BoundedStream::new(&[7; 100][..], &room).read_to_end(&mut content).await.unwrap();
+        }
+        assert_eq!(content.len(), 200);
+        let error = BoundedStream::new(&[7; 1][..], &room).read_to_end(&mut content).await.unwrap_err();
+        assert_eq!((error.kind(), content.len()), (io::ErrorKind::FileTooLarge, 200));
     }
 }

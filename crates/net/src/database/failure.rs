@@ -4,6 +4,9 @@ use std::error::Error as _;
 
 use consort_group::database::DatabaseSettings;
 
+/// Bytes of a server's text in a failure.
+const TEXT_BYTES_MAX: usize = 1_000;
+
 /// A request that failed.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -50,17 +53,21 @@ pub(super) fn describe(failure: &Failure, settings: &DatabaseSettings, created: 
     }
 }
 
-/// Returns the text of an error with its causes.
+/// Returns the text of an error with its causes, bounded and without control characters.
 pub(super) fn text_of(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
-        return error.message().to_owned();
+        return bounded(error.message());
     }
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    text
+    bounded(&text)
+}
+
+fn bounded(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].replace(char::is_control, " ")
 }
 
 fn remedy(code: &str, settings: &DatabaseSettings, created: Option<&str>) -> Option<String> {

@@ -6,6 +6,7 @@ mod failure;
 mod flag;
 mod tls;
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config};
 
-use self::bounded_stream::BoundedStream;
+use self::bounded_stream::{BoundedStream, ByteRoom};
 use self::failure::{Failure, describe, is_conflict, is_missing_table, text_of};
 use self::flag::Flag;
 use self::tls::HostTls;
@@ -41,8 +42,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// There is a row per member of the largest cluster, and there are stale ones.
 const ROWS_MAX: usize = 4096;
 
-/// Bytes that a request reads: rows of 1,000 bytes at most, errors and notices.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes that a request reads from all servers together: [`ROWS_MAX`] rows of 1,000 bytes, errors and notices.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// How often rows are written that another member changes at the same time.
 const WRITES_MAX: u32 = 3;
@@ -111,8 +112,9 @@ impl Database {
             read.map_err(|error| error.to_string()).and_then(|tls| tls.map_err(|error| error.to_string()));
         let tls = tls.map_err(|why| Failure::Other(format!("{why}; correct the URL's parameters of TLS")))?;
         let mut last = Failure::Connect("connection_url has no host".to_owned());
+        let room = ByteRoom::new(BYTES_MAX);
         for host in &settings.url.hosts {
-            match self.perform_at(settings, host, tls.clone(), request).await {
+            match self.perform_at(settings, host, tls.clone(), &room, request).await {
                 Err(failure @ Failure::Connect(_)) => last = failure,
                 outcome => return outcome,
             }
@@ -125,11 +127,12 @@ impl Database {
         settings: &DatabaseSettings,
         host: &HostPort,
         tls: Option<Arc<ClientConfig>>,
+        room: &ByteRoom,
         request: &RowRequest,
     ) -> Result<Outcome, Failure> {
         let limit = settings.url.connect_timeout.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT);
         let fail = |why: String| Failure::Connect(format!("cannot connect to {host}: {why}"));
-        let connected = timeout(limit, connect(settings, host, tls)).await;
+        let connected = timeout(limit, connect(settings, host, tls, room)).await;
         let connected = connected.map_err(|_| fail(format!("no response within {limit:?}")))?;
         let (mut client, connection) = connected.map_err(|failure| match failure {
             Failure::Database(error) if error.as_db_error().is_none() => fail(text_of(&error)),
@@ -196,8 +199,9 @@ impl Database {
             }
             RowRequest::RemoveOthers { cluster, kept } => {
                 let rows = session.select(client, cluster).await?;
+                let kept: BTreeSet<&str> = kept.iter().map(String::as_str).collect();
                 let addresses = rows.into_iter().map(|row| row.address);
-                let others: Vec<String> = addresses.filter(|address| !kept.contains(address)).collect();
+                let others: Vec<String> = addresses.filter(|address| !kept.contains(&**address)).collect();
                 session.remove(client, &others).await.map(|()| Outcome::Done)
             }
         }
@@ -235,6 +239,7 @@ async fn connect(
     settings: &DatabaseSettings,
     host: &HostPort,
     tls: Option<Arc<ClientConfig>>,
+    room: &ByteRoom,
 ) -> Result<(Client, Connection), Failure> {
     let stream = TcpStream::connect((&*host.host, host.port)).await;
     let stream = stream.map_err(|error| Failure::Connect(error.to_string()))?;
@@ -242,7 +247,7 @@ async fn connect(
     let _ = stream.set_nodelay(true);
     let tls = HostTls { config: tls, host: host.host.clone() };
     let config = config(settings)?;
-    config.connect_raw(BoundedStream::new(stream, BYTES_MAX), tls).await.map_err(Failure::Database)
+    config.connect_raw(BoundedStream::new(stream, room), tls).await.map_err(Failure::Database)
 }
 
 fn config(settings: &DatabaseSettings) -> Result<Config, Failure> {

@@ -51,7 +51,9 @@ async fn attempts_to_connect_are_delayed_more_and_more_while_they_fail() {
         );
         let (until, delay, _) = database.back_off.clone().unwrap();
         delays.push(delay.as_millis());
-        // No attempt, and the same failure.
+        // No attempt, and the same failure. An hour, so that a slow host does not reach the end of the delay.
+        let until = until + Duration::from_secs(3_600);
+        database.back_off.as_mut().unwrap().0 = until;
         assert_eq!(read(&mut database, &settings).await, why);
         assert_eq!(database.back_off.as_ref().unwrap().0, until);
         database.back_off.as_mut().unwrap().0 = Instant::now();
@@ -91,6 +93,30 @@ async fn response_beyond_the_bound_of_bytes_is_not_read() {
     let why = read(&mut Database::default(), &settings).await;
     assert!(why.contains("too many bytes"), "{why}");
     assert!(served.await.unwrap() < 4 * BYTES_MAX);
+}
+
+/// Returns a message of the server: its type and its content after the length.
+fn message(kind: u8, content: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(content.len() + 4).unwrap();
+    [&[kind][..], &len.to_be_bytes(), content].concat()
+}
+
+#[tokio::test]
+async fn text_of_a_servers_failure_is_bounded_and_has_no_control_characters() {
+    let (listener, place) = listen().await;
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        let text = format!("no\u{1b}[2J {}", "ä".repeat(100_000));
+        let fields = [&b"SFATAL\0C42501\0M"[..], text.as_bytes(), b"\0\0"].concat();
+        stream.write_all(&message(b'E', &fields)).await.unwrap();
+        stream
+    });
+    let settings = settings(&format!("{place}/grid?sslmode=disable"));
+    let why = read(&mut Database::default(), &settings).await;
+    assert!(why.starts_with("no [2J ä") && why.contains("SQLSTATE 42501") && why.len() < 1_200, "{why}");
+    drop(served.await.unwrap());
 }
 
 #[tokio::test]
@@ -147,4 +173,116 @@ fn rows_beyond_the_bound_are_left_out_and_those_of_coordinators_stay() {
     rows.push(row(ROWS_MAX, true));
     database.bound_rows(&mut rows);
     assert!(rows.len() == ROWS_MAX && rows[0].is_coordinator && database.warned_of_rows.is_some());
+}
+
+/// Serves one connection as a server that accepts each statement without rows. Returns the statements.
+async fn serve(listener: TcpListener) -> Vec<String> {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let len = stream.read_u32().await.unwrap();
+    let mut content = vec![0; len as usize - 4];
+    stream.read_exact(&mut content).await.unwrap();
+    let (authenticated, ready) = (message(b'R', &[0; 4]), message(b'Z', b"I"));
+    stream.write_all(&[authenticated, ready.clone()].concat()).await.unwrap();
+    let mut statements = Vec::new();
+    while let Ok(kind) = stream.read_u8().await {
+        let len = stream.read_u32().await.unwrap();
+        let mut content = vec![0; len as usize - 4];
+        stream.read_exact(&mut content).await.unwrap();
+        let text =
+            |at: &[u8]| String::from_utf8(at.split(|byte| *byte == 0).next().unwrap().to_vec()).unwrap();
+        let complete = message(b'C', b"OK\0");
+        let answer = match kind {
+            b'Q' => {
+                statements.push(text(&content));
+                [complete, ready.clone()].concat()
+            }
+            b'P' => {
+                // The statement's name is empty.
+                statements.push(text(&content[1..]));
+                continue;
+            }
+            b'S' => {
+                let (parsed, bound, no_data) = (message(b'1', b""), message(b'2', b""), message(b'n', b""));
+                [parsed, bound, no_data, complete, ready.clone()].concat()
+            }
+            b'X' => break,
+            _ => continue,
+        };
+        stream.write_all(&answer).await.unwrap();
+    }
+    statements
+}
+
+fn row(address: &str) -> MemberRow {
+    MemberRow {
+        address: address.to_owned(),
+        name: None,
+        ip: "10.0.0.1:7800".to_owned(),
+        is_coordinator: true,
+    }
+}
+
+#[tokio::test]
+async fn procedure_is_created_at_the_start_and_called_in_place_of_deletion_and_insertion() {
+    for has_procedure in [false, true] {
+        let (listener, place) = listen().await;
+        let served = tokio::spawn(serve(listener));
+        let mut settings = settings(&format!("{place}/grid?sslmode=disable"));
+        settings.initialize = "CREATE TABLE jgroups".to_owned();
+        if has_procedure {
+            settings.create_procedure = "CREATE PROCEDURE p".to_owned();
+            settings.call = Some(SqlStatement::parse("call p(?, ?, ?, ?, ?)").unwrap());
+        }
+        let request = RowRequest::Write { cluster: "demo".to_owned(), rows: vec![row("a")] };
+        assert_eq!(Database::default().perform(&settings, request).await, Outcome::Done);
+        let (delete, insert) =
+            ("DELETE FROM jgroups WHERE address=$1", "INSERT INTO jgroups values ($1, $2, $3, $4, $5)");
+        let (created, written) = match has_procedure {
+            true => (vec!["CREATE PROCEDURE p"], vec!["call p($1, $2, $3, $4, $5)"]),
+            false => (vec![], vec![delete, insert]),
+        };
+        let mut statements = served.await.unwrap();
+        statements.retain(|statement| !statement.starts_with("START") && !statement.starts_with("BEGIN"));
+        assert_eq!(statements, [vec!["CREATE TABLE jgroups"], created, written, vec!["COMMIT"]].concat());
+    }
+}
+
+#[tokio::test]
+async fn login_and_socket_timeouts_of_the_url_end_a_connection_and_a_statement() {
+    let (_listener, silent) = listen().await;
+    let why = read(&mut Database::default(), &settings(&format!("{silent}/grid?loginTimeout=1"))).await;
+    assert!(why.contains("no response within 1s"), "{why}");
+    let (listener, place) = listen().await;
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert!(stream.read(&mut request).await.unwrap() > 0);
+        stream.write_all(&[message(b'R', &[0; 4]), message(b'Z', b"I")].concat()).await.unwrap();
+        // No statement has a result.
+        while stream.read(&mut request).await.is_ok_and(|read| read > 0) {}
+    });
+    let settings = settings(&format!("{place}/grid?sslmode=disable&socketTimeout=1"));
+    let why = read(&mut Database::default(), &settings).await;
+    assert!(why.starts_with("a statement has no result within 1s"), "{why}");
+    served.await.unwrap();
+}
+
+#[tokio::test]
+async fn client_certificate_of_the_url_is_shown_to_the_server() {
+    let (_listener, place) = listen().await;
+    let of = |certificate: &str, key: &str| {
+        let url = format!("{place}/grid?sslmode=require&sslcert={certificate}&sslkey={key}");
+        JdbcUrl::parse(&format!("jdbc:postgresql://{url}")).unwrap()
+    };
+    let authority = consort_testkit::Authority::new("database-client");
+    let files = authority.certify("member", &["member"]);
+    let (certificate, key) = (files.cert.to_str().unwrap(), files.key.to_str().unwrap());
+    let config = tls::settings(&of(certificate, key)).unwrap().unwrap();
+    assert!(config.client_auth_cert_resolver.has_certs());
+    for (certificate, key, missing) in
+        [("/none.pem", key, "/none.pem"), (certificate, "/none.key", "/none.key")]
+    {
+        let error = tls::settings(&of(certificate, key)).unwrap_err().to_string();
+        assert!(error.contains(missing), "{error}");
+    }
 }

@@ -1,6 +1,6 @@
-//! Work beside the driver: on the runtime's blocking threads files (FILE_PING), one job after the other, and look-ups of
-//! host names (TCPPING, TCPGOSSIP, DNS_PING) and of pods (KUBE_PING), several at a time; and on a task the rows of a database (JDBC_PING2), one
-//! request after the other.
+//! Work beside the driver. Files (FILE_PING) are read and written on the runtime's blocking threads, one job after the other.
+//! Host names (TCPPING, TCPGOSSIP, DNS_PING, KUBE_PING) and pods (KUBE_PING) are looked up there, several at a time. Rows of a
+//! database (JDBC_PING2) are read and written on tasks, one request after the other.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -22,6 +22,10 @@ use crate::signals::{Key, Owner, Signals, SourceWaker};
 
 /// A layer has one or two.
 const JOBS_MAX: usize = 256;
+
+/// Bytes of contents of files and rows that wait to be written, beside one job of any size. Further writes fail, and the
+/// coordinator repeats them.
+const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The time between two warnings of one cause.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
@@ -90,6 +94,13 @@ impl Jobs {
             outcomes.push_back((token, Outcome::Failed("too many jobs are queued".into())));
             return;
         }
+        let bytes = job.bytes();
+        let waiting: usize = self.waiting.iter().map(|(_, job)| job.bytes()).sum();
+        if bytes > 0 && waiting > 0 && waiting + bytes > WAITING_BYTES_MAX {
+            let why = format!("writes of more than {WAITING_BYTES_MAX} bytes are queued");
+            outcomes.push_back((token, Outcome::Failed(why)));
+            return;
+        }
         self.waiting.push_back((token, job));
         self.poll(outcomes);
     }
@@ -134,10 +145,16 @@ impl Jobs {
         true
     }
 
-    /// Only jobs that change files or rows still run.
-    pub(super) fn begin_close(&mut self) {
+    /// Only jobs that change files or rows still run. They begin at once, in place of reads that may take seconds.
+    pub(super) fn begin_close(&mut self, outcomes: &mut Outcomes) {
         self.waiting.retain(|(_, job)| !job.changes_nothing());
-        self.running.retain(|running| !running.changes_nothing);
+        self.running.retain(|running| {
+            if running.changes_nothing {
+                running.work.abort();
+            }
+            !running.changes_nothing
+        });
+        self.poll(outcomes);
     }
 }
 
@@ -155,6 +172,15 @@ impl Job {
             Self::Rows { request, .. } => request.changes_nothing(),
             Self::Read { .. } => true,
             job => job.kind() == JobKind::LookUp,
+        }
+    }
+
+    /// Returns the bytes of what the job writes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write { content, .. } => content.len(),
+            Self::Rows { request, .. } => request.bytes(),
+            _ => 0,
         }
     }
 
@@ -351,6 +377,9 @@ fn plain(directory: &Path, name: &str) -> io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use consort_group::config::{Password, Property};
+    use consort_group::database::{JdbcUrl, MemberRow, SqlStatement};
+
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
@@ -401,6 +430,98 @@ mod tests {
         let read = read_all(&directory, ".list").unwrap();
         assert_eq!(read.iter().map(|(_, content)| content.len() as u64).sum::<u64>(), FILES_BYTES_MAX);
         fs::remove_dir_all(&directory).unwrap();
+    }
+
+    fn rows(request: RowRequest) -> Job {
+        rows_at("db", request)
+    }
+
+    fn rows_at(place: &str, request: RowRequest) -> Job {
+        let statement = |text: &str| SqlStatement::parse(text).unwrap();
+        let settings = DatabaseSettings {
+            url: JdbcUrl::parse(&format!("jdbc:postgresql://{place}/grid?sslmode=disable")).unwrap(),
+            user: "grid".to_owned(),
+            password: Password::new(""),
+            initialize: String::new(),
+            create_procedure: String::new(),
+            insert: statement("INSERT INTO jgroups values (?, ?, ?, ?, ?)"),
+            call: None,
+            delete: statement("DELETE FROM jgroups WHERE address=?"),
+            select: statement("SELECT address, name, ip, coord FROM jgroups WHERE cluster=?"),
+        };
+        Job::Rows { settings: Arc::new(settings), request }
+    }
+
+    fn read_rows() -> RowRequest {
+        RowRequest::Read { cluster: "demo".to_owned() }
+    }
+
+    fn remove_row() -> RowRequest {
+        RowRequest::Remove { address: "a".to_owned() }
+    }
+
+    fn write_rows(bytes: usize) -> RowRequest {
+        let row = MemberRow {
+            address: String::new(),
+            name: Some(" ".repeat(bytes)),
+            ip: String::new(),
+            is_coordinator: true,
+        };
+        RowRequest::Write { cluster: "demo".to_owned(), rows: vec![row] }
+    }
+
+    fn token(number: u64) -> Token {
+        Token::new(3, number)
+    }
+
+    /// The test's runtime has one thread, so that no job ends before the test waits.
+    #[tokio::test]
+    async fn writes_that_wait_have_at_most_4_mib_together_beside_one_of_any_size() {
+        let (mut jobs, mut outcomes) = (Jobs::new(&Arc::default()), Outcomes::new());
+        jobs.add(token(0), rows(read_rows()), &mut outcomes);
+        jobs.add(token(1), rows(write_rows(WAITING_BYTES_MAX / 2)), &mut outcomes);
+        jobs.add(token(2), rows(write_rows(WAITING_BYTES_MAX / 2)), &mut outcomes);
+        assert_eq!(
+            outcomes.pop_front(),
+            Some((token(2), Outcome::Failed("writes of more than 4194304 bytes are queued".to_owned())))
+        );
+        jobs.add(token(3), rows(write_rows(WAITING_BYTES_MAX / 4)), &mut outcomes);
+        jobs.add(token(4), rows(remove_row()), &mut outcomes);
+        assert_eq!((jobs.waiting.len(), outcomes.len()), (3, 0));
+
+        let mut jobs = Jobs::new(&Arc::default());
+        jobs.add(token(0), rows(read_rows()), &mut outcomes);
+        jobs.add(token(1), rows(write_rows(2 * WAITING_BYTES_MAX)), &mut outcomes);
+        assert_eq!((jobs.waiting.len(), outcomes.len()), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn close_begins_waiting_changes_at_once_in_place_of_reads() {
+        let (mut jobs, mut outcomes) = (Jobs::new(&Arc::default()), Outcomes::new());
+        jobs.add(token(0), rows(read_rows()), &mut outcomes);
+        jobs.add(token(1), rows(read_rows()), &mut outcomes);
+        jobs.add(token(2), rows(remove_row()), &mut outcomes);
+        jobs.begin_close(&mut outcomes);
+        let running: Vec<Token> = jobs.running.iter().map(|running| running.token).collect();
+        assert_eq!((running, jobs.waiting.len()), (vec![token(2)], 0));
+    }
+
+    /// A read of a database that does not respond would keep the removal waiting, and its failure would delay it.
+    #[cfg(feature = "jdbc")]
+    #[tokio::test]
+    async fn close_aborts_a_read_of_rows_so_that_the_removal_connects() {
+        use tokio::net::TcpListener;
+
+        let (mut jobs, mut outcomes) = (Jobs::new(&Arc::default()), Outcomes::new());
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let next = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+        jobs.add(token(0), rows_at(&place(&silent), read_rows()), &mut outcomes);
+        jobs.add(token(1), rows_at(&place(&next), remove_row()), &mut outcomes);
+        let _stream = silent.accept().await.unwrap();
+        jobs.begin_close(&mut outcomes);
+        let connected = tokio::time::timeout(Duration::from_secs(60), next.accept()).await;
+        assert!(connected.is_ok_and(|accepted| accepted.is_ok()), "the removal connects");
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl EffectRunner {
     pub(crate) fn begin_close(&mut self, now: Time) {
         self.groups.clear();
         self.announced.clear();
-        self.jobs.begin_close();
+        self.jobs.begin_close(&mut self.outcomes);
         for table in self.tables.values_mut() {
             table.links.begin_close(now);
         }

@@ -583,34 +583,8 @@ mod tests {
         outcomes: Outcomes,
     }
 
-    /// The layers of a stack make tokens.
     fn tokens() -> (Token, Token) {
-        use consort_group::{Control, Cx, MessageBatch, Protocol, ProtocolId, Stack, StackSetup, Uuid};
-
-        struct Requests;
-        impl Protocol for Requests {
-            fn name(&self) -> &'static str {
-                "REQUESTS"
-            }
-            fn id(&self) -> ProtocolId {
-                ProtocolId::TP
-            }
-            fn up(&mut self, _cx: &mut Cx<'_>, _batch: &mut MessageBatch) {}
-            fn control(&mut self, _cx: &mut Cx<'_>, _control: &Control<'_>) {}
-            fn start(&mut self, cx: &mut Cx<'_>) {
-                cx.request(consort_group::Effect::CloseListener);
-                cx.request(consort_group::Effect::CloseListener);
-            }
-        }
-        let phys = PhysAddr::new([127, 0, 0, 1].into(), 1);
-        let local = consort_group::Address::Uuid(Uuid { most: 1, least: 1 });
-        let version = Version::V5_5_7;
-        let setup = StackSetup { local, name: "A".into(), phys, has_multicast: false, seed: 1, version };
-        let mut stack = Stack::new(setup, vec![Box::new(Requests)]);
-        stack.start(Time::ZERO);
-        stack.run(Time::ZERO);
-        let mut next = || stack.poll_effect().expect("requested").0;
-        (next(), next())
+        (Token::new(7, 0), Token::new(7, 1))
     }
 
     impl Table {
@@ -667,6 +641,16 @@ mod tests {
         peer.shutdown().await.unwrap();
         assert_eq!(table.next().await.1, Outcome::Closed { conn, is_graceful: true });
         assert!(!table.streams.write(table.now, conn, Bytes::from("late")));
+    }
+
+    #[test]
+    fn receive_buffer_without_a_size_is_that_of_the_transport() {
+        let config = TransportConfig { recv_buf_size: Some(30_000), ..TransportConfig::tcp() };
+        let options = link_settings(&config, Version::V5_5_7, None).options;
+        let streams = Streams::new(7, Arc::default(), StreamSettings { options, tls: None }, 100);
+        assert_eq!(streams.recv_buf(OPTIONS), Some(30_000));
+        let own = StreamOptions { recv_buf: Some(20_000), ..OPTIONS };
+        assert_eq!(streams.recv_buf(own), Some(20_000));
     }
 
     #[tokio::test]

@@ -4,6 +4,15 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+/// Bytes of a text of the server in an error.
+const MESSAGE_BYTES_MAX: usize = 1_000;
+
+/// Returns a text of the server as errors have it: bounded, and without control characters.
+pub(super) fn bounded(text: &str) -> String {
+    let text = &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)];
+    text.replace(char::is_control, " ").trim().to_owned()
+}
+
 /// A list of pods failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -145,6 +154,17 @@ pub enum KubernetesError {
         /// The limit.
         bytes_max: usize,
     },
+    /// All answers of a discovery together exceed the limit.
+    #[error(
+        "the answers of {server} to one discovery have more than {bytes_max} bytes together; choose fewer pods: set labels or \
+         service"
+    )]
+    TooLargeTogether {
+        /// The API server.
+        server: String,
+        /// The limit.
+        bytes_max: usize,
+    },
     /// The answer cannot be read.
     #[error("the answer of {server} is not a list of Kubernetes: {why}; check masterHost and masterPort")]
     Answer {
@@ -195,12 +215,12 @@ pub(super) fn in_request(error: &(dyn Error + 'static), server: &str, ca_file: &
     while let Some(error) = cause {
         if let Some(tls) = tls_error(error) {
             let (server, ca_file) = (server.to_owned(), ca_file.to_owned());
-            return KubernetesError::Tls { server, why: tls.to_string(), ca_file };
+            return KubernetesError::Tls { server, why: bounded(&tls.to_string()), ca_file };
         }
         causes.push(error.to_string());
         cause = error.source();
     }
     // The first texts repeat the last one, or name only the client's own layers.
-    let why = causes.pop().unwrap_or_default();
+    let why = bounded(&causes.pop().unwrap_or_default());
     KubernetesError::Unreachable { server: server.to_owned(), why }
 }

@@ -1,19 +1,17 @@
 //! Lists of pods by the API of Kubernetes, for KUBE_PING.
 
+mod answer;
 mod error;
 mod request;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
 use std::path::Path;
 
-use consort_group::{KubernetesQuery, PodInfo, PodList, PodSelector};
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use consort_group::{KubernetesQuery, PodList, PodSelector};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use self::answer::{EndpointSlice, Listed, Pod};
 pub use self::error::KubernetesError;
 use self::request::Api;
 
@@ -25,6 +23,9 @@ const PAGE_LEN: u32 = 250;
 
 /// Answers of a list, so that a server that always has another one is left.
 const PAGES_MAX: usize = 16;
+
+/// Bytes of all answers of a discovery: 2,000 pods of up to 30 KiB.
+const ANSWERS_BYTES_MAX: usize = 64 << 20;
 
 /// Lists pods. Blocks for at most the query's time limit.
 ///
@@ -40,6 +41,8 @@ pub fn list_pods(query: &KubernetesQuery) -> Result<PodList, KubernetesError> {
     // The client logs each failure as an error. Callers log failures by their own limits.
     let silent = tracing::Dispatch::none();
     let listed = tracing::dispatcher::with_default(&silent, || runtime.block_on(list_repeatedly(query)));
+    // A look-up of the server's name may still run. A plain drop would wait for it, beyond the time limit.
+    runtime.shutdown_background();
     if query.is_logged {
         match &listed {
             Ok(list) => tracing::info!(namespace = list.namespace, pods = ?list.pods, "listed pods"),
@@ -52,9 +55,9 @@ pub fn list_pods(query: &KubernetesQuery) -> Result<PodList, KubernetesError> {
 /// Repeats the request after failures that can pass.
 async fn list_repeatedly(query: &KubernetesQuery) -> Result<PodList, KubernetesError> {
     let end = Instant::now() + query.time_limit;
-    let mut failure = None;
+    let (mut failure, mut room) = (None, ANSWERS_BYTES_MAX);
     for attempt in 1..=query.attempts.max(1) {
-        match timeout_at(end, list(query)).await {
+        match timeout_at(end, list(query, &mut room)).await {
             Ok(Err(error)) if error.can_pass() => failure = Some(error),
             Ok(listed) => return listed,
             Err(_) => break,
@@ -70,7 +73,8 @@ async fn list_repeatedly(query: &KubernetesQuery) -> Result<PodList, KubernetesE
     }))
 }
 
-async fn list(query: &KubernetesQuery) -> Result<PodList, KubernetesError> {
+/// Lists pods. `room`: bytes that answers may still have.
+async fn list(query: &KubernetesQuery, room: &mut usize) -> Result<PodList, KubernetesError> {
     let namespace = namespace(query)?;
     let api = Api::new(query, &namespace)?;
     let mut pods = Vec::new();
@@ -79,23 +83,22 @@ async fn list(query: &KubernetesQuery) -> Result<PodList, KubernetesError> {
         continued = match &query.selector {
             PodSelector::Labels(labels) => {
                 let fields = "status.phase!=Succeeded,status.phase!=Failed";
-                let page = api.list::<Pod>(labels, Some(fields), continued).await?;
-                pods.extend(page.items.into_iter().map(pod));
-                page.metadata.continue_
+                let page = api.list::<Pod>(labels, Some(fields), continued, room).await?;
+                pods.extend(page.items.into_iter().flat_map(Listed::into_pods).take(PODS_MAX - pods.len()));
+                page.metadata.continued
             }
             PodSelector::Service(service) => {
                 let labels = format!("kubernetes.io/service-name={service}");
-                let page = api.list::<EndpointSlice>(&labels, None, continued).await?;
-                pods.extend(page.items.into_iter().flat_map(endpoints));
-                page.metadata.continue_
+                let page = api.list::<EndpointSlice>(&labels, None, continued, room).await?;
+                pods.extend(page.items.into_iter().flat_map(Listed::into_pods).take(PODS_MAX - pods.len()));
+                page.metadata.continued
             }
         };
         continued = continued.filter(|token| !token.is_empty());
-        if continued.is_none() || pods.len() >= PODS_MAX {
+        if continued.is_none() || pods.len() == PODS_MAX {
             break;
         }
     }
-    pods.truncate(PODS_MAX);
     Ok(PodList { namespace, pods })
 }
 
@@ -112,48 +115,4 @@ fn namespace(query: &KubernetesQuery) -> Result<String, KubernetesError> {
             Err(KubernetesError::NoNamespace { path: path.display().to_string(), why })
         }
     }
-}
-
-/// Labels by which jgroups-kubernetes distinguishes two versions of a workload.
-const GROUP_LABELS: [&str; 3] = ["pod-template-hash", "deployment", "controller-revision-hash"];
-
-fn pod(pod: Pod) -> PodInfo {
-    let ObjectMeta { name, labels, deletion_timestamp, .. } = pod.metadata;
-    let status = pod.status.unwrap_or_default();
-    let texts =
-        status.pod_ips.iter().flatten().map(|entry| entry.ip.as_str()).chain(status.pod_ip.as_deref());
-    let mut ips: Vec<IpAddr> = texts.filter_map(|text| text.parse().ok()).collect();
-    ips.dedup();
-    let phase = status.phase.as_deref().unwrap_or_default();
-    let mut containers = status.container_statuses.iter().flatten();
-    let mut conditions = status.conditions.iter().flatten();
-    PodInfo {
-        name: name.unwrap_or_default(),
-        ips,
-        is_finished: matches!(phase, "Succeeded" | "Failed"),
-        is_deleting: deletion_timestamp.is_some(),
-        is_ready: phase == "Running"
-            && status.message.is_none()
-            && status.reason.is_none()
-            && containers.all(|container| container.ready)
-            && conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"),
-        group: labels.and_then(|mut labels| GROUP_LABELS.into_iter().find_map(|name| labels.remove(name))),
-    }
-}
-
-/// A condition that is absent counts as true, but for the end of an endpoint.
-fn endpoints(slice: EndpointSlice) -> impl Iterator<Item = PodInfo> {
-    let slice_name = slice.metadata.name.unwrap_or_default();
-    slice.endpoints.into_iter().map(move |endpoint| {
-        let conditions = endpoint.conditions.unwrap_or_default();
-        PodInfo {
-            name: endpoint.target_ref.and_then(|pod| pod.name).unwrap_or_else(|| slice_name.clone()),
-            // Names (the address type FQDN) are no addresses.
-            ips: endpoint.addresses.iter().filter_map(|ip| ip.parse().ok()).collect(),
-            is_finished: false,
-            is_deleting: conditions.terminating.unwrap_or(false),
-            is_ready: conditions.ready.unwrap_or(true),
-            group: None,
-        }
-    })
 }

@@ -321,14 +321,55 @@ fn client_certificate_replaces_the_token() {
 #[test]
 fn silent_server_is_left_after_the_time_of_an_attempt_or_of_the_discovery() {
     let api = FakeKubernetes::start(|_| ApiResponse::Silence);
+    // The time to connect is long enough for a slow host.
     let short = Duration::from_millis(100);
-    let config = KubePingConfig { connectTimeout: short, readTimeout: short, ..config(&api) };
+    let config =
+        KubePingConfig { connectTimeout: Duration::from_secs(2), readTimeout: short, ..config(&api) };
     let error = error_of(&config);
-    assert!(error.contains("does not answer within 200ms; check that the API server"), "{error}");
+    assert!(error.contains("does not answer within 2.1s; check that the API server"), "{error}");
     assert!(error.contains("join_timeout of GMS"), "{error}");
     let patient = KubePingConfig { readTimeout: Duration::from_secs(600), ..config };
     let error = list_pods(&patient.query(short)).unwrap_err().to_string();
     assert!(error.contains("does not answer within 100ms"), "{error}");
+}
+
+/// The server accepts the connection and does not begin TLS.
+#[test]
+fn connect_timeout_ends_an_attempt_before_the_time_for_an_answer() {
+    let api = FakeKubernetes::start(|_| pod_list(Vec::new()));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = KubePingConfig {
+        masterPort: silent.local_addr().unwrap().port(),
+        connectTimeout: Duration::from_millis(100),
+        readTimeout: Duration::from_secs(600),
+        operationAttempts: 1,
+        ..config(&api)
+    };
+    let error = error_of(&config);
+    assert!(error.starts_with("there is no connection to https://127.0.0.1:"), "{error}");
+}
+
+#[test]
+fn operation_attempts_is_the_number_of_requests() {
+    let api = FakeKubernetes::start(|_| failure(503, "ServiceUnavailable", "starting"));
+    for attempts in [1, 2, 5] {
+        error_of(&KubePingConfig { operationAttempts: attempts, ..config(&api) });
+        assert_eq!(api.take_requests().len(), attempts as usize);
+    }
+}
+
+/// `kubectl proxy` has credentials of its own. A listener on the network would read the token.
+#[test]
+fn server_without_tls_is_asked_without_certificates_and_gets_no_token() {
+    let api = FakeKubernetes::start_plain(|_| pod_list(vec![pod("a", "10.0.0.7")]));
+    fs::write(api.file("token"), "token-1").unwrap();
+    let config =
+        KubePingConfig { masterProtocol: "http".to_owned(), caCertFile: api.file("missing"), ..config(&api) };
+    assert_eq!(names(&list_by(&config).unwrap()), ["a"]);
+    fs::remove_file(api.file("token")).unwrap();
+    assert_eq!(names(&list_by(&config).unwrap()), ["a"], "no token is needed");
+    let tokens: Vec<Option<String>> = api.take_requests().into_iter().map(|request| request.token).collect();
+    assert_eq!(tokens, [None, None]);
 }
 
 #[test]
@@ -353,6 +394,79 @@ fn answer_above_the_limit_is_refused() {
         )
     );
     assert_eq!(api.take_requests().len(), 1, "not again");
+}
+
+/// 16 MiB of small objects would take gigabytes as pods.
+#[test]
+fn answer_with_more_objects_than_asked_for_is_refused() {
+    for items in [250, 251] {
+        let text = format!("{{\"kind\":\"PodList\",\"items\":[{}]}}", vec!["{}"; items].join(","));
+        let api = FakeKubernetes::start(move |_| ApiResponse::Text(200, text.clone()));
+        match list_by(&config(&api)) {
+            Ok(list) => assert_eq!((items, list.pods.len()), (250, 250)),
+            Err(error) => {
+                let why = "it has more than the 250 items that were asked for";
+                assert!(items == 251 && error.to_string().contains(why), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_within_an_object_are_kept_up_to_their_limits() {
+    let ips: Vec<Value> =
+        (0..10_000).map(|n| json!({"ip": format!("10.1.{}.{}", n / 250, n % 250)})).collect();
+    let api = FakeKubernetes::start(move |request| {
+        if request.target.contains("endpointslices") {
+            let addresses: Vec<&Value> = ips.iter().map(|ip| &ip["ip"]).collect();
+            let mut endpoints = vec![json!({"addresses": addresses}); 2];
+            endpoints.resize(3_000, json!({"addresses": []}));
+            let slice = json!({"metadata": {"name": "s".repeat(100_000)}, "endpoints": endpoints});
+            ApiResponse::Json(200, json!({"kind": "EndpointSliceList", "items": [slice.clone(), slice]}))
+        } else {
+            pod_list(vec![changed(pod(&"p".repeat(100_000), "10.0.0.7"), "/status/podIPs", json!(ips))])
+        }
+    });
+    let list = list_by(&config(&api)).unwrap();
+    // The last one is that of `podIP`.
+    assert_eq!((list.pods[0].ips.len(), list.pods[0].name.len()), (17, 253));
+    let list = list_by(&KubePingConfig { service: "grid".to_owned(), ..config(&api) }).unwrap();
+    assert_eq!((list.pods.len(), list.pods[0].ips.len(), list.pods[2].name.len()), (PODS_MAX, 16, 253));
+    assert!(!list.pods[1_000].ips.is_empty() && list.pods[999].ips.is_empty(), "1,000 of a slice");
+}
+
+#[test]
+fn answers_of_one_discovery_are_bounded_together() {
+    let pages = AtomicUsize::new(0);
+    let api = FakeKubernetes::start(move |_| {
+        let page = pages.fetch_add(1, Ordering::Relaxed);
+        let padding = " ".repeat(request::ANSWER_BYTES_MAX * 9 / 10);
+        let text = format!(
+            "{{\"kind\":\"PodList\",\"metadata\":{{\"continue\":\"{page}\"}},{padding}\"items\":[]}}"
+        );
+        ApiResponse::Text(200, text)
+    });
+    let error = error_of(&config(&api));
+    assert!(error.contains(&format!("have more than {ANSWERS_BYTES_MAX} bytes together")), "{error}");
+    assert_eq!(api.take_requests().len(), 5);
+}
+
+#[test]
+fn texts_of_the_server_are_bounded_in_errors() {
+    let long = "x\n".repeat(50_000);
+    for (status, response) in [
+        (200, json!({"kind": &long})),
+        (200, json!({"kind": "PodList", "items": [{"metadata": &long}]})),
+        (400, json!({"message": &long})),
+        (400, json!(&long)),
+    ] {
+        let api = FakeKubernetes::start(move |_| ApiResponse::Json(status, response.clone()));
+        let error = error_of(&config(&api));
+        assert!(error.contains("x") && error.len() < 1_300 && !error.contains('\n'), "{error}");
+    }
+    // A failure that is longer than its bound keeps its status.
+    let api = FakeKubernetes::start(|_| ApiResponse::Text(403, "x".repeat(1 << 20)));
+    assert!(error_of(&config(&api)).contains("forbids the list (403: )"), "{}", error_of(&config(&api)));
 }
 
 #[test]

@@ -39,21 +39,21 @@ impl Directory {
         tracing::warn!(location, why, "FILE_PING: cannot read or write the files of members");
     }
 
-    pub(super) fn write_view(&self, cx: &mut Cx<'_>, view: &View) {
+    pub(super) fn write_view(&self, cx: &mut Cx<'_>, view: &View) -> Token {
         let content = file_content(cx, view);
-        self.write(cx, content);
+        self.write(cx, content)
     }
 
-    pub(super) fn write_own(&self, cx: &mut Cx<'_>) {
+    pub(super) fn write_own(&self, cx: &mut Cx<'_>) -> Token {
         let shared = cx.shared();
         let phys = file_address(shared.phys);
         let content = format!("{} \t{} \t{phys} \tF\n", shared.name, shared.local);
-        self.write(cx, content);
+        self.write(cx, content)
     }
 
-    fn write(&self, cx: &mut Cx<'_>, content: String) {
+    fn write(&self, cx: &mut Cx<'_>, content: String) -> Token {
         let (directory, name) = (self.path(cx), file_name(cx, cx.local()));
-        cx.request(Effect::WriteFile { directory, name, content });
+        cx.request(Effect::WriteFile { directory, name, content })
     }
 
     pub(super) fn remove(&self, cx: &mut Cx<'_>, name: String) {
@@ -368,6 +368,27 @@ mod tests {
         assert_eq!(effects(&mut harness).1, [""; 0]);
         harness.advance(Duration::from_secs(60));
         assert_eq!(effects(&mut harness).1, ["write 1T", "write 1T"]);
+    }
+
+    /// A removal that fails each time, as that of a file of another user, must not cause a write each time.
+    #[test]
+    fn failed_removal_of_a_file_repeats_no_write() {
+        let config = StoreConfig {
+            remove_old_coords_on_view_change: true,
+            info_writer_max_writes_after_view: 0,
+            ..StoreConfig::default()
+        };
+        let mut harness = harness(config);
+        harness.install(view(1, &[9, 1]));
+        harness.install(view(2, &[1]));
+        let all = harness.take_effects();
+        let [(write, Effect::WriteFile { .. }), (removal, Effect::RemoveFile { .. })] = &all[..] else {
+            panic!("{all:?}")
+        };
+        harness.done(*write, Outcome::Done);
+        harness.done(*removal, Outcome::Failed("Permission denied".to_owned()));
+        harness.advance(Duration::from_secs(60));
+        assert_eq!(effects(&mut harness), (None, vec![]));
     }
 
     #[test]

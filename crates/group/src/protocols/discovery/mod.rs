@@ -1,10 +1,9 @@
 //! Discovery: finds members, their names and physical addresses.
 //!
-//! All discovery protocols share requests and responses. They differ in how a request is sent: by multicast
-//! (PING), to a list of hosts (TCPPING), to a separate multicast group (MPING), to members known to routers
-//! (TCPGOSSIP), to the addresses of DNS names (DNS_PING), to the pods that the API of Kubernetes lists (KUBE_PING),
-//! through files (FILE_PING) or the rows of a database
-//! (JDBC_PING2), or within the process (LOCAL_PING).
+//! All discovery protocols share requests and responses. They differ in how a request is sent: by multicast (PING), to a
+//! list of hosts (TCPPING), to a separate multicast group (MPING), to the members that routers list (TCPGOSSIP), to the
+//! addresses of DNS names (DNS_PING), to the pods that the API of Kubernetes lists (KUBE_PING), to the addresses in files
+//! (FILE_PING) or in the rows of a database (JDBC_PING2), or within the process (LOCAL_PING, SHARED_LOOPBACK_PING).
 
 mod document;
 mod files;
@@ -85,7 +84,7 @@ struct Search {
     is_resolving: bool,
 }
 
-/// The interval at which a search looks whether the look-ups of host names have ended.
+/// The interval at which a search looks whether look-ups, lists of pods and reads of rows have ended.
 const EXTENSION: Duration = Duration::from_millis(500);
 
 /// At most this often: the resolver of a host with a dead name server needs 5 s or 10 s.
@@ -278,8 +277,9 @@ impl Discovery {
         cx.raise(Event::Heard(data));
     }
 
-    /// Puts the end off while no member has responded and host names or rows are being read, and then once more, so that the
-    /// addresses have time to respond. Otherwise a member whose first name server is dead forms a cluster of its own.
+    /// Puts the end off while no member has responded and host names are being resolved, pods listed or rows read, and then once
+    /// more, so that the addresses have time to respond. Otherwise a member whose first name server is dead forms a cluster
+    /// of its own.
     fn extend_search(&mut self, cx: &mut Cx<'_>) -> bool {
         let is_resolving = self.source.is_resolving();
         let Some(search) = &mut self.search else { return false };

@@ -23,7 +23,8 @@ crate::properties! {
         dns_query: String = String::new(),
         /// How many ports after the transport's `bind_port` are asked at each address, too.
         port_range: u16 = 1,
-        /// The scheme of the API server: https, or http for a proxy such as `kubectl proxy`.
+        /// The scheme of the API server: https, or http for a proxy such as `kubectl proxy`, to which neither token nor
+        /// certificate is sent.
         masterProtocol: String = "https".to_owned(),
         /// The host of the API server, by default the variable KUBERNETES_SERVICE_HOST that each pod has.
         masterHost: String = String::new(),
@@ -70,6 +71,9 @@ const REQUESTS_MAX: usize = 10_000;
 /// The time to list pods where no join waits for them.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The longest time between two requests of a join.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Different failures whose last warnings are known.
 const FAILURES_MAX: usize = 8;
 
@@ -109,10 +113,18 @@ impl KubePingConfig {
             let name = "split_clusters_during_rolling_update";
             return fail(name, "endpoints of a service have no labels: set labels instead of service");
         }
+        if !self.is_encrypted() && !self.clientCertFile.trim().is_empty() {
+            let why = "it has no effect without TLS: set masterProtocol to https, or unset it";
+            return fail("clientCertFile", why);
+        }
         if self.clientCertFile.trim().is_empty() != self.clientKeyFile.trim().is_empty() {
             return fail("clientCertFile", "set both clientCertFile and clientKeyFile, or none of them");
         }
         Ok(())
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.masterProtocol.trim() == "https"
     }
 
     fn has_api(&self) -> bool {
@@ -127,13 +139,10 @@ impl KubePingConfig {
     /// Returns the files without which the API cannot be asked, each with its attribute. They are needed from the start if
     /// there is no `dns_query`.
     pub fn files_to_ask(&self) -> Vec<(&'static str, &str)> {
-        if self.dns_names().next().is_some() {
+        if self.dns_names().next().is_some() || !self.is_encrypted() {
             return Vec::new();
         }
-        let mut files = Vec::new();
-        if self.masterProtocol.trim() == "https" {
-            files.push(("caCertFile", self.caCertFile.trim()));
-        }
+        let mut files = vec![("caCertFile", self.caCertFile.trim())];
         if self.clientCertFile.trim().is_empty() {
             files.push(("saTokenFile", self.saTokenFile.trim()));
         } else {
@@ -245,9 +254,16 @@ impl Pods {
         }
     }
 
-    /// The time of a join bounds its list.
-    pub(super) fn begin_join(&mut self, timeout: Duration) {
+    /// The time of a join bounds each of its lists. Returns how often its request is sent: pods that start together are not
+    /// listed before they have their addresses, so that the first lists of two of them can lack each other.
+    pub(super) fn begin_join(&mut self, runs: u32, timeout: Duration) -> u32 {
         self.timeout = timeout;
+        let repeats = timeout.as_millis() / LIST_INTERVAL.as_millis();
+        runs.max(u32::try_from(repeats).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn end_join(&mut self) {
+        self.timeout = DISCOVERY_TIMEOUT;
     }
 
     pub(super) fn is_asking(&self) -> bool {
@@ -272,9 +288,9 @@ impl Pods {
     }
 
     fn list(&mut self, cx: &mut Cx<'_>) {
-        let timeout = std::mem::replace(&mut self.timeout, DISCOVERY_TIMEOUT);
         if self.config.has_api() {
-            self.listing = Some(cx.request(Effect::ListPods(Box::new(self.config.query(timeout)))));
+            let query = self.config.query(self.timeout);
+            self.listing = Some(cx.request(Effect::ListPods(Box::new(query))));
         }
     }
 
@@ -357,6 +373,7 @@ impl Pods {
     }
 
     pub(super) fn disconnect(&mut self) {
+        self.end_join();
         self.lookups.cancel();
         self.listing = None;
         self.request = None;
@@ -465,6 +482,24 @@ mod tests {
     #[test]
     fn discovery_without_join_has_a_time_limit_of_its_own() {
         let mut harness = harness(&[]);
+        harness.raise(Event::WhoHas(vec![crate::harness::member(9)]));
+        assert_eq!(listed(&mut harness).1.time_limit, DISCOVERY_TIMEOUT);
+    }
+
+    /// The pods of a chart start together, and each lists before the other one has its address.
+    #[test]
+    fn join_lists_again_within_its_time_and_later_discoveries_have_a_limit_of_their_own() {
+        let mut harness = harness(&[]);
+        find(&mut harness);
+        for n in 0..3 {
+            let (token, query) = listed(&mut harness);
+            assert_eq!(query.time_limit, Duration::from_secs(3), "list {n}");
+            let others = if n < 2 { vec![] } else { vec![pod("b", &["10.0.0.8"])] };
+            harness.done(token, pods([vec![pod("own", &["127.0.0.1"])], others].concat()));
+            harness.advance(Duration::from_secs(1));
+        }
+        assert!(asked(&mut harness).contains(&"10.0.0.8:7800".to_owned()));
+        assert!(harness.take_effects().is_empty(), "the join has ended");
         harness.raise(Event::WhoHas(vec![crate::harness::member(9)]));
         assert_eq!(listed(&mut harness).1.time_limit, DISCOVERY_TIMEOUT);
     }
@@ -596,6 +631,8 @@ mod tests {
                 .contains("labels")
         );
         assert!(refused(&[("clientCertFile", "c.pem")]).contains("both"));
+        let in_clear = [("masterProtocol", "http"), ("clientCertFile", "c.pem"), ("clientKeyFile", "k.pem")];
+        assert!(refused(&in_clear).contains("no effect without TLS"));
         assert_eq!(config(&[("service", "grid")]).check(), Ok(()));
     }
 
@@ -614,7 +651,7 @@ mod tests {
         };
         assert_eq!(config(&[]).missing(), None);
         assert_eq!(names(&config(&[])), ["caCertFile", "saTokenFile"]);
-        assert_eq!(names(&config(&[("masterProtocol", "http")])), ["saTokenFile"]);
+        assert_eq!(names(&config(&[("masterProtocol", "http")])), [""; 0]);
         let identity = [("clientCertFile", "c.pem"), ("clientKeyFile", "k.pem")];
         assert_eq!(names(&config(&identity)), ["caCertFile", "clientCertFile", "clientKeyFile"]);
         assert_eq!(KubePingConfig::default().missing().map(|(name, _)| name), Some("masterHost"));

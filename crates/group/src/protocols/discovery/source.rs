@@ -126,18 +126,17 @@ impl Source {
     pub(super) fn begin_join(&mut self, runs: u32, timeout: Duration) -> u32 {
         match self {
             Self::Store(store) => store.begin_join(runs, timeout),
-            Self::Kube(pods) => {
-                pods.begin_join(timeout);
-                runs
-            }
+            Self::Kube(pods) => pods.begin_join(runs, timeout),
             _ => runs,
         }
     }
 
     /// Notes that a join ends, and whether a member has responded.
-    pub(super) fn end_join(&self, has_responses: bool) {
-        if let Self::Store(store) = self {
-            store.end_join(has_responses);
+    pub(super) fn end_join(&mut self, has_responses: bool) {
+        match self {
+            Self::Store(store) => store.end_join(has_responses),
+            Self::Kube(pods) => pods.end_join(),
+            _ => {}
         }
     }
 

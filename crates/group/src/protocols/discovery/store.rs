@@ -63,6 +63,8 @@ pub struct Store {
     request: Option<Message>,
     /// The read in progress.
     reading: Option<Token>,
+    /// The last write of the coordinator's entries, until it has succeeded.
+    writing: Option<Token>,
     /// Reads of a join that may find no member before this one takes itself for the first.
     reads_left: u32,
     /// The coordinator of the previous view.
@@ -94,6 +96,7 @@ impl Store {
             medium,
             request: None,
             reading: None,
+            writing: None,
             reads_left: 0,
             coordinator: None,
             members: Vec::new(),
@@ -182,8 +185,20 @@ impl Store {
         if is_read {
             self.reading = None;
         }
+        let is_write = self.writing.take_if(|writing| *writing == token).is_some();
         let documents = match (&self.medium, outcome) {
-            (_, Outcome::Failed(why)) => return self.note_failure(cx, why, is_read, is_joining),
+            (_, Outcome::Failed(why)) if is_read => return self.note_read_failure(cx, why, is_joining),
+            (_, Outcome::Failed(why)) => {
+                self.warn(cx.now(), &why);
+                // A later write replaces this one, and a removal is repeated by the next discovery or view.
+                if is_write && cx.is_coordinator() {
+                    self.writes_left = self.writes_left.max(1);
+                    if !cx.is_armed(WRITE_STORE) {
+                        cx.arm(WRITE_STORE, WRITE_RETRY_INTERVAL);
+                    }
+                }
+                return false;
+            }
             (Medium::Files(directory), Outcome::Files(files)) if is_read => directory.documents(files),
             (Medium::Table(table), Outcome::Rows(rows)) if is_read => table.documents(rows),
             _ => return false,
@@ -194,25 +209,19 @@ impl Store {
         self.found(cx, &documents, is_joining)
     }
 
-    fn note_failure(&mut self, cx: &mut Cx<'_>, why: String, is_read: bool, is_joining: bool) -> bool {
-        let now = cx.now();
+    fn warn(&mut self, now: Time, why: &str) {
         self.warned.retain(|_, at| now.since(*at) < crate::Drops::WARN_INTERVAL);
-        if !self.warned.contains_key(&why) && self.warned.len() < WARNINGS_MAX {
-            self.warned.insert(why.clone(), now);
+        if !self.warned.contains_key(why) && self.warned.len() < WARNINGS_MAX {
+            self.warned.insert(why.to_owned(), now);
             match &self.medium {
-                Medium::Files(directory) => directory.warn(&why),
-                Medium::Table(table) => table.warn(&why),
+                Medium::Files(directory) => directory.warn(why),
+                Medium::Table(table) => table.warn(why),
             }
         }
-        if !is_read {
-            if cx.is_coordinator() {
-                self.writes_left = self.writes_left.max(1);
-                if !cx.is_armed(WRITE_STORE) {
-                    cx.arm(WRITE_STORE, WRITE_RETRY_INTERVAL);
-                }
-            }
-            return false;
-        }
+    }
+
+    fn note_read_failure(&mut self, cx: &mut Cx<'_>, why: String, is_joining: bool) -> bool {
+        self.warn(cx.now(), &why);
         self.read_failure = Some(why);
         if !is_joining {
             return false;
@@ -349,10 +358,10 @@ impl Store {
     fn write_view(&mut self, cx: &mut Cx<'_>) {
         let Some(view) = cx.view().cloned() else { return };
         self.has_entry = true;
-        match &self.medium {
+        self.writing = Some(match &self.medium {
             Medium::Files(directory) => directory.write_view(cx, &view),
             Medium::Table(table) => table.write_view(cx, &view),
-        }
+        });
     }
 
     /// Writes the entry of this member as one that is not coordinator.
@@ -361,7 +370,7 @@ impl Store {
         match &self.medium {
             Medium::Files(directory) => directory.write_own(cx),
             Medium::Table(table) => table.write_own(cx),
-        }
+        };
     }
 
     fn remove_own(&mut self, cx: &mut Cx<'_>) {
@@ -378,6 +387,7 @@ impl Store {
         cx.disarm(WRITE_STORE);
         self.request = None;
         self.reading = None;
+        self.writing = None;
         self.coordinator = None;
         self.members.clear();
         self.read_failure = None;

@@ -122,27 +122,27 @@ impl Table {
         );
     }
 
-    pub(super) fn write_view(&self, cx: &mut Cx<'_>, view: &View) {
+    pub(super) fn write_view(&self, cx: &mut Cx<'_>, view: &View) -> Token {
         let book = &cx.shared().book;
         let rows = view.members().iter().filter_map(|member| {
             let name = book.name(member).map(|name| &**name);
             MemberRow::new(member, name, book.phys(member)?, view.coordinator() == Some(member))
         });
         let rows = rows.collect();
-        self.write(cx, rows);
+        self.write(cx, rows)
     }
 
-    pub(super) fn write_own(&self, cx: &mut Cx<'_>) {
+    pub(super) fn write_own(&self, cx: &mut Cx<'_>) -> Token {
         let shared = cx.shared();
         let row = MemberRow::new(&shared.local, Some(&shared.name), shared.phys, false);
-        self.write(cx, row.into_iter().collect());
+        self.write(cx, row.into_iter().collect())
     }
 
     /// Sorts the rows, so that two members that write the same ones do not wait for each other.
-    fn write(&self, cx: &mut Cx<'_>, mut rows: Vec<MemberRow>) {
+    fn write(&self, cx: &mut Cx<'_>, mut rows: Vec<MemberRow>) -> Token {
         rows.sort_by(|a, b| a.address.cmp(&b.address));
         let cluster = cluster_of(cx).to_string();
-        self.request(cx, RowRequest::Write { cluster, rows });
+        self.request(cx, RowRequest::Write { cluster, rows })
     }
 
     pub(super) fn remove(&self, cx: &mut Cx<'_>, address: String) {

@@ -262,6 +262,27 @@ fn known_addresses_are_told_to_members_that_ask() {
 }
 
 #[test]
+fn member_is_watched_although_made_up_addresses_fill_the_table() {
+    let mut harness = listening(FdSockConfig::default());
+    harness.install(view(1, &[1, 2]));
+    for n in 0..wire::SOCKET_ADDRESSES_MAX as u64 {
+        let made_up = FdSockHeader::IHaveSock { member: member(1_000 + n), address: socket(9) };
+        harness.up(from_member(made_up, 2));
+    }
+    assert!(harness.stack.shared().drops.total(DropReason::QueueFull) > 0, "the table is full");
+    harness.up(from_member(i_have(2), 2));
+    assert_eq!(connects(&mut harness)[0].1, socket(2));
+}
+
+#[test]
+fn connections_without_time_are_refused() {
+    let refused = FdSockConfig { sock_conn_timeout: Duration::ZERO, ..FdSockConfig::default() }.check();
+    let (attribute, why) = refused.unwrap_err();
+    assert!(attribute == "sock_conn_timeout" && why.contains("longer than 0"), "{why}");
+    assert_eq!(FdSockConfig::default().check(), Ok(()));
+}
+
+#[test]
 fn addresses_of_former_members_are_forgotten() {
     let mut harness = harness(&[1, 2, 3]);
     harness.install(view(2, &[1, 3]));

@@ -493,6 +493,19 @@ fn a_replayed_view_does_not_bring_back_its_key() {
     assert_eq!(version(&members[1]), now);
 }
 
+/// Views of one coordinator come in order, but a merge's may overtake, and an attacker may hold one back.
+#[test]
+fn of_two_views_with_keys_in_swapped_order_the_later_ones_key_stays() {
+    let mut members = group(4);
+    let earlier = leave(&mut members, 0, &view(5, &[1, 2, 3])).remove(1);
+    let later = leave(&mut members, 0, &view(6, &[1, 2])).remove(1);
+    let now = version(&members[0]);
+    assert_eq!(members[1].up(later).take_up().len(), 1);
+    assert_eq!(version(&members[1]), now);
+    assert_eq!(members[1].up(earlier).take_up().len(), 1, "GMS ignores it");
+    assert_eq!(version(&members[1]), now);
+}
+
 /// A group of one rogue, whose key is encrypted for a member.
 fn rogue_keys(victim: u64) -> (Harness, View) {
     let mut rogue = new_member(5);
@@ -536,6 +549,38 @@ fn a_rogue_member_cannot_replace_the_key() {
     let sent = sent_by(&mut rogue, 5, vec![merge_view_of(&next)]);
     assert_eq!(members[1].up_batch(sent).take_up(), []);
     assert_eq!(version(&members[1]), before);
+}
+
+/// S000-57: the member has asked the rogue to join before it had a view. GMS ignores the response then.
+#[test]
+fn a_join_response_of_an_asked_rogue_does_not_replace_the_key_of_a_view() {
+    let refusal = JoinRsp { view: None, digest: None, fail_reason: Some("no".to_owned()) };
+    let refusal = Payload::Bytes(Some(wire::encode_join_rsp(&refusal)));
+    for is_alone in [true, false] {
+        let mut two = new_member(2);
+        assert_eq!(sent_by(&mut two, 2, vec![join_req(5)]).len(), 1);
+        two.install(view(1, &[2])).take_up_events();
+        let mut three = new_member(3);
+        let both = view(2, &[2, 3]);
+        if !is_alone {
+            join((2, &mut two), (3, &mut three), &mut [], &both);
+            assert_eq!(sent_by(&mut two, 2, vec![join_req(5)]).len(), 1);
+        }
+        let before = version(&two);
+        let (mut rogue, next) = rogue_keys(2);
+        for rsp in [join_rsp(2, &next), gms_message(gms(GmsKind::JoinRsp), Some(2), refusal.clone())] {
+            let sent = sent_by(&mut rogue, 5, vec![rsp]);
+            let has_key = |keys: &MemberKeys| keys.member == member(2) && !keys.shared.is_empty();
+            assert!(keys_of(&sent[0]).iter().any(has_key));
+            two.up_batch(sent).take_up();
+            assert_eq!(version(&two), before);
+        }
+        if is_alone {
+            join((2, &mut two), (3, &mut three), &mut [], &both);
+        }
+        let (two, three) = (version(&two), version(&three));
+        assert_eq!((&two, &three), (&before, &before), "the next view has the group's key");
+    }
 }
 
 /// S000-57: with AUTH in the stack. The rogue has the protocol and no token.
