@@ -43,8 +43,17 @@ pub(crate) const TOOL: [&str; 6] = [
 pub(crate) const TESTS: [&str; 6] =
     ["test", "--profile=quick", "--package", OPTIMISED[0], "--package", OPTIMISED[1]];
 
-const JGROUPS: &[&str] =
-    &["chaos", "databases", "encryption", "jgroups", "protocols", "routers", "tls", "total_order"];
+const JGROUPS: &[&str] = &[
+    "chaos",
+    "configurations",
+    "databases",
+    "encryption",
+    "jgroups",
+    "protocols",
+    "routers",
+    "tls",
+    "total_order",
+];
 
 const HOTROD: &[&str] = &["client", "hotrod"];
 
