@@ -221,6 +221,12 @@ mod tests {
         let mut harness = size2(Size2Config { down_sizes: "1,1000".to_owned(), ..Size2Config::default() });
         harness.send(of(10)).take_down();
         assert_eq!(operation(&mut harness, "dump"), "down:\n[1 .. 1,000]: 1\nup:\nn/a\n");
+        // Boundaries of one direction go before those of both.
+        let sizes = |text: &str| text.to_owned();
+        let mut harness =
+            size2(Size2Config { up_sizes: sizes("1,9"), sizes: sizes("1,10"), ..Size2Config::default() });
+        harness.send(of(10)).up(of(10)).take_down();
+        assert_eq!(operation(&mut harness, "dump"), "down:\n[1 .. 10]: 1\nup:\n[1 .. 9]: 0\n");
     }
 
     #[test]
