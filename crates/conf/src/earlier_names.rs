@@ -37,6 +37,11 @@ pub struct RenamedAttribute {
 }
 
 impl RenamedAttribute {
+    /// Returns the earlier and the current name of each attribute. All are transports'.
+    pub fn names() -> &'static [(&'static str, &'static str)] {
+        RENAMED
+    }
+
     /// Returns all of them as one line: `TCP.enable_diagnostics is diag.enabled (tcp.xml:3:5), …`.
     pub fn line(all: &[Self], stack: &StackConfig) -> Option<String> {
         let lines = all.iter().map(|one| {
