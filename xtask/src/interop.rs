@@ -58,8 +58,17 @@ pub(crate) fn tests(is_selected: impl Fn(&str) -> bool) -> Result<Vec<String>, S
     Ok(TESTS.into_iter().map(str::to_owned).chain(selected).collect())
 }
 
-const JGROUPS: &[&str] =
-    &["chaos", "databases", "encryption", "jgroups", "protocols", "routers", "tls", "total_order"];
+const JGROUPS: &[&str] = &[
+    "chaos",
+    "configurations",
+    "databases",
+    "encryption",
+    "jgroups",
+    "protocols",
+    "routers",
+    "tls",
+    "total_order",
+];
 
 const HOTROD: &[&str] = &["client", "hotrod"];
 

@@ -3,7 +3,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use consort_conf::{ConfigError, IgnoredAttribute, Variables};
+use consort_conf::{ConfigError, IgnoredAttribute, RenamedAttribute, Variables};
 use consort_group::config::{ProtocolConfig, StackConfig};
 use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{
@@ -53,6 +53,9 @@ impl Channel {
         let stack = consort_conf::load_stack(name, variables)?;
         if let Some(unused) = IgnoredAttribute::line(&stack.ignored, &stack.config) {
             tracing::info!("known attributes that are not used: {unused}");
+        }
+        if let Some(renamed) = RenamedAttribute::line(&stack.renamed, &stack.config) {
+            tracing::info!("attributes under names of JGroups 4: {renamed}");
         }
         Ok(Self::from_config(stack.config))
     }

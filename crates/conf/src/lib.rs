@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod alternatives;
+mod earlier_names;
 mod error;
 mod infinispan;
 mod known_names;
@@ -23,6 +24,7 @@ mod unused_attributes;
 mod variables;
 mod xml;
 
+pub use earlier_names::RenamedAttribute;
 pub use error::{ConfigError, Fault};
 pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use consort_group::config::{Position, StackConfig};
 
+use crate::earlier_names::{RenamedAttribute, rename};
 use crate::error::{ConfigError, Fault};
 use crate::infinispan::{self, Found, Stacks};
 use crate::known_names::{IgnoredAttribute, check, is_transport};
@@ -100,6 +101,8 @@ pub struct Stack {
     pub config: StackConfig,
     /// JGroups' attributes without effect.
     pub ignored: Vec<IgnoredAttribute>,
+    /// Attributes under names of JGroups 4.
+    pub renamed: Vec<RenamedAttribute>,
 }
 
 /// Reads a file, or one of [`STOCK`] if there is none. The file is JGroups', or Infinispan's with stacks in `<jgroups>`: then the
@@ -142,7 +145,8 @@ fn finish(
     } else {
         gathering.file(0, text, directory, 0);
     }
-    let StackReader { mut config, problems, .. } = gathering;
+    let StackReader { mut config, mut problems, .. } = gathering;
+    let renamed = rename(&mut config, &mut problems);
     for protocol in &mut config.protocols {
         let name = protocol.short_name().to_owned();
         for (_, attribute, property) in PROPERTIES.iter().filter(|(of, _, _)| *of == name) {
@@ -161,7 +165,7 @@ fn finish(
     let checked =
         if problems.is_empty() || !config.protocols.is_empty() { check(&config) } else { Ok(Vec::new()) };
     match (ConfigError::combine(problems), checked) {
-        (None, Ok(ignored)) => Ok(Stack { config, ignored }),
+        (None, Ok(ignored)) => Ok(Stack { config, ignored, renamed }),
         (None, Err(error)) | (Some(error), Ok(_)) => Err(error),
         (Some(error), Err(further)) => Err(ConfigError::combine([error, further]).expect("two problems")),
     }

@@ -23,6 +23,7 @@ type Row = (&'static [&'static str], &'static [&'static str], UnusedAttribute);
 const ALL: &[&str] = &["*"];
 const TRANSPORTS: &[&str] = &["TCP", "TCP_NIO2", "UDP", "SHARED_LOOPBACK", "TUNNEL"];
 const STREAMS: &[&str] = &["TCP", "TCP_NIO2"];
+const SOCKETS: &[&str] = &["TCP", "TCP_NIO2", "UDP"];
 const DISCOVERIES: &[&str] = &[
     "PING",
     "TCPPING",
@@ -39,6 +40,8 @@ const MULTICASTS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4"];
 const RETRANSMISSIONS: &[&str] = &["NAKACK2", "NAKACK3", "NAKACK4", "UNICAST3", "UNICAST4"];
 
 const JAVA_CLASS: &str = "Java classes are not supported";
+const BUNDLER: &str =
+    "the bundler packs the messages of one cycle at once; it has neither a queue nor a thread";
 const THREADS: &str = "a member runs on one task; it has no pools of threads";
 const LOG: &str = "the log has its own limits: repeated warnings of one cause are one line a minute";
 const COUNTED: &str = "counters are always on";
@@ -83,7 +86,7 @@ const ROWS: &[Row] = &[
             "bundler.use_ringbuffer",
             "bundler.use_single_sender_thread",
         ],
-        NoEffect("the bundler packs the messages of one cycle at once; it has neither a queue nor a thread"),
+        NoEffect(BUNDLER),
     ),
     (
         TRANSPORTS,
@@ -113,6 +116,23 @@ const ROWS: &[Row] = &[
             "a former member's address is kept for 6 min, and at most 2000 addresses are, as in JGroups; a \
              discovery finds an address that is missing",
         ),
+    ),
+    (SOCKETS, &["bundler_num_spins", "bundler_wait_strategy"], NoEffect(BUNDLER)),
+    (
+        SOCKETS,
+        &[
+            "loopback_separate_thread",
+            "spawn_thread_on_full_pool",
+            "thread_pool.use_common_fork_join_pool",
+            "thread_pool.use_fork_join_pool",
+            "use_fibers",
+        ],
+        NoEffect(THREADS),
+    ),
+    (
+        SOCKETS,
+        &["loopback_copy"],
+        NoEffect("a member's own messages are never changed after they are sent, with either value"),
     ),
     (TRANSPORTS, &["msg_stats.enabled"], NoEffect(COUNTED)),
     (
@@ -357,6 +377,11 @@ const ROWS: &[Row] = &[
         NoEffect("a connection to a member that has left is dropped after conn_close_timeout"),
     ),
     (&["UNICAST3", "UNICAST4"], &["xmits_enabled"], NoEffect("JGroups ignores it, too")),
+    (
+        &["STABLE"],
+        &["send_stable_msgs_to_coord_only", "stability_delay"],
+        NoEffect("the coordinator alone gathers the digests and multicasts at once, as in JGroups since 5.1"),
+    ),
     (&["GMS"], &["max_leave_attempts"], NoEffect("JGroups ignores it, too")),
     (
         &["GMS"],
@@ -427,6 +452,14 @@ const ROWS: &[Row] = &[
         Refused { accepted: &[""], alternative: "set bind_addr to match-interface:NAME" },
     ),
     (&["COMPRESS"], &["pool_size"], NoEffect("there is no pool of compressors")),
+    (
+        &["SIZE2"],
+        &["exception_on_missing_bucket"],
+        Refused {
+            accepted: &["false"],
+            alternative: "end the boundaries with the largest size: no message fails",
+        },
+    ),
     (&["STATS"], &["mstats.enabled"], NoEffect(COUNTED)),
     (&["DISCARD"], &["gui"], NoEffect("there is no window; probe changes the attributes")),
     (&["NON_BLOCKING_SENDS"], &["fix", "verbose"], NoEffect("sends of a receiver never block")),

@@ -43,6 +43,7 @@ async fn compressed_and_observed(java_first: bool) {
     let above = format!(
         "<COMPRESS min_size=\"300\" compression_level=\"6\" pool_size=\"1\"/><SIZE/><STATS/>\
          <HDRS print_up=\"false\" print_down=\"false\"/><PERF avg_size=\"100\"/><NON_BLOCKING_SENDS/>\
+         <SIZE2 sizes=\"1,1000,1000000\"/><RATE/><RATE_LIMITER2 max_bytes=\"100M\"/>\
          <RATE_LIMITER max_bytes=\"4M\" time_period=\"100\"/><INJECT_VIEW/>{TOP}"
     );
     let setting = Setting::edited("tcp.xml", &[(TOP, &above)]);
@@ -59,6 +60,9 @@ async fn compressed_and_observed(java_first: bool) {
         let counts = attribute(java, "COMPRESS", name).await;
         assert!(counts.len() == 4 && counts.iter().all(|&count| count >= least), "{name}: {counts:?}");
     }
+    // All messages are within the ranges of SIZE2, but those without payload.
+    let counts = attribute(java, "SIZE2", "num_up_samples").await;
+    assert!(counts.len() == 4 && counts.iter().all(|&count| count >= 2_400), "{counts:?}");
     exit(members).await;
 }
 

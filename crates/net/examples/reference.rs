@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use consort_conf::{STOCK, UnusedAttribute, Variables, load_stack};
+use consort_conf::{RenamedAttribute, STOCK, UnusedAttribute, Variables, load_stack};
 use consort_group::config::PropertyInfo;
 use consort_group::protocols::registry::{ENTRIES, own_transport_properties, transport_properties};
 use consort_net::TransportConfig;
@@ -53,6 +53,14 @@ Their effect is missing here. A stack file may set them to the accepted value, o
 
 | protocols | attributes | accepted | alternative |
 | --- | --- | --- | --- |";
+
+const RENAMED: &str = "
+## Attributes under names of JGroups 4
+
+Transports read them under their current names, so that earlier stacks load.
+
+| name of JGroups 4 | current name |
+| --- | --- |";
 
 /// The documentation of each attribute of the transports.
 fn transport_docs() -> BTreeMap<String, String> {
@@ -139,6 +147,10 @@ fn main() {
         }
     }
     print_unused();
+    println!("{RENAMED}");
+    for (earlier, current) in RenamedAttribute::names() {
+        println!("| `{earlier}` | `{current}` |");
+    }
 }
 
 /// Prints JGroups' attributes that no part reads.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod configurations;
 mod control_group;
 mod grids;
 mod helm;
@@ -13,6 +14,7 @@ mod jvm;
 mod linearizability;
 pub mod vectors;
 
+pub use configurations::Configurations;
 pub use consort_netns::{Host, Hosts, HostsError, KillOnDrop, Links, Network, own_network};
 pub use control_group::ControlGroup;
 pub use grids::JavaGrid;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use consort_conf::{ConfigError, IgnoredAttribute};
+use consort_conf::{ConfigError, IgnoredAttribute, RenamedAttribute, Stack};
 use consort_group::config::{HostPort, Property, ProtocolConfig, StackConfig};
 use consort_group::protocols::Hosts;
 use consort_group::{DnsRecord, Version};
@@ -28,8 +28,8 @@ pub(super) async fn check(
 ) -> anyhow::Result<()> {
     let checked = format!("stack {}", join.config);
     let variables = join.variables()?;
-    let (stack, ignored) = match consort_conf::load_stack(&join.config, &variables) {
-        Ok(stack) => (stack.config, stack.ignored),
+    let Stack { config: stack, ignored, renamed } = match consort_conf::load_stack(&join.config, &variables) {
+        Ok(stack) => stack,
         Err(error) => {
             problems(checked, error, findings);
             return Ok(());
@@ -58,6 +58,9 @@ pub(super) async fn check(
     findings.good(checked, names.join(", "));
     if let Some(unused) = IgnoredAttribute::line(&ignored, &stack) {
         findings.good("attributes of JGroups' without use here", unused);
+    }
+    if let Some(renamed) = RenamedAttribute::line(&renamed, &stack) {
+        findings.good("attributes under names of JGroups 4", renamed);
     }
     if transport.kind == EdgeKind::SharedLoopback {
         findings.good("transport", "within this process only: its members are all in one program");

@@ -90,6 +90,12 @@ pub use compress::{Compress, CompressConfig};
 pub mod size;
 
 pub use size::{Size, SizeConfig};
+pub mod size2;
+
+pub use size2::{Size2, Size2Config};
+pub mod rate;
+
+pub use rate::{Rate, RateConfig};
 pub mod stats;
 
 pub use stats::{Stats, StatsConfig};
@@ -98,7 +104,7 @@ pub mod message_log;
 pub use message_log::{HdrsConfig, MessageLog, MessageLogKind, SniffConfig, TraceConfig};
 pub mod rate_limiter;
 
-pub use rate_limiter::{RateLimiter, RateLimiterConfig};
+pub use rate_limiter::{RateLimiter, RateLimiter2Config, RateLimiterConfig};
 pub mod non_blocking_sends;
 
 pub use non_blocking_sends::{NonBlockingSends, NonBlockingSendsConfig};

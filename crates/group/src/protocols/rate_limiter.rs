@@ -1,4 +1,5 @@
-//! RATE_LIMITER: sends at most `max_bytes` bytes of payload per `time_period`, without effect on the wire.
+//! RATE_LIMITER: sends at most `max_bytes` bytes of payload per `time_period`, without effect on the wire. RATE_LIMITER2
+//! does the same with `interval`, and may drop messages instead of delaying them.
 //!
 //! Messages beyond the rate wait here in order; [`Protocol::queued_bytes`] lets the channel make senders wait. As in
 //! JGroups, messages without payload or with flag NO_FC do not count. Credits do not either, because receivers return
@@ -10,7 +11,7 @@ use std::time::Duration;
 use crate::config::{Bytes, changed};
 use crate::{
     Address, Cx, DropReason, Event, Flags, Message, MessageBatch, Pass, ProbeOut, Protocol, ProtocolId, Time,
-    TimerKey,
+    TimerKey, Transient,
 };
 
 crate::properties! {
@@ -31,6 +32,34 @@ impl RateLimiterConfig {
         }
         Ok(())
     }
+}
+
+crate::properties! {
+    /// RATE_LIMITER2's properties.
+    RateLimiter2Config {
+        /// The bytes that may be sent in an interval. A larger message raises it to its own size.
+        max_bytes: Bytes = Bytes(20_000_000),
+        /// The length of an interval.
+        interval: Duration = Duration::from_secs(1),
+        /// Drops messages with DONT_BLOCK that would wait.
+        drop_dont_block_msgs: bool = false,
+    }
+}
+
+impl RateLimiter2Config {
+    /// Checks the interval; the error is the invalid attribute and the reason.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if self.interval.is_zero() {
+            return Err(("interval", "interval must be greater than 0".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// The attributes of either kind.
+enum Kind {
+    First(RateLimiterConfig),
+    Second(RateLimiter2Config),
 }
 
 const PERIOD: TimerKey = TimerKey(1);
@@ -59,9 +88,10 @@ fn repeatable_bytes(message: &Message) -> u64 {
     if is_repeatable(message) { message.length() as u64 + MESSAGE_BYTES } else { 0 }
 }
 
-/// The RATE_LIMITER layer.
+/// The RATE_LIMITER layer, or the RATE_LIMITER2 layer.
 pub struct RateLimiter {
-    config: RateLimiterConfig,
+    kind: Kind,
+    dropped: u64,
     period_start: Time,
     sent_in_period: u64,
     queue: VecDeque<Message>,
@@ -76,8 +106,18 @@ pub struct RateLimiter {
 impl RateLimiter {
     /// Creates the layer of a config that [`RateLimiterConfig::check`] accepts.
     pub fn new(config: RateLimiterConfig) -> Self {
+        Self::of_kind(Kind::First(config))
+    }
+
+    /// Creates RATE_LIMITER2, of a config that [`RateLimiter2Config::check`] accepts.
+    pub fn second(config: RateLimiter2Config) -> Self {
+        Self::of_kind(Kind::Second(config))
+    }
+
+    fn of_kind(kind: Kind) -> Self {
         Self {
-            config,
+            kind,
+            dropped: 0,
             period_start: Time::ZERO,
             sent_in_period: 0,
             queue: VecDeque::new(),
@@ -89,22 +129,45 @@ impl RateLimiter {
         }
     }
 
+    const fn max_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::First(config) => config.max_bytes.0,
+            Kind::Second(config) => config.max_bytes.0,
+        }
+    }
+
+    const fn period(&self) -> Duration {
+        match &self.kind {
+            Kind::First(config) => config.time_period,
+            Kind::Second(config) => config.interval,
+        }
+    }
+
+    fn drops(&self, message: &Message) -> bool {
+        let Kind::Second(config) = &self.kind else { return false };
+        config.drop_dont_block_msgs && message.transient.has(Transient::DONT_BLOCK)
+    }
+
     /// The first message after a period begins the next. (JGroups waits for one that does not fit, so that twice the bytes may
     /// leave.)
     fn try_spend(&mut self, now: Time, bytes: u64) -> bool {
-        if bytes > self.config.max_bytes.0 {
+        if bytes > self.max_bytes() {
             tracing::warn!(
-                max_bytes = self.config.max_bytes.0,
+                max_bytes = self.max_bytes(),
                 bytes,
-                "RATE_LIMITER: a message is larger than max_bytes, which is raised to its size"
+                "{}: a message is larger than max_bytes, which is raised to its size",
+                self.name()
             );
-            self.config.max_bytes.0 = bytes;
+            match &mut self.kind {
+                Kind::First(config) => config.max_bytes.0 = bytes,
+                Kind::Second(config) => config.max_bytes.0 = bytes,
+            }
         }
-        if now.since(self.period_start) >= self.config.time_period {
+        if now.since(self.period_start) >= self.period() {
             self.period_start = now;
             self.sent_in_period = 0;
         }
-        let fits = self.sent_in_period + bytes <= self.config.max_bytes.0;
+        let fits = self.sent_in_period + bytes <= self.max_bytes();
         if fits {
             self.sent_in_period += bytes;
         }
@@ -112,6 +175,10 @@ impl RateLimiter {
     }
 
     fn enqueue(&mut self, cx: &mut Cx<'_>, message: Message) {
+        if self.drops(&message) {
+            self.dropped += 1;
+            return cx.discard(&message, DropReason::QueueFull);
+        }
         let repeatable = repeatable_bytes(&message);
         if self.repeatable_bytes + repeatable > REPEATABLE_BYTES_MAX && repeatable > 0 {
             return cx.discard(&message, DropReason::QueueFull);
@@ -120,7 +187,7 @@ impl RateLimiter {
         if self.queue.is_empty() {
             self.blockings += 1;
             self.blocked_since = cx.now();
-            let end = self.period_start + self.config.time_period;
+            let end = self.period_start + self.period();
             cx.arm(PERIOD, end.since(cx.now()));
         }
         *self.queued.entry(message.dest.clone()).or_default() += message.length() as u64;
@@ -131,7 +198,7 @@ impl RateLimiter {
     fn release(&mut self, cx: &mut Cx<'_>, is_unlimited: bool) {
         while let Some(bytes) = self.queue.front().map(|message| message.length() as u64) {
             if !is_unlimited && !self.try_spend(cx.now(), bytes) {
-                let end = self.period_start + self.config.time_period;
+                let end = self.period_start + self.period();
                 return cx.arm(PERIOD, end.since(cx.now()));
             }
             let Some(message) = self.queue.pop_front() else { break };
@@ -151,7 +218,10 @@ impl RateLimiter {
 
 impl Protocol for RateLimiter {
     fn name(&self) -> &'static str {
-        "RATE_LIMITER"
+        match self.kind {
+            Kind::First(_) => "RATE_LIMITER",
+            Kind::Second(_) => "RATE_LIMITER2",
+        }
     }
 
     fn id(&self) -> ProtocolId {
@@ -202,12 +272,23 @@ impl Protocol for RateLimiter {
     }
 
     fn set_attribute(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
-        let changed = changed(&self.config, name, value, RateLimiterConfig::check)?;
-        Some(changed.map(|config| self.config = config))
+        let kind = match &self.kind {
+            Kind::First(config) => changed(config, name, value, RateLimiterConfig::check)?.map(Kind::First),
+            Kind::Second(config) => {
+                changed(config, name, value, RateLimiter2Config::check)?.map(Kind::Second)
+            }
+        };
+        Some(kind.map(|kind| self.kind = kind))
     }
 
     fn probe(&self, out: &mut ProbeOut) {
-        out.put_all(&self.config);
+        match &self.kind {
+            Kind::First(config) => out.put_all(config),
+            Kind::Second(config) => {
+                out.put_all(config);
+                out.put("num_dropped_msgs", self.dropped);
+            }
+        }
         out.put("num_bytes_sent_in_period", self.sent_in_period);
         out.put("num_blockings", self.blockings);
         out.put("total_block_time", self.blocked.as_millis());
@@ -329,6 +410,35 @@ mod tests {
             7,
             "sent messages are not counted"
         );
+    }
+
+    #[test]
+    fn rate_limiter2_sends_at_most_max_bytes_in_each_interval() {
+        let config =
+            RateLimiter2Config { max_bytes: Bytes(100), interval: PERIOD, ..RateLimiter2Config::default() };
+        let mut harness = Harness::new(RateLimiter::second(config));
+        harness.advance(Duration::from_secs(1));
+        let unblocked = |first| {
+            let mut message = of(first, 40);
+            message.transient |= Transient::DONT_BLOCK;
+            message
+        };
+        harness.send_batch(vec![of(1, 40), of(2, 40), unblocked(3)]);
+        assert_eq!(firsts(&harness.take_down()), [1, 2]);
+        harness.advance(2 * PERIOD);
+        assert_eq!(
+            firsts(&harness.take_down()),
+            [3],
+            "messages with DONT_BLOCK wait unless drop_dont_block_msgs is set"
+        );
+        let mut set = |name, value| harness.stack.set_attribute("RATE_LIMITER2", name, value).unwrap();
+        assert!(set("interval", "0").is_err());
+        set("drop_dont_block_msgs", "true").unwrap();
+        harness.advance(2 * PERIOD);
+        harness.send_batch(vec![of(1, 40), of(2, 40), unblocked(3), of(4, 40)]);
+        harness.advance(2 * PERIOD);
+        assert_eq!(firsts(&harness.take_down()), [1, 2, 4]);
+        assert_eq!(harness.stack.attribute("RATE_LIMITER2", "num_dropped_msgs").as_deref(), Some("1"));
     }
 
     #[test]

@@ -307,12 +307,15 @@ entries! {
     "COMPRESS": [CompressConfig] |m, c| m.check(c.check()).map(|()| Compress::new(c));
     "DISCARD_PAYLOAD": [DiscardPayloadConfig] |_, c| Ok(DiscardPayload::new(c));
     "SIZE": [SizeConfig] |_, c| Ok(Size::new(c));
+    "SIZE2": [Size2Config] |m, c| m.check(c.check()).map(|()| Size2::new(c));
+    "RATE": [RateConfig] |m, c| m.check(c.check()).map(|()| Rate::new(c));
     "STATS": [StatsConfig] |_, c| Ok(Stats::new(c));
     "TRACE": [TraceConfig] |_, c| Ok(MessageLog::new(MessageLogKind::Trace(c)));
     "HDRS": [HdrsConfig] |_, c| Ok(MessageLog::new(MessageLogKind::Hdrs(c)));
     "SNIFF": [SniffConfig] |_, c| Ok(MessageLog::new(MessageLogKind::Sniff(c)));
     "PERF": [PerfConfig] |m, c| m.check(c.check()).map(|()| Perf::new(c));
     "RATE_LIMITER": [RateLimiterConfig] |m, c| m.check(c.check()).map(|()| RateLimiter::new(c));
+    "RATE_LIMITER2": [RateLimiter2Config] |m, c| m.check(c.check()).map(|()| RateLimiter::second(c));
     "NON_BLOCKING_SENDS": [NonBlockingSendsConfig] |_, c| Ok(NonBlockingSends::new(c));
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
 }
