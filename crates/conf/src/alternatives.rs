@@ -26,8 +26,6 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     ),
     (&["RATE_LIMITER2", "RATE"], "use RATE_LIMITER"),
     (&["SIZE2"], "use SIZE"),
-    (&["FORK"], "remove it, unless programs of other members open fork channels, which no member here has"),
-    (&["COUNTER"], "use the counters of `consort server`"),
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];
 
