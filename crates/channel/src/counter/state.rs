@@ -130,7 +130,8 @@ impl CounterState {
     /// Whether the coordinator carries requests out, as far as this member knows.
     fn accepts_requests(&self) -> bool {
         let coordinator = self.coordinator();
-        coordinator.is_some_and(|coordinator| *coordinator != self.local) && coordinator != self.held_for.as_ref()
+        coordinator.is_some_and(|coordinator| *coordinator != self.local)
+            && coordinator != self.held_for.as_ref()
     }
 
     fn send(&mut self, dest: Option<&Address>, message: &CounterMessage) {
@@ -158,7 +159,11 @@ impl CounterState {
     }
 
     fn update_backups(&mut self, name: &str, VersionedValue { value, version }: VersionedValue) {
-        let payload = wire::encode_counter(&CounterMessage::Update(CounterRow { name: name.to_owned(), value, version }));
+        let payload = wire::encode_counter(&CounterMessage::Update(CounterRow {
+            name: name.to_owned(),
+            value,
+            version,
+        }));
         for backup in self.backups.clone() {
             self.send_bytes(Some(&backup), payload.clone());
         }
@@ -450,7 +455,8 @@ impl CounterState {
     fn merge(&mut self, row: &CounterRow, now: Instant) {
         let counter = VersionedValue { value: row.value, version: row.version };
         if let Err(why) = self.counters.merge(&row.name, counter) {
-            self.warnings.count(now, "counter not kept", || format!("a counter of another member is not kept: {why}"));
+            self.warnings
+                .count(now, "counter not kept", || format!("a counter of another member is not kept: {why}"));
         }
     }
 
@@ -458,7 +464,8 @@ impl CounterState {
     fn admit(&mut self, src: &Address, now: Instant) -> bool {
         let is_known = self.peers.contains_key(src);
         if !is_known && self.peers.len() >= PEERS_MAX {
-            self.warnings.count(now, "too many peers of COUNTER", || format!("a request of {src} is discarded"));
+            self.warnings
+                .count(now, "too many peers of COUNTER", || format!("a request of {src} is discarded"));
             return false;
         }
         let is_crowded = self.peers.entry(src.clone()).or_default().is_crowded;
@@ -485,7 +492,9 @@ impl CounterState {
         let changed = executed.as_ref().ok().and_then(|executed| executed.changed);
         let response = match executed {
             Ok(_) if *operation == CounterOperation::Delete => return,
-            Ok(Executed { value, version, .. }) => CounterMessage::Value { owner: owner.clone(), value, version },
+            Ok(Executed { value, version, .. }) => {
+                CounterMessage::Value { owner: owner.clone(), value, version }
+            }
             Err(text) => CounterMessage::Exception { owner: owner.clone(), text },
         };
         // A caller of JGroups that is a backup keeps the previous value of COMPARE_AND_SET with the new version, unless it
@@ -586,7 +595,10 @@ impl CounterState {
             let missing = std::mem::take(&mut reconciliation.missing);
             self.warnings.count(now, "no counters of members", || {
                 let members: Vec<String> = missing.iter().map(Address::to_string).collect();
-                format!("these members sent no counters in time; do they have COUNTER? {}", members.join(", "))
+                format!(
+                    "these members sent no counters in time; do they have COUNTER? {}",
+                    members.join(", ")
+                )
             });
             self.finish_reconciliation();
         }

@@ -38,13 +38,18 @@ impl CounterTable {
     fn insert(&mut self, name: &str, counter: VersionedValue) -> Result<(), String> {
         let bytes = COUNTER_BYTES + name.len();
         if name.len() > NAME_BYTES_MAX {
-            return Err(format!("the name of a counter has at most {NAME_BYTES_MAX} bytes, not {}", name.len()));
+            return Err(format!(
+                "the name of a counter has at most {NAME_BYTES_MAX} bytes, not {}",
+                name.len()
+            ));
         }
         if self.counters.len() >= COUNTERS_MAX {
             return Err(format!("there are {COUNTERS_MAX} counters already: delete some"));
         }
         if self.bytes + bytes > COUNTERS_BYTES_MAX {
-            return Err(format!("all counters together have at most {COUNTERS_BYTES_MAX} bytes: delete some"));
+            return Err(format!(
+                "all counters together have at most {COUNTERS_BYTES_MAX} bytes: delete some"
+            ));
         }
         self.counters.insert(name.to_owned(), counter);
         self.bytes += bytes;
@@ -140,7 +145,9 @@ mod tests {
     fn counters_are_bounded_in_number_and_bytes_and_each_name_in_length() {
         let mut table = CounterTable::default();
         let name = |nth: usize, bytes: usize| format!("{nth:0bytes$}");
-        assert!(table.get_or_create(&name(0, NAME_BYTES_MAX + 1), 0).unwrap_err().contains("at most 1024 bytes"));
+        assert!(
+            table.get_or_create(&name(0, NAME_BYTES_MAX + 1), 0).unwrap_err().contains("at most 1024 bytes")
+        );
         for nth in 0..COUNTERS_MAX {
             table.get_or_create(&name(nth, 8), 0).unwrap();
         }
@@ -155,7 +162,9 @@ mod tests {
         for nth in 0..fitting {
             table.get_or_create(&name(nth, NAME_BYTES_MAX), 0).unwrap();
         }
-        assert!(table.get_or_create(&name(fitting, NAME_BYTES_MAX), 0).unwrap_err().contains("4194304 bytes"));
+        assert!(
+            table.get_or_create(&name(fitting, NAME_BYTES_MAX), 0).unwrap_err().contains("4194304 bytes")
+        );
         table.remove(&name(0, NAME_BYTES_MAX));
         assert!(table.get_or_create(&name(fitting, NAME_BYTES_MAX), 0).is_ok());
         for nth in 1..=fitting {

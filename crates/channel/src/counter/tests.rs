@@ -300,8 +300,11 @@ fn pending_operations_are_sent_to_the_new_coordinator_and_done_once() {
     // One more before the new coordinator asks.
     let mut further = cluster.begin(3, "c", CounterOperation::AddAndGet(1));
     cluster.run();
-    let mut results: Vec<i64> =
-        pending.iter_mut().chain([&mut further]).map(|pending| pending.try_recv().unwrap().unwrap()).collect();
+    let mut results: Vec<i64> = pending
+        .iter_mut()
+        .chain([&mut further])
+        .map(|pending| pending.try_recv().unwrap().unwrap())
+        .collect();
     results.sort_unstable();
     assert_eq!(results, [1, 2, 3]);
     assert_eq!(cluster.add(3, 0), Ok(3));
@@ -339,8 +342,10 @@ fn request_that_comes_again_is_answered_and_not_carried_out_again() {
         cluster.collect(1);
     }
     let responses = cluster.sent().into_iter().filter(|(.., message)| *message != request);
-    let values: Vec<CounterMessage> =
-        responses.map(|(.., message)| message).filter(|one| matches!(one, CounterMessage::Value { .. })).collect();
+    let values: Vec<CounterMessage> = responses
+        .map(|(.., message)| message)
+        .filter(|one| matches!(one, CounterMessage::Value { .. }))
+        .collect();
     let value = CounterMessage::Value { owner, value: 5, version: 2 };
     assert_eq!(values, [value.clone(), value]);
     assert_eq!(cluster.add(1, 0), Ok(5));
@@ -535,7 +540,11 @@ fn requests_of_a_peer_without_capacity_for_responses_are_discarded() {
         state.receive(&member(100 + n), request(100 + n, 1), now);
     }
     state.receive(&member(99), request(99, 1), now);
-    assert!(state.warnings.counts().contains(&("too many peers of COUNTER", 1)), "{:?}", state.warnings.counts());
+    assert!(
+        state.warnings.counts().contains(&("too many peers of COUNTER", 1)),
+        "{:?}",
+        state.warnings.counts()
+    );
 }
 
 #[test]
@@ -622,7 +631,8 @@ fn no_acknowledged_change_is_lost_when_coordinators_crash_at_any_moment() {
                 });
             }
             // Messages that the coordinator has sent arrive up to a random one of each pair.
-            let links: Vec<(u64, u64)> = cluster.links.keys().copied().filter(|(from, _)| *from == crashing).collect();
+            let links: Vec<(u64, u64)> =
+                cluster.links.keys().copied().filter(|(from, _)| *from == crashing).collect();
             for (from, to) in links {
                 for _ in 0..rng.below(4) {
                     cluster.step(from, to);

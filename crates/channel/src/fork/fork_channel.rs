@@ -87,10 +87,8 @@ impl ForkChannel {
     }
 
     fn marked(&self, message: Message) -> Message {
-        let header = ForkHeader {
-            stack: Some(self.open.stack.clone()),
-            channel: Some(self.open.channel.clone()),
-        };
+        let header =
+            ForkHeader { stack: Some(self.open.stack.clone()), channel: Some(self.open.channel.clone()) };
         message.with_header(ProtocolId::FORK, HeaderBody::Fork(Box::new(header)))
     }
 

@@ -49,7 +49,10 @@ fn fork_header(message: &Message) -> Option<&ForkHeader> {
 }
 
 fn shown(id: Option<&str>) -> String {
-    id.map_or_else(|| "no id".to_owned(), |id| format!("{:?}", id.chars().take(SHOWN_MAX).collect::<String>()))
+    id.map_or_else(
+        || "no id".to_owned(),
+        |id| format!("{:?}", id.chars().take(SHOWN_MAX).collect::<String>()),
+    )
 }
 
 impl ForkHandler {
@@ -64,7 +67,12 @@ impl ForkHandler {
     }
 
     /// Its receiver gets the current view first.
-    pub(super) fn open(&self, stack: &str, channel: &str, receiver: Arc<dyn Receiver>) -> Result<(), ForkError> {
+    pub(super) fn open(
+        &self,
+        stack: &str,
+        channel: &str,
+        receiver: Arc<dyn Receiver>,
+    ) -> Result<(), ForkError> {
         if let Some(id) = [stack, channel].into_iter().find(|id| id.len() > FORK_ID_BYTES_MAX) {
             return Err(ForkError::IdTooLong(id.len()));
         }
@@ -143,9 +151,9 @@ impl UpHandler for ForkHandler {
             while let Some(next) = rest.next_if(|next| fork_header(next) == header.as_ref()) {
                 messages.push(next);
             }
-            let id = header.as_ref().map_or((None, None), |header| {
-                (header.stack.as_deref(), header.channel.as_deref())
-            });
+            let id = header
+                .as_ref()
+                .map_or((None, None), |header| (header.stack.as_deref(), header.channel.as_deref()));
             self.deliver(id, MessageBatch { messages }, channel);
         }
     }

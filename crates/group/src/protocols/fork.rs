@@ -71,7 +71,10 @@ impl Protocol for Fork {
                         own.get_or_insert(one.state);
                     } else {
                         cx.count_drop(DropReason::Unexpected, |_| {
-                            format!("the state of fork channel {:?} of fork stack {:?}", one.channel, one.stack)
+                            format!(
+                                "the state of fork channel {:?} of fork stack {:?}",
+                                one.channel, one.stack
+                            )
                         });
                     }
                 }

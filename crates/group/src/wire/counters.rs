@@ -260,9 +260,10 @@ fn read_response(reader: &mut Reader<'_>) -> Result<CounterMessage> {
             value: reader.compressed_long("counter's value")?,
             version: reader.compressed_long("counter's version")?,
         },
-        1 => {
-            CounterMessage::Exception { owner, text: reader.string("reason of a failure")?.unwrap_or_default() }
-        }
+        1 => CounterMessage::Exception {
+            owner,
+            text: reader.string("reason of a failure")?.unwrap_or_default(),
+        },
         _ => CounterMessage::FunctionResult { owner, result: reader.bytes("result", reader.left())? },
     })
 }
@@ -351,7 +352,8 @@ mod tests {
     }
 
     fn rows(count: usize) -> Vec<CounterRow> {
-        let row = |nth: usize| CounterRow { name: format!("n{nth}"), value: -(nth as i64), version: nth as i64 };
+        let row =
+            |nth: usize| CounterRow { name: format!("n{nth}"), value: -(nth as i64), version: nth as i64 };
         (0..count).map(row).collect()
     }
 
@@ -360,8 +362,8 @@ mod tests {
     fn reconciliation_has_names_values_and_versions_one_after_the_other() {
         let bytes = encode_counter(&CounterMessage::Reconcile(rows(2)));
         let expected: &[u8] = &[
-            1, 6, 0, 0, 0, 2, 1, 0, 2, b'n', b'0', 1, 0, 2, b'n', b'1', 0, 8, 255, 255, 255, 255, 255, 255, 255, 255,
-            0, 1, 1,
+            1, 6, 0, 0, 0, 2, 1, 0, 2, b'n', b'0', 1, 0, 2, b'n', b'1', 0, 8, 255, 255, 255, 255, 255, 255,
+            255, 255, 0, 1, 1,
         ];
         assert_eq!(&bytes[..], expected);
         let response = encode_counter(&CounterMessage::Reconciled(rows(2)));
@@ -427,7 +429,11 @@ mod tests {
         let mut inputs: Vec<Bytes> = captured().into_iter().map(|(_, bytes)| bytes).collect();
         inputs.extend([1, 6].map(|number| {
             let rows = rows(number);
-            encode_counter(&if number == 1 { CounterMessage::Reconciled(rows) } else { CounterMessage::Reconcile(rows) })
+            encode_counter(&if number == 1 {
+                CounterMessage::Reconciled(rows)
+            } else {
+                CounterMessage::Reconcile(rows)
+            })
         }));
         let mut accepted = 0;
         for _ in 0..20_000 {

@@ -122,7 +122,12 @@ impl Forks {
         }
     }
 
-    pub(crate) async fn send(&self, (stack, channel): (&str, &str), text: &str, dest: Option<Address>) -> Value {
+    pub(crate) async fn send(
+        &self,
+        (stack, channel): (&str, &str),
+        text: &str,
+        dest: Option<Address>,
+    ) -> Value {
         match self.get(stack, channel).0.send(Message::bytes(dest, text.to_owned())).await {
             Ok(()) => json!({}),
             Err(error) => json!({ "error": error.to_string() }),
