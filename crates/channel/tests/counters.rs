@@ -195,7 +195,7 @@ async fn unknown_fork_channels_are_named_in_one_warning_and_take_no_credits() {
     }
     receiver.received(100).await;
     let logged = log.take();
-    let warnings: Vec<&str> = logged.lines().filter(|line| line.contains("WARN")).collect();
+    let warnings: Vec<&str> = logged.lines().filter(|line| line.contains("fork channel")).collect();
     assert_eq!(warnings.len(), 1, "{logged}");
     let text = "fork channel \"no channel\" of fork stack \"no stack\" are discarded";
     assert!(warnings[0].contains(text) && warnings[0].contains("messages of A"), "{logged}");

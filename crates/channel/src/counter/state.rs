@@ -17,8 +17,9 @@ use crate::warnings::Warnings;
 /// The most operations of this member that wait for their responses.
 pub const PENDING_MAX: usize = 10_000;
 
-/// The most bytes of responses of one cycle, with [`MESSAGE_BYTES`] each besides the payload; further ones are discarded.
-pub(super) const RESPONSES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The bytes of responses of one cycle, with [`MESSAGE_BYTES`] each besides the payload, after which further requests are
+/// discarded.
+pub(super) const RESPONSES_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 const MESSAGE_BYTES: usize = 256;
 
@@ -146,15 +147,9 @@ impl CounterState {
     }
 
     /// Sends a response, whose size a peer may determine.
-    fn respond(&mut self, dest: &Address, message: &CounterMessage, now: Instant) {
+    fn respond(&mut self, dest: &Address, message: &CounterMessage) {
         let payload = wire::encode_counter(message);
-        let bytes = self.responses_bytes + MESSAGE_BYTES + payload.len();
-        if bytes > RESPONSES_BYTES_MAX {
-            return self.warnings.count(now, "too many responses of COUNTER", || {
-                format!("a response to {dest} is discarded: more than {RESPONSES_BYTES_MAX} bytes wait")
-            });
-        }
-        self.responses_bytes = bytes;
+        self.responses_bytes += MESSAGE_BYTES + payload.len();
         self.send_bytes(Some(dest), payload);
     }
 
@@ -422,7 +417,7 @@ impl CounterState {
         match message {
             CounterMessage::Operation { owner, name, operation } => {
                 if self.is_serving() && self.admit(src, now) {
-                    self.serve(src, owner, &name, &operation, now);
+                    self.serve(src, owner, &name, &operation);
                 }
             }
             CounterMessage::Update(row) => self.merge(&row, now),
@@ -462,6 +457,11 @@ impl CounterState {
 
     /// Whether a peer takes a response.
     fn admit(&mut self, src: &Address, now: Instant) -> bool {
+        if self.responses_bytes >= RESPONSES_BYTES_MAX {
+            self.warnings
+                .count(now, "too many responses of COUNTER", || format!("a request of {src} is discarded"));
+            return false;
+        }
         let is_known = self.peers.contains_key(src);
         if !is_known && self.peers.len() >= PEERS_MAX {
             self.warnings
@@ -477,16 +477,9 @@ impl CounterState {
         !is_crowded
     }
 
-    fn serve(
-        &mut self,
-        src: &Address,
-        owner: CounterOwner,
-        name: &str,
-        operation: &CounterOperation,
-        now: Instant,
-    ) {
+    fn serve(&mut self, src: &Address, owner: CounterOwner, name: &str, operation: &CounterOperation) {
         if let Some(response) = self.recent.get(&owner).cloned() {
-            return self.respond(src, &response, now);
+            return self.respond(src, &response);
         }
         let executed = self.execute(name, operation);
         let changed = executed.as_ref().ok().and_then(|executed| executed.changed);
@@ -503,7 +496,7 @@ impl CounterState {
         if let Some(changed) = changed.filter(|_| is_swap) {
             self.update_backups(name, changed);
         }
-        self.respond(src, &response, now);
+        self.respond(src, &response);
         if let Some(changed) = changed.filter(|_| !is_swap) {
             self.update_backups(name, changed);
         }
@@ -523,7 +516,7 @@ impl CounterState {
         }
         self.held_for = Some(src.clone());
         let rows = self.counters.newer_than(known);
-        self.respond(src, &CounterMessage::Reconciled(rows), now);
+        self.respond(src, &CounterMessage::Reconciled(rows));
     }
 
     /// Takes the operation that a response belongs to.

@@ -551,7 +551,7 @@ fn requests_of_a_peer_without_capacity_for_responses_are_discarded() {
 fn counters_are_sent_to_a_member_once_in_a_cycle_and_responses_are_bounded_in_bytes() {
     let now = Instant::now();
     let mut state = CounterState::new(CounterConfig::default(), member(1));
-    let members: Vec<u64> = (1..=40).collect();
+    let members: Vec<u64> = (1..=12).collect();
     state.view(&view(1, &members), now);
     for nth in 0..3_800 {
         let (done, _) = oneshot::channel();
@@ -565,15 +565,15 @@ fn counters_are_sent_to_a_member_once_in_a_cycle_and_responses_are_bounded_in_by
         }
         let messages: Vec<Message> = std::iter::from_fn(|| state.poll_message()).collect();
         let bytes: usize = messages.iter().map(Message::length).sum();
-        assert!(bytes <= RESPONSES_BYTES_MAX);
-        let has_warned = state.warnings.counts().contains(&("too many responses of COUNTER", 22));
+        assert!(bytes <= RESPONSES_BYTES_MAX + 4_000_000, "the limit and one response");
+        let has_warned = state.warnings.counts().contains(&("too many responses of COUNTER", 6));
         state.after_cycle(|_| true);
         (messages.len(), has_warned)
     };
     assert_eq!(counters_sent_to(&[2, 2, 2]), (1, false));
     assert_eq!(counters_sent_to(&[2, 99]), (1, false), "99 is no member");
-    let all: Vec<u64> = (2..=40).collect();
-    assert_eq!(counters_sent_to(&all), (17, true));
+    let all: Vec<u64> = (2..=12).collect();
+    assert_eq!(counters_sent_to(&all), (5, true));
 }
 
 /// Each partition has changed the counter; the one with more changes wins.
