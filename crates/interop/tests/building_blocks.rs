@@ -121,9 +121,9 @@ async fn received(member: &mut Member, fork: &str, count: usize) -> Vec<String> 
 }
 
 /// Fork channels of both kinds of members reach those with their ids only. The state of the channel passes between members
-/// of both kinds.
-async fn forked(java_first: bool) {
-    let setting = setting("<FORK/>");
+/// of both kinds: STATE transfers it with those of fork channels, STATE_TRANSFER alone.
+async fn forked(java_first: bool, state_protocol: &str) {
+    let setting = Setting::edited("tcp.xml", &[(TOP, &format!("{state_protocol}<FORK/>"))]);
     let mut members = two_and_two(&setting, java_first).await;
     for member in &mut members {
         member.run("fork open s one").await;
@@ -169,10 +169,10 @@ async fn forked(java_first: bool) {
 
 #[test]
 fn fork_channels_with_a_java_coordinator() {
-    in_own_network("fork_channels_with_a_java_coordinator", forked(true));
+    in_own_network("fork_channels_with_a_java_coordinator", forked(true, "<pbcast.STATE/>"));
 }
 
 #[test]
 fn fork_channels_with_a_consort_coordinator() {
-    in_own_network("fork_channels_with_a_consort_coordinator", forked(false));
+    in_own_network("fork_channels_with_a_consort_coordinator", forked(false, TOP));
 }

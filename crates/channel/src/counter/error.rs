@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use super::state::PENDING_MAX;
-use super::table::NAME_BYTES_MAX;
+use super::limits::{NAME_BYTES_MAX, PENDING_MAX};
 
 /// An operation on a counter failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

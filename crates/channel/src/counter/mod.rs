@@ -25,6 +25,7 @@
 
 mod error;
 mod handler;
+mod limits;
 mod recent;
 mod service;
 mod state;
@@ -36,6 +37,5 @@ mod tests;
 pub(crate) use handler::CounterHandler;
 
 pub use error::CounterError;
+pub use limits::{NAME_BYTES_MAX, PENDING_MAX};
 pub use service::{Counter, CounterService};
-pub use state::PENDING_MAX;
-pub use table::NAME_BYTES_MAX;

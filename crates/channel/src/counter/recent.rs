@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use consort_group::Address;
 use consort_group::wire::{CounterMessage, CounterOwner};
 
-/// The most responses that are kept; the oldest is dropped for the next one.
-pub(super) const RECENT_RESPONSES_MAX: usize = 1_024;
+use super::limits::RECENT_RESPONSES_MAX;
 
 #[derive(Default)]
 pub(super) struct RecentResponses {

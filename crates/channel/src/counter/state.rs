@@ -10,21 +10,10 @@ use consort_group::{Address, Flags, HeaderBody, Message, ProtocolId, View};
 use tokio::sync::oneshot;
 
 use super::error::CounterError;
+use super::limits::{MESSAGE_BYTES, NAME_BYTES_MAX, PEERS_MAX, PENDING_MAX, RESPONSES_BYTES_MAX};
 use super::recent::RecentResponses;
-use super::table::{CounterTable, NAME_BYTES_MAX, VersionedValue};
+use super::table::{CounterTable, VersionedValue};
 use crate::warnings::Warnings;
-
-/// The most operations of this member that wait for their responses.
-pub const PENDING_MAX: usize = 10_000;
-
-/// The bytes of responses of one cycle, with [`MESSAGE_BYTES`] each besides the payload, after which further requests are
-/// discarded.
-pub(super) const RESPONSES_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-const MESSAGE_BYTES: usize = 256;
-
-/// The most members that get responses in one cycle, or lack capacity for them; requests of others are discarded.
-pub(super) const PEERS_MAX: usize = 4_096;
 
 pub(super) type Outcome = Result<i64, CounterError>;
 

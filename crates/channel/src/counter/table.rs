@@ -2,19 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use consort_group::wire::{CounterRow, RECONCILED_COUNTERS_MAX};
+use consort_group::wire::CounterRow;
 
-/// The most bytes of a counter's name.
-pub const NAME_BYTES_MAX: usize = 1_024;
-
-/// The most counters of a member, so that all fit one RECONCILE message.
-pub(super) const COUNTERS_MAX: usize = RECONCILED_COUNTERS_MAX;
-
-/// The most bytes of all counters, with [`COUNTER_BYTES`] each besides the name.
-pub(super) const COUNTERS_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// The memory of a counter besides its name.
-const COUNTER_BYTES: usize = 64;
+use super::limits::{COUNTER_BYTES, COUNTERS_BYTES_MAX, COUNTERS_MAX, NAME_BYTES_MAX};
 
 /// A value, and a version that grows with each change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,9 +10,10 @@ use consort_group::{Address, Flags, Message, Rng, Uuid, View, ViewId};
 use tokio::sync::oneshot;
 
 use super::error::CounterError;
-use super::recent::RECENT_RESPONSES_MAX;
-use super::state::{CounterState, Outcome, PEERS_MAX, PENDING_MAX, RESPONSES_BYTES_MAX};
-use super::table::{COUNTERS_MAX, NAME_BYTES_MAX};
+use super::limits::{
+    COUNTERS_MAX, NAME_BYTES_MAX, PEERS_MAX, PENDING_MAX, RECENT_RESPONSES_MAX, RESPONSES_BYTES_MAX,
+};
+use super::state::{CounterState, Outcome};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 

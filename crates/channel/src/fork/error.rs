@@ -1,4 +1,4 @@
-use super::handler::{FORK_CHANNELS_MAX, FORK_ID_BYTES_MAX};
+use super::limits::{FORK_CHANNELS_MAX, FORK_ID_BYTES_MAX};
 
 /// A fork channel was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,17 +6,12 @@ use consort_group::{Address, ForkHeader, HeaderBody, Message, MessageBatch, Prot
 use tokio::runtime::Handle;
 
 use super::error::ForkError;
+use super::limits::{FORK_CHANNELS_MAX, FORK_ID_BYTES_MAX};
 use crate::delivery::{Deliverer, DeliveryPolicy, Notice};
 use crate::receiver::{Delivery, Receiver};
 use crate::up_handler::UpHandler;
 use crate::warnings::Warnings;
 use crate::weak_channel::WeakChannel;
-
-/// The most fork channels of a member.
-pub const FORK_CHANNELS_MAX: usize = 1_024;
-
-/// The most bytes of the id of a fork stack or fork channel.
-pub const FORK_ID_BYTES_MAX: usize = 1_024;
 
 /// The most characters of a peer's id in a warning.
 const SHOWN_MAX: usize = 100;

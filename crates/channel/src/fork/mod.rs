@@ -19,9 +19,10 @@
 mod error;
 mod fork_channel;
 mod handler;
+mod limits;
 
 pub(crate) use handler::ForkHandler;
 
 pub use error::ForkError;
 pub use fork_channel::ForkChannel;
-pub use handler::{FORK_CHANNELS_MAX, FORK_ID_BYTES_MAX};
+pub use limits::{FORK_CHANNELS_MAX, FORK_ID_BYTES_MAX};

@@ -1,8 +1,9 @@
 //! FORK: messages of fork channels pass with their header, by which the channel passes them to the fork channel (facts section
 //! 24.3).
 //!
-//! The layer has an effect on the state of members only: a state protocol below it transfers the states of the channel and of
+//! The layer has an effect on the state of members only: STATE or STATE_SOCK below it transfer the states of the channel and of
 //! the fork channels together. Fork channels of Consort have no state, so that those of other members are discarded.
+//! STATE_TRANSFER transfers the channel's own state only, as in JGroups.
 
 use crate::wire::{self, ForkState};
 use crate::{
@@ -12,7 +13,8 @@ use crate::{
 crate::properties! {
     /// FORK's properties.
     ForkConfig {
-        /// Whether the state that members transfer has those of fork channels. All members need the same value.
+        /// Whether the state that STATE and STATE_SOCK transfer has those of fork channels. All members need the same
+        /// value.
         process_state_events: bool = true,
     }
 }
@@ -26,6 +28,11 @@ impl Fork {
     /// Creates the layer.
     pub const fn new(config: ForkConfig) -> Self {
         Self { config }
+    }
+
+    fn frames_states(&self, cx: &Cx<'_>) -> bool {
+        let is_stream = |id| matches!(id, ProtocolId::STATE | ProtocolId::STATE_SOCK);
+        self.config.process_state_events && cx.below.iter().any(|slot| is_stream(slot.protocol.id()))
     }
 }
 
@@ -48,7 +55,7 @@ impl Protocol for Fork {
 
     fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         match event {
-            Event::ProvideState { token, state: Ok(Some(state)) } if self.config.process_state_events => {
+            Event::ProvideState { token, state: Ok(Some(state)) } if self.frames_states(cx) => {
                 let own = ForkState { stack: None, channel: None, state: state.clone() };
                 let state = Ok(Some(wire::encode_fork_states(&[own])));
                 cx.lower(Event::ProvideState { token: *token, state });
@@ -60,7 +67,7 @@ impl Protocol for Fork {
 
     fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
         let Event::StateReceived(Ok(Some(state))) = event else { return Pass::On };
-        if !self.config.process_state_events {
+        if !self.frames_states(cx) {
             return Pass::On;
         }
         let received = match wire::decode_fork_states(state) {
@@ -100,8 +107,27 @@ mod tests {
     use crate::{ForkHeader, HeaderBody, Message};
     use bytes::Bytes;
 
-    fn harness(process_state_events: bool) -> Harness {
-        Harness::new(Fork::new(ForkConfig { process_state_events }))
+    /// The state protocol below.
+    struct StateStub(ProtocolId);
+
+    impl Protocol for StateStub {
+        fn name(&self) -> &'static str {
+            "STATE_STUB"
+        }
+        fn id(&self) -> ProtocolId {
+            self.0
+        }
+    }
+
+    fn harness_above(id: ProtocolId, process_state_events: bool) -> Harness {
+        Harness::with_layers(
+            1,
+            vec![Box::new(StateStub(id)), Box::new(Fork::new(ForkConfig { process_state_events }))],
+        )
+    }
+
+    fn harness() -> Harness {
+        harness_above(ProtocolId::STATE, true)
     }
 
     fn provided(harness: &mut Harness, state: Option<&'static [u8]>) -> Option<Bytes> {
@@ -127,12 +153,12 @@ mod tests {
         let mut message =
             Message::bytes(None, "x").with_header(ProtocolId::FORK, HeaderBody::Fork(Box::new(header)));
         message.src = Some(member(2));
-        assert_eq!(harness(true).up(message.clone()).take_up(), [message]);
+        assert_eq!(harness().up(message.clone()).take_up(), [message]);
     }
 
     #[test]
     fn state_of_the_channel_is_framed_as_that_of_jgroups() {
-        let mut harness = harness(true);
+        let mut harness = harness();
         let framed: &[u8] = &[0, 0, 0, 0, 0, 2, b'o', b'k'];
         assert_eq!(provided(&mut harness, Some(b"ok")).unwrap(), framed);
         assert_eq!(received(&mut harness, b"\0\0\0\0\0\x02ok"), Ok(Some(Bytes::from_static(b"ok"))));
@@ -144,23 +170,26 @@ mod tests {
 
     #[test]
     fn state_of_a_fork_channel_is_discarded_and_that_of_the_channel_kept() {
-        let mut harness = harness(true);
+        let mut harness = harness();
         let both = b"\x01\0\x01s\x01\0\x01c\0\0\0\x01f\0\0\0\0\0\x02ok";
         assert_eq!(received(&mut harness, both), Ok(Some(Bytes::from_static(b"ok"))));
     }
 
     #[test]
     fn state_without_frames_is_an_error_that_names_the_cause() {
-        match received(&mut harness(true), b"plain state") {
+        match received(&mut harness(), b"plain state") {
             Err(StateError::Refused(why)) => assert!(why.contains("no FORK"), "{why}"),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn state_passes_unchanged_without_process_state_events() {
-        let mut harness = harness(false);
-        assert_eq!(provided(&mut harness, Some(b"ok")), Some(Bytes::from_static(b"ok")));
-        assert_eq!(received(&mut harness, b"plain"), Ok(Some(Bytes::from_static(b"plain"))));
+    fn state_passes_unchanged_above_state_transfer_and_without_process_state_events() {
+        for mut harness in
+            [harness_above(ProtocolId::STATE_TRANSFER, true), harness_above(ProtocolId::STATE_SOCK, false)]
+        {
+            assert_eq!(provided(&mut harness, Some(b"ok")), Some(Bytes::from_static(b"ok")));
+            assert_eq!(received(&mut harness, b"plain"), Ok(Some(Bytes::from_static(b"plain"))));
+        }
     }
 }

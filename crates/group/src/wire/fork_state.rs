@@ -1,4 +1,5 @@
-//! The state of a member with FORK in its stack: the states of the channel and of its fork channels, one after the other.
+//! The state of a member with FORK above STATE or STATE_SOCK: the states of the channel and of its fork channels, one after the
+//! other.
 //!
 //! Each has two strings, the ids of fork stack and fork channel, an int for its length, and its bytes. The ids of the channel's
 //! own state are absent. An empty state is left out.
