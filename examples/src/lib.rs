@@ -37,7 +37,17 @@ const IN_PROCESS: &str = "<config>
 ///
 /// If the stack is invalid.
 pub fn in_process(name: &str) -> Result<ChannelBuilder, Failure> {
-    let stack = parse_stack("in-process.xml", IN_PROCESS, &Variables::new())?;
+    in_process_with(name, "")
+}
+
+/// Begins a member of this process, with further protocols at the top of its stack.
+///
+/// # Errors
+///
+/// If the stack is invalid.
+pub fn in_process_with(name: &str, protocols: &str) -> Result<ChannelBuilder, Failure> {
+    let text = IN_PROCESS.replace("</config>", &format!("{protocols}</config>"));
+    let stack = parse_stack("in-process.xml", &text, &Variables::new())?;
     Ok(Channel::from_config(stack.config).name(name))
 }
 

@@ -53,6 +53,19 @@ fn iteration_returns_each_entry_once() {
 }
 
 #[test]
+fn counters_of_a_cluster_survive_their_coordinator_and_fork_channels_share_a_member() {
+    let expected = [
+        "A draws ticket 101",
+        "B draws ticket 102",
+        "C draws ticket 103",
+        "C draws ticket 104",
+        "C swaps 104 for 200: true",
+        "an order at C: five apples",
+    ];
+    assert_eq!(output(env!("CARGO_BIN_EXE_counters_and_forks")), expected);
+}
+
+#[test]
 fn counter_is_atomic_and_keeps_its_bounds() {
     let expected = [
         "next order: 101",

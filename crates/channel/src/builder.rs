@@ -7,16 +7,19 @@ use consort_conf::{ConfigError, IgnoredAttribute, RenamedAttribute, Variables};
 use consort_group::config::{ProtocolConfig, StackConfig};
 use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{
-    Gms, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
+    CounterConfig, Gms, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
 };
 use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
 use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
 };
+use tokio::runtime::Handle;
 
-use crate::channel::{Channel, Upcalls};
+use crate::channel::{Channel, Extensions, Upcalls};
+use crate::counter::CounterHandler;
 use crate::delivery::{Deliverer, DeliveryPolicy};
 use crate::error::ConnectError;
+use crate::fork::ForkHandler;
 use crate::key_store::{self, OsRandom};
 use crate::probe::Answerer;
 use crate::receiver::{IgnoringReceiver, Receiver};
@@ -142,7 +145,7 @@ impl ChannelBuilder {
         }
         // Host names may have to be looked up and keys to be read, which blocks.
         let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
-        let StackParts { edge, version, mut diag, mut layers, policy } =
+        let StackParts { edge, version, mut diag, mut layers, policy, counters, has_fork } =
             made.map_err(|_| ConnectError::Closed)??;
         for (above, protocol) in self.inserted {
             let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
@@ -163,11 +166,21 @@ impl ChannelBuilder {
             seed: rng.next_u64(),
             version,
         };
+        let (receiver, mut handlers, mut extensions) = (self.receiver, self.handlers, Extensions::new());
+        if has_fork {
+            let forks = Arc::new(ForkHandler::new(policy, Handle::current()));
+            handlers.push_front(forks.clone());
+            extensions.push(forks);
+        }
+        if let Some(counters) = counters {
+            let counters = Arc::new(CounterHandler::new(counters, local.clone()));
+            handlers.push_front(counters.clone());
+            extensions.push(counters);
+        }
         let shared = Arc::new(Shared::new(local, name, phys, cluster));
-        let (receiver, handlers) = (self.receiver, self.handlers);
         let for_probe = handlers.clone();
         let driver = Driver::spawn_with(Stack::new(setup, layers), edge, |driver| {
-            let deliverer = Deliverer::new(policy, receiver, driver.clone());
+            let deliverer = Deliverer::new(policy, receiver, driver.clone(), Handle::current());
             handlers.opened(&WeakChannel::new(shared.clone(), driver.clone()));
             Upcalls::new(shared.clone(), deliverer, handlers)
         })
@@ -181,7 +194,7 @@ impl ChannelBuilder {
             diag.passcode = guard.passcode.or(diag.passcode).filter(|passcode| !passcode.is_empty());
         }
         let probe = crate::probe::start(diag, phys, answerer, driver.submitter(), is_guarded);
-        let channel = Channel::new(shared, driver.clone(), probe);
+        let channel = Channel::new(shared, driver.clone(), probe, extensions);
         // A driver that has ended already does not report it again.
         let outcome = match driver.submit(Command::Connect(cluster.to_owned())) {
             Ok(()) => wait.await.ok(),
@@ -204,6 +217,8 @@ struct StackParts {
     diag: DiagConfig,
     layers: Vec<Box<dyn Protocol>>,
     policy: DeliveryPolicy,
+    counters: Option<CounterConfig>,
+    has_fork: bool,
 }
 
 fn make(
@@ -238,7 +253,10 @@ fn make(
         let properties = registry::properties(&config.protocols[at]).map_err(fail)?;
         layers[at] = Box::new(Gms::with_policy(properties, policy));
     }
-    Ok(StackParts { edge, version, diag, layers, policy })
+    let protocol = |name: &str| config.protocols.iter().find(|protocol| protocol.short_name() == name);
+    let counters = protocol("COUNTER").map(registry::properties).transpose().map_err(fail)?;
+    let has_fork = protocol("FORK").is_some();
+    Ok(StackParts { edge, version, diag, layers, policy, counters, has_fork })
 }
 
 /// Refuses attributes of DNS_PING that need the feature `dns`: the member would stay alone.

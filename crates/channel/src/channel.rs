@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,11 @@ struct MemberGuard {
     shared: Arc<Shared>,
     driver: DriverHandle,
     probe: Mutex<Option<Responder>>,
+    extensions: Extensions,
 }
+
+/// The handlers of the stack's protocols that the application uses, found by their type.
+pub(crate) type Extensions = Vec<Arc<dyn Any + Send + Sync>>;
 
 impl Drop for MemberGuard {
     fn drop(&mut self) {
@@ -43,8 +48,18 @@ pub struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(shared: Arc<Shared>, driver: DriverHandle, probe: Option<Responder>) -> Self {
-        Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe) }) }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        driver: DriverHandle,
+        probe: Option<Responder>,
+        extensions: Extensions,
+    ) -> Self {
+        Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe), extensions }) }
+    }
+
+    /// Returns the handler of this type, if the stack has its protocol.
+    pub(crate) fn extension<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.owner.extensions.iter().find_map(|extension| extension.clone().downcast().ok())
     }
 
     async fn end(&self) {

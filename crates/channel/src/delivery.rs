@@ -120,9 +120,14 @@ pub(crate) struct Deliverer {
 }
 
 impl Deliverer {
-    pub(crate) fn new(policy: DeliveryPolicy, receiver: Arc<dyn Receiver>, driver: Submitter) -> Self {
+    pub(crate) fn new(
+        policy: DeliveryPolicy,
+        receiver: Arc<dyn Receiver>,
+        driver: Submitter,
+        runtime: Handle,
+    ) -> Self {
         let (waiting, finished) = (Arc::default(), Arc::default());
-        Self { policy, receiver, driver, runtime: Handle::current(), waiting, finished }
+        Self { policy, receiver, driver, runtime, waiting, finished }
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingBatches> {

@@ -1,4 +1,4 @@
-//! The asynchronous channel: messages, views, state and remote procedure calls.
+//! The asynchronous channel: messages, views, state, remote procedure calls, atomic counters and fork channels.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,8 +26,11 @@ mod key_store;
 mod receiver;
 mod shared;
 mod up_handler;
+mod warnings;
 mod weak_channel;
 
+pub mod counter;
+pub mod fork;
 pub mod probe;
 pub mod rpc;
 

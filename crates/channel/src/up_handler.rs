@@ -81,6 +81,12 @@ pub trait UpHandler: Send + Sync + 'static {
     /// buffer: copy those kept for long.
     fn handle_batch(&self, batch: MessageBatch);
 
+    /// Returns whether the handler returns the credits of its messages itself, when the application has consumed them.
+    #[doc(hidden)]
+    fn keeps_credits(&self) -> bool {
+        false
+    }
+
     /// A new view, before the receiver gets it.
     fn view(&self, view: &View) {
         let _ = view;
@@ -171,6 +177,11 @@ impl UpHandlers {
         self.0.push(handler);
     }
 
+    /// Protocols of the stack get their messages before handlers of the application.
+    pub(crate) fn push_front(&mut self, handler: Arc<dyn UpHandler>) {
+        self.0.insert(0, handler);
+    }
+
     fn each(&self, called: &'static str, call: impl Fn(&dyn UpHandler)) {
         for handler in &self.0 {
             log_panic_and_resume(called, || call(&**handler));
@@ -190,7 +201,7 @@ impl UpHandlers {
                 let taken = take_if(batch, |message| handler.takes(message));
                 let Some(src) = taken.src() else { return };
                 let credit = taken.messages.iter().map(|message| u64::from(message.credit)).sum();
-                if credit == 0 {
+                if credit == 0 || handler.keeps_credits() {
                     return handler.handle_batch(taken);
                 }
                 let (src, is_multicast) = (src.clone(), taken.is_multicast());

@@ -49,6 +49,10 @@ impl WeakChannel {
         self.driver.waker()
     }
 
+    pub(crate) fn submitter(&self) -> Submitter {
+        self.driver.clone()
+    }
+
     /// Returns a member's name, or the address without one.
     pub fn name_of(&self, member: &Address) -> String {
         self.shared.book.lock().unwrap_or_else(PoisonError::into_inner).display(member)

@@ -24,8 +24,6 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
         "use ASYM_ENCRYPT, which exchanges keys itself, or TLS between members (attributes tls.* of TCP) with \
          certificates on both sides",
     ),
-    (&["FORK"], "remove it, unless programs of other members open fork channels, which no member here has"),
-    (&["COUNTER"], "use the counters of `consort server`"),
     (&["THREAD_COUNT", "SERIALIZE", "EXAMPLE"], "remove it"),
 ];
 

@@ -451,6 +451,15 @@ const ROWS: &[Row] = &[
         &["bind_interface"],
         Refused { accepted: &[""], alternative: "set bind_addr to match-interface:NAME" },
     ),
+    (
+        &["FORK"],
+        &["config"],
+        Refused {
+            accepted: &[""],
+            alternative: "fork stacks have no protocols of their own: remove it, and put the protocols in the stack \
+                          of all members",
+        },
+    ),
     (&["COMPRESS"], &["pool_size"], NoEffect("there is no pool of compressors")),
     (
         &["SIZE2"],

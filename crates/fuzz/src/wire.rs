@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use bytes::{Bytes, BytesMut};
 use consort_group::wire::{self, Bulk, Packet, WireError};
-use consort_group::{Address, Message, Object, Payload, PhysAddr};
+use consort_group::{Address, Message, Object, Payload, PhysAddr, ProtocolId};
 
 use crate::bounds::bounded;
 use crate::seen::Seen;
@@ -309,6 +309,33 @@ pub(crate) fn key_blocks() -> Vec<Vec<u8>> {
         _ => None,
     });
     payloads.filter(|payload| payload.starts_with(&[0, 0, 0])).collect()
+}
+
+pub(crate) fn counter(bytes: &[u8]) -> Seen {
+    checked(bytes, wire::encode_counter, wire::decode_counter)
+}
+
+/// The payloads of the captured session, and a RECONCILE message, which it lacks.
+pub(crate) fn counters() -> Vec<Vec<u8>> {
+    let packets = lines("30").map(|(_, bytes)| Bytes::from(bytes));
+    let messages = packets.flat_map(|bytes| match wire::decode_packet(&bytes, &[]) {
+        Ok(Packet::Single { message, .. }) => vec![message],
+        Ok(Packet::List { messages, .. }) => messages,
+        Err(_) => Vec::new(),
+    });
+    let of_counters = messages.filter(|message| message.headers.get(ProtocolId::COUNTER).is_some());
+    let mut all: Vec<Vec<u8>> =
+        of_counters.filter_map(|message| message.payload_bytes().map(|bytes| bytes.to_vec())).collect();
+    all.push(b"\x01\x06\0\0\0\x02\x01\0\x01a\x01\0\x01b\x01\x05\x01\x07\x01\x02\x01\x09".to_vec());
+    all
+}
+
+pub(crate) fn fork_state(bytes: &[u8]) -> Seen {
+    checked(bytes, |states| wire::encode_fork_states(states), wire::decode_fork_states)
+}
+
+pub(crate) fn fork_states() -> Vec<Vec<u8>> {
+    vec![b"\0\0\0\0\0\x04main\x01\0\x01s\x01\0\x01c\0\0\0\x06forked".to_vec()]
 }
 
 pub(crate) fn address_list(bytes: &[u8]) -> Seen {

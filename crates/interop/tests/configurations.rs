@@ -26,7 +26,7 @@ const NOT_LOADED: &[(&str, &str)] = &[
     ("asym-ssl.xml", "SSL_KEY_EXCHANGE"),
     ("auth_X509.xml", "AUTH with X509Token"),
     ("auth_krb5.xml", "AUTH with Krb5Token"),
-    ("fork.xml", "FORK"),
+    ("fork.xml", "protocols of fork stacks (FORK's `config`)"),
     ("jdbc-hsql.xml", ONLY_POSTGRESQL),
     ("jdbc-mysql.xml", ONLY_POSTGRESQL),
     // Of JGroups' repository.

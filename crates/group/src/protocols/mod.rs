@@ -114,6 +114,12 @@ pub use inject_view::{InjectView, InjectViewConfig};
 pub mod perf;
 
 pub use perf::{Perf, PerfConfig};
+pub mod counter;
+
+pub use counter::{Counter, CounterConfig};
+pub mod fork;
+
+pub use fork::{Fork, ForkConfig};
 pub mod registry;
 
 #[cfg(test)]

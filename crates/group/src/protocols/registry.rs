@@ -318,6 +318,8 @@ entries! {
     "RATE_LIMITER2": [RateLimiter2Config] |m, c| m.check(c.check()).map(|()| RateLimiter::second(c));
     "NON_BLOCKING_SENDS": [NonBlockingSendsConfig] |_, c| Ok(NonBlockingSends::new(c));
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
+    "COUNTER": [CounterConfig] |m, c| m.check(c.check()).map(|()| Counter::new(c));
+    "FORK": [ForkConfig] |_, c| Ok(Fork::new(c));
 }
 
 /// The transports' names; the edge configures sockets.

@@ -3,8 +3,10 @@
 //! Every length is checked before memory is allocated. Invalid bytes give a [`WireError`].
 
 mod addresses;
+mod counters;
 mod exceptions;
 mod fd_sock;
+mod fork_state;
 mod frequent_headers;
 mod gossip;
 mod headers;
@@ -21,8 +23,13 @@ mod views;
 mod vectors;
 
 pub use addresses::{decode_address_prefix, encode_address};
+pub use counters::{
+    CounterMessage, CounterOperation, CounterOwner, CounterRow, RECONCILED_COUNTERS_MAX, decode_counter,
+    encode_counter,
+};
 pub use exceptions::{decode_exception, encode_exception};
 pub use fd_sock::{SOCKET_ADDRESSES_MAX, decode_socket_addresses, encode_socket_addresses};
+pub use fork_state::{ForkState, decode_fork_states, encode_fork_states};
 pub use gossip::{GossipData, GossipKind, decode_gossip, encode_gossip, encode_gossip_message};
 pub use headers::magic_of_header;
 pub use key_block::{

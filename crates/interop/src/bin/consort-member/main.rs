@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod building_blocks;
 mod inbox;
 mod member;
 mod numbered;

@@ -11,6 +11,7 @@ use consort_conf::Variables;
 use consort_group::protocols::{Discard, DiscardConfig};
 use serde_json::{Value, json};
 
+use crate::building_blocks::{Counters, Forks};
 use crate::inbox::Inbox;
 use crate::numbered::payload;
 
@@ -21,6 +22,8 @@ pub(crate) struct Member {
     variables: Variables,
     dispatcher: Option<RpcDispatcher>,
     inbox: Arc<Inbox>,
+    counters: Counters,
+    forks: Forks,
     /// Distinguishes the messages of one `send` from those of another; 0 would mean arbitrary filling.
     next_run: AtomicU32,
 }
@@ -28,7 +31,8 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn new(variables: Variables) -> Self {
         let next_run = AtomicU32::new(std::process::id().wrapping_mul(RUNS_MAX) | 1);
-        Self { variables, dispatcher: None, inbox: Arc::default(), next_run }
+        let (inbox, counters, forks) = (Arc::default(), Counters::default(), Forks::default());
+        Self { variables, dispatcher: None, inbox, counters, forks, next_run }
     }
 
     async fn connect(&mut self, name: &str, cluster: &str, config: &str) -> Value {
@@ -98,6 +102,18 @@ impl Member {
             ["state", "fetch"] => self.fetch_state(None).await,
             ["state", "fetch", name] => self.fetch_state(Some(self.member(name))).await,
             ["rpc", dest, text, millis] => self.rpc(dest, text, millis.parse().expect("a time")).await,
+            ["counter", ref words @ ..] => {
+                let channel = self.channel().clone();
+                self.counters.run(&channel, words).await
+            }
+            ["fork", "send", stack, fork, text, ref to @ ..] => {
+                let dest = to.get(1).map(|name| self.member(name));
+                self.forks.send((stack, fork), text, dest).await
+            }
+            ["fork", ref words @ ..] => {
+                let channel = self.channel().clone();
+                self.forks.run(&channel, words).await
+            }
             ["discard", up, down] => {
                 self.discard(vec![("up", up.to_owned()), ("down", down.to_owned())], None).await
             }
@@ -107,6 +123,8 @@ impl Member {
                 self.discard(Vec::new(), Some(("ignore", names))).await
             }
             ["leave" | "exit"] => {
+                self.counters = Counters::default();
+                self.forks = Forks::default();
                 if let Some(dispatcher) = self.dispatcher.take() {
                     dispatcher.channel().clone().close().await;
                 }

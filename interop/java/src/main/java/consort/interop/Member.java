@@ -42,6 +42,8 @@ public final class Member {
     private MessageDispatcher dispatcher;
     private Inbox inbox;
     private Faults faults;
+    private Counters counters;
+    private Forks forks;
 
     public static void main(String[] args) throws Exception {
         Member member = new Member();
@@ -111,6 +113,18 @@ public final class Member {
                 return state(words);
             case "rpc":
                 return rpc(words);
+            case "counter":
+                if (counters == null) {
+                    counters = new Counters(channel);
+                }
+                return counters.run(words);
+            case "fork":
+                if (forks == null) {
+                    forks = new Forks(channel);
+                }
+                return words[1].equals("send")
+                    ? forks.send(words, words.length > 6 ? member(words[6]) : null)
+                    : forks.run(words);
             case "discard":
                 faults.discard(Double.parseDouble(words[1]), Double.parseDouble(words[2]));
                 return Map.of();
