@@ -350,7 +350,7 @@ fn request_that_comes_again_is_answered_and_not_carried_out_again() {
     let value = CounterMessage::Value { owner, value: 5, version: 2 };
     assert_eq!(values, [value.clone(), value]);
     assert_eq!(cluster.add(1, 0), Ok(5));
-    assert!(RECENT_RESPONSES_MAX >= 1_000, "as many requests as members send at a time");
+    const { assert!(RECENT_RESPONSES_MAX >= 1_000, "as many requests as members send at a time") };
 }
 
 #[test]
