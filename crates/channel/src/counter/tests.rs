@@ -369,7 +369,9 @@ fn new_coordinator_serves_when_all_members_have_answered() {
 #[test]
 fn new_coordinator_serves_after_the_time_or_without_a_member_that_has_left() {
     for leaves in [false, true] {
-        let mut cluster = Cluster::new(4);
+        let reconciliation_timeout = Duration::from_secs(3);
+        let mut cluster =
+            Cluster::with(4, &CounterConfig { reconciliation_timeout, ..CounterConfig::default() });
         cluster.create(1, "c", 4).unwrap();
         cluster.crash(1);
         cluster.install();
@@ -384,7 +386,7 @@ fn new_coordinator_serves_after_the_time_or_without_a_member_that_has_left() {
             cluster.install();
             cluster.run();
         } else {
-            cluster.advance(Duration::from_millis(9_999));
+            cluster.advance(Duration::from_millis(2_999));
             assert!(own.try_recv().is_err());
             cluster.advance(Duration::from_millis(1));
             assert_eq!(cluster.state(2).warnings.counts(), [("no counters of members", 1)]);
