@@ -171,29 +171,31 @@ mod tests {
 
     const WIDTH: usize = 80;
 
-    fn check(command: &mut clap::Command, path: &str) {
+    /// Adds what is wrong, so that one run finds all of it.
+    fn check(command: &mut clap::Command, path: &str, wrong: &mut Vec<String>) {
         let help = command.render_long_help().to_string();
         let is_root = !path.contains(' ');
-        assert!(
-            is_root
-                || path.ends_with("help")
-                || help.contains("Example")
-                || command.has_subcommands()
-                || path.split(' ').count() > 2,
-            "{path} has no example"
-        );
+        let has_example = is_root
+            || path.ends_with("help")
+            || help.contains("Example")
+            || command.has_subcommands()
+            || path.split(' ').count() > 2;
+        if !has_example {
+            wrong.push(format!("{path} has no example"));
+        }
         // Before it is wrapped: half a command is nothing to copy.
         let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        for line in help.lines().chain(after.lines()) {
-            assert!(line.chars().count() <= WIDTH, "{path} --help has a line of more than {WIDTH}: {line}");
+        for line in help.lines().chain(after.lines()).filter(|line| line.chars().count() > WIDTH) {
+            wrong.push(format!("{path} --help has a line of more than {WIDTH}: {line}"));
         }
         for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
-            let has_help = argument.get_help().is_some_and(|help| !help.to_string().is_empty());
-            assert!(has_help, "{path} --help says nothing of {}", argument.get_id());
+            if argument.get_help().is_none_or(|help| help.to_string().is_empty()) {
+                wrong.push(format!("{path} --help says nothing of {}", argument.get_id()));
+            }
         }
         for below in command.get_subcommands_mut() {
             let path = format!("{path} {}", below.get_name());
-            check(below, &path);
+            check(below, &path, wrong);
         }
     }
 
@@ -201,7 +203,9 @@ mod tests {
     fn every_help_has_an_example_and_fits_a_terminal() {
         let mut command = Arguments::command().term_width(WIDTH);
         command.build();
-        check(&mut command, "consort");
+        let mut wrong = Vec::new();
+        check(&mut command, "consort", &mut wrong);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     #[test]

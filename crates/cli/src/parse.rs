@@ -15,8 +15,8 @@ use consort_capture as capture;
 #[command(after_help = "Example:\n  \
     tcpdump -i lo -w jgroups.pcap 'tcp portrange 7800-7810 or udp port 45588'\n  \
     consort parse jgroups.pcap\n\n\
-    A line has the time of the packet in UTC, source and destination, the members, the\n\
-    length, the flags and the headers.\n\
+    A line has the time of the packet in UTC, source and destination, the members,\n\
+    the length, the flags and the headers.\n\
     The exit code is 1 if there is no JGroups message.")]
 pub(crate) struct Parse {
     /// A capture (pcap, not pcapng), or a text with a packet per line in hex digits.

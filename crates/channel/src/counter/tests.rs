@@ -10,9 +10,7 @@ use consort_group::{Address, Flags, Message, Rng, Uuid, View, ViewId};
 use tokio::sync::oneshot;
 
 use super::error::CounterError;
-use super::limits::{
-    COUNTERS_MAX, NAME_BYTES_MAX, PEERS_MAX, PENDING_MAX, RECENT_RESPONSES_MAX, RESPONSES_BYTES_MAX,
-};
+use super::limits::{COUNTERS_MAX, NAME_BYTES_MAX, PEERS_MAX, PENDING_MAX, RESPONSES_BYTES_MAX};
 use super::state::{CounterState, Outcome};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -350,7 +348,6 @@ fn request_that_comes_again_is_answered_and_not_carried_out_again() {
     let value = CounterMessage::Value { owner, value: 5, version: 2 };
     assert_eq!(values, [value.clone(), value]);
     assert_eq!(cluster.add(1, 0), Ok(5));
-    const { assert!(RECENT_RESPONSES_MAX >= 1_000, "as many requests as members send at a time") };
 }
 
 #[test]

@@ -378,8 +378,10 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_of_tls_is_recognised() {
-        let (_, error) = frames(b"\x15\x03\x03\x00\x02\x02\x46");
-        assert!(error.unwrap().to_string().contains("tls.enabled"));
+    fn an_alert_and_a_handshake_of_tls_are_recognised() {
+        for bytes in [b"\x15\x03\x03\x00\x02\x02\x46", b"\x16\x03\x01\x02\x00\x01\x00"] {
+            let (_, error) = frames(bytes);
+            assert!(error.unwrap().to_string().contains("TLS is enabled at the peer, not here"));
+        }
     }
 }
