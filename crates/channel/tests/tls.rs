@@ -221,10 +221,7 @@ async fn a_member_without_tls_does_not_get_in() {
     let authority = Authority::new("plain");
     let (logged, channels) = kept_out(&authority, "").await;
     assert!(logged.contains("it does not send TLS: is tls.enabled set there?"), "{logged}");
-    assert!(
-        logged.contains("an alert of TLS: TLS is enabled at the peer, not here"),
-        "{logged}"
-    );
+    assert!(logged.contains("an alert of TLS: TLS is enabled at the peer, not here"), "{logged}");
     close(channels).await;
 }
 
