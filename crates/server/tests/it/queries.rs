@@ -6,7 +6,7 @@ use consort_hotrod::ops::listener::{Factory, Interests, Listener};
 use consort_hotrod::ops::{bulk, listener, task};
 use consort_hotrod::{MediaType, Request, RequestBody, Response, ResponseBody, Status};
 use consort_protostream::{QueryRequest, QueryResponse};
-use consort_server::Role;
+use consort_server::{Budget, Role, Server};
 
 use crate::authentication::users;
 use crate::client::{Client, RunningServer, error, put, request};
@@ -237,4 +237,17 @@ async fn user_with_read_permission_can_query_but_not_delete() {
     let refused = observer.ask("books", query(ickle("DELETE FROM shop.Book").write())).await;
     assert!(error(&refused).contains("lacks 'BULK_WRITE' permission"), "{refused:?}");
     assert_eq!(found(&mut admin, ickle("DELETE FROM shop.Book")).await.count, 2);
+}
+
+/// As a query that reads: a quarter of the bytes for entries on their way, here 16 MiB.
+#[tokio::test]
+async fn delete_by_query_reserves_the_bytes_that_owners_send() {
+    const MIB: u64 = 1024 * 1024;
+    let process = Budget::new("process", 512 * MIB);
+    let server = RunningServer::secured("delete-bytes", Server::builder().memory(process.clone())).await;
+    let mut client = server.client().await;
+    with_books(&mut client, 3).await;
+    assert!(process.usage().peak < 16 * MIB, "{:?}", process.usage());
+    assert_eq!(found(&mut client, ickle("DELETE FROM shop.Book")).await.count, 3);
+    assert!(process.usage().peak >= 16 * MIB, "{:?}", process.usage());
 }
