@@ -59,6 +59,7 @@ pub(crate) fn tests(is_selected: impl Fn(&str) -> bool) -> Result<Vec<String>, S
 }
 
 const JGROUPS: &[&str] = &[
+    "building_blocks",
     "chaos",
     "configurations",
     "databases",

@@ -344,7 +344,8 @@ async fn talk_over_tls(java_router: bool, java_first: bool) {
         router.wait_for_death();
     } else {
         router.wait_for_end();
-        let refused = |line: &String| line.contains("no TLS with") && line.contains("no trusted authority");
+        let refused =
+            |line: &String| line.contains("no TLS with") && line.contains("--tls-client-ca has signed");
         assert!(router.output.iter().any(refused), "{:?}", router.output);
     }
 }
