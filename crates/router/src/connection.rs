@@ -14,8 +14,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::outbox::cost;
-use crate::router::Admitted;
-use crate::shared::Bounds;
+use crate::shared::{Admitted, Bounds};
 use crate::tls;
 
 /// In bytes. Tunnelled frames are bundles (64 KB in JGroups' files) or fragments.

@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::connection;
 use crate::routes::Client;
-use crate::shared::{Bounds, Shared};
+use crate::shared::{Admitted, Bounds, Shared};
 use crate::tls::RouterTls;
 
 /// Connections to accept: all members may reconnect at once.
@@ -164,19 +164,6 @@ async fn accept_connections(
     let ended = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(CLOSE_TIME, ended).await.is_err() {
         connections.shutdown().await;
-    }
-}
-
-/// A drop removes the client, however its connection ends.
-pub(crate) struct Admitted {
-    pub(crate) client: Client,
-    pub(crate) peer: SocketAddr,
-    pub(crate) shared: Arc<Shared>,
-}
-
-impl Drop for Admitted {
-    fn drop(&mut self) {
-        self.shared.forget(self.client);
     }
 }
 

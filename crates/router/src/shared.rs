@@ -238,6 +238,19 @@ impl Shared {
     }
 }
 
+/// A drop removes the client, however its connection ends.
+pub(crate) struct Admitted {
+    pub(crate) client: Client,
+    pub(crate) peer: SocketAddr,
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.shared.forget(self.client);
+    }
+}
+
 impl State {
     /// Returns its address if there were more than `max`.
     fn end_oldest_unregistered(&mut self, max: usize) -> Option<SocketAddr> {
