@@ -15,7 +15,14 @@ fn cluster(directory: &Path) -> Cluster {
     let from = plain.text.find("<TCPPING").expect("TCPPING");
     let to = from + plain.text[from..].find("/>").expect("its end") + 2;
     let tcpping = plain.text[from..to].to_owned();
-    plain.edited(&[(&*tcpping, &*format!("<FILE_PING location=\"{}\"/>", directory.display()))])
+    plain.edited(&[
+        (&*tcpping, &*format!("<FILE_PING location=\"{}\"/>", directory.display())),
+        // Its discoveries remove files of killed members.
+        (
+            "<MERGE3 min_interval=\"10s\" max_interval=\"30s\"/>",
+            "<MERGE3 min_interval=\"300\" max_interval=\"900\"/>",
+        ),
+    ])
 }
 
 struct Shared(PathBuf);
@@ -88,6 +95,8 @@ async fn killed_coordinator_that_starts_again_at_its_address_joins_the_others() 
     let killed = StallableMember::join(&cluster, "A", Inbox::default()).await;
     let b = cluster.join("B", Inbox::default()).await;
     one_view(&[&killed.channel, &b]).await;
+    // The coordinator writes its file after the view. A member that is killed before names no survivor to its successor.
+    shared.until(&cluster, |content| content.starts_with("A ") && content.contains("B ")).await;
     let port = killed.channel.physical_address().port;
     // The handle keeps the member from leaving in order.
     let handle = killed.channel.clone();
