@@ -201,8 +201,10 @@ impl Discovery {
         }
         self.requests_received += 1;
         let wanted = list.first().and_then(|data| data.wanted.clone()).unwrap_or_default();
+        // A request says of every sender that it is no member. MERGE3 of a member sends requests, too, and then the member's response
+        // remains: a join that takes a member for another joiner may begin a group of its own.
         for data in list {
-            self.note_member(cx, data, true);
+            self.note_member(cx, data, false);
         }
         if self.config.return_entire_cache {
             let all = self.cached(cx);

@@ -105,3 +105,16 @@ fn the_response_says_whether_this_member_is_coordinator() {
     let data = wire::decode_ping_data(sent[0].payload_bytes().unwrap()).unwrap();
     assert!(data[0].is_coordinator);
 }
+
+#[test]
+fn request_of_a_member_does_not_replace_its_response() {
+    let mut harness = tcpping();
+    harness.lower(Event::FindMembers { is_initial: true, timeout: TIMEOUT });
+    harness.up(request(2, "demo", None)).up(response(2, false)).up(request(2, "demo", None));
+    harness.advance(TIMEOUT);
+    let found = harness.take_up_events().into_iter().find_map(|event| match event {
+        Event::Found(list) => Some(list),
+        _ => None,
+    });
+    assert_eq!(found.unwrap().iter().map(|data| data.is_server).collect::<Vec<_>>(), [true]);
+}
