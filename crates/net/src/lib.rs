@@ -22,6 +22,8 @@ mod clock;
 mod config;
 #[cfg(feature = "jdbc")]
 mod database;
+#[cfg(test)]
+mod database_settings;
 #[cfg(feature = "dns")]
 mod dns;
 mod driver;

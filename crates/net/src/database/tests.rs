@@ -1,24 +1,10 @@
-use consort_group::config::{Password, Property};
+use consort_group::config::Property as _;
 use consort_group::database::JdbcUrl;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-
-fn settings(place: &str) -> DatabaseSettings {
-    let statement = |text: &str| SqlStatement::parse(text).unwrap();
-    DatabaseSettings {
-        url: JdbcUrl::parse(&format!("jdbc:postgresql://{place}")).unwrap(),
-        user: "grid".to_owned(),
-        password: Password::new("geheim"),
-        initialize: String::new(),
-        create_procedure: String::new(),
-        insert: statement("INSERT INTO jgroups values (?, ?, ?, ?, ?)"),
-        call: None,
-        delete: statement("DELETE FROM jgroups WHERE address=?"),
-        select: statement("SELECT address, name, ip, coord FROM jgroups WHERE cluster=?"),
-    }
-}
+use crate::database_settings::database_settings;
 
 async fn read(database: &mut Database, settings: &DatabaseSettings) -> String {
     match database.perform(settings, RowRequest::Read { cluster: "demo".to_owned() }).await {
@@ -40,7 +26,7 @@ async fn listen() -> (TcpListener, String) {
 async fn attempts_to_connect_are_delayed_more_and_more_while_they_fail() {
     let (listener, place) = listen().await;
     drop(listener);
-    let settings = settings(&format!("{place}/grid"));
+    let settings = database_settings(&format!("{place}/grid"));
     let mut database = Database::default();
     let mut delays = Vec::new();
     for _ in 0..8 {
@@ -66,10 +52,10 @@ async fn server_that_does_not_respond_is_given_up_and_the_next_one_tried() {
     let (_listener, silent) = listen().await;
     let (listener, closed) = listen().await;
     drop(listener);
-    let settings = settings(&format!("{silent},{closed}/grid?connectTimeout=1"));
+    let settings = database_settings(&format!("{silent},{closed}/grid?connectTimeout=1"));
     let why = read(&mut Database::default(), &settings).await;
     assert!(why.starts_with(&format!("cannot connect to {closed}: ")), "{why}");
-    let settings = self::settings(&format!("{silent}/grid?connectTimeout=1"));
+    let settings = database_settings(&format!("{silent}/grid?connectTimeout=1"));
     let why = read(&mut Database::default(), &settings).await;
     assert!(why.starts_with(&format!("cannot connect to {silent}: no response within 1s")), "{why}");
 }
@@ -89,7 +75,7 @@ async fn response_beyond_the_bound_of_bytes_is_not_read() {
         }
         written
     });
-    let settings = settings(&format!("{place}/grid?sslmode=disable"));
+    let settings = database_settings(&format!("{place}/grid?sslmode=disable"));
     let why = read(&mut Database::default(), &settings).await;
     assert!(why.contains("too many bytes"), "{why}");
     assert!(served.await.unwrap() < 4 * BYTES_MAX);
@@ -113,7 +99,7 @@ async fn text_of_a_servers_failure_is_bounded_and_has_no_control_characters() {
         stream.write_all(&message(b'E', &fields)).await.unwrap();
         stream
     });
-    let settings = settings(&format!("{place}/grid?sslmode=disable"));
+    let settings = database_settings(&format!("{place}/grid?sslmode=disable"));
     let why = read(&mut Database::default(), &settings).await;
     assert!(why.starts_with("no [2J ä") && why.contains("SQLSTATE 42501") && why.len() < 1_200, "{why}");
     drop(served.await.unwrap());
@@ -130,7 +116,7 @@ async fn server_without_tls_is_refused_unless_the_mode_admits_it() {
             stream.write_all(b"N").await.unwrap();
             stream.read(&mut request).await.unwrap()
         });
-        let settings = settings(&format!("{place}/grid?sslmode={mode}"));
+        let settings = database_settings(&format!("{place}/grid?sslmode={mode}"));
         let why = read(&mut Database::default(), &settings).await;
         if mode == "require" {
             assert!(why.contains("server does not support TLS"), "{why}");
@@ -143,7 +129,7 @@ async fn server_without_tls_is_refused_unless_the_mode_admits_it() {
 
 #[test]
 fn url_wins_over_the_attributes_and_the_user_names_the_database() {
-    let config = |place: &str| config(&settings(place)).unwrap();
+    let config = |place: &str| config(&database_settings(place)).unwrap();
     let plain = config("db");
     assert_eq!((plain.get_user(), plain.get_dbname()), (Some("grid"), Some("grid")));
     assert_eq!((plain.get_password(), plain.get_options()), (Some(&b"geheim"[..]), None));
@@ -152,7 +138,7 @@ fn url_wins_over_the_attributes_and_the_user_names_the_database() {
     assert_eq!((named.get_user(), named.get_dbname()), (Some("b"), Some("a")));
     assert_eq!((named.get_password(), named.get_application_name()), (Some(&b"c"[..]), Some("d")));
     assert_eq!(named.get_options(), Some("-c g=h -c search_path=e\\ f"));
-    let nameless = DatabaseSettings { user: String::new(), ..settings("db") };
+    let nameless = DatabaseSettings { user: String::new(), ..database_settings("db") };
     assert!(
         matches!(super::config(&nameless), Err(Failure::Other(why)) if why.contains("connection_username"))
     );
@@ -227,7 +213,7 @@ async fn procedure_is_created_at_the_start_and_called_in_place_of_deletion_and_i
     for has_procedure in [false, true] {
         let (listener, place) = listen().await;
         let served = tokio::spawn(serve(listener));
-        let mut settings = settings(&format!("{place}/grid?sslmode=disable"));
+        let mut settings = database_settings(&format!("{place}/grid?sslmode=disable"));
         settings.initialize = "CREATE TABLE jgroups".to_owned();
         if has_procedure {
             settings.create_procedure = "CREATE PROCEDURE p".to_owned();
@@ -250,7 +236,8 @@ async fn procedure_is_created_at_the_start_and_called_in_place_of_deletion_and_i
 #[tokio::test]
 async fn login_and_socket_timeouts_of_the_url_end_a_connection_and_a_statement() {
     let (_listener, silent) = listen().await;
-    let why = read(&mut Database::default(), &settings(&format!("{silent}/grid?loginTimeout=1"))).await;
+    let why =
+        read(&mut Database::default(), &database_settings(&format!("{silent}/grid?loginTimeout=1"))).await;
     assert!(why.contains("no response within 1s"), "{why}");
     let (listener, place) = listen().await;
     let served = tokio::spawn(async move {
@@ -261,7 +248,7 @@ async fn login_and_socket_timeouts_of_the_url_end_a_connection_and_a_statement()
         // No statement has a result.
         while stream.read(&mut request).await.is_ok_and(|read| read > 0) {}
     });
-    let settings = settings(&format!("{place}/grid?sslmode=disable&socketTimeout=1"));
+    let settings = database_settings(&format!("{place}/grid?sslmode=disable&socketTimeout=1"));
     let why = read(&mut Database::default(), &settings).await;
     assert!(why.starts_with("a statement has no result within 1s"), "{why}");
     served.await.unwrap();

@@ -377,10 +377,10 @@ fn plain(directory: &Path, name: &str) -> io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use consort_group::config::{Password, Property};
-    use consort_group::database::{JdbcUrl, MemberRow, SqlStatement};
+    use consort_group::database::MemberRow;
 
     use super::*;
+    use crate::database_settings::database_settings;
 
     fn scratch(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("consort-files-{name}-{}", std::process::id()));
@@ -437,18 +437,7 @@ mod tests {
     }
 
     fn rows_at(place: &str, request: RowRequest) -> Job {
-        let statement = |text: &str| SqlStatement::parse(text).unwrap();
-        let settings = DatabaseSettings {
-            url: JdbcUrl::parse(&format!("jdbc:postgresql://{place}/grid?sslmode=disable")).unwrap(),
-            user: "grid".to_owned(),
-            password: Password::new(""),
-            initialize: String::new(),
-            create_procedure: String::new(),
-            insert: statement("INSERT INTO jgroups values (?, ?, ?, ?, ?)"),
-            call: None,
-            delete: statement("DELETE FROM jgroups WHERE address=?"),
-            select: statement("SELECT address, name, ip, coord FROM jgroups WHERE cluster=?"),
-        };
+        let settings = database_settings(&format!("{place}/grid?sslmode=disable"));
         Job::Rows { settings: Arc::new(settings), request }
     }
 
