@@ -9,12 +9,14 @@ ARG DEBIAN_DIGEST
 FROM rust:1.95-bookworm@${RUST_DIGEST} AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package consort-cli
+RUN cargo build --release --locked --package consort-cli --config profile.release.strip=true
 
 # The same release of the system's libraries. With a shell, so that files can be read again: kill -HUP 1
 FROM debian:bookworm-slim@${DEBIAN_DIGEST}
 COPY --from=build /src/target/release/consort /usr/local/bin/consort
 COPY LICENSE /usr/share/doc/consort/LICENSE
+# The names of JGroups' scripts: perf.sh -nohup, probe.sh -addr localhost.
+RUN ln -s consort /usr/local/bin/perf.sh && ln -s consort /usr/local/bin/probe.sh
 # Nobody in particular, by number, so that runAsNonRoot can be held against it.
 USER 65532:65532
 EXPOSE 11222 7800 7900

@@ -24,6 +24,17 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("ip", "-V", "iproute2"),
 ];
 
+/// Tools of a cluster of Kubernetes.
+const KUBERNETES_TOOLS: &[(&str, &str, &str)] = &[
+    ("buildah", "--version", "Debian's package buildah"),
+    ("containerd", "--version", "Debian's package containerd"),
+    ("mmdebstrap", "--version", "Debian's package mmdebstrap"),
+    ("nft", "--version", "Debian's package nftables"),
+    ("runc", "--version", "Debian's package runc"),
+    ("script", "--version", "Debian's package bsdutils"),
+    ("/usr/lib/cni/bridge", "", "Debian's package containernetworking-plugins"),
+];
+
 const POSTGRESQL: &str = "PostgreSQL 14 or later: Debian's package postgresql";
 
 /// Debian has PostgreSQL's programs here, in a directory per release.
@@ -75,30 +86,38 @@ const HOTROD: &[&str] = &["client", "hotrod"];
 
 const BENCH: &str = "quick";
 
+const KUBERNETES: &str = "pods";
+
 /// Clusters with JGroups' members.
 pub(crate) fn jgroups(filter: Option<&str>) -> Outcome {
-    run(|program| JGROUPS.contains(&program), filter)
+    run(TOOLS, |program| JGROUPS.contains(&program), filter)
 }
 
 /// Hot Rod: Infinispan's clients with our server, and our client with Infinispan's.
 pub(crate) fn hotrod(filter: Option<&str>) -> Outcome {
-    run(|program| HOTROD.contains(&program), filter)
+    run(TOOLS, |program| HOTROD.contains(&program), filter)
 }
 
 /// The bench beside the peers that it measures.
 pub(crate) fn bench(filter: Option<&str>) -> Outcome {
-    run(|program| program == BENCH, filter)
+    run(TOOLS, |program| program == BENCH, filter)
+}
+
+/// A real Kubernetes with the image and the chart.
+pub(crate) fn kubernetes(filter: Option<&str>) -> Outcome {
+    run(&[TOOLS, KUBERNETES_TOOLS].concat(), |program| program == KUBERNETES, filter)
 }
 
 /// All other programs: the server's processes, the command's tools, the chart.
 pub(crate) fn processes(filter: Option<&str>) -> Outcome {
-    let is_elsewhere =
-        |program: &str| program == BENCH || JGROUPS.contains(&program) || HOTROD.contains(&program);
-    run(|program| !is_elsewhere(program), filter)
+    let is_elsewhere = |program: &str| {
+        [BENCH, KUBERNETES].contains(&program) || JGROUPS.contains(&program) || HOTROD.contains(&program)
+    };
+    run(TOOLS, |program| !is_elsewhere(program), filter)
 }
 
-fn run(is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
-    let missing: Vec<String> = TOOLS
+fn run(tools: &[(&str, &str, &str)], is_selected: impl Fn(&str) -> bool, filter: Option<&str>) -> Outcome {
+    let missing: Vec<String> = tools
         .iter()
         .filter(|(tool, argument, package)| {
             !(is_there(tool, argument) || *package == POSTGRESQL && is_of_debian(tool))

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use crate::claims::root;
 
 /// Tests have the processor first.
-const NICENESS: &str = "19";
+pub(crate) const NICENESS: &str = "19";
 
 pub(crate) struct Prebuild(JoinHandle<()>);
 

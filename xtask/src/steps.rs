@@ -3,6 +3,7 @@
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::beside::Beside;
 use crate::book;
 use crate::claims;
 use crate::counted::cargo_test;
@@ -26,14 +27,32 @@ pub(crate) enum Outcome {
     Failed(String),
     /// A tool is not installed: a gap on a laptop, a failure in CI.
     Missing(String),
+    /// A whole run has taken too long already.
+    Postponed(String),
 }
+
+/// How the table at the end names an outcome.
+pub(crate) const FAILED: &str = "FAILED: ";
+pub(crate) const MISSING: &str = "MISSING, not run: ";
 
 /// A name, what it shows, and its run with the filter of the command line.
 type Step = (&'static str, &'static str, fn(Option<&str>) -> Outcome);
 
+/// Steps that need the processor and no clusters. A whole run makes them beside the steps of the group `interop`, whose members and
+/// servers mostly wait for timers.
+const BESIDE: &[&str] = &["docs", "package", "semver", "book", "documents", "release"];
+
+/// The last step of a whole run takes up to ten minutes, because Go compiles Kubernetes. It is postponed if the run has lasted longer
+/// than this, so that a run stays below an hour on a slow machine.
+const LAST_STEP_BEGINS: Duration = Duration::from_mins(45);
+
+const LAST_STEP: &str = "kubernetes";
+
 /// Names under which `--only` runs several steps.
-const GROUPS: &[(&str, &[&str])] =
-    &[("tests", &["unit", "simulations", "live"]), ("interop", &["jgroups", "hotrod", "processes", "bench"])];
+const GROUPS: &[(&str, &[&str])] = &[
+    ("tests", &["unit", "simulations", "live"]),
+    ("interop", &["jgroups", "hotrod", "processes", "bench", LAST_STEP]),
+];
 
 const STEPS: &[Step] = &[
     ("disk", "the disk has the space that the other steps need", |_| disk::run()),
@@ -108,6 +127,7 @@ const STEPS: &[Step] = &[
     ("hotrod", "Infinispan's clients and our server, our client and Infinispan's server", interop::hotrod),
     ("processes", "servers and tools as processes, networks that are cut, the chart", interop::processes),
     ("bench", "every measurement runs, beside its peers", interop::bench),
+    (LAST_STEP, "the image and the chart on a real Kubernetes", interop::kubernetes),
 ];
 
 /// These tests need nothing but cargo.
@@ -152,17 +172,21 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
         return ExitCode::from(2);
     }
     let is_ci = std::env::var_os("CI").is_some();
+    let began = Instant::now();
     let mut results: Vec<(&str, Duration, Outcome)> = Vec::new();
-    let mut prebuild = None;
+    let (mut prebuild, mut beside) = (None, None);
+    let steps = steps.into_iter().filter(|(name, ..)| only.is_some() || !BESIDE.contains(name));
     for (name, what, run) in steps {
         println!("--- {name}: {what}");
         let start = Instant::now();
         match *name {
             "unit" if only.is_none() => prebuild = Some(Prebuild::start(later_builds())),
             "injected-bugs" => prebuild.take().into_iter().for_each(Prebuild::finish),
+            "jgroups" if only.is_none() => beside = Some(Beside::start(BESIDE)),
             _ => {}
         }
-        let outcome = match run(filter) {
+        let is_late = *name == LAST_STEP && only.is_none() && began.elapsed() > LAST_STEP_BEGINS;
+        let outcome = match if is_late { postponed(name) } else { run(filter) } {
             Outcome::Tested(0) if filter.is_none() => Outcome::Failed("no test ran".to_owned()),
             // A full disk makes every later step fail with messages that name another cause.
             Outcome::Failed(why) if *name == "disk" => {
@@ -173,6 +197,7 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
         };
         results.push((name, start.elapsed(), outcome));
     }
+    results.extend(beside.into_iter().flat_map(Beside::finish));
     let is_untested = |(.., outcome): &(&str, Duration, Outcome)| matches!(outcome, Outcome::Tested(0));
     if let Some(filter) = filter
         && results.iter().all(is_untested)
@@ -186,18 +211,26 @@ pub(crate) fn run(only: Option<&str>, filter: Option<&str>) -> ExitCode {
         let text = match outcome {
             Outcome::Passed => "passed".to_owned(),
             Outcome::Tested(count) => format!("passed, {count} tests"),
-            Outcome::Failed(why) => format!("FAILED: {why}"),
+            Outcome::Failed(why) => format!("{FAILED}{why}"),
             Outcome::Missing(what) if is_ci => format!("FAILED, because it is missing: {what}"),
-            Outcome::Missing(what) => format!("MISSING, not run: {what}"),
+            Outcome::Missing(what) => format!("{MISSING}{what}"),
+            Outcome::Postponed(why) => format!("NOT RUN: {why}"),
         };
         has_failed |= match outcome {
-            Outcome::Passed | Outcome::Tested(_) => false,
+            Outcome::Passed | Outcome::Tested(_) | Outcome::Postponed(_) => false,
             Outcome::Failed(_) => true,
             Outcome::Missing(_) => is_ci,
         };
         println!("{name:<10} {:>6.1} s  {text}", time.as_secs_f64());
     }
     if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn postponed(name: &str) -> Outcome {
+    let minutes = LAST_STEP_BEGINS.as_secs() / 60;
+    Outcome::Postponed(format!(
+        "this run has lasted more than {minutes} minutes; cargo xtask test --only {name}"
+    ))
 }
 
 /// Runs tests of [`ALONE`]'s packages from the programs that `is_selected` accepts.

@@ -15,7 +15,7 @@ pub(crate) fn introduction(channel: &Channel) -> String {
 #[derive(Args, Clone)]
 pub(crate) struct Join {
     /// Stack: a file, or a stock one such as tcp.xml, udp.xml, sequencer.xml
-    #[arg(long, value_name = "FILE", default_value = "tcp.xml")]
+    #[arg(long, aliases = ["cfg", "props"], value_name = "FILE", default_value = "tcp.xml")]
     pub(crate) config: String,
     /// Name of the cluster
     #[arg(long, value_name = "NAME", default_value = "consort", value_parser = NonEmptyStringValueParser::new())]

@@ -13,6 +13,7 @@ mod demo;
 mod descriptors;
 mod dns_wait;
 mod doctor;
+mod jgroups_names;
 mod join;
 mod listener_tls;
 mod log;
@@ -94,7 +95,8 @@ enum Command {
 
 fn main() -> ExitCode {
     allocator::set_purge_delay();
-    let arguments = Arguments::parse();
+    let arguments =
+        Arguments::parse_from(jgroups_names::arguments(std::env::args_os(), Arguments::command()));
     // A server continues without a reader of its output, and so does a router.
     if !matches!(arguments.command, Command::Server(_) | Command::Router(_)) {
         broken_pipe::exit_quietly();

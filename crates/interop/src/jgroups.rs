@@ -28,6 +28,11 @@ pub(crate) fn classpath() -> String {
     jar().classpath()
 }
 
+/// Returns the directory of JGroups' jar and of those that its members need.
+pub fn java_libraries() -> PathBuf {
+    directory().join("lib")
+}
+
 /// One of our Java programs.
 pub fn java_program(class: &str) -> Command {
     let mut command = brief_jvm();

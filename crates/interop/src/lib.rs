@@ -14,7 +14,7 @@ mod setting;
 mod tool;
 
 pub use consort_testbed::Network;
-pub use jgroups::java_program;
+pub use jgroups::{java_libraries, java_program};
 pub use member::{Kind, Member, built};
 pub use network::{in_network, in_own_network};
 pub use setting::Setting;

@@ -5,12 +5,13 @@
 mod configurations;
 mod control_group;
 mod grids;
-mod helm;
 mod hot_rod;
 mod hot_rod_js;
 mod infinispan_server;
 mod jar;
 mod jvm;
+mod kubernetes_cluster;
+mod kubernetes_programs;
 mod linearizability;
 pub mod vectors;
 
@@ -18,10 +19,11 @@ pub use configurations::Configurations;
 pub use consort_netns::{Host, Hosts, HostsError, KillOnDrop, Links, Network, own_network};
 pub use control_group::ControlGroup;
 pub use grids::JavaGrid;
-pub use helm::Helm;
 pub use hot_rod::{HotRodClient, HotRodRelease};
 pub use hot_rod_js::HotRodJsClient;
 pub use infinispan_server::{InfinispanServer, InfinispanUsers};
 pub use jar::{Jar, JarError};
 pub use jvm::brief_jvm;
+pub use kubernetes_cluster::KubernetesCluster;
+pub use kubernetes_programs::KubernetesPrograms;
 pub use linearizability::LinearizabilityChecker;

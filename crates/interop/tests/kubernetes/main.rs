@@ -8,10 +8,11 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
-use consort_testbed::Helm;
+use consort_testbed::KubernetesPrograms;
 use serde_json::Value;
 
-static HELM: LazyLock<Helm> = LazyLock::new(|| Helm::prepare().unwrap_or_else(|error| panic!("{error}")));
+static PROGRAMS: LazyLock<KubernetesPrograms> =
+    LazyLock::new(|| KubernetesPrograms::prepare().unwrap_or_else(|error| panic!("{error}")));
 
 /// Renders the chart with values in a release `grid` in the namespace `shop`.
 struct Chart {
@@ -33,8 +34,8 @@ fn text(bytes: &[u8]) -> String {
 
 /// `helm` with this subcommand for the chart, and with values (`--set-json`).
 fn helm(subcommand: &[&str], values: &[&str]) -> Output {
-    let mut command = HELM.command();
-    command.args(subcommand).arg(HELM.chart()).args(["--namespace=shop", "--kube-version=1.35.0"]);
+    let mut command = PROGRAMS.helm();
+    command.args(subcommand).arg(PROGRAMS.chart()).args(["--namespace=shop", "--kube-version=1.35.0"]);
     for value in values {
         command.args(["--set-json", value]);
     }
@@ -47,7 +48,7 @@ fn helm(subcommand: &[&str], values: &[&str]) -> Output {
 
 /// Parses manifests as Kubernetes' own types, or returns the error.
 fn read_strictly(manifests: &[u8]) -> Result<Vec<Value>, String> {
-    let mut command = HELM.manifests();
+    let mut command = PROGRAMS.manifests();
     command.arg("ServiceMonitor");
     let read = run(command, manifests);
     if read.status.success() {

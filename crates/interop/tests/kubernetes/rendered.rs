@@ -6,7 +6,7 @@ use consort_cache::LEAVE_TIMEOUT;
 use consort_server::limits::{DRAIN_TIME_MAX, MOVE_TIME_MAX, WITHDRAW_TIME_MAX};
 use serde_json::{Value, json};
 
-use super::{Chart, HELM, helm, read_strictly, run, text};
+use super::{Chart, PROGRAMS, helm, read_strictly, run, text};
 
 const TLS: &str = r#"tls={"secretName": "grid-tls"}"#;
 
@@ -225,15 +225,15 @@ fn notes(name: &str, value: &str) -> String {
     let templates = copy.join("templates");
     fs::create_dir_all(&templates).expect("a directory");
     for file in ["Chart.yaml", "values.yaml", "values.schema.json"] {
-        fs::copy(HELM.chart().join(file), copy.join(file)).expect("a copy");
+        fs::copy(PROGRAMS.chart().join(file), copy.join(file)).expect("a copy");
     }
     for file in ["_names.tpl", "NOTES.txt"] {
-        fs::copy(HELM.chart().join("templates").join(file), templates.join(file)).expect("a copy");
+        fs::copy(PROGRAMS.chart().join("templates").join(file), templates.join(file)).expect("a copy");
     }
     fs::rename(templates.join("NOTES.txt"), copy.join("notes.txt")).expect("moved");
     let manifest = "notes: {{ tpl (.Files.Get \"notes.txt\") . | quote }}\n";
     fs::write(templates.join("notes.yaml"), manifest).expect("written");
-    let mut command = HELM.command();
+    let mut command = PROGRAMS.helm();
     command.args(["template", "grid"]).arg(&copy);
     command.args(["--namespace=shop", "--kube-version=1.35.0", "--set-json", value]);
     let made = run(command, b"");
