@@ -44,11 +44,12 @@ struct BottomRecord {
     controls: Vec<String>,
     digest: Option<Digest>,
     has_gap: Option<bool>,
+    has_tcp_port: bool,
     raise: Option<Event>,
     learn: Option<u64>,
 }
 
-/// The layer below. Answers `Query::Digest` and `Query::HasGap` as set.
+/// The layer below. Answers queries as set.
 struct BottomStub(Arc<Mutex<BottomRecord>>);
 
 impl Protocol for BottomStub {
@@ -88,6 +89,7 @@ impl Protocol for BottomStub {
         match query {
             Query::Digest | Query::DigestOf(_) => self.0.lock().unwrap().digest.clone().map(Answer::Digest),
             Query::HasGap { .. } => self.0.lock().unwrap().has_gap.map(Answer::Yes),
+            Query::HasTcpPort => Some(Answer::Yes(self.0.lock().unwrap().has_tcp_port)),
             _ => None,
         }
     }
@@ -263,6 +265,11 @@ impl Harness {
 
     pub(crate) fn answer_gap(&mut self, has_gap: bool) -> &mut Self {
         self.seen.lock().unwrap().has_gap = Some(has_gap);
+        self
+    }
+
+    pub(crate) fn has_tcp_port(&mut self) -> &mut Self {
+        self.seen.lock().unwrap().has_tcp_port = true;
         self
     }
 

@@ -19,6 +19,7 @@ mod address_reuse_tests;
 mod after_faults;
 mod backlog;
 mod checks;
+mod connection_faults;
 #[cfg(test)]
 mod crossed_coordinators_tests;
 mod effects;

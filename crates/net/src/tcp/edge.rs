@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use consort_group::{PacketPriority, PhysAddr, Time, Transmit, TransmitDest, Version};
 
-use super::links::{LinkEvent, LinkSettings, Links};
+use super::links::{LinkEvent, LinkSettings, Links, Loss};
 use super::listen::{listen, port_range};
 use super::queue::{OutFrame, QueueLimits};
 use super::stream::SocketOptions;
@@ -200,7 +200,9 @@ impl Edge for TcpEdge {
 fn pass(event: LinkEvent, inbound: Inbound<'_>, lost_peers: &mut Vec<PhysAddr>) {
     match event {
         LinkEvent::Frame { peer, frame, .. } => inbound(peer, frame),
-        LinkEvent::Closed { peer, is_graceful: false, is_ended_here: false, .. } => lost_peers.push(peer),
+        LinkEvent::Closed { peer, is_graceful: false, loss: Loss::EndOfStream | Loss::Reset, .. } => {
+            lost_peers.push(peer);
+        }
         _ => {}
     }
 }

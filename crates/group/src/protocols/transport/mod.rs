@@ -25,9 +25,9 @@ use tunnel::{Received, Tunnel};
 use crate::config::HostPort;
 use crate::wire;
 use crate::{
-    Address, AddressBook, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch, Outcome,
-    Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, RttProbe, Severity, StackCount, Time, TimerKey, Token,
-    TpHeader, Transient, Transmit, TransmitDest, View, ViewId,
+    Address, AddressBook, Answer, Control, Cx, DropReason, Event, Flags, HeaderBody, Message, MessageBatch,
+    Outcome, Pass, PhysAddr, ProbeOut, Protocol, ProtocolId, Query, RttProbe, Severity, StackCount, Time,
+    TimerKey, Token, TpHeader, Transient, Transmit, TransmitDest, View, ViewId,
 };
 
 /// The configured transport. Packets' bytes are the same for all.
@@ -517,6 +517,11 @@ impl Protocol for Transport {
 
     fn flushes(&self) -> bool {
         true
+    }
+
+    fn answer(&self, query: &Query<'_>) -> Option<Answer> {
+        let has_tcp_port = matches!(self.config.kind, TransportKind::Tcp | TransportKind::TcpNio2);
+        matches!(query, Query::HasTcpPort).then_some(Answer::Yes(has_tcp_port))
     }
 
     fn flush(&mut self, cx: &mut Cx<'_>) {
