@@ -32,7 +32,7 @@ pub enum Event {
     Silent(Vec<Address>),
     /// These members are alive. Also travels down, from the verifying layer to the detecting layer.
     Unsuspect(Vec<Address>),
-    /// These members are proven to have crashed: a suspicion of them needs no further verification.
+    /// These members are proven to have crashed: a suspicion of them needs no further verification. Also travels down.
     Crashed(Vec<Address>),
     /// Members with different views.
     MergeViews(Vec<(Address, View)>),
@@ -124,6 +124,8 @@ pub enum StateError {
 pub enum Control<'a> {
     /// A view takes effect; [`crate::Shared::view`] holds it.
     View(&'a View),
+    /// These members are not in the next view although they have not left.
+    Lost(&'a [Address]),
     /// The join is complete.
     BecomeServer,
     /// Sets the members' seqnos on a join, except of existing windows.

@@ -99,6 +99,7 @@ struct TopStub(Arc<Mutex<Vec<InjectedEvent>>>);
 
 enum InjectedEvent {
     View(View),
+    Lost(Vec<Address>),
     BecomeServer,
     SetDigest(Digest),
     MergeDigest(Digest),
@@ -121,6 +122,7 @@ impl Protocol for TopStub {
         for event in injected {
             match event {
                 InjectedEvent::View(view) => cx.install(view),
+                InjectedEvent::Lost(members) => cx.control(&Control::Lost(&members)),
                 InjectedEvent::BecomeServer => cx.control(&Control::BecomeServer),
                 InjectedEvent::SetDigest(digest) => cx.control(&Control::SetDigest(&digest)),
                 InjectedEvent::MergeDigest(digest) => cx.control(&Control::MergeDigest(&digest)),
@@ -231,6 +233,9 @@ impl Harness {
 
     pub(crate) fn install(&mut self, view: View) -> &mut Self {
         self.inject(InjectedEvent::View(view))
+    }
+    pub(crate) fn lose(&mut self, members: Vec<Address>) -> &mut Self {
+        self.inject(InjectedEvent::Lost(members))
     }
     pub(crate) fn become_server(&mut self) -> &mut Self {
         self.inject(InjectedEvent::BecomeServer)

@@ -6,7 +6,7 @@
 //! * an FD_SOCK2 connection of the suspect ended, here or at the member that suspects it, without a close in order and without
 //!   a reset ([`super::super::ended_streams`]). A firewall that rejects resets, a full queue of connections ends nothing;
 //! * the transport's port, and the suspect's FD_SOCK2 port if it is certain, refuse some connections in a row. A live member,
-//!   or another process on that port, accepts; a silent host or network does not answer;
+//!   or another process on that port, goes on accepting; a silent host or network does not answer;
 //! * no message of the suspect arrives meanwhile.
 //!
 //! Otherwise the verification above decides.
@@ -25,6 +25,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Messages of the suspect that still arrive begin the count again. The verification above ends at about this time.
 const ROUNDS_MAX: u32 = 200;
 
+/// A dying process closes its sockets one after the other, so that a port may accept when a connection has ended. A port
+/// that still accepts after so many rounds, with pauses that double, is of a live process.
+const OPEN_ROUNDS_MAX: u32 = 5;
+
 /// Further suspects at a time wait for the verification above.
 const PROOFS_MAX: usize = 16;
 
@@ -35,6 +39,9 @@ struct Proof {
     rounds: u32,
     /// The rounds in a row in which all ports refused.
     refused: u32,
+    /// The rounds in which a port accepted.
+    open: u32,
+    is_open: bool,
     is_heard: bool,
 }
 
@@ -93,6 +100,8 @@ impl FdSock2 {
                 next: cx.now(),
                 rounds: 0,
                 refused: 0,
+                open: 0,
+                is_open: false,
                 is_heard: false,
             };
             self.proofs.running.insert(member, proof);
@@ -121,7 +130,7 @@ impl FdSock2 {
         for proof in self.proofs.running.values_mut() {
             if proof.waiting.is_empty() && proof.next <= now {
                 proof.rounds += 1;
-                proof.is_heard = false;
+                (proof.is_heard, proof.is_open) = (false, false);
                 let ports = proof.ports.iter();
                 proof.waiting = ports.map(|&to| cx.request(Effect::ProbePort { to, timeout })).collect();
             }
@@ -146,22 +155,25 @@ impl FdSock2 {
         let Some((member, proof)) = running.find(|(_, proof)| proof.waiting.contains(&token)) else { return };
         proof.waiting.remove(&token);
         let member = member.clone();
-        if state != PortState::Refused {
-            tracing::debug!(member = %cx.shared().book.member(&member), ?state, "no proof of a crash");
-            return self.end_proof(cx, &member);
-        }
-        if !proof.waiting.is_empty() {
+        proof.is_open |= state == PortState::Open;
+        if !proof.waiting.is_empty() && state != PortState::Unknown {
             return;
         }
-        if !proof.is_heard {
+        let mut pause = PAUSE;
+        if proof.is_open {
+            proof.refused = 0;
+            proof.open += 1;
+            pause *= 1 << proof.open.min(OPEN_ROUNDS_MAX);
+        } else if !proof.is_heard {
             proof.refused += 1;
         }
-        if proof.refused >= needed {
+        if state != PortState::Unknown && proof.refused >= needed {
             self.proven(cx, member);
-        } else if proof.rounds >= ROUNDS_MAX {
+        } else if state == PortState::Unknown || proof.open >= OPEN_ROUNDS_MAX || proof.rounds >= ROUNDS_MAX {
+            tracing::debug!(member = %cx.shared().book.member(&member), ?state, "no proof of a crash");
             self.end_proof(cx, &member);
         } else {
-            proof.next = cx.now() + PAUSE;
+            proof.next = cx.now() + pause;
             self.arm_probe(cx);
         }
     }
@@ -171,6 +183,7 @@ impl FdSock2 {
         self.end_proof(cx, &member);
         let name = cx.shared().book.member(&member);
         tracing::info!(member = %name, "the member has crashed: its connection ended, and its host refuses its ports");
+        cx.lower(Event::Crashed(vec![member.clone()]));
         cx.raise(Event::Crashed(vec![member]));
     }
 

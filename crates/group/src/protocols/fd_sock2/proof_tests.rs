@@ -82,15 +82,33 @@ fn reset_connection_and_close_in_order_prove_nothing() {
 
 #[test]
 fn port_that_accepts_or_does_not_answer_leaves_the_suspect_to_the_verification() {
-    for state in [PortState::Open, PortState::Unknown] {
+    for (state, most) in [(PortState::Open, 5), (PortState::Unknown, 1)] {
         let mut harness = with_dead_neighbour();
         answer_all(&mut harness, PortState::Refused);
         harness.advance(PAUSE);
-        answer_all(&mut harness, state);
-        harness.advance(PAUSE * 20);
-        assert_eq!(probes(&mut harness), []);
+        let mut rounds = 0;
+        while !answer_all(&mut harness, state).is_empty() {
+            rounds += 1;
+            harness.advance(PAUSE * 32);
+        }
+        assert_eq!(rounds, most);
         assert_eq!(proven(&mut harness), []);
     }
+}
+
+#[test]
+fn dying_process_may_close_its_ports_after_its_connection() {
+    let mut harness = with_dead_neighbour();
+    for state in [PortState::Open, PortState::Open] {
+        assert_eq!(answer_all(&mut harness, state).len(), 1);
+        harness.advance(PAUSE * 4);
+    }
+    for _ in 0..3 {
+        assert_eq!(proven(&mut harness), []);
+        answer_all(&mut harness, PortState::Refused);
+        harness.advance(PAUSE);
+    }
+    assert_eq!(proven(&mut harness), [member(2)]);
 }
 
 #[test]
@@ -196,6 +214,9 @@ fn suspect_whose_place_a_new_member_takes_is_left_to_the_verification() {
     answer_all(&mut harness, PortState::Open);
     harness.done(listener(), Outcome::Accepted { conn: ConnId(9), peer: at(2, 0) });
     harness.done(listener(), Outcome::Frame { conn: ConnId(9), frame: answer(5) });
-    harness.advance(PAUSE * 20);
+    harness.advance(PAUSE * 32);
+    while !answer_all(&mut harness, PortState::Open).is_empty() {
+        harness.advance(PAUSE * 32);
+    }
     assert_eq!(proven(&mut harness), []);
 }
