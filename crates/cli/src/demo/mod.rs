@@ -48,7 +48,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", conflicts_with = "grid", value_parser = clap::value_parser!(u64).range(1..=1_000))]
     kills: Option<u64>,
     /// With --kills: number of servers
-    #[arg(long, value_name = "N", requires = "kills", default_value_t = SERVERS as u64, value_parser = clap::value_parser!(u64).range(2..=9))]
+    #[arg(long, value_name = "N", requires = "kills", default_value_t = SERVERS as u64, value_parser = clap::value_parser!(u64).range(3..=9))]
     servers: u64,
     /// With --kills: print results as JSON
     #[arg(long, requires = "kills")]

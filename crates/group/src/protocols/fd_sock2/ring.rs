@@ -160,8 +160,8 @@ impl FdSock2 {
         #[cfg(feature = "injected-bugs")]
         let ending =
             if ending == Ending::Broken && takes_reset_for_end(cx) { Ending::EndOfStream } else { ending };
-        if let (Some(known), None, Ending::EndOfStream) = (known, other, ending) {
-            self.note_ended(cx, known);
+        if let (Some(known), Ending::EndOfStream) = (known, ending) {
+            self.note_ended(cx, known, other);
         }
         match std::mem::replace(&mut self.link, Link::None) {
             Link::Watching { conn: own } if own == conn => {
@@ -185,8 +185,10 @@ impl FdSock2 {
         }
     }
 
-    fn note_ended(&mut self, cx: &Cx<'_>, conn: Conn) {
-        let Some(member) = conn.member else { return };
+    /// Of several connections one may not have named its member yet.
+    fn note_ended(&mut self, cx: &Cx<'_>, conn: Conn, other: Option<ConnId>) {
+        let named_on_other = || self.conns.get(&other?)?.member.clone();
+        let Some(member) = conn.member.or_else(named_on_other) else { return };
         let is_member = cx.view().is_some_and(|view| view.contains(&member));
         if is_member && !cx.is_local(&member) {
             self.ring.ended.note(cx.now(), member, Some(conn.peer));
