@@ -34,6 +34,8 @@ pub enum Event {
     Unsuspect(Vec<Address>),
     /// These members are proven to have crashed: a suspicion of them needs no further verification. Also travels down.
     Crashed(Vec<Address>),
+    /// The host of these members ended the transport's connection, as it does when a process dies. No suspicion by itself.
+    StreamEnded(Vec<Address>),
     /// Members with different views.
     MergeViews(Vec<(Address, View)>),
     /// The transport lacks the physical addresses of these members, or of all members if empty.

@@ -281,8 +281,16 @@ impl Protocol for FdSock2 {
     }
 
     fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
-        if let Event::Unsuspect(members) = event {
-            self.unsuspect(cx, members);
+        match event {
+            Event::Unsuspect(members) => self.unsuspect(cx, members),
+            Event::StreamEnded(members) => {
+                for member in members {
+                    self.ring.ended.note(cx.now(), member.clone(), None);
+                }
+                self.prove(cx);
+                return Pass::Stop;
+            }
+            _ => {}
         }
         Pass::On
     }

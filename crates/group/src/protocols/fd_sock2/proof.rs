@@ -3,8 +3,8 @@
 //! The host of a dead process is well: it ends the process's streams and refuses connections to its ports. A proof needs all
 //! of this at the member that will make the next view:
 //!
-//! * an FD_SOCK2 connection of the suspect ended, here or at the member that suspects it, without a close in order and without
-//!   a reset ([`super::super::ended_streams`]). A firewall that rejects resets, a full queue of connections ends nothing;
+//! * a connection of the suspect ended, FD_SOCK2's or the transport's here, or FD_SOCK2's at the member that suspects it,
+//!   without a close in order and without a reset ([`super::super::ended_streams`]). A firewall that rejects resets, a full queue of connections ends nothing;
 //! * the transport's port, and the suspect's FD_SOCK2 port if it is certain, refuse some connections in a row. A live member,
 //!   or another process on that port, goes on accepting; a silent host or network does not answer;
 //! * no message of the suspect arrives meanwhile.

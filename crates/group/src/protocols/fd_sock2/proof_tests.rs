@@ -194,6 +194,17 @@ fn end_of_the_connection_may_come_after_the_suspicion() {
     assert_eq!(answer_all(&mut harness, PortState::Refused), [at(3, 0)]);
 }
 
+#[test]
+fn end_of_the_transports_connection_is_evidence_but_no_suspicion() {
+    let mut harness = harness(&[1, 2, 3]);
+    harness.take_effects();
+    harness.raise(Event::StreamEnded(vec![member(3)]));
+    assert_eq!(harness.take_up_events(), []);
+    assert_eq!(probes(&mut harness), []);
+    harness.up(from_member(FdSock2Header::Suspect(vec![member(3)]), 2));
+    assert_eq!(probes(&mut harness).len(), 4);
+}
+
 /// The layer's first effect.
 fn listener() -> Token {
     Token::new(1, 0)

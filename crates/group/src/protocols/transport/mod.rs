@@ -497,8 +497,8 @@ impl Protocol for Transport {
     }
 
     /// JGroups' `enable_suspect_events`. A layer above verifies the suspicion.
-    fn peer_lost(&mut self, cx: &mut Cx<'_>, peer: PhysAddr) {
-        if !self.config.enable_suspect_events || self.is_leaving {
+    fn peer_lost(&mut self, cx: &mut Cx<'_>, peer: PhysAddr, is_end_of_stream: bool) {
+        if self.is_leaving {
             return;
         }
         let shared = cx.shared();
@@ -508,8 +508,14 @@ impl Protocol for Transport {
             .filter(|member| !cx.is_local(member) && shared.book.phys(member) == Some(peer))
             .cloned()
             .collect::<Vec<_>>();
-        if !lost.is_empty() {
-            tracing::debug!(members = ?shared.book.members(&lost), %peer, "suspected: the connection broke");
+        if lost.is_empty() {
+            return;
+        }
+        if is_end_of_stream {
+            cx.raise(Event::StreamEnded(lost.clone()));
+        }
+        if self.config.enable_suspect_events {
+            tracing::debug!(members = ?cx.shared().book.members(&lost), %peer, "suspected: the connection broke");
             self.counters.suspect_events += 1;
             cx.raise(Event::Suspect(lost));
         }
