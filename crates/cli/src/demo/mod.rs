@@ -61,7 +61,7 @@ const KEYS_OF_KILLS: u32 = 20_000;
 const OWNERS: u16 = 2;
 const WARM_UP: Duration = Duration::from_millis(1_000);
 const CALM: Duration = Duration::from_millis(1_000);
-const MOVING: Duration = Duration::from_millis(250);
+const MOVING: Duration = Duration::from_millis(50);
 const MOVING_MAX: Duration = Duration::from_secs(60);
 
 impl Demo {
