@@ -132,9 +132,10 @@ impl Administration<'_> {
         names(&answer)
     }
 
-    /// Returns the names of the caches.
+    /// Returns the names of the caches, without those of the servers themselves, which begin with `___`.
     pub async fn names(&self) -> Result<Vec<String>, ClientError> {
-        names(&self.run("@@cache@names", &[]).await?)
+        let names = names(&self.run("@@cache@names", &[]).await?)?;
+        Ok(names.into_iter().filter(|name| !name.starts_with("___")).collect())
     }
 }
 

@@ -195,7 +195,6 @@ async fn listeners_that_servers_refuse_do_not_begin() {
     for listen in [
         cache.listen().filter(Filter::named("mine", [Bytes::new()])),
         cache.listen().filter(Filter::key_prefix("x")).converter("mine", []),
-        cache.listen().converter("key-value-with-previous-converter-factory", []),
     ] {
         let error = listen.start().await.unwrap_err();
         assert!(matches!(error, ClientError::Server { .. }), "{error}");

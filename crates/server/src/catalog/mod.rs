@@ -13,6 +13,7 @@ pub(crate) mod compute;
 pub(crate) mod counter;
 pub(crate) mod counters;
 pub(crate) mod data_directory;
+pub(crate) mod default_cache;
 pub(crate) mod definition;
 pub(crate) mod failed_caches;
 pub(crate) mod login_secret;

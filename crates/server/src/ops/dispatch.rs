@@ -267,8 +267,13 @@ async fn answer_listener(
         }
         _ => Ok(None),
     };
+    // Converters need them, which only a request with a converter has.
+    let types = match &request {
+        listener::Request::Add(listener) if listener.converter.is_some() => session.caches.types().await,
+        _ => Arc::default(),
+    };
     match watch {
-        Ok(watch) => session.listeners.answer(&served.cache, conversion, request, watch, header).await,
+        Ok(watch) => session.listeners.answer((served, &types), conversion, request, watch, header).await,
         Err(refusal) => refusal.into(),
     }
 }
@@ -343,10 +348,11 @@ async fn served(
     if !is_of_cache {
         return Ok(None);
     }
-    match caches.find(name).await {
+    let found = if name.is_empty() { caches.find_or_create_default().await } else { caches.find(name).await };
+    match found {
         Ok(Some(served)) => Ok(Some(served)),
         Ok(None) => Err(Answer::no_cache(name)),
-        Err(error) => Err(Answer::error(Status::ServerError, error.to_string())),
+        Err(error) => Err(Refusal::from(error).into()),
     }
 }
 
@@ -378,7 +384,7 @@ const fn is_scan(body: &RequestBody) -> bool {
     }
 }
 
-fn pong(served: Option<&ServedCache>) -> Answer {
+pub(crate) fn pong(served: Option<&ServedCache>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
     let (key_type, value_type) =
         served.map(|served| served.encoding.client_media_types()).unwrap_or_default();

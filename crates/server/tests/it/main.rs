@@ -9,6 +9,7 @@ mod client;
 mod configurations;
 mod connections;
 mod counters;
+mod default_cache;
 mod failed_caches;
 mod http;
 mod internal;
