@@ -561,9 +561,9 @@ impl<'a> Connection<'a> {
         let asked = RequestContext { version, ..UNKNOWN };
         let why = Response::error(error.id, error.error.status(), decoded_requests::text(&error.error));
         if error.error.is_stream_lost() {
-            self.fail_with(asked, &why)
+            self.fail_with(asked, &why);
         } else {
-            self.answer_error(asked, &why)
+            self.answer_error(asked, &why);
         }
     }
 
