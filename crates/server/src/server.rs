@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 
 use crate::catalog::admin_error::{AdminError, check_cache_name};
 use crate::catalog::caches::{Caches, CachesSettings};
-use crate::catalog::cluster_log;
 use crate::catalog::data_directory::{Data, DataError};
 use crate::catalog::default_cache;
 use crate::catalog::definition::CacheDefinitions;
 use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
+use crate::catalog::{cluster_log, cluster_stats};
 use crate::connection::acceptor::Acceptor;
 use crate::connection::handshake_pool::HandshakePool;
 use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
@@ -422,7 +422,12 @@ impl Server {
         following.spawn({
             let caches = caches.clone();
             async move {
-                tokio::join!(caches.follow(), cluster_log::log_changes(&caches), transactions::reap(&caches))
+                tokio::join!(
+                    caches.follow(),
+                    cluster_stats::publish(&caches),
+                    cluster_log::log_changes(&caches),
+                    transactions::reap(&caches)
+                )
             }
         });
         acceptor.start_serving(caches.clone());

@@ -48,9 +48,12 @@ const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
 const SERVERS: &str = "___consort_servers";
 
+/// Counts of requests, by server.
+const STATISTICS: &str = "___consort_statistics";
+
 /// Every server opens these when it starts.
-pub(crate) const OWN: [&str; 6] =
-    [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
+pub(crate) const OWN: [&str; 7] =
+    [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, STATISTICS, counters::KEPT, counters::COUNTERS];
 
 /// The pause after a failed read of the other servers' state.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -80,6 +83,7 @@ pub(crate) struct Caches {
     pub(crate) schemas: Arc<ServedCache>,
     pub(crate) servers: RawCache,
     pub(crate) counters: Counters,
+    pub(crate) statistics: RawCache,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
     pub(crate) stream_budget: StreamBudget,
@@ -143,6 +147,7 @@ impl Caches {
         let volatile = manager.open(replicated_config(VOLATILE_DEFINITIONS)).essential().raw().await?;
         let definitions = Registry::new(definitions, volatile);
         let servers = manager.open(replicated_config(SERVERS)).essential().raw().await?;
+        let statistics = manager.open(replicated_config(STATISTICS)).raw().await?;
         let volatile = register_transforms(manager.open_with(counters::config().into())).raw().await?;
         let volatile = Arc::new(ServedCache::of(&manager, volatile, Encoding::default()));
         let counters = Counters::new(volatile, counted, data.is_some());
@@ -156,6 +161,7 @@ impl Caches {
             being_removed: Mutex::default(),
             removing: tokio::sync::Mutex::default(),
             counters,
+            statistics,
             telemetry,
             definitions,
             aliases: Aliases::default(),

@@ -9,6 +9,7 @@ pub(crate) mod cache_rollout;
 pub(crate) mod caches;
 pub(crate) mod client_topology;
 pub(crate) mod cluster_log;
+pub(crate) mod cluster_stats;
 pub(crate) mod compute;
 pub(crate) mod counter;
 pub(crate) mod counters;

@@ -14,7 +14,7 @@ use consort_hotrod::{
 
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::catalog::{client_topology, schemas};
+use crate::catalog::{client_topology, cluster_stats, schemas};
 use crate::media::{Conversion, ConversionError};
 use crate::ops::cached_lookup::CachedLookup;
 use crate::ops::query::{self, IterationQuery, ListenerQuery};
@@ -219,8 +219,7 @@ async fn answer_other(
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
-            let stats = served.stats.for_clients(&served.cache);
-            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
+            answer_stats(&session.caches, served, header.version).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Listener(request), Some(served)) => {
             answer_listener(session, served, conversion, request, header).await
@@ -252,6 +251,21 @@ async fn answer_other(
             Answer::error(Status::ServerError, text)
         }
     }
+}
+
+/// Sums over all servers are for clients from 2.4 on, as in Infinispan.
+async fn answer_stats(
+    caches: &Caches,
+    served: &ServedCache,
+    version: ProtocolVersion,
+) -> Result<Answer, Refusal> {
+    let global = if version < ProtocolVersion::V2_4 {
+        None
+    } else {
+        Some((cluster_stats::global_counts(caches, served).await?, cluster_stats::copies(served)))
+    };
+    let stats = served.stats.for_clients(&served.cache, global);
+    Ok(Answer::success(ResponseBody::Server(server::Response::Stats(stats))))
 }
 
 async fn answer_listener(

@@ -12,12 +12,13 @@ use crate::roles::every_operation;
 const SCHEMAS: &str = "___protobuf_metadata";
 
 /// Internal caches, a template, an alias, and caches that Infinispan reserves.
-const INTERNAL: [&str; 14] = [
+const INTERNAL: [&str; 15] = [
     "___template mine",
     "___alias other",
     "___consort_caches",
     "___consort_volatile_caches",
     "___consort_servers",
+    "___consort_statistics",
     "___consort_counters",
     "___consort_persistent_counters",
     "___consort_transactions",

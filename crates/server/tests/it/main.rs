@@ -23,6 +23,7 @@ mod remote_values;
 mod requirement;
 mod roles;
 mod schemas;
+mod statistics;
 
 mod transactions;
 mod unauthenticated;
