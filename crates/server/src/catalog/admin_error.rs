@@ -68,7 +68,9 @@ impl From<AdminError> for Refusal {
         let text = error.to_string();
         match error {
             AdminError::Cache(error) => error.into(),
-            AdminError::Definition(DefinitionError::NoTemplate { .. }) => Self::new(text),
+            AdminError::Definition(DefinitionError::NoTemplate { .. } | DefinitionError::MediaType(_)) => {
+                Self::new(text)
+            }
             AdminError::Definition(DefinitionError::Invalid { .. }) => {
                 Self::new(format!("ISPN000686: {text}"))
             }

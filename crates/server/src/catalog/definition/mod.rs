@@ -59,6 +59,9 @@ pub enum DefinitionError {
         /// The reason, and an alternative if there is one.
         reason: String,
     },
+    /// A media type to which nothing is converted.
+    #[error("ISPN000492: Cannot find transcoder between 'application/x-java-object' to '{0}'")]
+    MediaType(String),
     /// An unknown template.
     #[error("ISPN000374: No such template '{template}' when declaring '{cache}'; there are {known}")]
     NoTemplate {
