@@ -97,6 +97,7 @@ mod file_persistence;
 mod function_registration;
 mod functions;
 mod handler;
+mod in_process;
 mod iteration;
 mod iterations;
 mod listeners;
@@ -116,6 +117,8 @@ mod workers;
 
 pub use cache::{Cache, Entry, RawCache};
 pub use consort_channel::{Address, Channel, ChannelBuilder, Member, PhysAddr, View};
+#[cfg(feature = "json")]
+pub use consort_encoding::Json;
 pub use consort_encoding::{
     BasicCache, Contention, Decode, Encode, EncodeBorrowed, Encoded, Encoding, EncodingError, Exchange,
     Postcard, Raw, VersionedValue,

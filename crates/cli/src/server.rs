@@ -132,6 +132,10 @@ pub(crate) struct ServerCommand {
     /// Create the missing caches of this file before serving: a document in Infinispan's XML, JSON or YAML
     #[arg(long, value_name = "FILE")]
     caches: Option<PathBuf>,
+    /// Cache of clients that name none, created by their first request like a cache without a definition; none: refuse their
+    /// requests
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    default_cache: String,
     #[command(flatten)]
     pub(crate) reserve: Reserve,
     #[command(flatten)]
@@ -349,6 +353,10 @@ impl ServerCommand {
         if let Some(caches) = &self.caches {
             builder = builder.caches(CacheDefinitions::read(caches)?);
         }
+        builder = match &*self.default_cache {
+            "none" => builder.no_default_cache(),
+            name => builder.default_cache(name),
+        };
         if let Some(users) = &self.users {
             builder = builder.users(Users::read(users)?);
         }

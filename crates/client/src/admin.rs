@@ -6,7 +6,6 @@ use consort_hotrod::{Flags, MediaType, RequestBody, ResponseBody, Text};
 
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
 /// The data of a degraded cache that [`Administration::make_available`] would lose.
@@ -46,7 +45,7 @@ impl Administration<'_> {
             flags: Flags::NONE,
             key_type: MediaType::Unspecified,
             value_type: MediaType::Unspecified,
-            timeout: TIMEOUT,
+            timeout: self.client.inner().settings.timeout,
         };
         let inner = self.client.inner();
         inner.perform(&inner.no_cache(), ask, None).await
@@ -132,9 +131,10 @@ impl Administration<'_> {
         names(&answer)
     }
 
-    /// Returns the names of the caches.
+    /// Returns the names of the caches, without those of the servers themselves, which begin with `___`.
     pub async fn names(&self) -> Result<Vec<String>, ClientError> {
-        names(&self.run("@@cache@names", &[]).await?)
+        let names = names(&self.run("@@cache@names", &[]).await?)?;
+        Ok(names.into_iter().filter(|name| !name.starts_with("___")).collect())
     }
 }
 

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use consort_encoding::{Encoding, Postcard, Raw};
@@ -16,7 +17,7 @@ use crate::connection::stream::Tls;
 use crate::counter_listeners::CounterListenerTable;
 use crate::error::{ClientError, ConnectError, ConnectionError};
 use crate::failover_clusters::{FailoverCluster, FailoverClusters};
-use crate::limits::SWITCH_AFTER;
+use crate::limits::{SWITCH_AFTER, TIMEOUT};
 use crate::options::CacheOptions;
 use crate::server::Server;
 use crate::uri::{self, ParsedUri};
@@ -34,7 +35,7 @@ pub struct ClientBuilder {
 
 impl Default for ClientBuilder {
     fn default() -> Self {
-        let settings = Settings { intelligence: Intelligence::Hash, version: None };
+        let settings = Settings { intelligence: Intelligence::Hash, version: None, timeout: TIMEOUT };
         Self {
             servers: Vec::new(),
             clusters: Vec::new(),
@@ -66,6 +67,14 @@ impl ClientBuilder {
     #[must_use]
     pub const fn version(mut self, version: ProtocolVersion) -> Self {
         self.settings.version = Some(version);
+        self
+    }
+
+    /// Sets the timeout of operations, including waits for room and servers; by default [`TIMEOUT`]. Handles of caches can have
+    /// others ([`Cache::with_timeout`]).
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
         self
     }
 
@@ -126,7 +135,7 @@ impl ClientBuilder {
         Ok(Self {
             servers,
             clusters,
-            settings: Settings { intelligence, version },
+            settings: Settings { intelligence, version, ..default.settings },
             tls,
             credentials,
             ..default
@@ -217,7 +226,8 @@ impl Client {
         keys: KE,
         values: VE,
     ) -> Cache<K, V, KE, VE> {
-        Cache::new(self.inner.clone(), self.inner.cache(name), keys, values, CacheOptions::default())
+        let options = CacheOptions { timeout: self.inner.settings.timeout, ..CacheOptions::default() };
+        Cache::new(self.inner.clone(), self.inner.cache(name), keys, values, options)
     }
 
     pub(crate) const fn inner(&self) -> &Arc<ClientState> {

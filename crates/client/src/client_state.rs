@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use consort_hotrod::{CacheTopology, Intelligence, ProtocolVersion, ServerAddress, Text};
 use tokio::runtime::Handle;
@@ -23,6 +24,8 @@ use crate::server::Server;
 pub(crate) struct Settings {
     pub(crate) intelligence: Intelligence,
     pub(crate) version: Option<ProtocolVersion>,
+    /// Of operations without a timeout of their own.
+    pub(crate) timeout: Duration,
 }
 
 pub(crate) struct CacheState {

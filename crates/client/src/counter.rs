@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::client_state::{CacheState, ClientState};
 use crate::counter_listeners::CounterListenerTable;
 use crate::error::ClientError;
-use crate::limits::TIMEOUT;
 use crate::operation::{Answer, RequestSpec};
 
 const COUNTERS: &str = "org.infinispan.COUNTER";
@@ -62,7 +61,7 @@ async fn ask(client: &ClientState, counters: &CacheState, request: Request) -> R
         flags: Flags::NONE,
         key_type: MediaType::Unspecified,
         value_type: MediaType::Unspecified,
-        timeout: TIMEOUT,
+        timeout: client.settings.timeout,
     };
     client.perform(counters, ask, None).await
 }

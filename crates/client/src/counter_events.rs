@@ -11,7 +11,7 @@ use futures_core::Stream;
 use crate::counter::Counter;
 use crate::counter_listeners::{CounterChange, CounterValue};
 use crate::error::ClientError;
-use crate::limits::{EVENTS_MAX, TIMEOUT};
+use crate::limits::EVENTS_MAX;
 use crate::registration::{ListenTarget, ListenedCache};
 use crate::subscription::{Delivery, Subscription, SubscriptionSpec};
 
@@ -76,7 +76,7 @@ impl Counter {
                 value_type: MediaType::Unspecified,
                 subject: ListenTarget::Counter(name.clone()),
             },
-            timeout: TIMEOUT,
+            timeout: client.settings.timeout,
             with_state: false,
             request: Box::new(move |id| {
                 RequestBody::Counter(Request::Of(name.clone(), Action::AddListener(id)))

@@ -147,6 +147,8 @@ pub use cache::{Cache, Entry, RawCache, Version};
 pub use client::{Client, ClientBuilder, ServerState};
 pub use connection::state_machine::Traffic;
 pub use connection::stream::Tls;
+#[cfg(feature = "json")]
+pub use consort_encoding::Json;
 pub use consort_encoding::{
     BasicCache, Contention, Decode, Encode, EncodeBorrowed, Encoded, Encoding, EncodingError, EventKind,
     Exchange, Lifetime, Postcard, Raw, VersionedValue,
@@ -162,7 +164,7 @@ pub use counter_events::{CounterEvent, CounterEvents, CounterListenBuilder};
 pub use counter_listeners::CounterValue;
 pub use error::{ClientError, ConnectError, ConnectionError, KeysError, LoginError};
 pub use failover_clusters::DEFAULT_CLUSTER;
-pub use filter::Filter;
+pub use filter::{EncodePrefix, Filter};
 pub use iteration::EntryStream;
 pub use limits::{EVENTS_MAX, KEY_BYTES_MAX, PIECE_BYTES, TIMEOUT, VALUE_BYTES_MAX};
 pub use listeners::{EntryEvent, Event, Events, ListenBuilder};

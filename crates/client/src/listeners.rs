@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use consort_encoding::{Decode, EventKind};
+use consort_encoding::{Decode, EncodingError, EventKind};
 use consort_hotrod::RequestBody;
 use consort_hotrod::ops::event::{self, EventData};
-use consort_hotrod::ops::listener::{Factory, Interests, Listener, Request};
+use consort_hotrod::ops::listener::{Factory, Interests, KEY_VALUE_VERSION, Listener, Request};
 use futures_core::Stream;
 
 use crate::cache::{Cache, Version};
@@ -20,7 +20,7 @@ use crate::limits::EVENTS_MAX;
 use crate::registration::{ListenTarget, ListenedCache};
 use crate::subscription::{ByteSize, Delivery, Subscription, SubscriptionSpec};
 
-/// An event of one key, without its value ([`Cache::get`]).
+/// An event of one key, without its value, or with it from [`Cache::listen_entries`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryEvent<K> {
     /// The kind of the change.
@@ -59,10 +59,17 @@ pub struct ListenBuilder<K> {
     wanted: Wanted,
     timeout: Duration,
     queue_len_max: usize,
-    decode: Box<DecodeKey<K>>,
+    decode: Decoder<K>,
 }
 
-type DecodeKey<K> = dyn Fn(Bytes) -> Result<K, ClientError> + Send;
+/// Decodes events.
+struct Decoder<K> {
+    /// Of the key, or with values of the output of the servers' converter.
+    decode: Box<DecodeEvent<K>>,
+    has_values: bool,
+}
+
+type DecodeEvent<K> = dyn Fn(Bytes) -> Result<(K, Option<Version>), ClientError> + Send;
 
 #[derive(Clone, Debug)]
 struct Wanted {
@@ -104,6 +111,7 @@ impl<K> ListenBuilder<K> {
     pub fn converter(mut self, name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         let params = params.into_iter().take(PARAMS_MAX).collect();
         self.wanted.converter = Some(Factory { name: name.into(), params });
+        self.decode.has_values = false;
         self
     }
 
@@ -152,7 +160,7 @@ impl<K> ListenBuilder<K> {
 /// Changes between the loss and the new registration are not delivered; earlier ones may be delivered again as state.
 pub struct Events<K> {
     subscription: Subscription<Change>,
-    decode: Box<DecodeKey<K>>,
+    decode: Decoder<K>,
 }
 
 impl<K> fmt::Debug for Events<K> {
@@ -169,10 +177,14 @@ impl<K> Stream for Events<K> {
         let decoded = |heard| {
             Ok(match heard {
                 Delivery::Event(Change::Key { kind, key, version, is_repeated }) => {
-                    let (key, version) = ((self.decode)(key)?, version.map(Version));
+                    let (key, _) = (self.decode.decode)(key)?;
+                    Event::Entry(EntryEvent { kind, key, version: version.map(Version), is_repeated })
+                }
+                Delivery::Event(Change::Converted { kind, data, is_repeated }) if self.decode.has_values => {
+                    let (key, version) = (self.decode.decode)(data)?;
                     Event::Entry(EntryEvent { kind, key, version, is_repeated })
                 }
-                Delivery::Event(Change::Converted { kind, data }) => Event::Converted { kind, data },
+                Delivery::Event(Change::Converted { kind, data, .. }) => Event::Converted { kind, data },
                 Delivery::Complete => Event::Complete,
                 Delivery::Gap => Event::Gap,
             })
@@ -196,7 +208,7 @@ impl<K> Events<K> {
 #[derive(Clone)]
 enum Change {
     Key { kind: EventKind, key: Bytes, version: Option<i64>, is_repeated: bool },
-    Converted { kind: EventKind, data: Bytes },
+    Converted { kind: EventKind, data: Bytes, is_repeated: bool },
 }
 
 impl ByteSize for Change {
@@ -227,7 +239,9 @@ impl Change {
             EventData::Key(key, version) => {
                 Self::Key { kind, key: own(key), version: *version, is_repeated: event.is_retried }
             }
-            EventData::Custom(data) | EventData::Raw(data) => Self::Converted { kind, data: own(data) },
+            EventData::Custom(data) | EventData::Raw(data) => {
+                Self::Converted { kind, data: own(data), is_repeated: event.is_retried }
+            }
         };
         interests.contains(interest).then_some(change)
     }
@@ -269,7 +283,56 @@ impl<K, V, KE, VE> Cache<K, V, KE, VE> {
             wanted: Wanted { with_state: false, filter: None, converter: None, interests: Interests::ALL },
             timeout: self.options().timeout,
             queue_len_max: EVENTS_MAX,
-            decode: Box::new(move |key| Ok(keys.decode(key)?)),
+            decode: Decoder { decode: Box::new(move |key| Ok((keys.decode(key)?, None))), has_values: false },
+        }
+    }
+
+    /// Listens to the changes of all keys with their values: an event's key is the pair of both. There is no value after a
+    /// removal, or if the key was written again before the server sent the event. For caches that store the type of this handle.
+    ///
+    /// ```no_run
+    /// # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use consort_client::Event;
+    ///
+    /// let stock = client.cache::<String, u32>("stock");
+    /// let mut events = stock.listen_entries().start().await?;
+    /// while let Some(event) = events.next().await {
+    ///     if let Event::Entry(event) = event? {
+    ///         let (name, count) = event.key;
+    ///         println!("{name}: {count:?}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn listen_entries(&self) -> ListenBuilder<(K, Option<V>)>
+    where
+        KE: Decode<K>,
+        VE: Decode<V>,
+    {
+        let (keys, values) = (self.codec.keys().clone(), self.codec.values().clone());
+        let decode = move |data: Bytes| {
+            let (key, value) = event::from_key_value_version(&data).ok_or_else(|| EncodingError {
+                media_type: KEY_VALUE_VERSION.into(),
+                reason: "the server's event is invalid".to_owned(),
+            })?;
+            let key = keys.decode(key)?;
+            Ok(match value {
+                None => ((key, None), None),
+                Some((value, version)) => ((key, Some(values.decode(value)?)), Some(Version(version))),
+            })
+        };
+        ListenBuilder {
+            listened: self.listened(),
+            wanted: Wanted {
+                with_state: false,
+                filter: None,
+                converter: Some(Factory { name: KEY_VALUE_VERSION.into(), params: Vec::new() }),
+                interests: Interests::ALL,
+            },
+            timeout: self.options().timeout,
+            queue_len_max: EVENTS_MAX,
+            decode: Decoder { decode: Box::new(decode), has_values: true },
         }
     }
 }

@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 use crate::client_state::{CacheState, ClientState};
 use crate::connection::sinks::Sink;
 use crate::error::ClientError;
-use crate::limits::TIMEOUT;
 use crate::operation::RequestSpec;
 use crate::server::ServerConnection;
 
@@ -61,7 +60,8 @@ impl ListenerRegistration {
 impl Drop for ListenerRegistration {
     fn drop(&mut self) {
         self.target.handle.lock().sinks.remove(&self.id);
-        let remove = self.listened.ask(self.listened.subject.remove(self.id.clone()), TIMEOUT);
+        let timeout = self.listened.client.settings.timeout;
+        let remove = self.listened.ask(self.listened.subject.remove(self.id.clone()), timeout);
         self.listened.client.send_detached(&self.listened.cache, remove, &self.target);
     }
 }

@@ -20,6 +20,8 @@ mod basic_cache;
 mod codec;
 mod encoding;
 mod event;
+#[cfg(feature = "json")]
+mod json;
 mod lifetime;
 pub mod optimistic_update;
 
@@ -27,5 +29,7 @@ pub use basic_cache::{BasicCache, Exchange, VersionedValue};
 pub use codec::Codec;
 pub use encoding::{Decode, Encode, EncodeBorrowed, Encoded, Encoding, EncodingError, Postcard, Raw};
 pub use event::EventKind;
+#[cfg(feature = "json")]
+pub use json::Json;
 pub use lifetime::Lifetime;
 pub use optimistic_update::Contention;

@@ -1,9 +1,9 @@
-//! An invalid message; the stream is lost, because the protocol has no message lengths.
+//! Invalid messages.
 
 use crate::status::Status;
 use crate::version::ProtocolVersion;
 
-/// An invalid message. The stream is lost, because the protocol has no message lengths.
+/// An invalid message. Unless its operation is unknown, the stream is lost, because the protocol has no message lengths.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("byte {at} of the message: {reason}")]
 pub struct DecodeError {
@@ -80,6 +80,12 @@ impl DecodeError {
             Reason::Opcode(_) => Status::UnknownOpcode,
             _ => Status::ParseError,
         }
+    }
+
+    /// Returns whether nothing after it can be read. A request with an unknown operation is taken as its header: whatever
+    /// follows has to be the next request.
+    pub const fn is_stream_lost(&self) -> bool {
+        !matches!(self.reason, Reason::Opcode(_))
     }
 }
 

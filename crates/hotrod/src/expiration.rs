@@ -65,7 +65,7 @@ pub enum Span {
     Default,
     /// Unlimited.
     Infinite,
-    /// This span.
+    /// This span. 0 ends at once, as in Infinispan; the default span and the unlimited one have units of their own.
     Of(u64, TimeUnit),
 }
 
@@ -118,7 +118,7 @@ impl Span {
     ) -> Option<Duration> {
         match self {
             Self::Default => default,
-            Self::Infinite | Self::Of(0, _) => None,
+            Self::Infinite => None,
             Self::Of(amount, unit) => {
                 let duration = unit.duration(amount);
                 let is_absolute = version < ProtocolVersion::V3_0 && duration > ABSOLUTE_FROM;
@@ -264,6 +264,22 @@ mod tests {
         assert_eq!(month.duration(ProtocolVersion::V2_0, None, now), Some(days(30)));
         assert_eq!(span(3_000_000).duration(ProtocolVersion::V2_9, None, now), Some(Duration::ZERO));
         assert_eq!(Span::Default.duration(ProtocolVersion::V2_9, Some(days(1)), now), Some(days(1)));
+        assert_eq!(Span::Infinite.duration(ProtocolVersion::V4_1, Some(days(1)), now), None);
+    }
+
+    /// Facts 1.7: before 2.2 a number of 0 is the default or unlimited; from then on it is a span like others.
+    #[test]
+    fn span_of_zero_ends_at_once_since_units_exist() {
+        for (version, bytes, lifespan, duration) in [
+            (ProtocolVersion::V2_1, &b"\0\0"[..], Span::Infinite, None),
+            (ProtocolVersion::V2_2, b"\x08\0", Span::Of(0, TimeUnit::Seconds), Some(Duration::ZERO)),
+            (ProtocolVersion::V4_1, b"\x18\0", Span::Of(0, TimeUnit::Milliseconds), Some(Duration::ZERO)),
+        ] {
+            let mut reader = Reader::new(bytes::Bytes::from_static(bytes), 0);
+            let read = Expiration::read(&mut reader, version, Flags::NONE).unwrap();
+            assert_eq!((read.lifespan, read.max_idle), (lifespan, Span::Infinite), "{version}");
+            assert_eq!(read.lifespan.duration(version, None, || Duration::ZERO), duration, "{version}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ops::{BitOr, BitOrAssign};
 
 use bytes::Bytes;
 
-use crate::error::{Reason, Result, error};
+use crate::error::{DecodeError, Reason, Result, error};
 use crate::intelligence::Intelligence;
 use crate::layout::{Count, Field, Fields, RequestContext, vlong};
 use crate::limits::Kind;
@@ -97,9 +97,23 @@ pub struct RequestHeader {
 pub(crate) struct RequestStart {
     pub(crate) id: u64,
     pub(crate) version: ProtocolVersion,
+    /// PING's for an unknown operation: only the header of the request can be read.
     pub(crate) opcode: Opcode,
+    pub(crate) unknown: Option<UnknownOpcode>,
     /// Where the header continues.
     pub(crate) end: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UnknownOpcode {
+    byte: u8,
+    at: usize,
+}
+
+impl UnknownOpcode {
+    pub(crate) const fn error(self) -> DecodeError {
+        DecodeError { at: self.at, reason: Reason::Opcode(self.byte) }
+    }
 }
 
 /// The id and its end, as far as they have arrived, even if the rest is invalid.
@@ -115,14 +129,16 @@ impl RequestStart {
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<Self>> {
         let Some((id, at)) = magic_and_id(bytes, REQUEST_MAGIC)? else { return Ok(None) };
         let Some(&version) = bytes.get(at) else { return Ok(None) };
-        let Some(version) = ProtocolVersion::from_byte(version) else {
+        let Some(version) = ProtocolVersion::of_request(version) else {
             return error(at, Reason::Version(version));
         };
-        let Some(&opcode) = bytes.get(at + 1) else { return Ok(None) };
-        let Some(opcode) = Opcode::from_request(opcode) else {
-            return error(at + 1, Reason::Opcode(opcode));
+        let at = at + 1;
+        let Some(&byte) = bytes.get(at) else { return Ok(None) };
+        let (opcode, unknown) = match Opcode::from_request(byte) {
+            Some(opcode) => (opcode, None),
+            None => (Opcode::Ping, Some(UnknownOpcode { byte, at })),
         };
-        Ok(Some(Self { id, version, opcode, end: at + 2 }))
+        Ok(Some(Self { id, version, opcode, unknown, end: at + 1 }))
     }
 }
 

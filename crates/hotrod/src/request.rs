@@ -208,6 +208,12 @@ struct PartialRequest {
     is_skipped: bool,
 }
 
+impl PartialRequest {
+    const fn has_unread_head(&self) -> bool {
+        !self.is_head_read && !self.is_skipped && self.start.unknown.is_none()
+    }
+}
+
 /// The beginning of an incomplete request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestHead {
@@ -260,7 +266,7 @@ impl RequestDecoder {
     /// Returns the beginning of the incomplete request, once: a server can refuse a request without keeping the rest. The buffer
     /// must be that of [`RequestDecoder::decode`]. After an error the stream is lost.
     pub fn head(&mut self, buffer: &[u8]) -> std::result::Result<Option<RequestHead>, RequestError> {
-        let Some(begun) = self.begun.as_mut().filter(|begun| !begun.is_head_read && !begun.is_skipped) else {
+        let Some(begun) = self.begun.as_mut().filter(|begun| begun.has_unread_head()) else {
             return Ok(None);
         };
         let start = begun.start;
@@ -301,7 +307,7 @@ impl RequestDecoder {
     }
 
     /// Takes the next complete request. Keys and values are slices of the buffer, which may only grow between calls. After an
-    /// error the stream is lost.
+    /// error the stream is lost, unless the operation is unknown ([`DecodeError::is_stream_lost`]).
     pub fn decode(&mut self, buffer: &mut BytesMut) -> std::result::Result<Option<Request>, RequestError> {
         let (length, begun) = loop {
             let skimmed = self.skim(buffer).map_err(|error| self.unreadable(buffer, error))?;
@@ -320,6 +326,10 @@ impl RequestDecoder {
         };
         let PartialRequest { start, is_header_cached, .. } = begun;
         self.decoded = length;
+        if let Some(unknown) = start.unknown {
+            buffer.advance(length);
+            return Err(RequestError { id: start.id, version: Some(start.version), error: unknown.error() });
+        }
         let request = self.read(&start, is_header_cached, buffer.split_to(length).freeze());
         let told = |error: DecodeError| RequestError { id: start.id, version: Some(start.version), error };
         request.map(Some).map_err(told)

@@ -63,6 +63,16 @@ impl ProtocolVersion {
         }
     }
 
+    /// Returns the version as which a server reads and answers a request with this byte. As in Infinispan, a client of a later
+    /// version is answered in the last version before it: its PING then says which one the server has.
+    pub const fn of_request(byte: u8) -> Option<Self> {
+        match byte {
+            32..=39 => Some(Self::V3_1),
+            42..=127 => Some(Self::NEWEST),
+            _ => Self::from_byte(byte),
+        }
+    }
+
     /// Returns the byte.
     pub const fn byte(self) -> u8 {
         self.0
@@ -92,5 +102,25 @@ mod tests {
         assert!(ProtocolVersion::ALL.iter().all(|version| known.contains(version)));
         assert_eq!(known.len(), ProtocolVersion::ALL.len());
         assert_eq!(ProtocolVersion::V3_1.to_string(), "3.1");
+    }
+
+    #[test]
+    fn requests_of_later_versions_are_read_as_the_last_one_before() {
+        for version in ProtocolVersion::ALL {
+            assert_eq!(ProtocolVersion::of_request(version.byte()), Some(version));
+        }
+        let [v3_1, newest] = [ProtocolVersion::V3_1, ProtocolVersion::NEWEST].map(Some);
+        for (byte, version) in [
+            (13, None),
+            (19, None),
+            (32, v3_1),
+            (39, v3_1),
+            (42, newest),
+            (50, newest),
+            (127, newest),
+            (128, None),
+        ] {
+            assert_eq!(ProtocolVersion::of_request(byte), version, "{byte}");
+        }
     }
 }

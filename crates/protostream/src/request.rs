@@ -13,9 +13,9 @@ use crate::wrapped::{INT64, Wrapped};
 pub struct QueryRequest {
     /// The Ickle text.
     pub query: String,
-    /// Results to skip.
+    /// Results to skip. A negative number on the wire is an unset one: clients of Infinispan 15 send -1.
     pub offset: Option<i64>,
-    /// The most results.
+    /// The most results. A negative number on the wire is an unset one, too.
     pub max: Option<i32>,
     /// The hit count up to which it is exact; unused.
     pub accuracy: Option<i32>,
@@ -55,11 +55,9 @@ impl QueryRequest {
                     request.query = String::from_utf8(query.to_vec())
                         .map_err(|_| RequestError("the query is not UTF-8".to_owned()))?;
                 }
-                (OFFSET, Raw::Varint(number)) => request.offset = Some(number.cast_signed()),
-                (MAX, Raw::Varint(number)) => request.max = Some(number as i32),
-                (ACCURACY, Raw::Varint(number)) => {
-                    request.accuracy = Some(number as i32).filter(|number| *number >= 0);
-                }
+                (OFFSET, Raw::Varint(number)) => request.offset = set(number.cast_signed()),
+                (MAX, Raw::Varint(number)) => request.max = set(number as i32),
+                (ACCURACY, Raw::Varint(number)) => request.accuracy = set(number as i32),
                 (LOCAL, Raw::Varint(number)) => request.is_local = number != 0,
                 (PARAMETER, Raw::Length(parameter)) => {
                     let (name, value) = parameter_of(parameter)?;
@@ -123,13 +121,18 @@ impl QueryRequest {
         }
         Ok(Self {
             query: query.to_owned(),
-            offset: number("startOffset")?,
-            max: small("maxResults")?,
-            accuracy: small("hitCountAccuracy")?.filter(|number| *number >= 0),
+            offset: number("startOffset")?.and_then(set),
+            max: small("maxResults")?.and_then(set),
+            accuracy: small("hitCountAccuracy")?.and_then(set),
             is_local: object.get("local").and_then(Json::as_bool).unwrap_or(false),
             parameters,
         })
     }
+}
+
+/// `None` for a negative number, which clients send for one that is not set.
+fn set<N: Default + PartialOrd>(number: N) -> Option<N> {
+    (number >= N::default()).then_some(number)
 }
 
 fn named(parameter: &Map<String, Json>) -> Option<(String, Wrapped)> {
@@ -195,5 +198,31 @@ impl From<&str> for Wrapped {
 impl From<String> for Wrapped {
     fn from(text: String) -> Self {
         Self::Text(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients of Infinispan 15 send -1 for an unset offset, limit and accuracy.
+    #[test]
+    fn negative_paging_is_unset() {
+        let query = QueryRequest { query: "FROM Item".to_owned(), ..QueryRequest::default() };
+        for unset in [-1, i32::MIN] {
+            let sent = QueryRequest {
+                offset: Some(unset.into()),
+                max: Some(unset),
+                accuracy: Some(unset),
+                ..query.clone()
+            };
+            assert_eq!(QueryRequest::read(&sent.write()), Ok(query.clone()), "{unset}");
+            let json = format!(
+                r#"{{"queryString":"FROM Item","startOffset":{unset},"maxResults":{unset},"hitCountAccuracy":{unset}}}"#
+            );
+            assert_eq!(QueryRequest::from_json(&json), Ok(query.clone()), "{unset}");
+        }
+        let none = QueryRequest { offset: Some(0), max: Some(0), ..query };
+        assert_eq!(QueryRequest::read(&none.write()), Ok(none));
     }
 }

@@ -217,19 +217,25 @@ impl Wrapped {
 
     /// Returns Infinispan's JSON: `{"_type":"string","_value":"…"}`. `None` for numbers that JSON lacks.
     pub fn to_json(&self) -> Option<String> {
+        let (name, value) = self.to_named_json()?;
+        Some(format!(r#"{{"_type":"{name}","_value":{value}}}"#))
+    }
+
+    /// Returns type and value of Infinispan's JSON. `None` for numbers that JSON lacks.
+    pub fn to_named_json(&self) -> Option<(&'static str, String)> {
         // Smaller integers are `int32` there.
         let name = TYPES.iter().find(|(field, _)| *field == self.field()).map_or("int32", |(_, name)| *name);
         let value = match self {
-            Self::Double(number) => json!(number),
-            Self::Float(number) => number.to_string().parse().map(Value::Number).ok()?,
-            Self::Integer(_, number) => json!(number),
-            Self::Unsigned(_, number) => json!(number),
-            Self::Bool(is) => json!(is),
-            Self::Text(text) => json!(text),
-            Self::Bytes(bytes) => json!(STANDARD.encode(bytes)),
-            Self::Char(one) => json!(u32::from(*one)),
+            Self::Double(number) => number.is_finite().then(|| java_double(*number))?,
+            Self::Float(number) => number.is_finite().then(|| java_float(*number))?,
+            Self::Integer(_, number) => number.to_string(),
+            Self::Unsigned(_, number) => number.to_string(),
+            Self::Bool(is) => is.to_string(),
+            Self::Text(text) => json!(text).to_string(),
+            Self::Bytes(bytes) => json!(STANDARD.encode(bytes)).to_string(),
+            Self::Char(one) => u32::from(*one).to_string(),
         };
-        (!value.is_null()).then(|| format!(r#"{{"_type":"{name}","_value":{value}}}"#))
+        Some((name, value))
     }
 
     /// Returns whether a scalar type has this name.

@@ -367,6 +367,9 @@ pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 /// The time for which an outcome is kept, as in Infinispan.
 pub const COMPLETED_RETENTION: Duration = Duration::from_secs(60);
 
+/// The interval in which a server publishes changed counts of its requests, as long as Infinispan keeps the sums of all servers.
+pub const STATS_INTERVAL: Duration = Duration::from_secs(3);
+
 /// The interval of the search for abandoned transactions.
 pub const REAP_INTERVAL: Duration = Duration::from_secs(5);
 

@@ -12,12 +12,13 @@ use consort_tls::{ClientCertificates, Identity};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::catalog::admin_error::AdminError;
+use crate::catalog::admin_error::{AdminError, check_cache_name};
 use crate::catalog::caches::{Caches, CachesSettings};
-use crate::catalog::cluster_log;
 use crate::catalog::data_directory::{Data, DataError};
+use crate::catalog::default_cache;
 use crate::catalog::definition::CacheDefinitions;
 use crate::catalog::predefined::{self, CachesHandle, PredefinedError};
+use crate::catalog::{cluster_log, cluster_stats};
 use crate::connection::acceptor::Acceptor;
 use crate::connection::handshake_pool::HandshakePool;
 use crate::limits::{ACCEPT_BACKLOG, CONNECTIONS_PER_ADDRESS_MAX};
@@ -59,6 +60,9 @@ pub enum ServerError {
         "other servers of this cluster require authentication, and this one has no users: it would serve their caches to everyone"
     )]
     WeakerAuthentication,
+    /// The default cache cannot have this name.
+    #[error("default cache: {0}")]
+    DefaultCache(String),
     /// The predefined caches cannot be created.
     #[error(transparent)]
     Predefined(#[from] PredefinedError),
@@ -75,6 +79,7 @@ pub struct ServerBuilder {
     data: Option<PathBuf>,
     recovery_timeout: Option<Duration>,
     definitions: Option<CacheDefinitions>,
+    default_cache: Option<String>,
     memory: Memory,
     security: SecuritySettings,
 }
@@ -90,6 +95,7 @@ impl Default for ServerBuilder {
             data: None,
             recovery_timeout: None,
             definitions: None,
+            default_cache: Some(default_cache::NAME.to_owned()),
             memory: Memory::default(),
             security: SecuritySettings::default(),
         }
@@ -149,6 +155,21 @@ impl ServerBuilder {
     #[must_use]
     pub fn caches(mut self, definitions: CacheDefinitions) -> Self {
         self.definitions = Some(definitions);
+        self
+    }
+
+    /// The cache of clients that name none, by default `default`. A client's first request creates it, as if by
+    /// `@@cache@getorcreate` without a definition, unless it exists.
+    #[must_use]
+    pub fn default_cache(mut self, name: impl Into<String>) -> Self {
+        self.default_cache = Some(name.into());
+        self
+    }
+
+    /// Refuses the requests of clients that name no cache.
+    #[must_use]
+    pub fn no_default_cache(mut self) -> Self {
+        self.default_cache = None;
         self
     }
 
@@ -239,6 +260,10 @@ impl ServerBuilder {
 
     /// Starts to listen, and owns the manager from now on.
     pub async fn start(self, manager: CacheManager) -> Result<Server, ServerError> {
+        if let Some(Err(error)) = self.default_cache.as_deref().map(check_cache_name) {
+            manager.abort().await;
+            return Err(ServerError::DefaultCache(error.to_string()));
+        }
         let security = match Security::new(self.security) {
             Ok(security) => Arc::new(security),
             Err(error) => {
@@ -290,6 +315,7 @@ impl ServerBuilder {
             endpoint,
             security: security.clone(),
             data: data.as_ref(),
+            default_cache: self.default_cache,
             telemetry,
             memory: self.memory,
             register_transforms,
@@ -396,7 +422,12 @@ impl Server {
         following.spawn({
             let caches = caches.clone();
             async move {
-                tokio::join!(caches.follow(), cluster_log::log_changes(&caches), transactions::reap(&caches))
+                tokio::join!(
+                    caches.follow(),
+                    cluster_stats::publish(&caches),
+                    cluster_log::log_changes(&caches),
+                    transactions::reap(&caches)
+                )
             }
         });
         acceptor.start_serving(caches.clone());

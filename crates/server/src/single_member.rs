@@ -26,6 +26,7 @@ pub(crate) async fn caches(cluster: &str, telemetry: Arc<Telemetry>) -> Caches {
         endpoint: ServerAddress { host: "localhost".into(), port: 1 },
         security: Arc::new(Security::new(SecuritySettings::default()).unwrap()),
         data: None,
+        default_cache: None,
         telemetry,
         memory: Memory::default(),
         register_transforms,

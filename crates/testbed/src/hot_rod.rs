@@ -11,8 +11,8 @@ const PROJECT: &str = "interop/hotrod";
 const MAVEN: &str = "Maven, for the Hot Rod client";
 
 /// They need no API of the newest client.
-const OF_ALL_RELEASES: [&str; 8] =
-    ["Maps", "Writes", "Walks", "Listeners", "Counters", "Multimaps", "Streams", "Transactions"];
+const OF_ALL_RELEASES: [&str; 9] =
+    ["Maps", "Writes", "Walks", "Listeners", "Counters", "Multimaps", "Streams", "Transactions", "Asked"];
 
 /// A release of the Java client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,9 +50,9 @@ impl HotRodRelease {
                 let other = Self::V16_0.fetch(tree)?;
                 fetch_once(version, &to, || replaced(&other, version, &to))?;
             }
-            Some(version) => fetch_once(version, &to, || {
-                let release = format!("-Dhotrod.release={version}");
-                tree.copy_dependencies_with(&project, &to, &[release], MAVEN)
+            Some(version) => fetch_once(&format!("{version} with queries"), &to, || {
+                let releases = ["hotrod", "queries"].map(|of| format!("-D{of}.release={version}"));
+                tree.copy_dependencies_with(&project, &to, &releases, MAVEN)
             })?,
         }
         Ok(to)

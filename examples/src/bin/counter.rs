@@ -12,7 +12,7 @@ async fn main() -> Result<(), Failure> {
     let client = Client::connect(&format!("hotrod://{}", served.address)).await?;
 
     let orders = client.counter("orders");
-    orders.create(CounterConfig { kind: CounterKind::Strong, is_persistent: false, initial: 100 }).await?;
+    orders.create(CounterConfig { initial: 100, ..CounterConfig::default() }).await?;
     println!("next order: {}", orders.add(1).await?);
     println!("next order: {}", orders.add(1).await?);
     // Returns the value before; the counter is changed only if that is the expected one.
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Failure> {
 
     let seats = client.counter("seats");
     let kind = CounterKind::Bounded { lower: 0, upper: 2 };
-    seats.create(CounterConfig { kind, is_persistent: false, initial: 2 }).await?;
+    seats.create(CounterConfig { kind, initial: 2, ..CounterConfig::default() }).await?;
     for _ in 0..3 {
         match seats.add(-1).await {
             Ok(left) => println!("a seat is taken, {left} left"),

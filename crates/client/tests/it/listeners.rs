@@ -119,7 +119,7 @@ async fn initial_state_arrives_first_and_filters_and_kinds_apply() {
     for key in ["a1", "a2", "b1"] {
         cache.put(key.as_bytes(), &b"1"[..]).await.unwrap();
     }
-    let listen = cache.listen().with_state().filter(Filter::key_prefix("a"));
+    let listen = cache.listen().with_state().filter(cache.key_prefix("a").unwrap());
     let mut events = listen.start().await.unwrap();
     let mut found = Vec::new();
     loop {
@@ -189,13 +189,35 @@ async fn initial_state_that_arrives_before_the_response_is_delivered() {
 }
 
 #[tokio::test]
+async fn events_with_values_have_the_value_of_their_write() {
+    let (_server, client) = Running::with_cache("event-values", "c").await;
+    let cache = client.cache::<String, u32>("c");
+    cache.put("there", &1).await.unwrap();
+    let mut events = cache.listen_entries().with_state().start().await.unwrap();
+    let mut entry = async || match next(&mut events).await {
+        Event::Entry(EntryEvent { kind, key: (key, value), version, .. }) => {
+            (kind, key, value, version.is_some())
+        }
+        Event::Complete => (EventKind::Existing, "complete".to_owned(), None, false),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entry().await, (EventKind::Existing, "there".to_owned(), Some(1), true));
+    assert_eq!(entry().await.1, "complete");
+    cache.put("k", &2).await.unwrap();
+    assert_eq!(entry().await, (EventKind::Created, "k".to_owned(), Some(2), true));
+    cache.put("k", &3).await.unwrap();
+    assert_eq!(entry().await, (EventKind::Modified, "k".to_owned(), Some(3), true));
+    cache.remove("k").await.unwrap();
+    assert_eq!(entry().await, (EventKind::Removed, "k".to_owned(), None, false));
+}
+
+#[tokio::test]
 async fn listeners_that_servers_refuse_do_not_begin() {
     let (_server, client) = Running::with_cache("events-refused", "c").await;
     let cache = client.raw("c");
     for listen in [
         cache.listen().filter(Filter::named("mine", [Bytes::new()])),
-        cache.listen().filter(Filter::key_prefix("x")).converter("mine", []),
-        cache.listen().converter("key-value-with-previous-converter-factory", []),
+        cache.listen().filter(cache.key_prefix("x").unwrap()).converter("mine", []),
     ] {
         let error = listen.start().await.unwrap_err();
         assert!(matches!(error, ClientError::Server { .. }), "{error}");

@@ -113,7 +113,7 @@ async fn bulk_errors_name_the_affected_keys() {
     assert_eq!(failed.places, [2, 1, 0], "all of its request, in the order of the request");
     let message = failed.to_string();
     assert!(message.starts_with("one of the keys 2, 1, 0: "), "{message}");
-    assert!(message.contains(": key 1 of the request, \"user:7\": memory of "), "{message}");
+    assert!(message.contains("key 1 of the request, \"user:7\": ISPN000514: memory of "), "{message}");
     let failed = cache.get_all([&b"a"[..], &endless]).await.unwrap_err();
     assert_eq!(failed.places, [1]);
     assert!(failed.to_string().starts_with("key 1: key of "), "{failed}");

@@ -13,9 +13,10 @@ use crate::status::Status;
 use crate::text::Text;
 
 /// The kind of a counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CounterKind {
     /// Linearizable.
+    #[default]
     Strong,
     /// Linearizable with bounds.
     Bounded {
@@ -31,8 +32,8 @@ pub enum CounterKind {
     },
 }
 
-/// The configuration of a counter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The configuration of a counter; by default linearizable without bounds, in memory, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CounterConfig {
     /// The kind.
     pub kind: CounterKind,

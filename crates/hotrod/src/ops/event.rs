@@ -46,6 +46,18 @@ pub fn key_value_version(key: &Bytes, value: Option<(&Bytes, i64)>) -> Bytes {
     out.into_bytes()
 }
 
+/// Reads the output of that converter: the key, and if present value and version.
+pub fn from_key_value_version(output: &Bytes) -> Option<(Bytes, Option<(Bytes, i64)>)> {
+    let mut from = Reader::new(output.clone(), 0);
+    let key = from.array().ok()?;
+    if from.end().is_ok() {
+        return Some((key, None));
+    }
+    let (value, version) = (from.array().ok()?, from.i64().ok()?);
+    from.end().ok()?;
+    Some((key, Some((value, version))))
+}
+
 /// An entry event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
@@ -191,5 +203,25 @@ impl CounterEvent {
         out.u8(self.old.1 as u8 | (self.new.1 as u8) << 2);
         out.i64(self.old.0);
         out.i64(self.new.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_of_the_converter_is_read_with_and_without_a_value() {
+        let (key, value) = (Bytes::from_static(b"key"), Bytes::from_static(b"value"));
+        for value in [None, Some((&value, -7))] {
+            let output = key_value_version(&key, value);
+            let expected = (key.clone(), value.map(|(value, version)| (value.clone(), version)));
+            assert_eq!(from_key_value_version(&output), Some(expected));
+            for length in 0..output.len() {
+                let cut = from_key_value_version(&output.slice(..length));
+                assert!(cut.is_none() || length == 4, "{length} bytes");
+            }
+        }
+        assert_eq!(from_key_value_version(&Bytes::from_static(b"\x01k\x01v\0\0\0\0\0\0\0\0\0")), None);
     }
 }

@@ -13,13 +13,43 @@ fn a_decode_error_has_the_id_of_its_request_and_a_status() {
     let cases: [(&[u8], u64, Status); 5] = [
         (b"GET / HTTP/1.1", 0, Status::InvalidMagic),
         (b"\xa0\x07\x13\x03", 7, Status::UnknownVersion),
-        (b"\xa0\x08\x29\x02", 8, Status::UnknownOpcode),
+        (b"\xa0\x08\x29\x02\0\0\x01\0\0\0\0", 8, Status::UnknownOpcode),
         (b"\xa0\x09\x29\x03\x00\x00\x04", 9, Status::ParseError),
         (b"\xa0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 0, Status::ParseError),
     ];
     for (bytes, id, status) in cases {
         let error = refused(bytes, Limits::default());
         assert_eq!((error.id, error.error.status()), (id, status), "{error}");
+    }
+}
+
+#[test]
+fn request_of_an_unknown_operation_is_taken_as_its_header() {
+    let ping = b"\xa0\x09\x29\x17\x01c\0\x01\0\0\0\0";
+    let unknown = b"\xa0\x08\x29\x02\x01c\0\x01\0\0\0\0";
+    let mut buffer = BytesMut::new();
+    let mut decoder = RequestDecoder::new(Limits::default());
+    for byte in unknown {
+        assert_eq!(decoder.decode(&mut buffer), Ok(None));
+        assert_eq!(decoder.head(&buffer), Ok(None), "it has no body that could be refused");
+        buffer.extend_from_slice(&[*byte]);
+    }
+    buffer.extend_from_slice(ping);
+    let error = decoder.decode(&mut buffer).unwrap_err();
+    assert_eq!((error.id, error.version), (8, Some(ProtocolVersion::V4_1)));
+    assert_eq!(error.error, DecodeError { at: 3, reason: Reason::Opcode(2) });
+    assert!(!error.error.is_stream_lost());
+    let next = decoder.decode(&mut buffer).unwrap().expect("the next request");
+    assert_eq!((next.header.id, next.header.cache.as_str(), buffer.len()), (9, "c", 0));
+}
+
+#[test]
+fn request_of_a_later_version_is_read_as_the_newest() {
+    for (version, read_as) in [(0x2a, ProtocolVersion::V4_1), (0x20, ProtocolVersion::V3_1)] {
+        let params: &[u8] = if version == 0x2a { b"\0" } else { b"" };
+        let ping = [&[0xa0, 9, version, 0x17][..], b"\x01c\0\x01\0\0\0", params].concat();
+        let ping = RequestDecoder::default().decode(&mut BytesMut::from(&ping[..])).unwrap().unwrap();
+        assert_eq!(ping.header.version, read_as);
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 mod administration;
+mod behaviours;
 mod node;
 mod queries;
 mod releases;

@@ -37,7 +37,7 @@ async fn all(release: HotRodRelease, name: &str, cluster: &str) {
     let client = prepared(release).await;
     let server = Running::start(name, "A").await;
     let one = arguments(&server.at, "BASIC", "PROTOCOL_VERSION_AUTO", 1);
-    for program in ["Walks", "Listeners", "Counters", "Multimaps", "Streams"] {
+    for program in ["Walks", "Listeners", "Counters", "Multimaps", "Streams", "Asked"] {
         java(&client, program, one[..3].to_vec()).await;
     }
     let mut transactions = one[..3].to_vec();
@@ -77,6 +77,8 @@ async fn java_15_0_uses_every_version_from_2_0_on() {
         ("Counters", &["PROTOCOL_VERSION_31", "PROTOCOL_VERSION_40"]),
         ("Multimaps", &["PROTOCOL_VERSION_29"]),
         ("Streams", &["PROTOCOL_VERSION_26", "PROTOCOL_VERSION_29"]),
+        // This release sends -1 for an offset and a limit that are not set.
+        ("Asked", &["PROTOCOL_VERSION_29", "PROTOCOL_VERSION_40"]),
     ] {
         for version in versions {
             java(&client, program, arguments(&server.at, "BASIC", version, 1)[..3].to_vec()).await;

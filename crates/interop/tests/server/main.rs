@@ -473,7 +473,7 @@ fn a_waiting_server_logs_the_reason() {
 
         // The missing servers do not return: the remaining entries are used, and other servers join.
         let (_, message, code) = cache(&["make-available", "none"]);
-        assert!(code == 2 && message.contains("there is no cache 'none'"), "{message}");
+        assert!(code == 2 && message.contains("ISPN000436: Cache 'none'"), "{message}");
         let mut late = start("E", "11226");
         let line = late.wait_for(&["not serving yet, after 5 s"]);
         assert!(line.contains("have not added this server"), "{line}");

@@ -3,6 +3,8 @@ use consort_cache::{CacheError, HandoverTimeout, OpenError};
 use crate::catalog::data_directory::DataError;
 use crate::catalog::definition::DefinitionError;
 use crate::limits::{CACHE_NAME_MAX, CACHES_MAX};
+use crate::names::is_internal;
+use crate::reply::{Refusal, exception};
 
 /// A failed request about a cache's definition. Texts with a code, and that of [`AdminError::NotIndexed`], are Infinispan's.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +33,9 @@ pub(crate) enum AdminError {
     TemplateExists(String),
     #[error("template '{0}' comes with the server")]
     OwnTemplate(String),
-    #[error("'{0}' is missing")]
+    #[error("ISPN005030: Administration task invoked without required parameter '{0}'")]
     Missing(&'static str),
-    #[error("there is no cache '{0}'")]
+    #[error("ISPN000436: Cache '{0}' has been requested, but no matching cache configuration exists")]
     None(String),
     #[error("cache '{0}' is still degraded: the coordinator or further members may have gone; try again")]
     StillDegraded(String),
@@ -59,4 +61,53 @@ pub(crate) enum AdminError {
     ConfigMismatch(String),
     #[error("Indexing was not enabled on cache {0}")]
     NotIndexed(String),
+}
+
+impl From<AdminError> for Refusal {
+    fn from(error: AdminError) -> Self {
+        let text = error.to_string();
+        match error {
+            AdminError::Cache(error) => error.into(),
+            AdminError::Definition(DefinitionError::NoTemplate { .. } | DefinitionError::MediaType(_)) => {
+                Self::new(text)
+            }
+            AdminError::Definition(DefinitionError::Invalid { .. }) => {
+                Self::new(format!("ISPN000686: {text}"))
+            }
+            AdminError::Definition(_)
+            | AdminError::Reserved(_)
+            | AdminError::LongName(_)
+            | AdminError::NoAlias(_)
+            | AdminError::OwnTemplate(_)
+            | AdminError::NoData
+            | AdminError::VolatileStore
+            | AdminError::ConfigMismatch(_) => Self::of(exception::CACHE_CONFIGURATION, text),
+            AdminError::NotIndexed(_) => Self::of(exception::CACHE, text),
+            _ => Self::new(text),
+        }
+    }
+}
+
+/// Clients can create a cache of this name.
+pub(crate) fn check_cache_name(name: &str) -> Result<(), AdminError> {
+    if name.is_empty() || is_internal(name) {
+        return Err(AdminError::Reserved(name.to_owned()));
+    }
+    if name.len() > CACHE_NAME_MAX {
+        return Err(AdminError::LongName(name.len()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_caches_are_not_empty_internal_or_long() {
+        assert!(check_cache_name("default").is_ok());
+        for wrong in ["", "___protobuf_metadata", &"n".repeat(CACHE_NAME_MAX + 1)] {
+            assert!(check_cache_name(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ use futures_core::Stream;
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
-use crate::catalog::admin_error::AdminError;
+use crate::catalog::admin_error::{AdminError, check_cache_name};
 use crate::catalog::aliases::Aliases;
 use crate::catalog::cache_removal::{self, RemovalGuard};
 use crate::catalog::client_topology::{self, Endpoint, Endpoints};
@@ -33,7 +33,7 @@ use crate::catalog::schemas::Schemas;
 use crate::catalog::served_cache::ServedCache;
 use crate::catalog::{startup_log, store_directories};
 use crate::events::directory::ListenerDirectory;
-use crate::limits::{CACHE_NAME_MAX, PENDING_CHANGES_MAX, REOPEN_INTERVAL, WITHDRAW_TIME_MAX};
+use crate::limits::{PENDING_CHANGES_MAX, REOPEN_INTERVAL, WITHDRAW_TIME_MAX};
 use crate::media::{Encoding, Types};
 use crate::memory::Memory;
 use crate::memory::stream_budget::StreamBudget;
@@ -48,9 +48,12 @@ const VOLATILE_DEFINITIONS: &str = "___consort_volatile_caches";
 
 const SERVERS: &str = "___consort_servers";
 
+/// Counts of requests, by server.
+const STATISTICS: &str = "___consort_statistics";
+
 /// Every server opens these when it starts.
-pub(crate) const OWN: [&str; 6] =
-    [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, counters::KEPT, counters::COUNTERS];
+pub(crate) const OWN: [&str; 7] =
+    [DEFINITIONS, VOLATILE_DEFINITIONS, SCHEMAS, SERVERS, STATISTICS, counters::KEPT, counters::COUNTERS];
 
 /// The pause after a failed read of the other servers' state.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -71,6 +74,7 @@ pub(crate) struct Caches {
     security: Arc<Security>,
     register_transforms: RegisterTransforms,
     data: Option<Data>,
+    default_cache: Option<String>,
     being_removed: Mutex<BTreeSet<String>>,
     /// Held while a cache is closed and its files are removed.
     removing: tokio::sync::Mutex<()>,
@@ -79,6 +83,7 @@ pub(crate) struct Caches {
     pub(crate) schemas: Arc<ServedCache>,
     pub(crate) servers: RawCache,
     pub(crate) counters: Counters,
+    pub(crate) statistics: RawCache,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
     pub(crate) stream_budget: StreamBudget,
@@ -95,6 +100,8 @@ pub(crate) struct CachesSettings<'d> {
     pub(crate) endpoint: ServerAddress,
     pub(crate) security: Arc<Security>,
     pub(crate) data: Option<&'d Data>,
+    /// The cache of requests that name none.
+    pub(crate) default_cache: Option<String>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) memory: Memory,
     pub(crate) register_transforms: RegisterTransforms,
@@ -117,7 +124,15 @@ impl Caches {
     }
 
     async fn open_all(manager: CacheManager, settings: CachesSettings<'_>) -> Result<Self, AdminError> {
-        let CachesSettings { endpoint, security, data, telemetry, memory, register_transforms } = settings;
+        let CachesSettings {
+            endpoint,
+            security,
+            data,
+            default_cache,
+            telemetry,
+            memory,
+            register_transforms,
+        } = settings;
         // Definitions change rarely, so that each change can be written to disk: an acknowledged one survives a power
         // failure.
         let of = |name| (name, register_transforms(manager.open_with(replicated_config(name).into())));
@@ -132,6 +147,7 @@ impl Caches {
         let volatile = manager.open(replicated_config(VOLATILE_DEFINITIONS)).essential().raw().await?;
         let definitions = Registry::new(definitions, volatile);
         let servers = manager.open(replicated_config(SERVERS)).essential().raw().await?;
+        let statistics = manager.open(replicated_config(STATISTICS)).raw().await?;
         let volatile = register_transforms(manager.open_with(counters::config().into())).raw().await?;
         let volatile = Arc::new(ServedCache::of(&manager, volatile, Encoding::default()));
         let counters = Counters::new(volatile, counted, data.is_some());
@@ -141,9 +157,11 @@ impl Caches {
             security,
             register_transforms,
             data: data.cloned(),
+            default_cache,
             being_removed: Mutex::default(),
             removing: tokio::sync::Mutex::default(),
             counters,
+            statistics,
             telemetry,
             definitions,
             aliases: Aliases::default(),
@@ -258,8 +276,14 @@ impl Caches {
         self.with_stores().into_iter().filter_map(failing).collect()
     }
 
-    /// Clients reach one internal cache: that of schemas, which Infinispan's clients read and write.
+    pub(crate) fn default_cache(&self) -> Option<&str> {
+        self.default_cache.as_deref()
+    }
+
+    /// Clients reach one internal cache: that of schemas, which Infinispan's clients read and write. An empty name means the
+    /// default cache.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<ServedCache>> {
+        let name = if name.is_empty() { self.default_cache()? } else { name };
         self.get_open(name).or_else(|| match name {
             SCHEMAS => Some(self.schemas.clone()),
             name if is_internal(name) => None,
@@ -384,12 +408,7 @@ impl Caches {
         keeping: Lifecycle,
     ) -> Result<bool, AdminError> {
         let name = &*definition.config.name;
-        if is_internal(name) || name.is_empty() {
-            return Err(AdminError::Reserved(name.to_owned()));
-        }
-        if name.len() > CACHE_NAME_MAX {
-            return Err(AdminError::LongName(name.len()));
-        }
+        check_cache_name(name)?;
         if definition.store.is_some() && self.data.is_none() {
             return Err(AdminError::NoData);
         }
@@ -520,9 +539,11 @@ impl Caches {
         Ok(())
     }
 
+    /// The names for clients: first the internal cache that they reach.
     pub(crate) fn names_among(names: &[Bytes]) -> Vec<String> {
         let names = names.iter().map(|name| String::from_utf8_lossy(name).into_owned());
-        names.filter(|name| !is_internal(name)).collect()
+        let names = names.filter(|name| !is_internal(name));
+        std::iter::once(SCHEMAS.to_owned()).chain(names).collect()
     }
 
     pub(crate) fn topology_for(

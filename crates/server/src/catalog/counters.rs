@@ -143,7 +143,7 @@ impl Counters {
         let Some(counter) = Counter::new(config) else {
             let name = String::from_utf8_lossy(&name);
             return refused(format!(
-                "counter {name}: its bounds have to be lower and upper, with its initial value between them"
+                "ISPN029508: counter {name}: its bounds have to be lower and upper, with its initial value between them"
             ));
         };
         if config.is_persistent && !self.can_keep {
@@ -238,7 +238,8 @@ fn putting(counter: Counter) -> Change {
 }
 
 fn strong(counter: Counter) -> Result<Counter, Refusal> {
-    let refused = || Refusal::new("the counter is weak: it supports only additions and resets");
+    let refused =
+        || Refusal::new("ISPN029514: the counter is weak, not strong: it supports only additions and resets");
     counter.is_strong().then_some(counter).ok_or_else(refused)
 }
 

@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 use consort_cache::PREFETCH_MAX;
 use consort_hotrod::{
-    Limits, Request, RequestBody, RequestContext, RequestDecoder, RequestError, RequestHead,
+    DecodeError, Limits, Reason, Request, RequestBody, RequestContext, RequestDecoder, RequestError,
+    RequestHead,
 };
 
 use crate::catalog::caches::Caches;
 use crate::ops::cached_lookup::CachedLookup;
+use crate::reply::exception;
 
 /// In the order of arrival; at most [`PREFETCH_MAX`] are decoded and not started.
 pub(crate) struct DecodedRequests {
@@ -108,4 +110,15 @@ impl DecodedRequests {
     pub(crate) fn recent(&self, request: &Request) -> Option<&CachedLookup> {
         self.recent.as_ref().filter(|recent| recent.name == request.header.cache)
     }
+}
+
+/// With the class of Infinispan's exception.
+pub(crate) fn text(error: &DecodeError) -> String {
+    let class = match error.reason {
+        Reason::Magic(_) => exception::INVALID_MAGIC,
+        Reason::Version(_) => exception::UNKNOWN_VERSION,
+        Reason::Opcode(_) => exception::UNKNOWN_OPERATION,
+        _ => exception::REQUEST_PARSING,
+    };
+    format!("{class}: {error}")
 }

@@ -288,6 +288,11 @@ impl<'a> Connection<'a> {
                 }
                 Err(error) => {
                     self.fail(error);
+                    if self.admission.is_some() && !self.is_failed {
+                        self.write_all().await?;
+                        continue;
+                    }
+                    self.requests.set_limits(Limits::default());
                     return Ok(None);
                 }
             }
@@ -300,16 +305,21 @@ impl<'a> Connection<'a> {
         self.tally.request(request.body.opcode());
         let (asked, response, verdict) = admission.answer(&self.session, request).await;
         self.encode(asked, &response, None);
-        self.tally.sent(self.output.len());
-        self.sent += self.output.len() as u64;
-        while self.to.has_to_write(&self.output) {
-            self.to.write(&mut self.output).await?;
-        }
+        self.write_all().await?;
         self.is_failed = verdict == AuthStep::Rejected;
         if verdict != AuthStep::Unauthenticated {
             self.admission = None;
         }
         Ok(self.admission.is_none())
+    }
+
+    async fn write_all(&mut self) -> io::Result<()> {
+        self.tally.sent(self.output.len());
+        self.sent += self.output.len() as u64;
+        while self.to.has_to_write(&self.output) {
+            self.to.write(&mut self.output).await?;
+        }
+        Ok(())
     }
 
     /// Without budget, the connection continues with one request at a time.
@@ -545,17 +555,26 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
+    /// Answers an unreadable request. The connection ends if nothing after the request can be read.
     fn fail(&mut self, error: RequestError) {
         let version = error.version.unwrap_or(ProtocolVersion::NEWEST);
         let asked = RequestContext { version, ..UNKNOWN };
-        let text = error.to_string();
-        self.fail_with(asked, &Response::error(error.id, error.error.status(), text));
+        let why = Response::error(error.id, error.error.status(), decoded_requests::text(&error.error));
+        if error.error.is_stream_lost() {
+            self.fail_with(asked, &why);
+        } else {
+            self.answer_error(asked, &why);
+        }
     }
 
-    fn fail_with(&mut self, asked: RequestContext, why: &Response) {
+    fn answer_error(&mut self, asked: RequestContext, why: &Response) {
         self.tally.answer(why.status);
         self.session.caches.telemetry.errors_without_cache.note(why.status);
         why.encode(asked, &mut self.output);
+    }
+
+    fn fail_with(&mut self, asked: RequestContext, why: &Response) {
+        self.answer_error(asked, why);
         self.is_failed = true;
         self.receiving.drop_held();
         self.receiving.clear();

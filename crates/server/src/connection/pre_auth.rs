@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
-use consort_hotrod::{Request, RequestBody, RequestContext, Response, ResponseBody, Status, Text};
+use consort_hotrod::{
+    CacheTopology, Request, RequestBody, RequestContext, RequestHeader, Response, ResponseBody, Status,
+};
 
 use crate::limits::AUTH_FAILURES_MAX;
 use crate::ops::dispatch;
@@ -42,15 +44,13 @@ impl PreAuthSession {
     pub(crate) async fn answer(
         &mut self,
         session: &Arc<Session>,
-        mut request: Request,
+        request: Request,
     ) -> (RequestContext, Response, AuthStep) {
         let (context, id) = (request.context(), request.header.id);
         let (answer, auth_step) = match &request.body {
             RequestBody::Server(server::Request::Ping) => {
                 // Unauthenticated clients do not learn the names of caches or their topologies.
-                request.header.cache = Text::EMPTY;
-                let (context, response, _) = dispatch::answer(session.clone(), request).await;
-                return (context, response, AuthStep::Unauthenticated);
+                (dispatch::pong(None), AuthStep::Unauthenticated)
             }
             RequestBody::Auth(auth::Request::Mechanisms) => {
                 let names = auth::Response::Mechanisms(self.authenticator.names(self.certificate.as_deref()));
@@ -61,7 +61,11 @@ impl PreAuthSession {
             }
             body => (not_authenticated(body.opcode().name()), AuthStep::Unauthenticated),
         };
-        (context, Response::new(id, answer.status, answer.body), auth_step)
+        let topology = match auth_step {
+            AuthStep::Authenticated => topology(session, &request.header),
+            AuthStep::Unauthenticated | AuthStep::Rejected => None,
+        };
+        (context, Response { topology, ..Response::new(id, answer.status, answer.body) }, auth_step)
     }
 
     async fn step(&mut self, session: &Session, mechanism: &str, message: &Bytes) -> (Answer, AuthStep) {
@@ -96,4 +100,10 @@ impl PreAuthSession {
             }
         }
     }
+}
+
+/// Some clients name a cache when they authenticate, and get its topology with the last response, like with any other.
+fn topology(session: &Session, header: &RequestHeader) -> Option<Arc<CacheTopology>> {
+    let served = session.caches.get(header.cache.as_str())?;
+    session.caches.topology_for(&served, header)
 }

@@ -4,11 +4,10 @@ use bytes::Bytes;
 use consort_hotrod::MediaType;
 use consort_protostream::Wrapped;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 
 use super::charset::Charset;
-use super::entity;
 use super::types::Types;
+use super::{containers, entity, java_text};
 use crate::limits::ENTITY_JSON_MAX;
 use crate::reply::{Answer, Refusal};
 
@@ -34,7 +33,7 @@ pub(crate) enum ConversionError {
         "org.infinispan.commons.dataconversion.EncodingException: cannot convert from '{from}' to '{to}': {why}"
     )]
     Content { from: String, to: String, why: String },
-    #[error("org.infinispan.commons.dataconversion.EncodingException: unknown charset '{0}'")]
+    #[error("java.nio.charset.UnsupportedCharsetException: {0}")]
     Charset(String),
     #[error("{0}")]
     Key(String),
@@ -103,7 +102,10 @@ impl Format {
     }
 
     pub(crate) const fn needs_types(&self, to: &Self) -> bool {
-        matches!((self, to), (Self::Protostream, Self::Json(_)) | (Self::Json(_), Self::Protostream))
+        matches!(
+            (self, to),
+            (Self::Protostream, Self::Json(_) | Self::Text(_)) | (Self::Json(_), Self::Protostream)
+        )
     }
 
     pub(crate) fn convert(&self, bytes: Bytes, to: &Self, types: &Types) -> Result<Bytes, ConversionError> {
@@ -148,19 +150,11 @@ fn wrap(text: &str, types: &Types) -> Result<Bytes, String> {
     if text.len() > ENTITY_JSON_MAX {
         return Err(format!("JSON of more than {ENTITY_JSON_MAX} bytes cannot be converted to an entity"));
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let object = value.as_object().ok_or("it is not an object with a _type")?;
-    let name = object.get("_type").and_then(Value::as_str).ok_or("it has no _type")?;
-    if Wrapped::is_known(name) {
-        Wrapped::from_json(object, name).map(|wrapped| wrapped.write())
-    } else {
-        entity::from_json(object, name, types)
-    }
+    containers::wrap_value(&serde_json::from_str(text).map_err(|error| error.to_string())?, types)
 }
 
 /// A client that asks for bytes gets a byte array's content, and other values wrapped.
 fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
-    const UNKNOWN: &str = "it is not a number or a text";
     // An empty array is a wrapped null.
     if bytes.is_empty() {
         return Ok(bytes);
@@ -176,8 +170,14 @@ fn unwrap(bytes: Bytes, to: &Format, types: &Types) -> Result<Bytes, String> {
             let text = wrapped.to_json().ok_or("JSON cannot represent this number")?;
             Ok(charset.encode(&text))
         }
+        (Format::Json(charset), None) if containers::is_one(&bytes) => {
+            Ok(charset.encode(&containers::to_json(&bytes, types)?))
+        }
         (Format::Json(charset), None) => Ok(charset.encode(&entity::to_json(&bytes, types)?)),
-        (Format::Text(_), None) => Err(UNKNOWN.to_owned()),
+        (Format::Text(charset), None) if containers::is_one(&bytes) => {
+            Ok(charset.encode(&containers::to_text(&bytes, types)?))
+        }
+        (Format::Text(charset), None) => Ok(charset.encode(&java_text::of_entity(&bytes, types)?)),
         _ => Ok(bytes),
     }
 }

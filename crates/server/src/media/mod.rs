@@ -4,13 +4,20 @@
 //! and copies nothing. Entities are converted to and from JSON by the registered schemas ([`Types`]).
 
 mod charset;
+mod containers;
 mod conversion;
 mod entity;
 mod format;
+mod java_text;
+mod object_json;
 mod types;
 
 pub(crate) use conversion::Conversion;
+/// The schema of protostream's own types, as far as they are entities.
+pub(crate) const JAVA_TYPES: &str = include_str!("java_types.proto");
+
 pub(crate) use format::{ConversionError, Format};
+pub(crate) use object_json::to_object_json;
 pub(crate) use types::Types;
 
 use consort_hotrod::{MediaType, ProtocolVersion, RequestHeader};
@@ -80,6 +87,11 @@ impl Encoding {
 
     pub(crate) fn media_types(&self) -> [Option<&MediaType>; 2] {
         [&self.key, &self.value].map(|stored| stored.as_ref().map(|stored| &stored.media_type))
+    }
+
+    /// Of keys and values; `None` where nothing is known.
+    pub(crate) fn formats(&self) -> [Option<&Format>; 2] {
+        [&self.key, &self.value].map(|stored| stored.as_ref().map(|stored| &stored.format))
     }
 
     /// `None` if nothing is converted. Fails if the client's types cannot be converted to the cache's.

@@ -77,23 +77,72 @@ impl Stats {
         if is_hit { self.remove_hits.one() } else { self.remove_misses.one() }
     }
 
-    pub(crate) fn for_clients(&self, cache: &RawCache) -> Vec<(Text, Text)> {
+    pub(crate) fn counts(&self, cache: &RawCache) -> Counts {
         let entries = i64::try_from(cache.local_len()).unwrap_or(i64::MAX);
-        let (hits, misses) = (self.hits.get(), self.misses.get());
+        let counts = [&self.stores, &self.hits, &self.misses, &self.remove_hits, &self.remove_misses];
+        let [stores, hits, misses, remove_hits, remove_misses] = counts.map(Count::get);
+        Counts([entries, stores, hits, misses, remove_hits, remove_misses])
+    }
+
+    /// `global` are the sums over all servers and the copies of an entry.
+    pub(crate) fn for_clients(&self, cache: &RawCache, global: Option<(Counts, i64)>) -> Vec<(Text, Text)> {
         let seconds = i64::try_from(self.since.elapsed().as_secs()).unwrap_or(i64::MAX);
-        let named: [(&'static str, i64); 10] = [
-            ("timeSinceStart", seconds),
-            ("currentNumberOfEntries", entries),
-            ("approximateEntries", entries),
-            ("approximateEntriesUnique", entries),
-            ("stores", self.stores.get()),
-            ("retrievals", hits + misses),
-            ("hits", hits),
-            ("misses", misses),
-            ("removeHits", self.remove_hits.get()),
-            ("removeMisses", self.remove_misses.get()),
-        ];
+        let mut named = vec![("timeSinceStart", seconds)];
+        let own = self.counts(cache);
+        named.extend(OWN_NAMES.into_iter().zip(own.values(own.entries())));
+        if let Some((global, copies)) = global {
+            // Rounded up: without a copy of every entry, while a server joins, none is missing.
+            let unique = (global.entries() + copies - 1) / copies;
+            named.extend(GLOBAL_NAMES.into_iter().zip(global.values(unique)));
+        }
         named.into_iter().map(|(name, value)| (Text::from_static(name), value.to_string().into())).collect()
+    }
+}
+
+/// Entries, stores, hits, misses, removals of keys that were there, and of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Counts(pub(crate) [i64; 6]);
+
+const OWN_NAMES: [&str; 9] = [
+    "currentNumberOfEntries",
+    "stores",
+    "retrievals",
+    "hits",
+    "misses",
+    "removeHits",
+    "removeMisses",
+    "approximateEntries",
+    "approximateEntriesUnique",
+];
+
+const GLOBAL_NAMES: [&str; 9] = [
+    "globalCurrentNumberOfEntries",
+    "globalStores",
+    "globalRetrievals",
+    "globalHits",
+    "globalMisses",
+    "globalRemoveHits",
+    "globalRemoveMisses",
+    "globalApproximateEntries",
+    "globalApproximateEntriesUnique",
+];
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    const fn entries(&self) -> i64 {
+        self.0[0]
+    }
+
+    /// In the order of the names.
+    const fn values(&self, unique: i64) -> [i64; 9] {
+        let [entries, stores, hits, misses, remove_hits, remove_misses] = self.0;
+        let retrievals = hits.saturating_add(misses);
+        [unique, stores, retrievals, hits, misses, remove_hits, remove_misses, entries, unique]
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) async fn answer(session: &Session, task: &str, params: Vec<(Text, Byt
     };
     match result {
         Ok(text) => Answer::success(ResponseBody::Result(text.into())),
-        Err(error) => Answer::error(Status::ServerError, error.to_string()),
+        Err(error) => Refusal::from(error).into(),
     }
 }
 
@@ -95,7 +95,7 @@ async fn listed(session: &Session, among: fn(&[Bytes]) -> Vec<String>) -> Result
 }
 
 async fn schema(caches: &Caches, task: &str, params: &Params) -> Result<String, Refusal> {
-    let needed = |name: &str| params.get(name).ok_or_else(|| Refusal::new(format!("'{name}' is missing")));
+    let needed = |name| params.needed(name).map_err(Refusal::from);
     let name = Text::from(needed("name")?);
     if task == "@@schemas@delete" {
         return schema_changes::delete(&caches.schemas, &name).await;

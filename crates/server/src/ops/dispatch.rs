@@ -14,7 +14,7 @@ use consort_hotrod::{
 
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::catalog::{client_topology, schemas};
+use crate::catalog::{client_topology, cluster_stats, schemas};
 use crate::media::{Conversion, ConversionError};
 use crate::ops::cached_lookup::CachedLookup;
 use crate::ops::query::{self, IterationQuery, ListenerQuery};
@@ -219,8 +219,7 @@ async fn answer_other(
             Box::pin(answered).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Server(server::Request::Stats), Some(served)) => {
-            let stats = served.stats.for_clients(&served.cache);
-            Answer::success(ResponseBody::Server(server::Response::Stats(stats)))
+            answer_stats(&session.caches, served, header.version).await.unwrap_or_else(Answer::from)
         }
         (RequestBody::Listener(request), Some(served)) => {
             answer_listener(session, served, conversion, request, header).await
@@ -254,6 +253,21 @@ async fn answer_other(
     }
 }
 
+/// Sums over all servers are for clients from 2.4 on, as in Infinispan.
+async fn answer_stats(
+    caches: &Caches,
+    served: &ServedCache,
+    version: ProtocolVersion,
+) -> Result<Answer, Refusal> {
+    let global = if version < ProtocolVersion::V2_4 {
+        None
+    } else {
+        Some((cluster_stats::global_counts(caches, served).await?, cluster_stats::copies(served)))
+    };
+    let stats = served.stats.for_clients(&served.cache, global);
+    Ok(Answer::success(ResponseBody::Server(server::Response::Stats(stats))))
+}
+
 async fn answer_listener(
     session: &Arc<Session>,
     served: &Arc<ServedCache>,
@@ -267,8 +281,13 @@ async fn answer_listener(
         }
         _ => Ok(None),
     };
+    // Converters need them, which only a request with a converter has.
+    let types = match &request {
+        listener::Request::Add(listener) if listener.converter.is_some() => session.caches.types().await,
+        _ => Arc::default(),
+    };
     match watch {
-        Ok(watch) => session.listeners.answer(&served.cache, conversion, request, watch, header).await,
+        Ok(watch) => session.listeners.answer((served, &types), conversion, request, watch, header).await,
         Err(refusal) => refusal.into(),
     }
 }
@@ -343,10 +362,11 @@ async fn served(
     if !is_of_cache {
         return Ok(None);
     }
-    match caches.find(name).await {
+    let found = if name.is_empty() { caches.find_or_create_default().await } else { caches.find(name).await };
+    match found {
         Ok(Some(served)) => Ok(Some(served)),
         Ok(None) => Err(Answer::no_cache(name)),
-        Err(error) => Err(Answer::error(Status::ServerError, error.to_string())),
+        Err(error) => Err(Refusal::from(error).into()),
     }
 }
 
@@ -378,7 +398,7 @@ const fn is_scan(body: &RequestBody) -> bool {
     }
 }
 
-fn pong(served: Option<&ServedCache>) -> Answer {
+pub(crate) fn pong(served: Option<&ServedCache>) -> Answer {
     let opcodes = OPCODES.iter().map(|opcode| opcode.request().into()).collect();
     let (key_type, value_type) =
         served.map(|served| served.encoding.client_media_types()).unwrap_or_default();

@@ -8,6 +8,7 @@ pub use consort_hotrod::ops::listener::{KEY_PREFIX, VALUE_PREFIX};
 use consort_hotrod::{Metadata, Timed};
 
 use crate::ops::map::of_stored;
+use crate::reply::Refusal;
 
 /// The factory of listeners with a query.
 pub(crate) const QUERY_FILTER: &str = "query-dsl-filter-converter-factory";
@@ -30,12 +31,29 @@ pub(crate) enum Filter {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum FactoryError {
     #[error(
-        "unknown factory '{name}'; this server has {KEY_PREFIX}, {VALUE_PREFIX}, and for queries {QUERY_FILTER} and \
+        "factory '{name}' not found in server, which has {KEY_PREFIX}, {VALUE_PREFIX}, and for queries {QUERY_FILTER} and \
          {CONTINUOUS_QUERY} for listeners and {ITERATION_QUERY} for iterations"
     )]
     Unknown { name: String },
     #[error("factory '{name}' takes one parameter, not {count}")]
     Params { name: String, count: usize },
+}
+
+impl FactoryError {
+    pub(crate) fn in_iteration(&self) -> Refusal {
+        self.numbered("ISPN005060")
+    }
+
+    pub(crate) fn in_listener(&self) -> Refusal {
+        self.numbered("ISPN006013")
+    }
+
+    fn numbered(&self, number: &str) -> Refusal {
+        match self {
+            Self::Unknown { .. } => Refusal::new(format!("{number}: {self}")),
+            Self::Params { .. } => Refusal::new(self.to_string()),
+        }
+    }
 }
 
 impl Filter {

@@ -171,7 +171,7 @@ impl Iterations {
         };
         let wanted = match wanted {
             Ok(wanted) => wanted,
-            Err(error) => return Refusal::new(error.to_string()).into(),
+            Err(error) => return error.in_iteration().into(),
         };
         let is_asked = |segment: &u16| {
             start.segments.as_ref().is_none_or(|segments| segments.contains(usize::from(*segment)))

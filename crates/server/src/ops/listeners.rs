@@ -19,10 +19,11 @@ use consort_memory::Budget;
 use consort_query::Exceeded;
 use tokio::sync::oneshot;
 
+use crate::catalog::served_cache::ServedCache;
 use crate::events::directory::{ListenerDirectory, ListenerRegistration, OfConnection};
 use crate::events::push::{BytePermit, EventSender, EventTask, Push};
 use crate::limits::{BLOOM_BITS_MAX, EVENTS_MAX, LISTENERS_MAX};
-use crate::media::Conversion;
+use crate::media::{Conversion, Format, Types};
 use crate::ops::converter::Converter;
 use crate::ops::filter::Filter;
 use crate::ops::query::ListenerQuery;
@@ -60,8 +61,8 @@ fn locked(filter: &Mutex<BloomFilter>) -> MutexGuard<'_, BloomFilter> {
 impl EventFilter {
     /// `None` if the key cannot be converted; such a value is left out.
     fn to_client_types(&self, event: EntryEvent<Bytes, Bytes>) -> Option<EntryEvent<Bytes, Bytes>> {
-        let is_raw = self.converter.is_some_and(|converter| converter.is_raw);
-        let Some(conversion) = self.conversion.as_ref().filter(|_| !is_raw) else { return Some(event) };
+        let takes_stored = self.converter.as_ref().is_some_and(Converter::takes_stored);
+        let Some(conversion) = self.conversion.as_ref().filter(|_| !takes_stored) else { return Some(event) };
         let value_out = |value| conversion.value_out(value).ok();
         let before = |previous: Previous| Some(Previous { value: value_out(previous.value)?, ..previous });
         Some(EntryEvent {
@@ -85,7 +86,7 @@ impl EventFilter {
         let event = self.to_client_types(event)?;
         let kind = self.kind(&event)?;
         let version = event.version.0.cast_signed();
-        let data = match self.converter {
+        let data = match &self.converter {
             Some(converter) => converter.convert(&event),
             None => EventData::Key(event.key, Some(version)),
         };
@@ -123,17 +124,22 @@ struct ListenRequest {
 }
 
 impl ListenRequest {
-    fn of(listener: Listener, watch: Option<ListenerQuery>, value_type: &MediaType) -> Result<Self, Refusal> {
+    fn of(
+        listener: Listener,
+        watch: Option<ListenerQuery>,
+        value_type: &MediaType,
+        stored: ([Option<&Format>; 2], &Arc<Types>),
+    ) -> Result<Self, Refusal> {
         // A query replaces both filter and converter.
         let own = |factory: Option<Factory>| factory.filter(|_| watch.is_none());
         let (filter, converter) = (own(listener.filter), own(listener.converter));
         let filter = filter.as_ref().map(Filter::of).transpose();
         let converter = converter.as_ref();
-        let converter = converter.map(|factory| Converter::of(factory, listener.is_raw, value_type));
+        let converter = converter.map(|factory| Converter::of(factory, listener.is_raw, value_type, stored));
         Ok(Self {
             id: Bytes::copy_from_slice(&listener.id),
             includes_state: listener.includes_state,
-            filter: filter.map_err(|error| Refusal::new(error.to_string()))?,
+            filter: filter.map_err(|error| error.in_listener())?,
             converter: converter.transpose().map_err(|error| Refusal::new(error.to_string()))?,
             interests: listener.interests,
             near: None,
@@ -143,7 +149,7 @@ impl ListenRequest {
 
     fn restrict(&self, listen: ListenBuilder<Bytes, Bytes>) -> ListenBuilder<Bytes, Bytes> {
         let is_by_value = self.filter.as_ref().is_some_and(Filter::needs_values);
-        let tells_gone = self.converter.is_some_and(Converter::needs_previous);
+        let tells_gone = self.converter.as_ref().is_some_and(Converter::needs_previous);
         let needs_values = is_by_value || self.converter.is_some() || self.watch.is_some();
         let tells_gone = tells_gone || self.watch.as_ref().is_some_and(|watch| watch.is_continuous);
         let listen = if needs_values { listen } else { listen.keys_only() };
@@ -177,14 +183,16 @@ impl Listeners {
 
     pub(crate) async fn answer(
         &self,
-        cache: &RawCache,
+        (served, types): (&ServedCache, &Arc<Types>),
         conversion: Option<&Conversion>,
         request: Request,
         watch: Option<ListenerQuery>,
         header: &RequestHeader,
     ) -> Answer {
         let wish = match request {
-            Request::Add(listener) => ListenRequest::of(listener, watch, &header.value_type),
+            Request::Add(listener) => {
+                ListenRequest::of(listener, watch, &header.value_type, (served.encoding.formats(), types))
+            }
             Request::AddBloom(id, bits) => ListenRequest::near(&id, bits),
             Request::Remove(id) => {
                 let is_removed = self.remove(&header.cache, &id);
@@ -199,7 +207,7 @@ impl Listeners {
             }
         };
         match wish {
-            Ok(wish) => self.add(cache, conversion, wish, header).await.unwrap_or_else(Answer::from),
+            Ok(wish) => self.add(&served.cache, conversion, wish, header).await.unwrap_or_else(Answer::from),
             Err(refusal) => refusal.into(),
         }
     }

@@ -4,7 +4,6 @@ use consort_cache::RawCache;
 use consort_hotrod::ops::transaction::{Recovery, Request, Response};
 use consort_hotrod::{Expiration, RequestHeader, ResponseBody, Status};
 
-use crate::catalog::admin_error::AdminError;
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
 use crate::limits::REAP_INTERVAL;
@@ -27,7 +26,6 @@ pub(crate) async fn answer(
     header: &RequestHeader,
 ) -> Result<Answer, Refusal> {
     let caches = &*session.caches;
-    let failed = |error: AdminError| Refusal::new(error.to_string());
     if let Request::Prepare(prepare, recovery) = request {
         let transactions = served.and_then(|served| served.transactions.clone());
         let (Some(served), Some(transactions)) = (served, transactions) else {
@@ -53,7 +51,7 @@ pub(crate) async fn answer(
         // Without a code of its own the client repeats the request.
         return Ok(run_detached(prepared).await?.map_or(Answer::of(Status::NotExecuted), code_answer));
     }
-    let transactions = caches.transactions().await.map_err(failed)?.clone();
+    let transactions = caches.transactions().await?.clone();
     Ok(match request {
         Request::Commit(xid) => {
             let involved = transactions.involved(caches, &xid).await?;
@@ -87,8 +85,7 @@ pub(crate) async fn answer(
 
 impl FindCache for Caches {
     async fn find_cache(&self, name: &str) -> Result<Option<RawCache>, Refusal> {
-        let found = self.find(name).await.map_err(|error| Refusal::new(error.to_string()))?;
-        Ok(found.map(|served| served.handle()))
+        Ok(self.find(name).await?.map(|served| served.handle()))
     }
 }
 

@@ -19,7 +19,11 @@ use crate::reply::{Answer, Refusal};
 
 impl From<StreamError> for Refusal {
     fn from(error: StreamError) -> Self {
-        Self::new(error.to_string())
+        let status = match error {
+            StreamError::Unknown(_) => Status::ParseError,
+            _ => Status::ServerError,
+        };
+        Self::new(error.to_string()).with_status(status)
     }
 }
 

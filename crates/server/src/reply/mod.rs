@@ -1,3 +1,4 @@
+pub(crate) mod exception;
 pub(crate) mod key_error;
 
 use consort_cache::{CacheError, OperationError};
@@ -5,6 +6,7 @@ use consort_hotrod::{ResponseBody, Status};
 use consort_memory::Reservation;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::reply::exception::{class_of, with_class};
 use crate::reply::key_error::describe_key;
 
 #[derive(Debug)]
@@ -47,30 +49,40 @@ impl Answer {
     }
 
     pub(crate) fn error(status: Status, text: impl Into<String>) -> Self {
-        Self::new(status, ResponseBody::Error(text.into().into()))
+        Self::new(status, ResponseBody::Error(with_class(text.into()).into()))
     }
 
     /// The exception's name tells clients that the cache does not exist (facts section 2.5).
     pub(crate) fn no_cache(name: &str) -> Self {
-        Self::error(
-            Status::ParseError,
-            format!(
-                "org.infinispan.server.hotrod.CacheNotFoundException: Cache with name '{name}' not found \
-                 amongst the configured caches"
-            ),
-        )
+        let why = if name.is_empty() {
+            "Default cache requested but not configured".to_owned()
+        } else {
+            format!("Cache with name '{name}' not found amongst the configured caches")
+        };
+        Self::error(Status::ParseError, format!("{}: {why}", exception::CACHE_NOT_FOUND))
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: Status,
+    /// Of the exception, if the text does not begin with the class or its number.
+    class: Option<&'static str>,
     text: String,
 }
 
 impl Refusal {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { status: Status::ServerError, text: text.into() }
+        Self { status: Status::ServerError, class: None, text: text.into() }
+    }
+
+    /// A refusal with the class of an exception.
+    pub(crate) fn of(class: &'static str, text: impl Into<String>) -> Self {
+        Self { class: Some(class), ..Self::new(text) }
+    }
+
+    pub(crate) fn with_status(self, status: Status) -> Self {
+        Self { status, ..self }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -78,31 +90,41 @@ impl Refusal {
     }
 
     pub(crate) fn for_key(self, nth: usize, key: &[u8]) -> Self {
-        Self { text: describe_key(nth, key, self.text), ..self }
+        let class = self.class.or_else(|| class_of(&self.text));
+        Self { class, text: describe_key(nth, key, self.text), ..self }
+    }
+}
+
+/// The number of the exception that Infinispan throws, and the status. Errors that another server may not have make clients try
+/// another server.
+fn number_and_status(error: &CacheError) -> (Option<&'static str>, Status) {
+    match error {
+        CacheError::Operation(OperationError::TimedOut(_)) => (Some("ISPN000476"), Status::TimedOut),
+        CacheError::Operation(OperationError::Uncertain) => (Some("ISPN000400"), Status::NodeSuspected),
+        CacheError::Operation(OperationError::Degraded { .. }) => (Some("ISPN000306"), Status::ServerError),
+        CacheError::Operation(OperationError::MemoryFull { .. }) => (Some("ISPN000514"), Status::ServerError),
+        CacheError::Closed => (Some("ISPN000323"), Status::IllegalLifecycle),
+        _ => (None, Status::ServerError),
     }
 }
 
 impl From<CacheError> for Refusal {
-    /// Errors that another server may not have make clients try another server.
     fn from(error: CacheError) -> Self {
-        let status = match &error {
-            CacheError::Operation(OperationError::TimedOut(_)) => Status::TimedOut,
-            CacheError::Operation(OperationError::Uncertain) => Status::NodeSuspected,
-            CacheError::Closed => Status::IllegalLifecycle,
-            _ => Status::ServerError,
-        };
+        let (number, status) = number_and_status(&error);
         let text = match &error {
             CacheError::Operation(OperationError::Degraded { .. }) => {
-                format!("ISPN000306: not all owners of this key are available: {error}")
+                format!("not all owners of this key are available: {error}")
             }
             error => error.to_string(),
         };
-        Self { status, text }
+        let text = number.map_or_else(|| text.clone(), |number| format!("{number}: {text}"));
+        Self::new(text).with_status(status)
     }
 }
 
 impl From<Refusal> for Answer {
-    fn from(Refusal { status, text }: Refusal) -> Self {
+    fn from(Refusal { status, class, text }: Refusal) -> Self {
+        let text = class.map_or_else(|| text.clone(), |class| format!("{class}: {text}"));
         Self::error(status, text)
     }
 }

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use consort_hotrod::ops::{auth, server};
-use consort_hotrod::{RequestBody, Response, ResponseBody, Status, Text};
+use consort_hotrod::{Intelligence, MediaType, RequestBody, Response, ResponseBody, Status, Text};
 use consort_sasl::scram::{self, Keys};
 use consort_server::{
     Hash, Mechanism, Role, SecurityError, Server, ServerBuilder, Users, UsersHandle, line_for,
 };
 
-use crate::client::{Client, RunningServer, exec, get, put};
+use crate::client::{Client, RunningServer, exec, get, put, request};
 
 /// Users of a test: one for each role, with the role's name as name and password.
 pub(crate) fn users() -> ServerBuilder {
@@ -144,6 +144,39 @@ async fn authenticated_user_has_the_permissions_of_its_role() {
 }
 
 #[tokio::test]
+async fn last_response_of_an_authentication_carries_the_topology() {
+    let server = RunningServer::secured("auth-topology", users()).await;
+    let mut admin = server.client().await;
+    assert!(is_done(&admin.plain("admin", "admin").await));
+    admin.create("c").await;
+    // From here on there is a default cache.
+    assert_eq!(admin.ask("", put("k", "v")).await.status, Status::Success);
+    let aware = |cache, body| {
+        let mut request = request(1, cache, body);
+        request.header.intelligence = Intelligence::Hash;
+        request
+    };
+    for cache in ["c", ""] {
+        let mut client = server.client().await;
+        let ping = client.send_request(aware(cache, RequestBody::Server(server::Request::Ping))).await;
+        let ResponseBody::Server(server::Response::Pong(pong)) = &ping.body else { panic!("{ping:?}") };
+        assert_eq!((&ping.topology, &pong.key_type), (&None, &MediaType::Unspecified));
+        let wrong = client.send_request(aware(cache, step("PLAIN", "\0alice\0wrong"))).await;
+        assert_eq!((wrong.status, wrong.topology), (Status::ServerError, None));
+        let done = client.send_request(aware(cache, step("PLAIN", "\0alice\0wonderland"))).await;
+        assert!(is_done(&done));
+        let topology = done.topology.expect("a topology");
+        assert_eq!(topology.servers[0].port, server.at.port());
+        let mut again = aware(cache, step("", ""));
+        again.header.topology_id = topology.id;
+        assert_eq!(client.send_request(again).await.topology, None, "the client has it");
+    }
+    let mut client = server.client().await;
+    let done = client.send_request(aware("missing", step("PLAIN", "\0alice\0wonderland"))).await;
+    assert!(is_done(&done) && done.topology.is_none());
+}
+
+#[tokio::test]
 async fn unknown_user_and_wrong_password_get_the_same_error() {
     let server = RunningServer::secured("unknown-user", users()).await;
     let mut text = Vec::new();
@@ -155,7 +188,7 @@ async fn unknown_user_and_wrong_password_get_the_same_error() {
         }
     }
     text.dedup();
-    assert_eq!(text, ["ISPN006024: Invalid credentials"]);
+    assert_eq!(text, ["java.lang.SecurityException: ISPN006024: Invalid credentials"]);
 }
 
 /// An unknown name has a salt and iterations like existing names, and always the same ones.
@@ -226,7 +259,7 @@ async fn connection_ends_after_repeated_failures() {
     for _ in 0..consort_server::limits::AUTH_FAILURES_MAX {
         refusal(&client.plain("alice", "wrong").await);
     }
-    let ping = crate::client::request(7, "", RequestBody::Server(server::Request::Ping));
+    let ping = request(7, "", RequestBody::Server(server::Request::Ping));
     // The connection may be closed before or after this write.
     let _ = tokio::io::AsyncWriteExt::write_all(&mut client.stream, b"\xa0").await;
     assert!(client.next(ping.context()).await.is_none());
@@ -280,7 +313,8 @@ async fn invalid_message_of_a_mechanism_is_refused_with_the_reason() {
 async fn server_without_users_refuses_authentication() {
     let server = RunningServer::start("no-users").await;
     let response = server.client().await.plain("alice", "wonderland").await;
-    assert!(refusal(&response).starts_with("ISPN006007"), "{response:?}");
+    let expected = "java.lang.UnsupportedOperationException: ISPN006007";
+    assert!(refusal(&response).starts_with(expected), "{response:?}");
     let mut client = server.client().await;
     client.create("c").await;
     assert_eq!(client.ask("c", put("k", "v")).await.status, Status::Success);
@@ -435,7 +469,7 @@ async fn connection_has_one_response_at_a_time_until_authentication() {
     }
     let mut client = server.client().await;
     let requests = [(1, step("NONE", "")), (2, RequestBody::Server(server::Request::Ping))]
-        .map(|(id, body)| crate::client::request(id, "", body));
+        .map(|(id, body)| request(id, "", body));
     client.send(&requests).await;
     for request in &requests {
         assert_eq!(

@@ -53,7 +53,7 @@ fn target(version: i64) -> Target {
 }
 
 fn is_unknown(response: &Response) -> bool {
-    response.status == Status::ServerError && error(response).contains("java.io.StreamCorruptedException")
+    response.status == Status::ParseError && error(response).contains("java.io.StreamCorruptedException")
 }
 
 fn piece(response: Response) -> Piece {

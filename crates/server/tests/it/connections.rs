@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 use consort_hotrod::ops::{bulk, map, server};
-use consort_hotrod::{Expiration, Flags, Intelligence, Request, RequestBody, ResponseBody, Status};
+use consort_hotrod::{
+    Expiration, Flags, Intelligence, ProtocolVersion, Request, RequestBody, ResponseBody, Span, Status,
+    TimeUnit,
+};
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use crate::client::{Client, PATIENCE, RunningServer, get, put, request};
@@ -86,6 +90,22 @@ async fn statuses_and_previous_values_of_conditional_writes_are_those_of_infinis
 }
 
 #[tokio::test]
+async fn entry_with_a_time_of_zero_is_absent_at_once() {
+    let (_server, mut client) = RunningServer::with_cache("zero", "c").await;
+    let zero = Span::Of(0, TimeUnit::Milliseconds);
+    let ends = Expiration { lifespan: zero, max_idle: Span::Default };
+    let idles = Expiration { lifespan: Span::Infinite, max_idle: zero };
+    for (expiration, status) in
+        [(ends, Status::NotFound), (idles, Status::NotFound), (Expiration::default(), Status::Success)]
+    {
+        let to = map::Assignment { key: "k".into(), expiration, value: "v".into() };
+        let put = client.ask("c", RequestBody::Map(map::Request::Put(to))).await;
+        assert_eq!(put.status, Status::Success);
+        assert_eq!(client.ask("c", get("k")).await.status, status, "{expiration:?}");
+    }
+}
+
+#[tokio::test]
 async fn error_of_an_unknown_cache_is_that_of_infinispan() {
     let server = RunningServer::start("missing").await;
     let mut client = server.client().await;
@@ -103,16 +123,41 @@ async fn error_of_an_unknown_cache_is_that_of_infinispan() {
 #[tokio::test]
 async fn unreadable_request_is_answered_with_an_error_and_ends_the_connection() {
     let server = RunningServer::start("nonsense").await;
-    let cases: [(&[u8], Status); 4] = [
+    let cases: [(&[u8], Status); 3] = [
         (b"\xa1\x07\x29\x17", Status::InvalidMagic),
-        (b"\xa0\x07\x63\x03", Status::UnknownVersion),
-        (b"\xa0\x07\x29\x02", Status::UnknownOpcode),
+        (b"\xa0\x07\x83\x03", Status::UnknownVersion),
         (b"\xa0\x07\x14\x03\x00\x00\x01\x00\xff\xff\xff\xff\x07", Status::ParseError),
     ];
     for (bytes, status) in cases {
         let error = server.client().await.refused(bytes).await.expect("an error");
         assert_eq!(error.status, status);
     }
+}
+
+#[tokio::test]
+async fn unknown_operation_is_answered_with_an_error_and_the_connection_stays_open() {
+    let server = RunningServer::start("unknown").await;
+    let mut client = server.client().await;
+    let ping = request(9, "", RequestBody::Server(server::Request::Ping));
+    for begins in [b"\xa0\x07\x29\x02", b"\xa0\x07\x2a\xf1"] {
+        client.stream.write_all(&[&begins[..], b"\0\0\x01\0\0\0\0"].concat()).await.unwrap();
+        client.send(std::slice::from_ref(&ping)).await;
+        let error = client.next(ping.context()).await.expect("an error");
+        assert_eq!((error.id, error.status), (7, Status::UnknownOpcode));
+        let pong = client.next(ping.context()).await.expect("the connection is open");
+        assert_eq!((pong.id, pong.status), (9, Status::Success));
+    }
+}
+
+#[tokio::test]
+async fn ping_of_a_later_version_is_answered_with_the_newest() {
+    let server = RunningServer::start("later").await;
+    let mut client = server.client().await;
+    client.stream.write_all(b"\xa0\x07\x2a\x17\0\0\x01\0\0\0\0").await.unwrap();
+    let ping = request(7, "", RequestBody::Server(server::Request::Ping));
+    let pong = client.next(ping.context()).await.expect("an answer");
+    let ResponseBody::Server(server::Response::Pong(pong)) = pong.body else { panic!("{pong:?}") };
+    assert_eq!(pong.newest, ProtocolVersion::NEWEST.byte());
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod client;
 mod configurations;
 mod connections;
 mod counters;
+mod default_cache;
 mod failed_caches;
 mod http;
 mod internal;
@@ -22,6 +23,7 @@ mod remote_values;
 mod requirement;
 mod roles;
 mod schemas;
+mod statistics;
 
 mod transactions;
 mod unauthenticated;

@@ -42,8 +42,7 @@ const DEGRADED: &str = "ISPN000306: ";
 impl From<ClientError> for Failure {
     /// A client cannot know that a refusing server is Consort; here it is.
     fn from(error: ClientError) -> Self {
-        let is_refused =
-            matches!(&error, ClientError::Server { message, .. } if message.starts_with(DEGRADED));
+        let is_refused = matches!(&error, ClientError::Server { message, .. } if message.contains(DEGRADED));
         Self { is_uncertain: error.is_outcome_unknown() && !is_refused, text: error.to_string() }
     }
 }

@@ -2,7 +2,7 @@ use consort_hotrod::MediaType;
 
 use super::tree::Element;
 use super::{DefinitionError, Result};
-use crate::media::{ConversionError, Encoding};
+use crate::media::{ConversionError, Encoding, Format};
 
 fn media_type(element: &Element, text: &str) -> Result<MediaType> {
     let invalid = || element.invalid("media-type", text);
@@ -18,6 +18,26 @@ fn media_type(element: &Element, text: &str) -> Result<MediaType> {
     Ok(MediaType::named(text.trim()))
 }
 
+/// Types of keys and values that Infinispan stores although nothing is converted to them here, and that of Consort's clients.
+const OPAQUE: [&str; 5] = [
+    "application/x-java-serialized-object",
+    "application/x-jboss-marshalling",
+    "application/x-postcard",
+    "application/x-www-form-urlencoded",
+    "application/xml",
+];
+
+/// Infinispan refuses a cache of a type to which nothing is converted.
+fn check_stored(media_type: &MediaType) -> Result<()> {
+    let plain = media_type.name().map(str::to_ascii_lowercase).unwrap_or_default();
+    let is_opaque = plain == "application/x-java-object" || OPAQUE.contains(&&*plain);
+    match Format::from_media_type(media_type) {
+        Ok(Some(Format::Other(_))) if !is_opaque => Err(DefinitionError::MediaType(plain)),
+        // An unknown charset is reported later.
+        _ => Ok(()),
+    }
+}
+
 /// A media type for both keys and values takes precedence over one for either.
 pub(super) fn read(element: &Element) -> Result<Encoding> {
     element.check_children(&["key", "value"])?;
@@ -31,6 +51,7 @@ pub(super) fn read(element: &Element) -> Result<Encoding> {
                 return Err(part.unknown(attribute));
             }
             let media_type = media_type(part, value)?;
+            check_stored(&media_type)?;
             let unknown = |error: ConversionError| DefinitionError::Unsupported(error.to_string());
             if part.name != "value" {
                 encoding.set_key_type(&media_type).map_err(unknown)?;
@@ -64,6 +85,25 @@ mod tests {
         }
         let both = from_text("c", r#"{"local-cache": {"encoding": {"media-type": "text/plain"}}}"#).unwrap();
         assert_eq!(both.encoding.media_types(), [text, text]);
+    }
+
+    #[test]
+    fn media_type_that_nothing_converts_to_is_refused_as_by_infinispan() {
+        let of = |media_type: &str| {
+            from_text("c", &format!(r#"{{"local-cache": {{"encoding": {{"media-type": "{media_type}"}}}}}}"#))
+        };
+        for accepted in OPAQUE.into_iter().chain([
+            "application/x-java-object",
+            "application/octet-stream",
+            "application/unknown",
+            "text/plain; charset=ISO-8859-1",
+            "Application/XML",
+        ]) {
+            assert!(of(accepted).is_ok(), "{accepted}");
+        }
+        for refused in ["image/png", "text/html", "application/yaml", "foo/bar"] {
+            assert_eq!(of(refused), Err(DefinitionError::MediaType(refused.to_owned())));
+        }
     }
 
     #[test]

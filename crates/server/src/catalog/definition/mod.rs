@@ -59,6 +59,19 @@ pub enum DefinitionError {
         /// The reason, and an alternative if there is one.
         reason: String,
     },
+    /// A media type to which nothing is converted.
+    #[error("ISPN000492: Cannot find transcoder between 'application/x-java-object' to '{0}'")]
+    MediaType(String),
+    /// An unknown template.
+    #[error("ISPN000374: No such template '{template}' when declaring '{cache}'; there are {known}")]
+    NoTemplate {
+        /// The template.
+        template: String,
+        /// The cache.
+        cache: String,
+        /// The names of the server's own templates.
+        known: String,
+    },
 }
 
 type Result<T> = std::result::Result<T, DefinitionError>;
@@ -117,8 +130,12 @@ fn mode_of(kind: &str) -> Option<CacheMode> {
 pub(crate) fn from_template(cache: &str, template: Option<&str>) -> Result<Definition> {
     let Some(template) = template else { return Ok(with_mode(cache, CacheMode::default())) };
     let Some((_, mode, is_synchronous)) = TEMPLATES.iter().find(|(name, ..)| *name == template) else {
-        let names = templates().collect::<Vec<_>>().join(", ");
-        return Err(refused(&format!("there is no template {template}"), &names));
+        let known = templates().collect::<Vec<_>>().join(", ");
+        return Err(DefinitionError::NoTemplate {
+            template: template.to_owned(),
+            cache: cache.to_owned(),
+            known,
+        });
     };
     Ok(Definition { is_asynchronous: !is_synchronous, ..with_mode(cache, *mode) })
 }
@@ -406,10 +423,9 @@ pub(in crate::catalog::definition) mod tests {
         }
         assert_eq!(from_template("c", None), Ok(with_mode("c", CacheMode::default())));
         let error = from_template("c", Some("mine")).unwrap_err().to_string();
-        assert!(
-            error.contains("no template mine: org.infinispan.LOCAL, org.infinispan.REPL_SYNC"),
-            "{error}"
-        );
+        let expected =
+            "ISPN000374: No such template 'mine' when declaring 'c'; there are org.infinispan.LOCAL, ";
+        assert!(error.starts_with(expected), "{error}");
         let of = |text| from_text("c", text).map(|definition| definition.is_asynchronous);
         assert_eq!(of(r#"<replicated-cache configuration="org.infinispan.REPL_ASYNC"/>"#), Ok(true));
         assert_eq!(

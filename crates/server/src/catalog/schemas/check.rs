@@ -6,13 +6,25 @@ use bytes::Bytes;
 use protox::file::{File, FileResolver, GoogleFileResolver};
 use protox::{Compiler, Error};
 
+use super::options;
 use crate::limits::{SCHEMA_NESTING_MAX, SCHEMAS_BYTES_MAX, SCHEMAS_MAX, SCHEMAS_PUNCTUATION_MAX};
-use crate::media::Types;
+use crate::media::{JAVA_TYPES, Types};
 
 pub(crate) type Sources = BTreeMap<String, Bytes>;
 
-/// Infinispan servers have these files built in; here they are unknown.
+/// Infinispan servers have files with this beginning built in. Those that are not [`BUILT_IN`] are unknown here.
 const BUILT_IN_PREFIX: &str = "org/infinispan/";
+
+/// Protostream's own types, by the two names by which schemas import them.
+const JAVA_TYPES_FILE: &str = "org/infinispan/protostream/types/java/common-java-types.proto";
+const JAVA_TYPES_IMPORT: &str =
+    "syntax = \"proto2\"; import public \"org/infinispan/protostream/types/java/common-java-types.proto\";";
+const BUILT_IN: [(&str, &str); 2] =
+    [(JAVA_TYPES_FILE, JAVA_TYPES), ("common-java-types.proto", JAVA_TYPES_IMPORT)];
+
+fn built_in(name: &str) -> Option<&'static str> {
+    BUILT_IN.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
+}
 
 struct Resolver {
     sources: Arc<Sources>,
@@ -28,7 +40,10 @@ impl FileResolver for Resolver {
     fn open_file(&self, name: &str) -> Result<File, Error> {
         match self.sources.get(name) {
             Some(source) => parsed(name, source),
-            None => self.google.open_file(name),
+            None => match built_in(name) {
+                Some(text) => File::from_source(name, text),
+                None => self.google.open_file(name),
+            },
         }
     }
 }
@@ -39,7 +54,7 @@ fn parsed(name: &str, source: &Bytes) -> Result<File, Error> {
         let why = format!("brackets are nested deeper than {SCHEMA_NESTING_MAX}");
         return Err(Error::new(std::io::Error::other(why)));
     }
-    File::from_source(name, text)
+    Ok(options::without_unknown(File::from_source(name, text)?))
 }
 
 fn error_text(name: &str, error: &Error) -> String {
@@ -111,7 +126,9 @@ fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
     loop {
         let is_opaque = |import: &String| {
             opaque.contains(&import[..])
-                || (import.starts_with(BUILT_IN_PREFIX) && !sources.contains_key(import))
+                || (import.starts_with(BUILT_IN_PREFIX)
+                    && built_in(import).is_none()
+                    && !sources.contains_key(import))
         };
         let found = imports.iter().filter(|(name, _)| !opaque.contains(*name));
         let found: Vec<&str> =
@@ -126,6 +143,8 @@ fn compiled(sources: Arc<Sources>) -> (Compiler, BTreeMap<String, String>) {
             errors.insert((*name).to_owned(), error_text(name, &error));
         }
     }
+    // Schemas that define these types themselves have precedence.
+    let _ = compiler.open_file(JAVA_TYPES_FILE);
     (compiler, errors)
 }
 
@@ -195,6 +214,62 @@ mod tests {
         assert!(errors_of(&[("list.proto", list), ("user.proto", user)]).is_empty());
         let wrong = errors_of(&[("list.proto", &list.replace("message List", "messge List"))]);
         assert_eq!(wrong.len(), 1, "{wrong:?}");
+    }
+
+    #[test]
+    fn options_in_unusual_places_are_accepted() {
+        for schema in [
+            "message A { option java_package = \"a.b\"; string x = 1; }",
+            "message A { option mine = 1; message B { option java_multiple_files = true; string y = 1; } }",
+            "option mine = \"a\"; message A { string x = 1 [mine = true, deprecated = true]; }",
+            "enum E { option java_package = \"a\"; Z = 0 [mine = 1]; }",
+            "enum E { option allow_alias = true; Z = 0; Y = 0; }",
+            "message A { oneof o { option mine = 1; string x = 1; } }",
+            "message A { string x = 1; } service S { option mine = 1; rpc M(A) returns (A) { option mine = 1; } }",
+        ] {
+            let wrong = errors_of(&[("a.proto", &format!("syntax = \"proto3\"; {schema}"))]);
+            assert!(wrong.is_empty(), "{schema}: {wrong:?}");
+        }
+        for schema in [
+            "message A { option (mine) = 1; string x = 1; }",
+            "enum E { Z = 0; Y = 0; }",
+            "message A { option mine = 1; Missing x = 1; }",
+        ] {
+            let wrong = errors_of(&[("a.proto", &format!("syntax = \"proto3\"; {schema}"))]);
+            assert_eq!(wrong.len(), 1, "{schema}");
+        }
+    }
+
+    #[test]
+    fn comments_number_types_of_files_with_unknown_options() {
+        let schema =
+            "syntax = \"proto3\";\n/** @TypeId(1000042) */\nmessage A { option mine = 1; string x = 1; }";
+        let types = types(Arc::new([("a.proto".to_owned(), Bytes::from(schema))].into()));
+        assert_eq!((types.id_of("A"), types.name_of(1_000_042)), (Some(1_000_042), Some("A")));
+    }
+
+    #[test]
+    fn own_types_of_protostream_can_be_imported_and_defined() {
+        let user = |import: &str| {
+            format!(
+                "syntax = \"proto3\"; import \"{import}\"; \
+                 message Loan {{ org.infinispan.protostream.commons.UUID id = 1; }}"
+            )
+        };
+        for import in [JAVA_TYPES_FILE, "common-java-types.proto"] {
+            let sources = Arc::new([("loan.proto".to_owned(), Bytes::from(user(import)))].into());
+            let (types, wrong) = (types(Arc::clone(&sources)), errors(sources));
+            assert!(wrong.is_empty(), "{wrong:?}");
+            assert!(types.message("Loan").is_some());
+            assert_eq!(types.id_of("org.infinispan.protostream.commons.UUID"), Some(1_005));
+        }
+        assert!(types(Arc::default()).message("org.infinispan.protostream.commons.LocalDate").is_some());
+        let own = "syntax = \"proto3\"; package org.infinispan.protostream.commons; message Year { int32 own = 1; }";
+        let sources = Arc::new([("mine.proto".to_owned(), Bytes::from(own))].into());
+        let (types, wrong) = (types(Arc::clone(&sources)), errors(sources));
+        assert!(wrong.is_empty(), "{wrong:?}");
+        let year = types.message("org.infinispan.protostream.commons.Year").unwrap();
+        assert!(year.get_field_by_name("own").is_some());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! The schemas are compiled when a client reads or writes an entity as JSON after a change.
 
 mod check;
+mod options;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,7 +143,10 @@ impl Schemas {
         let fingerprint = Fingerprint { changes, entries: cache.local_len(), bytes: cache.local_bytes() };
         if compiled.fingerprint != Some(fingerprint) {
             match read_all(cache).await {
-                Ok((sources, _)) if *compiled.sources == sources => compiled.fingerprint = Some(fingerprint),
+                // Also without schemas there are types, of protostream.
+                Ok((sources, _)) if compiled.fingerprint.is_some() && *compiled.sources == sources => {
+                    compiled.fingerprint = Some(fingerprint);
+                }
                 Ok((sources, _)) => {
                     let sources = Arc::new(sources);
                     let compiling = tokio::task::spawn_blocking({

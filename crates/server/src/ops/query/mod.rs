@@ -128,7 +128,7 @@ async fn find(
         let count = run::delete(caches, served, &compiled, request.is_local, responses).await?;
         QueryResponse { count, is_exact: true, ..QueryResponse::default() }
     } else {
-        let (offset, max) = page(&request)?;
+        let (offset, max) = page(&request);
         let room = (responses, &mut gathering);
         let QueryResult { rows, count } =
             run::select(caches, served, &compiled, request.is_local, (offset, max), room).await?;
@@ -154,9 +154,7 @@ fn check(served: &ServedCache) -> Result<(), Refusal> {
     )))
 }
 
-fn page(request: &QueryRequest) -> Result<(usize, usize), Refusal> {
-    let offset =
-        usize::try_from(request.offset.unwrap_or(0)).map_err(|_| Refusal::new("startOffset is negative"))?;
-    // A negative limit means the default one.
-    Ok((offset, request.max.and_then(|max| usize::try_from(max).ok()).unwrap_or(ROWS_DEFAULT)))
+fn page(request: &QueryRequest) -> (usize, usize) {
+    let offset = request.offset.and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
+    (offset, request.max.and_then(|max| usize::try_from(max).ok()).unwrap_or(ROWS_DEFAULT))
 }

@@ -1,0 +1,30 @@
+//! The default cache: that of requests that name none (facts section 1.2).
+
+use std::sync::Arc;
+
+use crate::catalog::admin_error::AdminError;
+use crate::catalog::cache_rollout::wait_until_open_on_all;
+use crate::catalog::caches::{Caches, IfExists};
+use crate::catalog::definition;
+use crate::catalog::registry::Lifecycle;
+use crate::catalog::served_cache::ServedCache;
+
+/// The name by default.
+pub(crate) const NAME: &str = "default";
+
+impl Caches {
+    /// Creates the cache like one without a definition, unless it exists. It is not created at the start, because most clients
+    /// name their caches, and a cache of another definition may get the name.
+    pub(crate) async fn find_or_create_default(&self) -> Result<Option<Arc<ServedCache>>, AdminError> {
+        let Some(name) = self.default_cache() else { return Ok(None) };
+        if let Some(served) = self.find(name).await? {
+            return Ok(Some(served));
+        }
+        let definition = definition::from_template(name, None)?;
+        if self.create(&definition, IfExists::Accept, Lifecycle::Persistent).await? {
+            tracing::info!("created cache {name} for a client that names no cache");
+            wait_until_open_on_all(self, &[name.to_owned()]).await;
+        }
+        self.find(name).await
+    }
+}
