@@ -31,6 +31,17 @@ impl Address {
         Self::Ext(Arc::new(ExtAddress { uuid, flags, entries: Vec::new(), kind: ExtKind::Extended }))
     }
 
+    /// Returns the name that a member's address has in other sites.
+    pub fn site_member_name(&self) -> Option<&str> {
+        match self {
+            Self::Ext(ext) => match &ext.kind {
+                ExtKind::Site { name, .. } => name.as_deref(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Returns whether it is the address of site masters.
     pub fn is_site_master(&self) -> bool {
         matches!(self, Self::Ext(ext) if matches!(ext.kind, ExtKind::SiteMaster { .. }))

@@ -54,8 +54,10 @@ pub struct Relay2 {
     site: Arc<str>,
     view: Option<View>,
     masters: Vec<Address>,
-    /// The site master of this member's own unicasts.
+    /// The site master of this member's own unicasts, which stays while it is one. A member that becomes site master may
+    /// have another one.
     own_master: Option<Address>,
+    is_own_master: bool,
     is_master: bool,
     routes: Routes,
     known: KnownSites,
@@ -75,6 +77,7 @@ impl Relay2 {
             view: None,
             masters: Vec::new(),
             own_master: None,
+            is_own_master: false,
             is_master: false,
             routes: Routes::new(site.clone()),
             known: KnownSites::default(),
@@ -111,8 +114,10 @@ impl Relay2 {
         self.masters = self.config.site_masters(view);
         self.is_master = self.masters.contains(cx.local());
         if self.own_master.as_ref().is_none_or(|master| !self.masters.contains(master)) {
-            self.own_master = sticky::choose(cx.local(), &self.masters, |master| master).cloned();
+            let chosen = sticky::choose(cx.local(), &self.masters, |master| master);
+            self.own_master = if self.is_master { Some(cx.local().clone()) } else { chosen.cloned() };
         }
+        self.is_own_master = self.own_master.as_ref() == Some(cx.local());
         self.routes.retain_senders(view.members());
         match (was_master, self.is_master) {
             (false, true) => Self::raise(cx, RelayEvent::OpenBridges),
@@ -213,7 +218,7 @@ impl Protocol for Relay2 {
         if dest.site() == Some(&self.site) && !dest.is_site_master() {
             return dest.uuid().map(Address::Uuid);
         }
-        self.own_master.clone().filter(|_| !self.is_master && dest.is_of_site())
+        self.own_master.clone().filter(|_| !self.is_own_master && dest.is_of_site())
     }
 
     fn probe(&self, out: &mut ProbeOut) {

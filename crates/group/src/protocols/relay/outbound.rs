@@ -55,14 +55,13 @@ impl Relay2 {
                 None => self.refuse(cx, &message, &self.site.clone(), &Origin::Own),
             };
         }
-        let first = if self.is_master { None } else { Some(self.master(cx)) };
-        match first {
-            None => self.route(cx, &dest, &sender, message, &Origin::Own),
-            Some(Some(master)) => {
+        match self.master(cx) {
+            Some(master) if cx.is_local(&master) => self.route(cx, &dest, &sender, message, &Origin::Own),
+            Some(master) => {
                 self.counts.to_master += 1;
                 self.forward(cx, master, dest, sender, message);
             }
-            Some(None) => self.refuse(cx, &message, site, &Origin::Own),
+            None => self.refuse(cx, &message, site, &Origin::Own),
         }
     }
 
