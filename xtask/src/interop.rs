@@ -67,6 +67,7 @@ const JGROUPS: &[&str] = &[
     "jgroups",
     "protocols",
     "routers",
+    "sites",
     "tls",
     "total_order",
 ];
