@@ -228,6 +228,8 @@ fn relay_demos_talk() {
         let mut ours = Tool::consort_member(&lon, &["relay", "--name=Consort"]);
         ours.wait_for(&["-- site: lon"]);
         ours.wait_for(&["** up: nyc"]);
+        // The demo has its own view of the bridge.
+        theirs.wait_for(&[": UP(", "lon"]);
         ours.type_line("hello from here");
         theirs.wait_for(&["<< hello from here from Consort:lon"]);
         ours.wait_for(&["<< response from Java:nyc"]);
