@@ -78,6 +78,7 @@ const JGROUPS: &[&str] = &[
     "jgroups",
     "protocols",
     "routers",
+    "sites",
     "tls",
     "total_order",
 ];

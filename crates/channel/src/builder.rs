@@ -9,7 +9,7 @@ use consort_group::protocols::registry::{self, Resolver, ValueError};
 use consort_group::protocols::{
     CounterConfig, Gms, KubePingConfig, MembershipPolicy, RandomBytes, SecretKey, SymEncryptConfig,
 };
-use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Version};
+use consort_group::{Address, Protocol, Rng, Stack, StackSetup, Uuid, Version};
 use consort_net::{
     BindAddr, BindAddrError, BoundEdge, Command, DiagConfig, Driver, IpVersion, TransportConfig,
 };
@@ -23,6 +23,7 @@ use crate::fork::ForkHandler;
 use crate::key_store::{self, OsRandom};
 use crate::probe::Answerer;
 use crate::receiver::{IgnoringReceiver, Receiver};
+use crate::relay::{RelayHandler, RelaySetup, SiteListener};
 use crate::shared::Shared;
 use crate::up_handler::{UpHandler, UpHandlers};
 use crate::weak_channel::WeakChannel;
@@ -37,6 +38,9 @@ pub struct ChannelBuilder {
     inserted: Vec<(String, Box<dyn Protocol>)>,
     policy: Option<Arc<dyn MembershipPolicy>>,
     guard: Option<DiagnosticsGuard>,
+    site_listener: Option<Arc<dyn SiteListener>>,
+    /// Those of the files of sites and bridges; the environment's if absent.
+    variables: Option<Variables>,
 }
 
 struct DiagnosticsGuard {
@@ -60,7 +64,8 @@ impl Channel {
         if let Some(renamed) = RenamedAttribute::line(&stack.renamed, &stack.config) {
             tracing::info!("attributes under names of JGroups 4: {renamed}");
         }
-        Ok(Self::from_config(stack.config))
+        let builder = Self::from_config(stack.config);
+        Ok(ChannelBuilder { variables: Some(variables.clone()), ..builder })
     }
 
     /// Begins a channel from a checked description.
@@ -74,6 +79,8 @@ impl Channel {
             inserted: Vec::new(),
             policy: None,
             guard: None,
+            site_listener: None,
+            variables: None,
         }
     }
 }
@@ -132,20 +139,27 @@ impl ChannelBuilder {
         self
     }
 
+    /// Sets the listener of sites (RELAY2).
+    #[must_use]
+    pub fn site_listener(mut self, listener: impl SiteListener) -> Self {
+        self.site_listener = Some(Arc::new(listener));
+        self
+    }
+
     pub(crate) fn take_receiver(&mut self) -> Arc<dyn Receiver> {
         std::mem::replace(&mut self.receiver, Arc::new(IgnoringReceiver))
     }
 
     /// Opens the sockets and joins; returns once in a view. After a [`ConnectError`] no socket is left open.
     pub async fn connect(self, cluster: &str) -> Result<Channel, ConnectError> {
-        let (config, membership) = (self.config, self.policy);
+        let (config, membership, variables) = (self.config, self.policy, self.variables);
         // A layer that the application adds may be one that the description lacks.
         if self.inserted.is_empty() {
             consort_conf::check_required_layers(&config)?;
         }
         // Host names may have to be looked up and keys to be read, which blocks.
-        let made = tokio::task::spawn_blocking(move || make(&config, membership)).await;
-        let StackParts { edge, version, mut diag, mut layers, policy, counters, has_fork } =
+        let made = tokio::task::spawn_blocking(move || make(&config, membership, variables)).await;
+        let StackParts { edge, version, mut diag, mut layers, policy, counters, has_fork, relay } =
             made.map_err(|_| ConnectError::Closed)??;
         for (above, protocol) in self.inserted {
             let Some(at) = layers.iter().position(|layer| layer.name() == above) else {
@@ -155,7 +169,11 @@ impl ChannelBuilder {
         }
         let seed = random_seed();
         let mut rng = Rng::new(seed);
-        let local = self.address.unwrap_or_else(|| Address::random(&mut rng));
+        let tags = relay.as_ref().map(|relay| &relay.config).filter(|config| config.enable_address_tagging);
+        let local = self.address.unwrap_or_else(|| match tags {
+            Some(config) => Address::tagged(Uuid::random(&mut rng), config.can_become_site_master),
+            None => Address::random(&mut rng),
+        });
         let name: Arc<str> = self.name.unwrap_or_else(|| default_name(&mut rng)).into();
         let phys = edge.phys_addr();
         let setup = StackSetup {
@@ -177,12 +195,18 @@ impl ChannelBuilder {
             handlers.push_front(counters.clone());
             extensions.push(counters);
         }
+        let relay = relay.map(|setup| RelayHandler::new(setup, self.site_listener, Handle::current()));
+        let relay = relay.map(Arc::new);
+        if let Some(relay) = &relay {
+            handlers.push_front(relay.clone());
+            extensions.push(relay.clone());
+        }
         let shared = Arc::new(Shared::new(local, name, phys, cluster));
         let for_probe = handlers.clone();
         let driver = Driver::spawn_with(Stack::new(setup, layers), edge, |driver| {
             let deliverer = Deliverer::new(policy, receiver, driver.clone(), Handle::current());
             handlers.opened(&WeakChannel::new(shared.clone(), driver.clone()));
-            Upcalls::new(shared.clone(), deliverer, handlers)
+            Upcalls::new(shared.clone(), deliverer, handlers, relay)
         })
         .map_err(ConnectError::Runtime)?;
         let wait = shared.wait_connected();
@@ -219,11 +243,13 @@ struct StackParts {
     policy: DeliveryPolicy,
     counters: Option<CounterConfig>,
     has_fork: bool,
+    relay: Option<RelaySetup>,
 }
 
 fn make(
     config: &StackConfig,
     membership: Option<Arc<dyn MembershipPolicy>>,
+    variables: Option<Variables>,
 ) -> Result<StackParts, ConnectError> {
     let fail = |error| ConnectError::Config(ConfigError::value(config, error));
     let bottom = config.protocols.first().ok_or(ConnectError::NoTransport)?;
@@ -256,7 +282,10 @@ fn make(
     let protocol = |name: &str| config.protocols.iter().find(|protocol| protocol.short_name() == name);
     let counters = protocol("COUNTER").map(registry::properties).transpose().map_err(fail)?;
     let has_fork = protocol("FORK").is_some();
-    Ok(StackParts { edge, version, diag, layers, policy, counters, has_fork })
+    let relay = protocol("RELAY2")
+        .map(|relay| RelaySetup::read(config, relay, &variables.unwrap_or_else(Variables::from_env)));
+    let relay = relay.transpose().map_err(ConnectError::Config)?;
+    Ok(StackParts { edge, version, diag, layers, policy, counters, has_fork, relay })
 }
 
 /// Refuses attributes of DNS_PING that need the feature `dns`: the member would stay alone.
@@ -378,7 +407,7 @@ fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
 }
 
 /// The standard library's hash keys are random.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
@@ -399,7 +428,7 @@ mod tests {
 
     fn made(transport: &str, bind: &str) -> Result<StackParts, ConnectError> {
         let text = format!("<config>\n{transport}\n<FD_SOCK2 bind_addr=\"{bind}\"/></config>");
-        make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None)
+        make(&consort_conf::parse_stack("my.xml", &text, &Variables::new()).unwrap().config, None, None)
     }
 
     fn listening(transport: &str, bind: &str) -> Result<String, ConnectError> {

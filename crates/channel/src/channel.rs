@@ -16,6 +16,7 @@ use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
 use crate::gate::{GateState, weight};
 use crate::probe::Responder;
+use crate::relay::RelayHandler;
 use crate::shared::{IncomingState, Shared};
 use crate::up_handler::{SendCapacity, UpHandlers};
 
@@ -28,6 +29,7 @@ struct MemberGuard {
     driver: DriverHandle,
     probe: Mutex<Option<Responder>>,
     extensions: Extensions,
+    relay: Option<Arc<RelayHandler>>,
 }
 
 /// The handlers of the stack's protocols that the application uses, found by their type.
@@ -54,7 +56,8 @@ impl Channel {
         probe: Option<Responder>,
         extensions: Extensions,
     ) -> Self {
-        Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe), extensions }) }
+        let relay = extensions.iter().find_map(|extension| extension.clone().downcast().ok());
+        Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe), extensions, relay }) }
     }
 
     /// Returns the handler of this type, if the stack has its protocol.
@@ -63,6 +66,9 @@ impl Channel {
     }
 
     async fn end(&self) {
+        if let Some(relay) = &self.owner.relay {
+            relay.shut_down().await;
+        }
         let probe = self.owner.probe.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(probe) = probe {
             probe.stop().await;
@@ -149,6 +155,9 @@ impl Channel {
     ///
     /// [`SendError::Closed`]; with RSVP [`SendError::NotAcknowledged`].
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
+        if let Some(relay) = &self.owner.relay {
+            relay.wait_for_room(&message).await;
+        }
         let bytes = weight(message.length());
         let gate = &self.shared().gate;
         match gate.try_pass(&message.dest, bytes) {
@@ -193,6 +202,9 @@ impl Channel {
     /// Sends a message if [`Channel::send`] would not wait, and never waits for RSVP. After [`SendError::Full`] or
     /// [`SendError::Closed`] nothing was sent.
     pub fn try_send(&self, message: Message) -> Result<(), SendError> {
+        if self.owner.relay.as_ref().is_some_and(|relay| !relay.has_room(&message)) {
+            return Err(SendError::Full);
+        }
         match self.shared().gate.try_pass(&message.dest, weight(message.length())) {
             GateState::Open => {
                 self.owner.driver.submit(Command::Send(message)).map_err(|_| SendError::Closed)
@@ -282,6 +294,10 @@ impl Channel {
     pub async fn close(self) {
         let (done, wait) = oneshot::channel();
         self.shared().gate.close();
+        if let Some(relay) = &self.owner.relay {
+            // Other sites find another site master, instead of one that no longer has a site.
+            relay.shut_down().await;
+        }
         self.shared().pending().disconnected.push(done);
         if self.owner.driver.submit(Command::Disconnect).is_ok() {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, wait).await;
@@ -324,6 +340,7 @@ pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,
     handlers: UpHandlers,
+    relay: Option<Arc<RelayHandler>>,
     /// Handlers may send from the first view on.
     has_view: bool,
     /// The bytes passed to the stack in this cycle.
@@ -332,9 +349,14 @@ pub(crate) struct Upcalls {
 }
 
 impl Upcalls {
-    pub(crate) fn new(shared: Arc<Shared>, deliverer: Deliverer, handlers: UpHandlers) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        deliverer: Deliverer,
+        handlers: UpHandlers,
+        relay: Option<Arc<RelayHandler>>,
+    ) -> Self {
         let handed = BTreeMap::new();
-        Self { shared, deliverer, handlers, has_view: false, handed, book_changes: u64::MAX }
+        Self { shared, deliverer, handlers, relay, has_view: false, handed, book_changes: u64::MAX }
     }
 
     fn event(&mut self, event: Event) {
@@ -382,6 +404,11 @@ impl Upcalls {
                 let state = shared.pending().state.take();
                 if let Some(done) = state {
                     let _ = done.send(result);
+                }
+            }
+            Event::Relay(event) => {
+                if let Some(relay) = &self.relay {
+                    relay.handle(*event);
                 }
             }
             _ => {}

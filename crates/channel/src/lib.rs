@@ -1,4 +1,4 @@
-//! The asynchronous channel: messages, views, state, remote procedure calls, atomic counters and fork channels.
+//! The asynchronous channel: messages, views, state, remote procedure calls, atomic counters, fork channels and sites.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,6 +32,7 @@ mod weak_channel;
 pub mod counter;
 pub mod fork;
 pub mod probe;
+pub mod relay;
 pub mod rpc;
 
 pub use builder::ChannelBuilder;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use consort_group::{Address, Message, MessageBatch, View};
+use consort_group::{Address, HeldCredit, Message, MessageBatch, View};
 use consort_net::{Command, Submitter};
 
 use crate::catch_panic::catch_panic;
@@ -81,27 +81,37 @@ impl<R: Receiver + ?Sized> Receiver for Arc<R> {
 #[derive(Debug)]
 pub struct Delivery {
     batch: MessageBatch,
-    credit: Option<Credit>,
+    _credit: Option<Credit>,
 }
 
+/// Credit that a drop returns to its sender.
 #[derive(Debug)]
-struct Credit {
-    src: Address,
-    is_multicast: bool,
-    bytes: u64,
+pub(crate) struct Credit {
+    held: HeldCredit,
     driver: Submitter,
+}
+
+impl Credit {
+    pub(crate) const fn held(held: HeldCredit, driver: Submitter) -> Self {
+        Self { held, driver }
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        let HeldCredit { src, is_multicast, bytes } = self.held.clone();
+        let _ = self.driver.submit(Command::Consumed { src, is_multicast, credit: bytes });
+    }
 }
 
 impl Delivery {
     pub(crate) fn new(batch: MessageBatch, driver: &Submitter) -> Self {
         let bytes: u64 = batch.messages.iter().map(|message| u64::from(message.credit)).sum();
-        let credit = batch.src().filter(|_| bytes > 0).map(|src| Credit {
-            src: src.clone(),
-            is_multicast: batch.is_multicast(),
-            bytes,
-            driver: driver.clone(),
+        let credit = batch.src().filter(|_| bytes > 0).map(|src| {
+            let held = HeldCredit { src: src.clone(), is_multicast: batch.is_multicast(), bytes };
+            Credit::held(held, driver.clone())
         });
-        Self { batch, credit }
+        Self { batch, _credit: credit }
     }
 
     /// Returns the sender.
@@ -121,15 +131,5 @@ impl Delivery {
 
     pub(crate) fn take_if(&mut self, wanted: impl FnMut(&Message) -> bool) -> Vec<Message> {
         take_if(&mut self.batch, wanted).messages
-    }
-}
-
-impl Drop for Delivery {
-    fn drop(&mut self) {
-        if let Some(Credit { src, is_multicast, bytes, driver }) = self.credit.take()
-            && bytes > 0
-        {
-            let _ = driver.submit(Command::Consumed { src, is_multicast, credit: bytes });
-        }
     }
 }

@@ -23,6 +23,7 @@ mod parse;
 mod password;
 mod perf;
 mod probe;
+mod relay;
 mod reload;
 mod router;
 mod server;
@@ -79,6 +80,8 @@ enum Command {
     Mperf(perf::mperf::Mperf),
     /// Chat with all members of a cluster, org.jgroups.demos.Chat included
     Chat(chat::Chat),
+    /// Chat with the members of several sites, org.jgroups.demos.RelayDemo included
+    Relay(relay::Relay),
     /// Run a router for members with TCPGOSSIP or TUNNEL, or list its members
     Router(router::Router),
     /// Query members for views, attributes and statistics, as JGroups' probe.sh does
@@ -135,6 +138,7 @@ fn main() -> ExitCode {
         Command::Uperf(uperf) => on_one_thread(perf::run_uperf(uperf)),
         Command::Mperf(mperf) => on_one_thread(mperf.run()),
         Command::Chat(chat) => on_one_thread(chat.run()),
+        Command::Relay(relay) => on_one_thread(relay.run()),
         Command::Router(router) => on_all_threads(router.run()),
         Command::Probe(probe) => probe.run(),
         Command::Parse(parse) => parse.run(),

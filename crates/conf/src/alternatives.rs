@@ -18,6 +18,7 @@ const ALTERNATIVES: &[(&[&str], &str)] = &[
     (&["BPING"], "use MPING or TCPPING"),
     (&["PDC"], "remove it: members keep addresses in memory only"),
     (&["FD_HOST"], "use FD_ALL3"),
+    (&["RELAY3"], "use RELAY2 at all sites"),
     (&["SEQUENCER2"], "use SEQUENCER, which all members have to use"),
     (
         &["SSL_KEY_EXCHANGE", "DH_KEY_EXCHANGE"],
@@ -51,6 +52,6 @@ mod tests {
             assert!(!registry::names().contains(name), "{name}");
             assert!(alternative(name).starts_with("; "), "{name}");
         }
-        assert_eq!(alternative("RELAY2"), "");
+        assert_eq!(alternative("UNBATCH"), "");
     }
 }

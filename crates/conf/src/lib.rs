@@ -18,6 +18,7 @@ mod error;
 mod infinispan;
 mod known_names;
 mod required_layers;
+mod sites;
 mod stacks;
 mod tree;
 mod unused_attributes;
@@ -27,6 +28,7 @@ mod xml;
 pub use earlier_names::RenamedAttribute;
 pub use error::{ConfigError, Fault};
 pub use known_names::{IgnoredAttribute, TRANSPORT_ATTRIBUTES, check};
+pub use sites::{BridgeConfig, SiteConfig, load_site};
 pub use stacks::{STOCK, Stack, load_stack, parse_stack};
 
 pub use required_layers::check_required_layers;

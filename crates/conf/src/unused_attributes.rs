@@ -460,6 +460,35 @@ const ROWS: &[Row] = &[
                           of all members",
         },
     ),
+    (
+        &["RELAY2"],
+        &["site_master_picker_impl"],
+        Refused {
+            accepted: &["", "org.jgroups.protocols.relay.StickySiteMasterPicker"],
+            alternative: "remove it: a member's messages always take the same site master, so that they keep their order",
+        },
+    ),
+    (
+        &["RELAY2"],
+        &["can_forward_local_cluster"],
+        Refused {
+            accepted: &["false"],
+            alternative: "it gives unicasts to random members: set max_site_masters, by which several members share \
+                          the work",
+        },
+    ),
+    (
+        &["RELAY2"],
+        &["async_relay_creation"],
+        NoEffect("bridges are opened in the background; no view waits for them"),
+    ),
+    (
+        &["RELAY2"],
+        &["delay_sites_down", "topo.global_views"],
+        NoEffect("JGroups ignores it, too: it concerns RELAY3"),
+    ),
+    (&["RELAY2"], &["suppress_time_no_route_errors"], NoEffect(LOG)),
+    (&["RELAY2"], &["topo_wait_time"], NoEffect("members answer requests for topologies, and send none")),
     (&["COMPRESS"], &["pool_size"], NoEffect("there is no pool of compressors")),
     (
         &["SIZE2"],

@@ -236,8 +236,9 @@ impl Address {
         }
     }
 
-    fn site(&self) -> Option<&Arc<str>> {
-        if let Self::Ext(ext) = self { ext.site() } else { None }
+    /// Returns the site of a member of a site, or of a site's masters.
+    pub fn site(&self) -> Option<&str> {
+        if let Self::Ext(ext) = self { ext.site().map(|site| &**site) } else { None }
     }
 }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::database::{DatabaseSettings, MemberRow, RowRequest};
 use crate::{
-    Address, Digest, ExternalAddress, KubernetesQuery, Member, MessageBatch, PhysAddr, PingData, PodList,
-    View,
+    Address, BridgeInput, Digest, ExternalAddress, KubernetesQuery, Member, MessageBatch, PhysAddr, PingData,
+    PodList, RelayEvent, View,
 };
 
 /// A layer's decision on an event.
@@ -64,6 +64,8 @@ pub enum Event {
     },
     /// The result of [`Event::GetState`]; no state if the member is alone.
     StateReceived(Result<Option<Bytes>, StateError>),
+    /// A message for a bridge, or a change of sites (RELAY2).
+    Relay(Box<RelayEvent>),
 
     // in either direction
     /// Install this view (INJECT_VIEW, for tests).
@@ -95,6 +97,8 @@ pub enum Event {
         /// The state, or the reason for its absence.
         state: Result<Option<Bytes>, String>,
     },
+    /// A message or view of a bridge (RELAY2).
+    FromBridge(Box<BridgeInput>),
 }
 
 /// The reason why a state transfer failed. The application's state is unchanged unless the variant says otherwise.

@@ -490,6 +490,18 @@ pub struct RpcMultiHeader {
     pub exclusion: Option<Vec<Address>>,
 }
 
+/// The types of [`RelayHeader`].
+#[allow(missing_docs)]
+pub mod relay_kind {
+    pub const DATA: u8 = 1;
+    pub const SITE_UNREACHABLE: u8 = 2;
+    pub const MEMBER_UNREACHABLE: u8 = 3;
+    pub const SITES_UP: u8 = 4;
+    pub const SITES_DOWN: u8 = 5;
+    pub const TOPO_REQ: u8 = 6;
+    pub const TOPO_RSP: u8 = 7;
+}
+
 /// The header of RELAY2 and RELAY3.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RelayHeader {
@@ -509,6 +521,22 @@ pub struct RelayHeader {
     pub original_headers: Vec<Header>,
     /// The original flags.
     pub original_flags: i16,
+}
+
+impl RelayHeader {
+    /// Creates a header of this kind ([`relay_kind`]).
+    pub const fn new(kind: u8, final_dest: Option<Address>, original_sender: Option<Address>) -> Self {
+        Self {
+            kind,
+            return_entire_cache: false,
+            final_dest,
+            original_sender,
+            sites: Vec::new(),
+            visited: Vec::new(),
+            original_headers: Vec::new(),
+            original_flags: 0,
+        }
+    }
 }
 
 /// The header of FORK.

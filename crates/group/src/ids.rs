@@ -49,6 +49,11 @@ protocol_ids! {
     KUBE_PING = 2017 "KUBE_PING", S3_PING = 790 "S3_PING",
 }
 
+impl ProtocolId {
+    /// The first id of protocols above the stack, such as RPC (`Global.BLOCKS_START_ID`).
+    pub const FIRST_OF_APPLICATIONS: i16 = 200;
+}
+
 #[allow(missing_docs)]
 impl MagicId {
     pub const IP_ADDRESS: Self = Self(1);

@@ -59,10 +59,12 @@ pub enum InjectedBug {
     OrderedForgotten,
     /// FRAG2 and FRAG4 swap fragments.
     FragmentsSwapped,
+    /// RELAY2 picks a random site master for each message.
+    RandomSiteMaster,
 }
 
 impl InjectedBug {
-    /// All bugs.
+    /// All bugs of clusters without sites.
     pub const ALL: [Self; 28] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,

@@ -112,6 +112,11 @@ pub trait Protocol: Send {
         0
     }
 
+    /// Returns the member to which messages for `dest` go first, if this layer replaces their destination.
+    fn first_hop(&self, _dest: &Address) -> Option<Address> {
+        None
+    }
+
     /// Returns how many bytes may wait here before the application has to; `None`: unlimited.
     fn hold_limit(&self, _is_multicast: bool) -> Option<u64> {
         None
@@ -346,6 +351,19 @@ impl Cx<'_> {
     ) {
         let Shared { drops, book, .. } = &mut *self.shared;
         drops.count(self.now, self.name, why, severity, || detail(book));
+    }
+
+    /// Returns the bytes of messages that wait in the layers below for credits or window room.
+    pub fn queued_below(&self, dest: Option<&Address>) -> u64 {
+        self.below.iter().map(|slot| slot.protocol.queued_bytes(dest)).sum()
+    }
+
+    /// Keeps the headers of the layers above, and of protocols of the application.
+    pub fn keep_headers_of_above(&self, message: &mut Message) {
+        message.headers.0.retain(|header| {
+            header.id.0 >= ProtocolId::FIRST_OF_APPLICATIONS
+                || self.above.iter().any(|slot| slot.protocol.id() == header.id)
+        });
     }
 
     /// Queries the layers below, then above, nearest first.

@@ -381,6 +381,11 @@ impl Stack {
 
     /// Returns the bytes of messages that wait for credits or window room.
     pub fn queued_bytes(&self, dest: Option<&Address>) -> u64 {
+        // Plain addresses are what the layers below know.
+        let replaced = dest.filter(|dest| dest.is_of_site());
+        let hop =
+            replaced.and_then(|dest| self.slots.iter().rev().find_map(|slot| slot.protocol.first_hop(dest)));
+        let dest = hop.as_ref().or(dest);
         self.slots.iter().map(|slot| slot.protocol.queued_bytes(dest)).sum()
     }
 

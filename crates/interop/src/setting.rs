@@ -42,6 +42,18 @@ impl Setting {
         Self::from_path(path)
     }
 
+    /// A cluster by this configuration. `{directory}` in it is the directory of the file.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn from_text(name: &str, text: &str) -> Self {
+        let path = directory().join(format!("{}-{name}", std::process::id()));
+        let text = text.replace("{directory}", &directory().display().to_string());
+        std::fs::write(&path, text).expect("written");
+        Self::from_path(path)
+    }
+
     fn from_path(config: PathBuf) -> Self {
         // The files set bind_port to 7800, and a Java member takes no other from a system property then: one cluster
         // at a time, each with a name of its own.

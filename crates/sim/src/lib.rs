@@ -33,6 +33,7 @@ mod node;
 mod runner;
 mod schedule;
 mod simulated_store;
+pub mod sites;
 mod stock;
 mod swarm;
 mod wakes;

@@ -47,6 +47,7 @@ pub(crate) struct Node {
     /// A node that starts there again has its predecessor's name and physical address.
     pub(crate) place: usize,
     pub(crate) address: Address,
+    pub(crate) cluster: &'static str,
     pub(crate) phys: PhysAddr,
     pub(crate) stack: Option<Stack>,
     pub(crate) is_sequenced: bool,
@@ -134,7 +135,7 @@ impl Node {
     pub(crate) fn new(
         place: usize,
         address: Option<Address>,
-        config: &StackConfig,
+        (config, cluster): (&StackConfig, &'static str),
         rng: &mut Rng,
         now: Time,
     ) -> Result<Self, String> {
@@ -165,6 +166,7 @@ impl Node {
             name,
             place,
             address,
+            cluster,
             phys: phys(place),
             stack: Some(stack),
             is_sequenced: config.protocols.iter().any(|protocol| protocol.short_name() == "SEQUENCER"),

@@ -3,8 +3,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use consort_group::config::StackConfig;
 use consort_group::{
-    Address, Effect, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, Rng, Time, Token,
-    TransmitDest,
+    Address, Effect, Event, Indication, Message, MessageBatch, Outcome, PhysAddr, RelayEvent, Rng, Time,
+    Token, TransmitDest,
 };
 
 use crate::effects::{EffectRunner, NodeOutcome};
@@ -30,6 +30,8 @@ pub(crate) trait Application: Sized {
     fn node_started(_: &mut World<Self>, _node: usize) {}
 
     fn deliver_view(_: &mut World<Self>, _node: usize) {}
+
+    fn relay(_: &mut World<Self>, _node: usize, _event: RelayEvent) {}
 
     fn poll_timeout(_: &World<Self>, _node: usize) -> Option<Time> {
         None
@@ -111,6 +113,9 @@ pub(crate) struct Totals {
     pub(crate) delivered: u64,
     pub(crate) views: u64,
 }
+
+/// The cluster of members that are not in sites.
+const CLUSTER: &str = "sim";
 
 pub(crate) struct World<A: Application> {
     pub(crate) now: Time,
@@ -201,6 +206,16 @@ impl<A: Application> World<A> {
         self.start_at(self.places.len(), None)
     }
 
+    /// A member of another cluster.
+    pub(crate) fn start_in(
+        &mut self,
+        cluster: &'static str,
+        config: &StackConfig,
+        address: Option<Address>,
+    ) -> Result<usize, String> {
+        self.start_with((config, cluster), self.places.len(), address)
+    }
+
     /// Its address stays or is a new one.
     pub(crate) fn restart(&mut self, node: usize, keeps_address: bool) -> Result<usize, String> {
         let address = keeps_address.then(|| self.nodes[node].address.clone());
@@ -230,13 +245,23 @@ impl<A: Application> World<A> {
     }
 
     fn start_at(&mut self, place: usize, address: Option<Address>) -> Result<usize, String> {
+        let config = self.config.clone();
+        self.start_with((&config, CLUSTER), place, address)
+    }
+
+    fn start_with(
+        &mut self,
+        (config, cluster): (&StackConfig, &'static str),
+        place: usize,
+        address: Option<Address>,
+    ) -> Result<usize, String> {
         let index = self.nodes.len();
         let how = match (place < self.places.len(), &address) {
             (false, _) => "starts",
             (true, None) => "starts again",
             (true, Some(_)) => "starts again under its old address",
         };
-        let node = Node::new(place, address, &self.config, &mut self.rng, self.now)?;
+        let node = Node::new(place, address, (config, cluster), &mut self.rng, self.now)?;
         self.note_story(format!("{} {how}", node.name));
         self.nodes.push(node);
         self.places.resize(self.places.len().max(place + 1), index);
@@ -249,7 +274,7 @@ impl<A: Application> World<A> {
                 stack.inject_bug(bug);
             }
             stack.start(own);
-            stack.handle_connect(own, "sim");
+            stack.handle_connect(own, cluster);
         }
         A::node_added(self, index);
         self.work(index);
@@ -399,7 +424,9 @@ impl<A: Application> World<A> {
                     continue;
                 }
                 let (network, nodes, own) = (&self.network, &self.nodes, self.nodes[node].phys);
-                let connects = |a: usize, b: usize| network.connects(nodes[a].place, nodes[b].place);
+                let connects = |a: usize, b: usize| {
+                    nodes[a].cluster == nodes[b].cluster && network.connects(nodes[a].place, nodes[b].place)
+                };
                 let outcomes = self.effects.perform(node, own, token, effect, connects);
                 self.schedule_outcomes(outcomes);
             }
@@ -481,6 +508,7 @@ impl<A: Application> World<A> {
                 self.schedule_outcomes(outcomes);
             }
             Indication::Event(Event::Crashed(members)) => self.crashed(node, members),
+            Indication::Event(Event::Relay(event)) => A::relay(self, node, *event),
             Indication::Event(_) => {}
         }
     }

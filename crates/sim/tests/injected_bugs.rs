@@ -44,6 +44,15 @@ fn every_bug_injected_into_stacks_is_found() {
     assert_eq!(missed, [], "not found with {SEEDS_MAX} seeds");
 }
 
+/// S000-61: with a random site master the order of a member's messages is lost.
+#[test]
+fn random_site_master_is_found_in_sites() {
+    let plan = consort_sim::sites::Plan::new(2, 3, 2).without_faults();
+    let plan = plan.with_injected_bug(InjectedBug::RandomSiteMaster);
+    let found = (0..SEEDS_MAX).find_map(|seed| consort_sim::sites::run(&plan, seed).err());
+    assert_eq!(found.map(|violation| violation.rule), Some("order across sites"));
+}
+
 #[test]
 fn every_bug_injected_into_the_grid_is_found() {
     is_found(&GridInjectedBug::ALL, &grid(WorkloadMix::NONE).without_stores());

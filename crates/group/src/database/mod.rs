@@ -79,16 +79,32 @@ impl MemberRow {
 
 /// Returns the text of an address in rows, as JGroups writes it.
 pub fn address_text(address: &Address) -> String {
-    match address.uuid() {
-        Some(uuid) => format!("uuid://{uuid}"),
-        None => format!("ip://{address}"),
+    match (address.uuid(), address.site()) {
+        (Some(uuid), Some(site)) => {
+            format!("{SITE_PREFIX}{uuid}:{}:{site}", address.site_member_name().unwrap_or("null"))
+        }
+        (Some(uuid), None) => format!("uuid://{uuid}"),
+        (None, _) => format!("ip://{address}"),
     }
 }
 
+/// Begins the address of a member of a site, such as a bridge of RELAY2.
+const SITE_PREFIX: &str = "site-addr://";
+
 fn parse_address(text: &str) -> Option<Address> {
-    let hex: String = text.trim().strip_prefix("uuid://")?.chars().filter(|c| *c != '-').collect();
+    let text = text.trim();
+    if let Some(text) = text.strip_prefix(SITE_PREFIX) {
+        let mut parts = text.splitn(3, ':');
+        let (uuid, name, site) = (parse_uuid(parts.next()?)?, parts.next()?, parts.next()?);
+        return Some(Address::Uuid(uuid).in_site(site, Some(name)));
+    }
+    parse_uuid(text.strip_prefix("uuid://")?).map(Address::Uuid)
+}
+
+fn parse_uuid(text: &str) -> Option<Uuid> {
+    let hex: String = text.chars().filter(|c| *c != '-').collect();
     let value = u128::from_str_radix(&hex, 16).ok().filter(|_| hex.len() == 32)?;
-    Some(Address::Uuid(Uuid { most: (value >> 64) as u64, least: value as u64 }))
+    Some(Uuid { most: (value >> 64) as u64, least: value as u64 })
 }
 
 /// A request on the rows of members.
@@ -174,8 +190,13 @@ mod tests {
     #[test]
     fn row_whose_address_is_no_uuid_still_names_a_host_and_one_without_an_ip_address_names_none() {
         let phys = PhysAddr::new([10, 0, 0, 1].into(), 7800);
-        let site = "site-addr://01020304-0506-0708-1112-131415161718:A:LON";
-        for address in [site, "ip://10.0.0.1:7800", "other://a.B/c", "uuid://1-2", ""] {
+        let site = "site-addr://01020304-0506-0708-1112-131415161718:_A:lon";
+        let sender = row(site, "10.0.0.1:7800").data().unwrap().sender;
+        assert_eq!((sender.site(), &*sender.to_string()), (Some("lon"), "_A:lon"));
+        assert_eq!(address_text(&sender), site);
+        for address in
+            ["site-addr://1-2:A:lon", "site-addr://", "ip://10.0.0.1:7800", "other://a.B/c", "uuid://1-2", ""]
+        {
             assert_eq!(row(address, "10.0.0.1:7800").data().unwrap().sender, Address::Ip(phys), "{address}");
         }
         let long = "0:0:0:0:0:0:0:1:7800";

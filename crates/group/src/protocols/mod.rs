@@ -121,6 +121,9 @@ pub use counter::{Counter, CounterConfig};
 pub mod fork;
 
 pub use fork::{Fork, ForkConfig};
+pub mod relay;
+
+pub use relay::{Relay2, Relay2Config};
 pub mod registry;
 
 #[cfg(test)]

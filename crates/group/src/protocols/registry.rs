@@ -320,6 +320,7 @@ entries! {
     "INJECT_VIEW": [InjectViewConfig] |_, c| Ok(InjectView::new(c));
     "COUNTER": [CounterConfig] |m, c| m.check(c.check()).map(|()| Counter::new(c));
     "FORK": [ForkConfig] |_, c| Ok(Fork::new(c));
+    "RELAY2": [Relay2Config] |m, c| m.check(c.check()).map(|()| Relay2::new(c));
 }
 
 /// The transports' names; the edge configures sockets.
@@ -547,6 +548,7 @@ mod tests {
             let attributes: &[_] = match entry.name {
                 "SYM_ENCRYPT" => &[("keystore_name", "keys.p12")],
                 "JDBC_PING2" => &[("connection_url", "jdbc:postgresql://db/grid")],
+                "RELAY2" => &[("site", "lon"), ("config", "relay.xml")],
                 "AUTH" => {
                     &[("auth_class", "org.jgroups.auth.RegexMembership"), ("auth_token.match_string", ".*")]
                 }

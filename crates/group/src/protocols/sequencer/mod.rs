@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::credit::Creditors;
 use crate::wire;
 use crate::{
     Address, Answer, Cx, DropReason, Event, Flags, HeaderBody, HeaderIds, Message, MessageBatch, OwedCredits,
@@ -99,7 +100,7 @@ pub struct Sequencer {
     /// the credit granted.
     pledged: BTreeMap<(Address, u64), u64>,
     /// The members whose credit the application holds, by sender. Bounded likewise.
-    owed: BTreeMap<Address, VecDeque<(Address, u64)>>,
+    owed: Creditors,
     broadcasts: u64,
     forwards: u64,
 }
@@ -118,7 +119,7 @@ impl Sequencer {
             delivered: BTreeMap::new(),
             departed: VecDeque::new(),
             pledged: BTreeMap::new(),
-            owed: BTreeMap::new(),
+            owed: Creditors::new(),
             broadcasts: 0,
             forwards: 0,
         }
@@ -338,18 +339,9 @@ impl Sequencer {
                 inner.dest = None;
                 inner.credit = message.credit;
                 inner.transient |= Transient::TOTAL_ORDER;
-                self.note_creditor(&src, message.src.as_ref(), message.credit);
+                self.owed.note(&src, message.src.as_ref(), message.credit);
                 Some(inner)
             }
-        }
-    }
-
-    fn note_creditor(&mut self, src: &Address, creditor: Option<&Address>, credit: u32) {
-        let (Some(creditor), 1..) = (creditor, credit) else { return };
-        let owed = self.owed.entry(src.clone()).or_default();
-        match owed.back_mut() {
-            Some((last, bytes)) if last == creditor => *bytes += u64::from(credit),
-            _ => owed.push_back((creditor.clone(), u64::from(credit))),
         }
     }
 
@@ -358,7 +350,7 @@ impl Sequencer {
         if message.is_multicast()
             && let Some(src) = &message.src
         {
-            self.note_creditor(src, Some(src), message.credit);
+            self.owed.note(src, Some(src), message.credit);
         }
     }
 
@@ -473,27 +465,7 @@ impl Protocol for Sequencer {
     }
 
     fn owed_below(&mut self, src: &Address, is_multicast: bool, credit: u64) -> Option<OwedCredits> {
-        let owed = self.owed.get_mut(src).filter(|_| is_multicast)?;
-        let mut result = OwedCredits::new();
-        let mut left = credit;
-        while left > 0
-            && let Some((creditor, bytes)) = owed.front_mut()
-        {
-            let part = left.min(*bytes);
-            result.push((creditor.clone(), part));
-            left -= part;
-            *bytes -= part;
-            if *bytes == 0 {
-                owed.pop_front();
-            }
-        }
-        if owed.is_empty() {
-            self.owed.remove(src);
-        }
-        if left > 0 {
-            result.push((src.clone(), left));
-        }
-        Some(result)
+        if is_multicast { self.owed.take(src, credit) } else { None }
     }
 
     fn answer(&self, query: &Query<'_>) -> Option<Answer> {

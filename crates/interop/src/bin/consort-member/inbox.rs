@@ -1,10 +1,11 @@
 //! The receiver: it counts messages, announces views and keeps the state.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use consort_channel::relay::SiteListener;
 use consort_channel::{Address, Delivery, Receiver, View};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -24,6 +25,13 @@ pub(crate) struct Inbox {
     arrived: Notify,
     state: Mutex<Bytes>,
     slow: Mutex<u64>,
+    unreachable_sites: Mutex<BTreeSet<String>>,
+}
+
+impl SiteListener for Inbox {
+    fn site_unreachable(&self, site: &str) {
+        self.unreachable_sites.lock().expect("unpoisoned").insert(site.to_owned());
+    }
 }
 
 impl Inbox {
@@ -35,17 +43,37 @@ impl Inbox {
         *self.seen() = Seen::default();
     }
 
+    pub(crate) fn unreachable_sites(&self) -> BTreeSet<String> {
+        self.unreachable_sites.lock().expect("unpoisoned").clone()
+    }
+
     /// Delays every message from now on.
     pub(crate) fn slow(&self, micros: u64) {
         *self.slow.lock().expect("unpoisoned") = micros;
     }
 
-    pub(crate) async fn expect(&self, sender: &Address, count: u64, until: Instant) -> Value {
+    /// The address of a member of another site (`NAME:SITE`) that has sent a message.
+    pub(crate) fn sender_of_site(&self, name: &str) -> Option<Address> {
+        self.seen().tallies.keys().find(|address| address.to_string() == name).cloned()
+    }
+
+    /// `sender` returns none before a message of another site has come.
+    pub(crate) async fn expect(
+        &self,
+        sender: impl Fn() -> Option<Address>,
+        count: u64,
+        until: Instant,
+    ) -> Value {
         loop {
             let arrived = self.arrived.notified();
             {
+                let known = sender();
                 let mut seen = self.seen();
-                let one = seen.tallies.entry(sender.clone()).or_default();
+                let mut nothing = Tally::default();
+                let one = match known {
+                    Some(sender) => seen.tallies.entry(sender).or_default(),
+                    None => &mut nothing,
+                };
                 if one.received() >= count || Instant::now() >= until {
                     return one.report();
                 }

@@ -37,7 +37,7 @@ impl Member {
 
     async fn connect(&mut self, name: &str, cluster: &str, config: &str) -> Value {
         let builder = match Channel::from_file_with(config, &self.variables) {
-            Ok(builder) => builder.name(name).receiver(self.inbox.clone()),
+            Ok(builder) => builder.name(name).receiver(self.inbox.clone()).site_listener(self.inbox.clone()),
             Err(error) => return json!({ "error": error.to_string() }),
         };
         let own = name.to_owned();
@@ -74,6 +74,21 @@ impl Member {
             .unwrap_or_else(|| panic!("no {name} in {}", self.channel().view_text()))
     }
 
+    /// A member of the view, or one of another site that has sent a message: `NAME:SITE`.
+    fn sender(&self, name: &str) -> Option<Address> {
+        if name.contains(':') { self.inbox.sender_of_site(name) } else { Some(self.member(name)) }
+    }
+
+    /// Whether the member is site master, the other sites that are up, and those that were unreachable.
+    fn sites(&self) -> Value {
+        let status = self.channel().sites().expect("RELAY2").status();
+        json!({
+            "master": status.is_site_master,
+            "sites": status.reachable.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "unreachable": self.inbox.unreachable_sites(),
+        })
+    }
+
     pub(crate) async fn run(&mut self, command: &str) -> Value {
         let words: Vec<&str> = command.split(' ').collect();
         match words[..] {
@@ -84,8 +99,10 @@ impl Member {
             }
             ["expect", sender, count, millis] => {
                 let until = Instant::now() + Duration::from_millis(millis.parse().expect("a time"));
-                self.inbox.expect(&self.member(sender), count.parse().expect("a count"), until).await
+                let count = count.parse().expect("a count");
+                self.inbox.expect(|| self.sender(sender), count, until).await
             }
+            ["sites"] => self.sites(),
             ["order"] => self.inbox.order(),
             ["reset"] => {
                 self.inbox.reset();
@@ -140,7 +157,8 @@ impl Member {
         let mut options = options.iter();
         while let Some(option) = options.next() {
             match *option {
-                "to" => dest = Some(self.member(options.next().expect("a name"))),
+                "to" => dest = self.sender(options.next().expect("a name")),
+                "site" => dest = Some(Address::site_master(options.next().expect("a site"))),
                 "oob" => flags |= Flags::OOB,
                 "rsvp" => flags |= Flags::RSVP,
                 other => panic!("unknown option {other}"),

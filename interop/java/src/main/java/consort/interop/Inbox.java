@@ -21,6 +21,7 @@ import org.jgroups.UpHandler;
 import org.jgroups.View;
 import org.jgroups.blocks.RequestCorrelator;
 import org.jgroups.conf.ClassConfigurator;
+import org.jgroups.protocols.relay.SiteUUID;
 import org.jgroups.util.MessageBatch;
 
 /**
@@ -73,6 +74,34 @@ class Inbox implements Receiver, UpHandler {
                 tallies.wait(left);
             }
         }
+    }
+
+    /** As {@link #expect}, from a member of another site: {@code NAME:SITE}. */
+    Map<String, Object> expectOfSite(String sender, long count, long timeoutMillis) throws InterruptedException {
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+        synchronized (tallies) {
+            while (true) {
+                Address address = senderOfSite(sender);
+                Tally tally = address == null ? new Tally() : tallies.get(address);
+                long left = TimeUnit.NANOSECONDS.toMillis(end - System.nanoTime());
+                if (tally.received() >= count || left <= 0) {
+                    return tally.report();
+                }
+                tallies.wait(left);
+            }
+        }
+    }
+
+    /** The address of a member of another site that has sent a message. */
+    Address senderOfSite(String name) {
+        synchronized (tallies) {
+            for (Address address : tallies.keySet()) {
+                if (address instanceof SiteUUID site && name.equals(site.getName() + ":" + site.getSite())) {
+                    return address;
+                }
+            }
+        }
+        return null;
     }
 
     /** The order of all regular messages. */

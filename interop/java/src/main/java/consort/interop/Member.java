@@ -24,6 +24,7 @@ import org.jgroups.View;
 import org.jgroups.blocks.MessageDispatcher;
 import org.jgroups.blocks.RequestOptions;
 import org.jgroups.blocks.ResponseMode;
+import org.jgroups.protocols.relay.SiteMaster;
 import org.jgroups.tests.Probe;
 import org.jgroups.util.Rsp;
 import org.jgroups.util.RspList;
@@ -44,6 +45,7 @@ public final class Member {
     private Faults faults;
     private Counters counters;
     private Forks forks;
+    private Sites sites;
 
     public static void main(String[] args) throws Exception {
         Member member = new Member();
@@ -100,7 +102,9 @@ public final class Member {
             case "send":
                 return send(words);
             case "expect":
-                return inbox().expect(member(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
+                return words[1].contains(":")
+                    ? inbox().expectOfSite(words[1], Long.parseLong(words[2]), Long.parseLong(words[3]))
+                    : inbox().expect(member(words[1]), Long.parseLong(words[2]), Long.parseLong(words[3]));
             case "order":
                 return inbox().order();
             case "reset":
@@ -125,6 +129,8 @@ public final class Member {
                 return words[1].equals("send")
                     ? forks.send(words, words.length > 6 ? member(words[6]) : null)
                     : forks.run(words);
+            case "sites":
+                return sites.show();
             case "discard":
                 faults.discard(Double.parseDouble(words[1]), Double.parseDouble(words[2]));
                 return Map.of();
@@ -171,6 +177,7 @@ public final class Member {
         inbox.setDispatcher(channel.getUpHandler());
         channel.setUpHandler(inbox);
         faults = new Faults(channel);
+        sites = Sites.of(channel);
         channel.connect(words[2]);
         return view();
     }
@@ -219,7 +226,7 @@ public final class Member {
         return members;
     }
 
-    /** {@code send COUNT SIZE [to NAME] [oob] [rsvp]}. */
+    /** {@code send COUNT SIZE [to NAME|NAME:SITE | site SITE] [oob] [rsvp]}. */
     private Map<String, Object> send(String[] words) throws Exception {
         int count = Integer.parseInt(words[1]);
         int size = Integer.parseInt(words[2]);
@@ -227,7 +234,9 @@ public final class Member {
         List<Message.Flag> flags = new ArrayList<>();
         for (int at = 3; at < words.length; at++) {
             switch (words[at]) {
-                case "to", "dest" -> dest = member(words[++at]);
+                case "to", "dest" -> dest =
+                    words[++at].contains(":") ? inbox().senderOfSite(words[at]) : member(words[at]);
+                case "site" -> dest = new SiteMaster(words[++at]);
                 case "oob" -> flags.add(Message.Flag.OOB);
                 case "rsvp" -> flags.add(Message.Flag.RSVP);
                 default -> throw new IllegalArgumentException("no such option: " + words[at]);

@@ -1,0 +1,183 @@
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use consort_group::{Message, MessageBatch, RelayEvent};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::bridge::{Request, Supervisor};
+use super::limits::LISTENER_EVENTS_MAX;
+use super::outbound::Outbound;
+use super::setup::{BridgeSetup, RelaySetup};
+use super::sites::{SiteListener, SiteStatus};
+use crate::catch_panic::catch_panic;
+use crate::receiver::Credit;
+use crate::up_handler::UpHandler;
+use crate::warnings::Warnings;
+use crate::weak_channel::WeakChannel;
+
+/// RELAY2 of a member: its bridges, and what the application knows of sites.
+pub(crate) struct RelayHandler {
+    site: Arc<str>,
+    bridges: Vec<BridgeSetup>,
+    outbound: Outbound,
+    runtime: Handle,
+    channel: OnceLock<WeakChannel>,
+    status: watch::Sender<SiteStatus>,
+    /// `None`: the channel is closed.
+    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
+    listener: mpsc::Sender<RelayEvent>,
+    warnings: Mutex<Warnings>,
+}
+
+impl RelayHandler {
+    pub(crate) fn new(setup: RelaySetup, listener: Option<Arc<dyn SiteListener>>, runtime: Handle) -> Self {
+        let (events, received) = mpsc::channel(LISTENER_EVENTS_MAX);
+        if let Some(listener) = listener {
+            runtime.spawn(notify(listener, received));
+        }
+        Self {
+            site: setup.config.site.as_str().into(),
+            bridges: setup.bridges,
+            outbound: Outbound::new(runtime.clone()),
+            runtime,
+            channel: OnceLock::new(),
+            status: watch::Sender::default(),
+            requests: Mutex::default(),
+            supervisor: Mutex::default(),
+            listener: events,
+            warnings: Mutex::new(Warnings::new()),
+        }
+    }
+
+    pub(super) fn site(&self) -> &str {
+        &self.site
+    }
+
+    pub(super) fn status(&self) -> &watch::Sender<SiteStatus> {
+        &self.status
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.outbound.dropped()
+    }
+
+    /// Returns whether a message may go to other sites.
+    fn is_concerned(message: &Message) -> bool {
+        message.dest.as_ref().is_none_or(consort_group::Address::is_of_site)
+    }
+
+    /// Waits while too much of this site master waits for its bridges.
+    pub(crate) async fn wait_for_room(&self, message: &Message) {
+        if Self::is_concerned(message) {
+            self.outbound.wait_for_room().await;
+        }
+    }
+
+    pub(crate) fn has_room(&self, message: &Message) -> bool {
+        !Self::is_concerned(message) || self.outbound.has_room()
+    }
+
+    fn request(&self, request: Request) {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(requests) = &*requests {
+            // Without its task the channel is closed.
+            let _ = requests.send(request);
+        }
+    }
+
+    /// An event of the layer, on the driver's task.
+    pub(crate) fn handle(&self, event: RelayEvent) {
+        match &event {
+            RelayEvent::OpenBridges | RelayEvent::CloseBridges => {
+                let is_site_master = event == RelayEvent::OpenBridges;
+                self.request(if is_site_master { Request::Open } else { Request::Close });
+                self.status.send_modify(|status| status.is_site_master = is_site_master);
+            }
+            RelayEvent::Send(_) => {}
+            RelayEvent::SitesUp(sites) => self.change(|known| known.extend(sites.iter().cloned())),
+            RelayEvent::SitesDown(sites) => self.change(|known| known.retain(|site| !sites.contains(site))),
+            RelayEvent::SiteUnreachable(_) => {}
+        }
+        match event {
+            RelayEvent::Send(send) => {
+                let credit = self.channel.get().zip(send.credit);
+                let credit = credit.map(|(channel, held)| Credit::held(held, channel.submitter()));
+                self.outbound.push(send.bridge, send.message, credit);
+            }
+            RelayEvent::OpenBridges | RelayEvent::CloseBridges => {}
+            event => {
+                // A closed queue has no listener.
+                if let Err(mpsc::error::TrySendError::Full(_)) = self.listener.try_send(event) {
+                    let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+                    warnings.count(Instant::now(), "slow listener of sites", || {
+                        format!("{LISTENER_EVENTS_MAX} changes of sites wait: one is dropped")
+                    });
+                }
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<Arc<str>>)) {
+        self.status.send_modify(|status| {
+            let mut known: BTreeSet<Arc<str>> = status.reachable.drain(..).collect();
+            change(&mut known);
+            status.reachable = known.into_iter().collect();
+        });
+    }
+
+    /// Closes the bridges, and waits for it.
+    pub(crate) async fn shut_down(&self) {
+        self.stop();
+        let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(supervisor) = supervisor {
+            let _ = supervisor.await;
+        }
+    }
+
+    fn stop(&self) {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(requests);
+    }
+}
+
+async fn notify(listener: Arc<dyn SiteListener>, mut events: mpsc::Receiver<RelayEvent>) {
+    while let Some(event) = events.recv().await {
+        let _ = catch_panic("site listener", None, || match event {
+            RelayEvent::SitesUp(sites) => listener.sites_up(&sites),
+            RelayEvent::SitesDown(sites) => listener.sites_down(&sites),
+            RelayEvent::SiteUnreachable(site) => listener.site_unreachable(&site),
+            RelayEvent::OpenBridges | RelayEvent::CloseBridges | RelayEvent::Send(_) => {}
+        });
+    }
+}
+
+impl UpHandler for RelayHandler {
+    fn opened(&self, channel: WeakChannel) {
+        let (requests, received) = mpsc::unbounded_channel();
+        let supervisor = Supervisor {
+            site: self.site.clone(),
+            name: format!("_{}", channel.name()),
+            bridges: self.bridges.clone(),
+            member: channel.submitter(),
+            outbound: self.outbound.clone(),
+        };
+        *self.requests.lock().unwrap_or_else(PoisonError::into_inner) = Some(requests);
+        let task = self.runtime.spawn(supervisor.run(received));
+        *self.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+        let _ = self.channel.set(channel);
+    }
+
+    fn takes(&self, _message: &Message) -> bool {
+        false
+    }
+
+    fn handle_batch(&self, _batch: MessageBatch) {}
+
+    fn closed(&self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,98 @@
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::handler::RelayHandler;
+use crate::channel::Channel;
+use crate::error::SendError;
+
+/// The application's side of sites. No method may block.
+pub trait SiteListener: Send + Sync + 'static {
+    /// These sites can be reached now.
+    fn sites_up(&self, sites: &[Arc<str>]) {
+        let _ = sites;
+    }
+
+    /// These sites cannot be reached any more.
+    fn sites_down(&self, sites: &[Arc<str>]) {
+        let _ = sites;
+    }
+
+    /// A message of this member did not reach its site, because no site master has a route to it.
+    fn site_unreachable(&self, site: &str) {
+        let _ = site;
+    }
+}
+
+impl<L: SiteListener + ?Sized> SiteListener for Arc<L> {
+    fn sites_up(&self, sites: &[Arc<str>]) {
+        (**self).sites_up(sites);
+    }
+    fn sites_down(&self, sites: &[Arc<str>]) {
+        (**self).sites_down(sites);
+    }
+    fn site_unreachable(&self, site: &str) {
+        (**self).site_unreachable(site);
+    }
+}
+
+/// What a member knows of sites.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SiteStatus {
+    /// The other sites that can be reached, in order.
+    pub reachable: Vec<Arc<str>>,
+    /// Whether this member is site master.
+    pub is_site_master: bool,
+}
+
+/// The sites that a channel can reach.
+#[derive(Clone)]
+pub struct Sites {
+    handler: Arc<RelayHandler>,
+}
+
+impl Channel {
+    /// Returns the sites, if the stack has RELAY2.
+    pub fn sites(&self) -> Option<Sites> {
+        Some(Sites { handler: self.extension::<RelayHandler>()? })
+    }
+}
+
+impl Sites {
+    /// Returns the own site's name.
+    pub fn own(&self) -> &str {
+        self.handler.site()
+    }
+
+    /// Returns what this member knows now.
+    pub fn status(&self) -> SiteStatus {
+        self.handler.status().borrow().clone()
+    }
+
+    /// Returns a receiver of changes.
+    pub fn watch(&self) -> watch::Receiver<SiteStatus> {
+        self.handler.status().subscribe()
+    }
+
+    /// Waits until a site can be reached.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError::Closed`]: the channel is closed.
+    pub async fn wait_for(&self, site: &str) -> Result<(), SendError> {
+        let mut status = self.watch();
+        let found = status.wait_for(|status| status.reachable.iter().any(|known| **known == *site)).await;
+        found.map(|_| ()).map_err(|_| SendError::Closed)
+    }
+
+    /// Returns how many messages for other sites have been dropped because too many waited for a bridge.
+    pub fn dropped(&self) -> u64 {
+        self.handler.dropped()
+    }
+}
+
+impl std::fmt::Debug for Sites {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sites of a member of {}: {:?}", self.own(), self.status())
+    }
+}

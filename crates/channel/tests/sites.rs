@@ -1,0 +1,244 @@
+//! Tests of sites on channels of one process.
+
+mod cluster;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{PATIENCE, join, members};
+use consort_channel::relay::SiteListener;
+use consort_channel::{Address, Channel, ChannelBuilder, Flags, Message, Receiver};
+use consort_conf::{Variables, parse_stack};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+const LOOPBACK: &str = "<SHARED_LOOPBACK/><SHARED_LOOPBACK_PING/><MERGE3 min_interval=\"200\" max_interval=\"500\"/>\
+                        <FD_ALL3 timeout=\"3000\" interval=\"500\"/><VERIFY_SUSPECT2/><NAKACK2/><UNICAST3/><STABLE/>\
+                        <GMS join_timeout=\"200\"/><UFC max_credits=\"100000\"/><MFC max_credits=\"100000\"/><FRAG2/>";
+
+/// Two sites with one bridge; a drop removes the files.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("consort-sites-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let site = |name: &str| {
+            format!(
+                "<site name=\"{name}\"><bridges><bridge name=\"{test}-global\" config=\"bridge.xml\"/></bridges></site>"
+            )
+        };
+        let sites =
+            format!("<RelayConfiguration><sites>{}{}</sites></RelayConfiguration>", site("lon"), site("nyc"));
+        std::fs::write(path.join("relay.xml"), sites).unwrap();
+        std::fs::write(path.join("bridge.xml"), format!("<config>{LOOPBACK}</config>")).unwrap();
+        Self(path)
+    }
+
+    fn builder(&self, name: &str, site: &str, masters: usize) -> ChannelBuilder {
+        let source = self.0.join("stack.xml").display().to_string();
+        let text = format!(
+            "<config>{LOOPBACK}<RSVP timeout=\"5000\"/>\
+             <relay.RELAY2 site=\"{site}\" config=\"relay.xml\" max_site_masters=\"{masters}\"/></config>"
+        );
+        let stack = parse_stack(&source, &text, &Variables::new()).unwrap_or_else(|e| panic!("{e}"));
+        Channel::from_config(stack.config).name(name)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Records `text from sender`, and the events of sites.
+#[derive(Clone, Default)]
+struct Recorder(Arc<watch::Sender<Vec<String>>>);
+
+impl Recorder {
+    fn push(&self, line: String) {
+        self.0.send_modify(|all| all.push(line));
+    }
+
+    async fn wait_until(&self, is_done: impl FnMut(&Vec<String>) -> bool) {
+        let mut lines = self.0.subscribe();
+        let waiting = timeout(PATIENCE, lines.wait_for(is_done)).await;
+        assert!(waiting.is_ok(), "{:?}", self.0.borrow().iter().rev().take(20).collect::<Vec<_>>());
+    }
+
+    async fn has(&self, line: &str) {
+        self.wait_until(|all| all.iter().any(|one| one == line)).await;
+    }
+}
+
+impl Receiver for Recorder {
+    fn receive(&self, message: Message) {
+        let bytes = message.payload_bytes().unwrap();
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(100)]).into_owned();
+        self.push(format!("{text} from {}", message.src.unwrap()));
+    }
+}
+
+impl SiteListener for Recorder {
+    fn sites_up(&self, sites: &[Arc<str>]) {
+        self.push(format!("up {}", sites.join(" ")));
+    }
+    fn sites_down(&self, sites: &[Arc<str>]) {
+        self.push(format!("down {}", sites.join(" ")));
+    }
+    fn site_unreachable(&self, site: &str) {
+        self.push(format!("unreachable {site}"));
+    }
+}
+
+struct Site {
+    channels: Vec<Channel>,
+    logs: Vec<Recorder>,
+}
+
+async fn site(files: &Files, test: &str, site: &str, names: &[&str], masters: usize) -> Site {
+    let mut all = Site { channels: Vec::new(), logs: Vec::new() };
+    for name in names {
+        let log = Recorder::default();
+        let builder = files.builder(name, site, masters).receiver(log.clone()).site_listener(log.clone());
+        all.channels.push(join(&format!("{test}-{site}"), builder).await);
+        all.logs.push(log);
+    }
+    members(&all.channels[0], names.len()).await;
+    all
+}
+
+async fn reach(site: &Site, other: &str) {
+    for channel in &site.channels {
+        let sites = channel.sites().expect("the stack has RELAY2");
+        timeout(PATIENCE, sites.wait_for(other)).await.expect("in time").unwrap();
+    }
+}
+
+async fn close(site: Site) {
+    for channel in site.channels {
+        channel.close().await;
+    }
+}
+
+fn text(dest: Option<Address>, text: &str) -> Message {
+    Message::bytes(dest, text.as_bytes().to_vec())
+}
+
+#[tokio::test]
+async fn messages_reach_other_sites_and_answers_come_back() {
+    let files = Files::new("answers");
+    let lon = site(&files, "answers", "lon", &["A", "B"], 1).await;
+    let nyc = site(&files, "answers", "nyc", &["X", "Y"], 1).await;
+    reach(&lon, "nyc").await;
+    reach(&nyc, "lon").await;
+    let status = nyc.channels[0].sites().unwrap().status();
+    assert!(status.is_site_master && nyc.channels[0].sites().unwrap().own() == "nyc");
+    assert!(!nyc.channels[1].sites().unwrap().status().is_site_master);
+
+    let local = lon.channels[1].address().clone();
+    lon.channels[1].send(text(None, "to all")).await.unwrap();
+    for log in &nyc.logs {
+        log.has("to all from B:lon").await;
+    }
+    lon.logs[0].has(&format!("to all from {local}")).await;
+    lon.channels[1].send(text(Some(Address::site_master("nyc")), "to the master")).await.unwrap();
+    nyc.logs[0].has("to the master from B:lon").await;
+    // Each member answers to the sender's address of its site.
+    let b = local.in_site("lon", Some("B"));
+    let answer = text(Some(b), "answer").with_flags(Flags::RSVP);
+    nyc.channels[1].send(answer).await.expect("the site master acknowledges");
+    lon.logs[1].has("answer from Y:nyc").await;
+    lon.channels[0].send(text(Some(Address::site_master("lon")), "to itself")).await.unwrap();
+    lon.logs[0].has("to itself from A:lon").await;
+    close(lon).await;
+    close(nyc).await;
+}
+
+#[tokio::test]
+async fn senders_hear_that_a_site_is_away_and_is_there_again() {
+    let files = Files::new("away");
+    let lon = site(&files, "away", "lon", &["A", "B"], 1).await;
+    lon.channels[1].send(text(Some(Address::site_master("nyc")), "lost")).await.unwrap();
+    lon.logs[1].has("unreachable nyc").await;
+    let nyc = site(&files, "away", "nyc", &["X"], 1).await;
+    lon.logs[1].has("up nyc").await;
+    close(nyc).await;
+    lon.logs[0].has("down nyc").await;
+    lon.logs[1].has("down nyc").await;
+    assert_eq!(lon.channels[1].sites().unwrap().status().reachable, []);
+    close(lon).await;
+}
+
+/// S000-61
+#[tokio::test]
+async fn messages_keep_their_order_over_several_site_masters() {
+    const COUNT: usize = 300;
+    let files = Files::new("order");
+    let lon = site(&files, "order", "lon", &["A", "B", "C"], 2).await;
+    let nyc = site(&files, "order", "nyc", &["X", "Y", "Z"], 2).await;
+    reach(&lon, "nyc").await;
+    reach(&nyc, "lon").await;
+    let z = nyc.channels[2].address().in_site("nyc", None);
+    let sending = lon.channels.iter().map(|channel| {
+        let (channel, z) = (channel.clone(), z.clone());
+        tokio::spawn(async move {
+            for nth in 0..COUNT {
+                channel.send(text(Some(z.clone()), &format!("u {nth}"))).await.unwrap();
+                channel.send(text(None, &format!("m {nth}"))).await.unwrap();
+            }
+        })
+    });
+    for sending in sending.collect::<Vec<_>>() {
+        timeout(PATIENCE, sending).await.expect("in time").unwrap();
+    }
+    let log = &nyc.logs[2];
+    log.wait_until(|all| all.iter().filter(|one| one.contains(" from ")).count() >= 6 * COUNT).await;
+    let all = log.0.borrow().clone();
+    for (kind, name) in [("u", "A"), ("u", "B"), ("u", "C"), ("m", "A"), ("m", "B"), ("m", "C")] {
+        let end = format!(" from {name}:lon");
+        let numbers: Vec<usize> = all
+            .iter()
+            .filter_map(|one| one.strip_suffix(&end)?.strip_prefix(kind)?.trim().parse().ok())
+            .collect();
+        assert_eq!(numbers, (0..COUNT).collect::<Vec<_>>(), "{kind} of {name}");
+    }
+    close(lon).await;
+    close(nyc).await;
+}
+
+#[tokio::test]
+async fn site_masters_that_flood_each_other_do_not_stop() {
+    const COUNT: usize = 200;
+    let files = Files::new("flood");
+    let lon = site(&files, "flood", "lon", &["A", "B"], 1).await;
+    let nyc = site(&files, "flood", "nyc", &["X", "Y"], 1).await;
+    reach(&lon, "nyc").await;
+    reach(&nyc, "lon").await;
+    let all: Vec<Channel> = lon.channels.iter().chain(&nyc.channels).cloned().collect();
+    let sending = all.into_iter().map(|channel| {
+        tokio::spawn(async move {
+            for _ in 0..COUNT {
+                channel.send(Message::bytes(None, vec![b'x'; 10_000])).await.unwrap();
+            }
+        })
+    });
+    for sending in sending.collect::<Vec<_>>() {
+        timeout(Duration::from_secs(60), sending).await.expect("no site waits for the other").unwrap();
+    }
+    for log in lon.logs.iter().chain(&nyc.logs) {
+        log.wait_until(|all| all.iter().filter(|one| one.contains(" from ")).count() == 4 * COUNT).await;
+    }
+    assert_eq!(lon.channels[0].sites().unwrap().dropped(), 0);
+    close(lon).await;
+    close(nyc).await;
+}
+
+#[tokio::test]
+async fn member_without_its_site_in_the_file_does_not_connect() {
+    let files = Files::new("unknown");
+    let error = files.builder("A", "sfo", 1).connect("unknown").await.unwrap_err().to_string();
+    assert!(error.contains("there is no site `sfo`; there are: `lon`, `nyc`"), "{error}");
+}

@@ -1,0 +1,171 @@
+//! `consort relay`: as org.jgroups.demos.RelayDemo.
+
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Context;
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use consort_channel::relay::{SiteListener, Sites};
+use consort_channel::{Address, Channel, Flags, Message, Object, Payload, Primitive, Receiver, View};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::join::{Join, introduction};
+use crate::shutdown::Signals;
+use crate::terminal::Escaped;
+
+const COMMANDS: &str = "\
+mbrs           the members of this site
+sm             the site masters, as far as this member knows
+sites          the sites that can be reached
+routes         the routes of a site master
+to SITE TEXT   send a text to a site master of the site
+help           this list
+quit           leave
+Any other line goes to all members of all sites, and they respond.";
+
+/// Joins a site and sends every line of its input to the members of all sites.
+#[derive(Args)]
+#[command(after_help = "Example:\n  \
+    consort relay --config lon.xml --name A\n\n\
+    The stack has RELAY2, whose attribute config names the file with the sites. It\n\
+    talks to `java -cp jgroups.jar org.jgroups.demos.RelayDemo`. A line `help` lists\n\
+    commands. `quit`, the end of the input, SIGTERM or Ctrl-C leaves.")]
+#[command(mut_arg("cluster", |argument| {
+    argument.default_value("").hide_default_value(true)
+        .help("Name of the site's cluster; without it, the site's name")
+        .value_parser(clap::builder::StringValueParser::new())
+}))]
+#[command(mut_arg("config", |argument| {
+    argument.required(true).default_value(None::<&str>).help("Stack with RELAY2: a file")
+        .value_parser(NonEmptyStringValueParser::new())
+}))]
+pub(crate) struct Relay {
+    #[command(flatten)]
+    join: Join,
+}
+
+#[derive(Clone)]
+struct Printer {
+    channel: Arc<OnceLock<Channel>>,
+}
+
+fn text_of(message: &Message) -> String {
+    match &message.payload {
+        Payload::Object(object) => match &**object {
+            Object::Primitive(Primitive::String(text)) => text.clone(),
+            other => format!("{other:?}"),
+        },
+        payload => match message.payload_bytes() {
+            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            None => format!("{payload:?}"),
+        },
+    }
+}
+
+/// A text as the demo of JGroups sends it.
+fn text(dest: Option<Address>, text: &str) -> Message {
+    let object = Object::Primitive(Primitive::String(text.to_owned()));
+    Message::new(dest, Payload::Object(Box::new(object))).with_flags(Flags::SERIALIZED)
+}
+
+impl Receiver for Printer {
+    fn receive(&self, message: Message) {
+        let (Some(src), Some(channel)) = (&message.src, self.channel.get()) else { return };
+        println!("<< {} from {}", Escaped(text_of(&message)), Escaped(channel.name_of(src)));
+        if message.is_multicast() {
+            // A receiver must not wait. Without room the sender misses one response.
+            let _ = channel.try_send(text(Some(src.clone()), "response"));
+        }
+    }
+
+    fn view_accepted(&self, view: &View) {
+        match self.channel.get() {
+            Some(channel) => println!("** view: {}", Escaped(channel.view_text())),
+            None => println!("** {} members", view.len()),
+        }
+    }
+}
+
+impl SiteListener for Printer {
+    fn sites_up(&self, sites: &[Arc<str>]) {
+        println!("** up: {}", Escaped(sites.join(", ")));
+    }
+
+    fn sites_down(&self, sites: &[Arc<str>]) {
+        println!("** down: {}", Escaped(sites.join(", ")));
+    }
+
+    fn site_unreachable(&self, site: &str) {
+        println!("** unreachable: {}", Escaped(site));
+    }
+}
+
+impl Relay {
+    /// Returns the name of the site, which is also that of its cluster.
+    fn site(&self) -> anyhow::Result<String> {
+        let stack = consort_conf::load_stack(&self.join.config, &self.join.variables()?)?;
+        let relay = stack.config.protocols.iter().find(|protocol| protocol.short_name() == "RELAY2");
+        let site = relay.and_then(|relay| relay.get("site"));
+        let site = site.with_context(|| {
+            format!("{} has no RELAY2: add <relay.RELAY2 site=… config=…/> to the stack", self.join.config)
+        });
+        Ok(site?.to_owned())
+    }
+
+    pub(crate) async fn run(mut self) -> anyhow::Result<ExitCode> {
+        let mut signals = Signals::listen()?;
+        let site = self.site()?;
+        if self.join.cluster.is_empty() {
+            self.join.cluster.clone_from(&site);
+        }
+        let own = Arc::new(OnceLock::new());
+        let printer = Printer { channel: own.clone() };
+        let builder = self.join.builder()?.receiver(printer.clone()).site_listener(printer);
+        let channel = tokio::select! {
+            joined = builder.connect(&self.join.cluster) => joined?,
+            name = signals.next() => anyhow::bail!("{name} before cluster {} was joined", self.join.cluster),
+        };
+        let _ = own.set(channel.clone());
+        println!("{}\n-- site: {}", introduction(&channel), Escaped(site));
+        let sites = channel.sites().context("the stack has no RELAY2")?;
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        loop {
+            let line = tokio::select! {
+                line = lines.next_line() => line?,
+                _ = signals.next() => None,
+            };
+            match line.as_deref().map(str::trim) {
+                None | Some("quit" | "exit") => break,
+                Some("") => {}
+                Some(line) => command(&channel, &sites, line).await?,
+            }
+        }
+        drop(own);
+        channel.close().await;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+async fn command(channel: &Channel, sites: &Sites, line: &str) -> anyhow::Result<()> {
+    match line {
+        "help" => println!("{COMMANDS}"),
+        "mbrs" => println!("{}", Escaped(channel.view_text())),
+        "sm" | "site-masters" => attribute(channel, "site_masters").await,
+        "routes" => attribute(channel, "routes").await,
+        "sites" => {
+            let status = sites.status();
+            println!("{} and {}", Escaped(sites.own()), Escaped(status.reachable.join(", ")));
+        }
+        line => match line.strip_prefix("to ").and_then(|rest| rest.trim().split_once(' ')) {
+            Some((site, words)) => channel.send(text(Some(Address::site_master(site)), words)).await?,
+            None => channel.send(text(None, line)).await?,
+        },
+    }
+    Ok(())
+}
+
+async fn attribute(channel: &Channel, name: &'static str) {
+    let value = channel.with_stack(move |stack, _| stack.attribute("RELAY2", name)).await.flatten();
+    println!("{}", Escaped(value.unwrap_or_default()));
+}

@@ -1,0 +1,245 @@
+//! RELAY2: messages to other sites (facts section 24.2).
+//!
+//! A site is a cluster. Its site masters are also members of bridges: clusters that the channel opens for them. A message to
+//! another site goes to a site master, over a bridge to a master of that site, and from it to the member. Multicasts go to all
+//! sites.
+//!
+//! Each member has one site master for its unicasts, and the first one relays all multicasts. A site master in turn has one
+//! route per sender and site. Both stay while they exist, so that a member's messages keep their order.
+//!
+//! Bridges are not part of the stack: their messages leave as [`Event::Relay`] and enter as [`Event::FromBridge`].
+
+mod config;
+mod inbound;
+mod outbound;
+mod routes;
+mod sites;
+mod sticky;
+
+use std::sync::Arc;
+
+pub use config::Relay2Config;
+
+use routes::Routes;
+use sites::KnownSites;
+
+use crate::credit::Creditors;
+use crate::{
+    Address, BridgeInput, Cx, Event, HeaderBody, HeaderIds, MessageBatch, OwedCredits, Pass, ProbeOut,
+    Protocol, ProtocolId, RelayEvent, Transient, View,
+};
+
+/// The most bytes from bridges that may wait in the layers below, per destination. A bridge does not wait for the site, since
+/// two sites that wait for each other would stop: beyond the limit its messages are dropped and counted.
+pub const INBOUND_BYTES_MAX: u64 = 64 << 20;
+
+/// The most sites that a member knows.
+pub const SITES_MAX: usize = 1_000;
+
+/// The most bytes of a site's name.
+pub const SITE_NAME_BYTES_MAX: usize = 1_000;
+
+/// Counts of messages.
+#[derive(Default)]
+struct Counts {
+    to_master: u64,
+    relayed: u64,
+    to_member: u64,
+    unreachable: u64,
+}
+
+/// The RELAY2 layer.
+pub struct Relay2 {
+    config: Relay2Config,
+    site: Arc<str>,
+    view: Option<View>,
+    masters: Vec<Address>,
+    /// The site master of this member's own unicasts, which stays while it is one. A member that becomes site master may
+    /// have another one.
+    own_master: Option<Address>,
+    is_own_master: bool,
+    is_master: bool,
+    routes: Routes,
+    known: KnownSites,
+    /// Whether a bridge has had a view since this member became site master.
+    has_bridge_view: bool,
+    /// Of unicasts and of multicasts.
+    creditors: [Creditors; 2],
+    counts: Counts,
+}
+
+impl Relay2 {
+    /// Creates the layer.
+    pub fn new(config: Relay2Config) -> Self {
+        let site: Arc<str> = config.site.as_str().into();
+        Self {
+            config,
+            view: None,
+            masters: Vec::new(),
+            own_master: None,
+            is_own_master: false,
+            is_master: false,
+            routes: Routes::new(site.clone()),
+            known: KnownSites::default(),
+            has_bridge_view: false,
+            creditors: [Creditors::new(), Creditors::new()],
+            counts: Counts::default(),
+            site,
+        }
+    }
+
+    fn is_first_master(&self, cx: &Cx<'_>) -> bool {
+        self.masters.first() == Some(cx.local())
+    }
+
+    /// A local member's address as other sites see it.
+    fn in_site(&self, cx: &Cx<'_>, member: &Address) -> Address {
+        let name = cx.shared().book.name(member).map(|name| &**name);
+        let name = if cx.is_local(member) { Some(&*cx.shared().name) } else { name };
+        member.in_site(&self.site, name)
+    }
+
+    fn is_member(&self, address: &Address) -> bool {
+        let uuid = address.uuid();
+        self.view.as_ref().is_some_and(|view| view.members().iter().any(|member| member.uuid() == uuid))
+    }
+
+    fn raise(cx: &mut Cx<'_>, event: RelayEvent) {
+        cx.raise(Event::Relay(Box::new(event)));
+    }
+
+    fn install(&mut self, cx: &mut Cx<'_>, view: &View) {
+        let previous = self.view.replace(view.clone());
+        let was_master = self.is_master;
+        self.masters = self.config.site_masters(view);
+        self.is_master = self.masters.contains(cx.local());
+        if self.own_master.as_ref().is_none_or(|master| !self.masters.contains(master)) {
+            let chosen = sticky::choose(cx.local(), &self.masters, |master| master);
+            self.own_master = if self.is_master { Some(cx.local().clone()) } else { chosen.cloned() };
+        }
+        self.is_own_master = self.own_master.as_ref() == Some(cx.local());
+        self.routes.retain_senders(view.members());
+        match (was_master, self.is_master) {
+            (false, true) => Self::raise(cx, RelayEvent::OpenBridges),
+            (true, false) => {
+                self.routes.clear();
+                self.has_bridge_view = false;
+                Self::raise(cx, RelayEvent::CloseBridges);
+            }
+            _ => {}
+        }
+        self.announce(cx);
+        let is_new = |member: &&Address| previous.as_ref().is_none_or(|view| !view.contains(member));
+        let joiners: Vec<Address> = view.members().iter().filter(is_new).cloned().collect();
+        self.greet(cx, &joiners);
+    }
+}
+
+impl Protocol for Relay2 {
+    fn name(&self) -> &'static str {
+        "RELAY2"
+    }
+
+    fn id(&self) -> ProtocolId {
+        ProtocolId::RELAY2
+    }
+
+    fn down(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let is_relaying = self.is_relaying(cx);
+        let is_concerned = |message: &crate::Message| match &message.dest {
+            Some(dest) => dest.is_of_site(),
+            None => is_relaying && message.transient.has(Transient::DONT_LOOPBACK),
+        };
+        if !batch.messages.iter().any(is_concerned) {
+            return;
+        }
+        for mut message in std::mem::take(&mut batch.messages) {
+            match &message.dest {
+                Some(dest) if dest.is_of_site() => self.send_to_site(cx, message),
+                None if is_concerned(&message) => {
+                    // It does not come up at this member.
+                    message.src.get_or_insert_with(|| cx.local().clone());
+                    self.relay_to_all(cx, &mut message);
+                    batch.messages.push(message);
+                }
+                _ => batch.messages.push(message),
+            }
+        }
+    }
+
+    fn wants(&self, batch: &MessageBatch, headers: HeaderIds) -> bool {
+        headers.has(ProtocolId::RELAY2) || (self.is_master && batch.is_multicast() && !self.routes.is_empty())
+    }
+
+    fn up(&mut self, cx: &mut Cx<'_>, batch: &mut MessageBatch) {
+        let is_relaying = self.is_relaying(cx);
+        for mut message in std::mem::take(&mut batch.messages) {
+            match message.headers.take(ProtocolId::RELAY2) {
+                Some(HeaderBody::Relay(header)) => self.handle(cx, *header, message),
+                Some(_) => cx.discard(&message, crate::DropReason::Malformed),
+                None => {
+                    if is_relaying && message.is_multicast() {
+                        self.relay_to_all(cx, &mut message);
+                    }
+                    batch.messages.push(message);
+                }
+            }
+        }
+    }
+
+    fn up_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        if let Event::View(view) = event {
+            self.install(cx, view);
+        }
+        Pass::On
+    }
+
+    fn down_event(&mut self, cx: &mut Cx<'_>, event: &Event) -> Pass {
+        let Event::FromBridge(input) = event else { return Pass::On };
+        match &**input {
+            BridgeInput::View { bridge, members } => {
+                // A bridge that is being closed may still have views.
+                if self.is_master {
+                    self.routes.set_members(*bridge, members);
+                    self.has_bridge_view = true;
+                    self.announce(cx);
+                }
+            }
+            BridgeInput::Message { bridge, message } => self.take_from_bridge(cx, *bridge, message.clone()),
+        }
+        Pass::Stop
+    }
+
+    fn owed_below(&mut self, src: &Address, is_multicast: bool, credit: u64) -> Option<OwedCredits> {
+        self.creditors[usize::from(is_multicast)].take(src, credit)
+    }
+
+    fn first_hop(&self, dest: &Address) -> Option<Address> {
+        if dest.site() == Some(&self.site) && !dest.is_site_master() {
+            return dest.uuid().map(Address::Uuid);
+        }
+        self.own_master.clone().filter(|_| !self.is_own_master && dest.is_of_site())
+    }
+
+    fn probe(&self, out: &mut ProbeOut) {
+        out.put_all(&self.config);
+        out.put("is_site_master", self.is_master);
+        let list =
+            |addresses: &[Address]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        out.put("site_masters", list(&self.masters));
+        out.put("own_site_master", list(self.own_master.as_slice()));
+        let routes = self.routes.lines().map(|(site, routes)| {
+            let masters: Vec<Address> = routes.iter().map(|(_, master)| master.clone()).collect();
+            format!("{site} --> {}", list(&masters))
+        });
+        out.put("routes", routes.collect::<Vec<_>>().join("\n"));
+        out.put("sites", self.known.line());
+        out.put("num_forwarded_to_site_master", self.counts.to_master);
+        out.put("num_relayed", self.counts.relayed);
+        out.put("num_forwarded_to_local_mbr", self.counts.to_member);
+        out.put("number_of_no_route_errors", self.counts.unreachable);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! The routes of a site master: the masters of other sites, as the views of the bridges have them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::sticky::choose;
+use crate::{Address, Rng, Uuid};
+
+/// A bridge's number, and a site master in it.
+pub(super) type Route = (usize, Address);
+
+/// Bounded by the bridges' views and the local view.
+pub(super) struct Routes {
+    own: Arc<str>,
+    sites: BTreeMap<Arc<str>, Vec<Route>>,
+    /// The routes of local senders, which stay while they exist.
+    chosen: BTreeMap<(Uuid, Arc<str>), Route>,
+}
+
+impl Routes {
+    pub(super) fn new(own: Arc<str>) -> Self {
+        Self { own, sites: BTreeMap::new(), chosen: BTreeMap::new() }
+    }
+
+    /// The bridge has exactly these members.
+    pub(super) fn set_members(&mut self, bridge: usize, members: &[Address]) {
+        self.sites.retain(|_, routes| {
+            routes.retain(|(of, master)| *of != bridge || members.contains(master));
+            !routes.is_empty()
+        });
+        for member in members {
+            let Some(site) = member.site().filter(|site| **site != *self.own) else { continue };
+            let route = (bridge, member.clone());
+            match self.sites.get_mut(site) {
+                Some(routes) if routes.contains(&route) => {}
+                Some(routes) => routes.push(route),
+                None => {
+                    self.sites.insert(site.into(), vec![route]);
+                }
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.sites.clear();
+        self.chosen.clear();
+    }
+
+    /// Forgets the choices of senders that are no longer members.
+    pub(super) fn retain_senders(&mut self, members: &[Address]) {
+        let uuids: BTreeSet<Uuid> = members.iter().filter_map(Address::uuid).collect();
+        self.chosen.retain(|(sender, _), _| uuids.contains(sender));
+    }
+
+    pub(super) fn names(&self) -> BTreeSet<Arc<str>> {
+        self.sites.keys().cloned().collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = (&str, &[Route])> {
+        self.sites.iter().map(|(site, routes)| (&**site, &routes[..]))
+    }
+
+    /// Returns the route of a sender's messages to a site. The choice of a member is kept.
+    pub(super) fn pick(&mut self, site: &str, sender: &Address, is_member: bool) -> Option<Route> {
+        let (name, routes) = self.sites.get_key_value(site)?;
+        let key = (sender.uuid().unwrap_or_default(), name.clone());
+        if let Some(route) = self.chosen.get(&key).filter(|route| routes.contains(route)) {
+            return Some(route.clone());
+        }
+        let route = choose(sender, routes, |(_, master)| master)?.clone();
+        if is_member {
+            self.chosen.insert(key, route.clone());
+        }
+        Some(route)
+    }
+
+    /// Returns any route to a site.
+    #[cfg_attr(not(feature = "injected-bugs"), allow(dead_code))]
+    pub(super) fn pick_any(&self, site: &str, rng: &mut Rng) -> Option<Route> {
+        let routes = self.sites.get(site)?;
+        routes.get(rng.below(routes.len() as u64) as usize).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::member;
+
+    fn master(n: u64, site: &str) -> Address {
+        member(n).in_site(site, None)
+    }
+
+    #[test]
+    fn routes_follow_the_views_of_each_bridge() {
+        let mut routes = Routes::new("lon".into());
+        routes.set_members(0, &[master(1, "lon"), master(2, "nyc"), master(3, "nyc")]);
+        routes.set_members(1, &[master(4, "sfo")]);
+        let names = |routes: &Routes| routes.names().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(&routes), ["nyc", "sfo"]);
+        routes.set_members(0, &[master(1, "lon"), master(3, "nyc")]);
+        assert_eq!(names(&routes), ["nyc", "sfo"], "the other bridge's sites stay");
+        routes.set_members(0, &[]);
+        assert_eq!(names(&routes), ["sfo"]);
+        assert_eq!(routes.pick("sfo", &member(9), true), Some((1, master(4, "sfo"))));
+        assert_eq!(routes.pick("nyc", &member(9), true), None);
+    }
+
+    #[test]
+    fn sender_keeps_its_route_to_each_site_while_it_exists() {
+        let mut routes = Routes::new("lon".into());
+        let (mut nyc, sfo) = (vec![master(1, "nyc")], [master(20, "sfo"), master(21, "sfo")]);
+        routes.set_members(1, &sfo);
+        routes.set_members(0, &nyc);
+        let before = routes.pick("sfo", &member(9), true);
+        for n in 2..8 {
+            nyc.push(master(n, "nyc"));
+            routes.set_members(0, &nyc);
+            assert_eq!(routes.pick("nyc", &member(9), true), Some((0, master(1, "nyc"))));
+            assert_eq!(routes.pick("sfo", &member(9), true), before);
+        }
+        routes.set_members(0, &nyc[3..]);
+        let next = routes.pick("nyc", &member(9), true);
+        routes.set_members(0, &nyc);
+        assert_eq!(routes.pick("nyc", &member(9), true), next, "the old route does not come back");
+        routes.retain_senders(&[]);
+        assert!(routes.chosen.is_empty());
+        routes.pick("nyc", &member(9), false);
+        assert!(routes.chosen.is_empty(), "senders outside the view do not grow the table");
+    }
+}

@@ -1,0 +1,89 @@
+//! The reachable sites, as the first site master announces them to all members.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::config::difference;
+use super::{Relay2, SITE_NAME_BYTES_MAX, SITES_MAX};
+use crate::{Address, Cx, HeaderBody, Message, ProtocolId, RelayEvent, RelayHeader, relay_kind};
+
+/// The sites that this member takes for reachable; at most [`SITES_MAX`].
+#[derive(Default)]
+pub(super) struct KnownSites(BTreeSet<Arc<str>>);
+
+impl KnownSites {
+    /// Returns the sites that were not reachable before.
+    fn add(&mut self, sites: &[Arc<str>]) -> Vec<Arc<str>> {
+        let mut added = Vec::new();
+        for site in sites.iter().filter(|site| site.len() <= SITE_NAME_BYTES_MAX) {
+            if self.0.len() < SITES_MAX && self.0.insert(site.clone()) {
+                added.push(site.clone());
+            }
+        }
+        added
+    }
+
+    /// Returns the sites that were reachable before.
+    fn remove(&mut self, sites: &[Arc<str>]) -> Vec<Arc<str>> {
+        sites.iter().filter(|site| self.0.remove(*site)).cloned().collect()
+    }
+
+    pub(super) fn line(&self) -> String {
+        self.0.iter().map(|site| &**site).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Relay2 {
+    /// The members hear of changes, and the listener of this one at once.
+    fn change(&mut self, cx: &mut Cx<'_>, is_up: bool, sites: &[Arc<str>]) -> bool {
+        let changed = if is_up { self.known.add(sites) } else { self.known.remove(sites) };
+        if changed.is_empty() {
+            return false;
+        }
+        let event = if is_up { RelayEvent::SitesUp(changed) } else { RelayEvent::SitesDown(changed) };
+        Self::raise(cx, event);
+        true
+    }
+
+    /// The first site master announces the difference between its routes and what members know.
+    pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
+        if !self.is_first_master(cx) || !self.has_bridge_view {
+            return;
+        }
+        let routed = self.routes.names();
+        let (down, up) = (difference(&self.known.0, &routed), difference(&routed, &self.known.0));
+        for (is_up, sites) in [(false, down), (true, up)] {
+            if self.change(cx, is_up, &sites) {
+                Self::tell(cx, None, is_up, &sites);
+            }
+        }
+    }
+
+    /// Members that join have not heard of earlier changes.
+    pub(super) fn greet(&self, cx: &mut Cx<'_>, joiners: &[Address]) {
+        if !self.is_first_master(cx) || self.known.0.is_empty() {
+            return;
+        }
+        let sites: Vec<Arc<str>> = self.known.0.iter().cloned().collect();
+        for joiner in joiners.iter().filter(|joiner| *joiner != cx.local()).cloned().collect::<Vec<_>>() {
+            Self::tell(cx, Some(joiner), true, &sites);
+        }
+    }
+
+    fn tell(cx: &mut Cx<'_>, dest: Option<Address>, is_up: bool, sites: &[Arc<str>]) {
+        let kind = if is_up { relay_kind::SITES_UP } else { relay_kind::SITES_DOWN };
+        let mut header = RelayHeader::new(kind, None, None);
+        header.sites = sites.iter().map(|site| Some(site.to_string())).collect();
+        let message =
+            Message::empty(dest).with_header(ProtocolId::RELAY2, HeaderBody::Relay(Box::new(header)));
+        cx.send(message);
+    }
+
+    /// A site master has announced a change.
+    pub(super) fn heard(&mut self, cx: &mut Cx<'_>, header: &RelayHeader) {
+        let sites: Vec<Arc<str>> = header.sites.iter().flatten().map(|site| site.as_str().into()).collect();
+        // JGroups announces the own site as well.
+        let others: Vec<Arc<str>> = sites.into_iter().filter(|site| *site != self.site).collect();
+        self.change(cx, header.kind == relay_kind::SITES_UP, &others);
+    }
+}

@@ -1,0 +1,125 @@
+//! The ways that messages take over bridges.
+
+use std::collections::BTreeMap;
+
+use consort_group::{Address, BridgeSend};
+
+use super::Sites;
+use super::members::Role;
+use super::traffic::{Id, Stream};
+use crate::checks::Broken;
+use crate::world::World;
+
+/// The site master that sent a message over a bridge, and the one that got it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Path {
+    from: usize,
+    to: Address,
+}
+
+/// A sender's messages of a kind to a site.
+type Way = (usize, bool, usize);
+
+/// The ways of all messages, and their changes.
+#[derive(Default)]
+pub(super) struct Paths {
+    current: BTreeMap<Way, Path>,
+    /// The numbers of the first messages on a new path, by stream and destination site.
+    changed: BTreeMap<(usize, Stream, usize), Vec<u64>>,
+    broken: Option<Broken>,
+    changes: usize,
+}
+
+impl Paths {
+    pub(super) const fn changes(&self) -> usize {
+        self.changes
+    }
+
+    pub(super) fn broken(&self) -> Option<Broken> {
+        self.broken.clone()
+    }
+
+    /// Returns whether the sender's way to the site changed between two of its messages.
+    pub(super) fn has_changed(&self, id: Id, site: usize, latest: u64) -> bool {
+        let changed = self.changed.get(&(id.sender, id.stream, site));
+        changed.is_some_and(|all| all.iter().any(|&at| (id.number..=latest).contains(&at)))
+    }
+}
+
+impl World<Sites> {
+    pub(super) fn relay_over_bridge(&mut self, node: usize, mut send: BridgeSend) {
+        if let Some(credit) = send.credit.take() {
+            self.consume(node, credit.src, credit.is_multicast, credit.bytes as u32, false);
+        }
+        let Some(bridge) = self.bridge_of(node) else { return };
+        self.app.relayed += 1;
+        self.note_path(node, bridge, &send);
+        let own = self.nodes[bridge].clock(self.now);
+        if let Some(stack) = &mut self.nodes[bridge].stack {
+            stack.handle_send(own, send.message);
+            self.work(bridge);
+        }
+    }
+
+    fn note_path(&mut self, from: usize, bridge: usize, send: &BridgeSend) {
+        let (Some(id), Some(to)) = (Id::decode(&send.message), send.message.dest.clone()) else { return };
+        let Some(site) = self.app.sites.iter().position(|site| Some(site.name) == to.site()) else { return };
+        let way = (id.sender, id.stream == Stream::Multicasts, site);
+        let path = Path { from, to };
+        let Some(before) = self.app.paths.current.insert(way, path.clone()) else { return };
+        if before == path {
+            return;
+        }
+        self.app.paths.changes += 1;
+        let is_allowed = if before.from == from {
+            let view = self.nodes[bridge].view();
+            view.is_none_or(|view| !view.contains(&before.to))
+        } else {
+            // The former site master's routes were its own.
+            !self.is_master_of(before.from, id, from)
+        };
+        if is_allowed {
+            // Streams of unicasts to the site share the way.
+            let sent: Vec<(Stream, u64)> = self
+                .app
+                .traffic
+                .streams()
+                .filter(|(sender, stream, _)| {
+                    *sender == id.sender && (*stream == Stream::Multicasts) == way.1
+                })
+                .map(|(_, stream, number)| (stream, number))
+                .collect();
+            for (stream, number) in sent {
+                let number = if stream == id.stream { id.number } else { number };
+                self.app.paths.changed.entry((id.sender, stream, site)).or_default().push(number);
+            }
+        } else if self.app.paths.broken.is_none() {
+            let what = format!(
+                "{id:?} goes from {} to {}, the message before it from {} to {}, which is still there",
+                self.nodes[from].name, path.to, self.nodes[before.from].name, before.to
+            );
+            self.app.paths.broken = Some(("a sender keeps its site master", what));
+        }
+    }
+
+    /// Returns whether a message may still go over this site master: one of those that its sender knows, or the first one
+    /// that the relaying node knows for multicasts. A merge may give a site another first member.
+    fn is_master_of(&self, master: usize, id: Id, node: usize) -> bool {
+        let is_multicast = id.stream == Stream::Multicasts;
+        let of = if is_multicast { [node, node] } else { [id.sender, node] };
+        let stack = of.into_iter().find_map(|node| self.nodes[node].stack.as_ref());
+        let masters = stack.and_then(|stack| stack.attribute("RELAY2", "site_masters")).unwrap_or_default();
+        let count = if is_multicast { 1 } else { usize::MAX };
+        let address = self.nodes[master].address.to_string();
+        self.nodes[master].is_alive() && masters.split(", ").take(count).any(|known| known == address)
+    }
+
+    /// The bridges of a site that are alive.
+    pub(super) fn bridges_of(&self, site: usize) -> Vec<usize> {
+        let is_bridge = |&node: &usize| {
+            matches!(self.app.roles[node], Role::Bridge { site: own, .. } if own == site)
+                && self.nodes[node].is_alive()
+        };
+        (0..self.nodes.len()).filter(is_bridge).collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! The members' numbered messages: multicasts to all sites, and unicasts to site masters and to members of other sites.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use consort_group::{Address, Message, Time};
+
+use super::Sites;
+use super::members::SiteEvent;
+use crate::world::World;
+
+/// The mean time between two messages of a member.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Messages of one sender that keep their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Stream {
+    Multicasts,
+    /// To the masters of a site.
+    SiteMaster(usize),
+    /// To a node.
+    Member(usize),
+}
+
+/// A message's sender, stream and number from 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Id {
+    pub(super) sender: usize,
+    pub(super) stream: Stream,
+    pub(super) number: u64,
+}
+
+impl Id {
+    fn encode(self) -> Bytes {
+        let (kind, of) = match self.stream {
+            Stream::Multicasts => (0, 0),
+            Stream::SiteMaster(site) => (1, site),
+            Stream::Member(node) => (2, node),
+        };
+        let mut bytes = BytesMut::with_capacity(32);
+        [self.sender as u64, kind, of as u64, self.number].iter().for_each(|word| bytes.put_u64(*word));
+        bytes.freeze()
+    }
+
+    pub(super) fn decode(message: &Message) -> Option<Self> {
+        let bytes = message.payload_bytes()?;
+        let word = |nth: usize| Some(u64::from_be_bytes(bytes.get(nth * 8..nth * 8 + 8)?.try_into().ok()?));
+        let of = word(2)? as usize;
+        let stream = match word(1)? {
+            0 => Stream::Multicasts,
+            1 => Stream::SiteMaster(of),
+            _ => Stream::Member(of),
+        };
+        Some(Self { sender: word(0)? as usize, stream, number: word(3)? })
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Traffic {
+    is_on: bool,
+    /// The times of sent messages, by sender and stream.
+    sent: BTreeMap<(usize, Stream), Vec<Time>>,
+}
+
+impl Traffic {
+    pub(super) fn sent_at(&self, id: Id) -> Option<Time> {
+        self.sent.get(&(id.sender, id.stream))?.get(id.number.checked_sub(1)? as usize).copied()
+    }
+
+    /// Senders and streams, with the number of their messages.
+    pub(super) fn streams(&self) -> impl Iterator<Item = (usize, Stream, u64)> {
+        self.sent.iter().map(|(&(sender, stream), times)| (sender, stream, times.len() as u64))
+    }
+}
+
+impl World<Sites> {
+    pub(super) fn start_traffic(&mut self) {
+        self.app.traffic.is_on = true;
+        (0..self.nodes.len()).for_each(|node| self.plan_send(node));
+    }
+
+    pub(super) fn stop_traffic(&mut self) {
+        self.app.traffic.is_on = false;
+    }
+
+    pub(super) fn plan_send(&mut self, node: usize) {
+        if self.app.traffic.is_on && self.app.is_member(node) {
+            let after = self.rng.duration(Duration::ZERO, INTERVAL * 2);
+            self.schedule(self.now + after, SiteEvent::Send { node });
+        }
+    }
+
+    pub(super) fn send_next(&mut self, node: usize) {
+        if !self.app.traffic.is_on || !self.nodes[node].is_alive() {
+            return;
+        }
+        self.plan_send(node);
+        let own = self.app.site_of(node);
+        let others: Vec<usize> = (0..self.app.sites.len()).filter(|&site| site != own).collect();
+        let site = others[self.rng.below(others.len() as u64) as usize];
+        let members: Vec<usize> =
+            self.members().into_iter().filter(|&other| self.app.site_of(other) == site).collect();
+        let stream = match self.rng.below(4) {
+            0 => Stream::SiteMaster(site),
+            1 if !members.is_empty() => {
+                Stream::Member(members[self.rng.below(members.len() as u64) as usize])
+            }
+            _ => Stream::Multicasts,
+        };
+        self.send(node, stream);
+    }
+
+    /// Returns the message's id if it was sent.
+    pub(super) fn send(&mut self, node: usize, stream: Stream) -> Option<Id> {
+        self.nodes[node].view()?;
+        let dest = match stream {
+            Stream::Multicasts => None,
+            Stream::SiteMaster(site) => Some(Address::site_master(self.app.sites[site].name)),
+            Stream::Member(node) => Some(self.site_address(node)),
+        };
+        let (now, own) = (self.now, self.nodes[node].clock(self.now));
+        let stack = self.nodes[node].stack.as_mut()?;
+        // An application waits when too much is queued, as the channel makes it wait.
+        if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
+            return None;
+        }
+        let sent = self.app.traffic.sent.entry((node, stream)).or_default();
+        sent.push(now);
+        let id = Id { sender: node, stream, number: sent.len() as u64 };
+        stack.handle_send(own, Message::bytes(dest, id.encode()));
+        self.work(node);
+        Some(id)
+    }
+
+    /// Each member sends to all sites, to each other site's masters and to each member there.
+    pub(super) fn send_to_all(&mut self) -> Vec<Id> {
+        let members = self.members();
+        let mut ids = Vec::new();
+        for &node in &members {
+            let own = self.app.site_of(node);
+            ids.extend(self.send(node, Stream::Multicasts));
+            for site in (0..self.app.sites.len()).filter(|&site| site != own) {
+                ids.extend(self.send(node, Stream::SiteMaster(site)));
+            }
+            let is_remote = |&other: &usize| self.app.site_of(other) != own;
+            let others: Vec<usize> = members.iter().copied().filter(is_remote).collect();
+            for other in others {
+                ids.extend(self.send(node, Stream::Member(other)));
+            }
+        }
+        ids
+    }
+}
