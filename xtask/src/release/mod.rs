@@ -267,7 +267,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 fn text_of(outcome: Outcome) -> Result<(), String> {
     match outcome {
         Outcome::Passed | Outcome::Tested(_) => Ok(()),
-        Outcome::Failed(text) | Outcome::Missing(text) => Err(text),
+        Outcome::Failed(text) | Outcome::Missing(text) | Outcome::Postponed(text) => Err(text),
     }
 }
 
