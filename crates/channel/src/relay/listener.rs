@@ -30,7 +30,7 @@ impl<L: SiteListener + ?Sized> SiteListener for Arc<L> {
     }
 }
 
-/// What a member knows of sites.
+/// The sites that a member can reach.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct SiteStatus {
     /// The other sites that can be reached, in order.

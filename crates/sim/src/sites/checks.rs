@@ -15,7 +15,7 @@ struct Delivery {
     is_under_its_sender: bool,
 }
 
-/// What each node's application got.
+/// The deliveries of each node's application.
 #[derive(Default)]
 pub(super) struct Deliveries(BTreeMap<usize, Vec<Delivery>>);
 
@@ -71,7 +71,7 @@ fn has(world: &World<Sites>, node: usize, id: Id) -> bool {
     of.is_some_and(|all| all.iter().any(|delivery| delivery.id == id))
 }
 
-/// These messages have reached everybody.
+/// These messages have reached all their receivers.
 pub(super) fn completeness(world: &World<Sites>, ids: &[Id]) -> Result<(), Broken> {
     let members = super::members::members(world);
     for &id in ids {

@@ -12,7 +12,7 @@ pub(super) struct Site {
     pub(super) config: StackConfig,
 }
 
-/// What a node is.
+/// A node is a member or its bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     /// A member of a site, with its bridge if it is site master.
