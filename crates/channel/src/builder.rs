@@ -1,4 +1,3 @@
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -24,7 +23,9 @@ use crate::key_store::{self, OsRandom};
 use crate::probe::Answerer;
 use crate::receiver::{IgnoringReceiver, Receiver};
 use crate::relay::{RelayHandler, RelaySetup, SiteListener};
+use crate::seed::random_seed;
 use crate::shared::Shared;
+use crate::site_traffic::SiteTraffic;
 use crate::up_handler::{UpHandler, UpHandlers};
 use crate::weak_channel::WeakChannel;
 
@@ -184,29 +185,15 @@ impl ChannelBuilder {
             seed: rng.next_u64(),
             version,
         };
-        let (receiver, mut handlers, mut extensions) = (self.receiver, self.handlers, Extensions::new());
-        if has_fork {
-            let forks = Arc::new(ForkHandler::new(policy, Handle::current()));
-            handlers.push_front(forks.clone());
-            extensions.push(forks);
-        }
-        if let Some(counters) = counters {
-            let counters = Arc::new(CounterHandler::new(counters, local.clone()));
-            handlers.push_front(counters.clone());
-            extensions.push(counters);
-        }
-        let relay = relay.map(|setup| RelayHandler::new(setup, self.site_listener, Handle::current()));
-        let relay = relay.map(Arc::new);
-        if let Some(relay) = &relay {
-            handlers.push_front(relay.clone());
-            extensions.push(relay.clone());
-        }
+        let receiver = self.receiver;
+        let parts = ProtocolHandlers { policy, counters, has_fork, relay, site_listener: self.site_listener };
+        let (handlers, extensions, sites) = parts.add_to(self.handlers, &local);
         let shared = Arc::new(Shared::new(local, name, phys, cluster));
-        let for_probe = handlers.clone();
+        let (for_probe, for_channel) = (handlers.clone(), sites.clone());
         let driver = Driver::spawn_with(Stack::new(setup, layers), edge, |driver| {
             let deliverer = Deliverer::new(policy, receiver, driver.clone(), Handle::current());
             handlers.opened(&WeakChannel::new(shared.clone(), driver.clone()));
-            Upcalls::new(shared.clone(), deliverer, handlers, relay)
+            Upcalls::new(shared.clone(), deliverer, handlers, sites)
         })
         .map_err(ConnectError::Runtime)?;
         let wait = shared.wait_connected();
@@ -218,7 +205,7 @@ impl ChannelBuilder {
             diag.passcode = guard.passcode.or(diag.passcode).filter(|passcode| !passcode.is_empty());
         }
         let probe = crate::probe::start(diag, phys, answerer, driver.submitter(), is_guarded);
-        let channel = Channel::new(shared, driver.clone(), probe, extensions);
+        let channel = Channel::new(shared, driver.clone(), probe, extensions, for_channel);
         // A driver that has ended already does not report it again.
         let outcome = match driver.submit(Command::Connect(cluster.to_owned())) {
             Ok(()) => wait.await.ok(),
@@ -232,6 +219,43 @@ impl ChannelBuilder {
             Some(Err(reason)) => Err(ConnectError::Join { cluster: cluster.to_owned(), reason }),
             None => Err(ConnectError::Closed),
         }
+    }
+}
+
+/// The protocols of the stack that the application uses through the channel.
+struct ProtocolHandlers {
+    policy: DeliveryPolicy,
+    counters: Option<CounterConfig>,
+    has_fork: bool,
+    relay: Option<RelaySetup>,
+    site_listener: Option<Arc<dyn SiteListener>>,
+}
+
+impl ProtocolHandlers {
+    fn add_to(
+        self,
+        mut handlers: UpHandlers,
+        local: &Address,
+    ) -> (UpHandlers, Extensions, Option<Arc<dyn SiteTraffic>>) {
+        let mut extensions = Extensions::new();
+        if self.has_fork {
+            let forks = Arc::new(ForkHandler::new(self.policy, Handle::current()));
+            handlers.push_front(forks.clone());
+            extensions.push(forks);
+        }
+        if let Some(counters) = self.counters {
+            let counters = Arc::new(CounterHandler::new(counters, local.clone()));
+            handlers.push_front(counters.clone());
+            extensions.push(counters);
+        }
+        let mut sites: Option<Arc<dyn SiteTraffic>> = None;
+        if let Some(relay) = self.relay {
+            let relay = Arc::new(RelayHandler::new(relay, self.site_listener, Handle::current()));
+            handlers.push_front(relay.clone());
+            extensions.push(relay.clone());
+            sites = Some(relay);
+        }
+        (handlers, extensions, sites)
     }
 }
 
@@ -404,11 +428,6 @@ fn resolve(host: &str, own: Option<IpAddr>) -> Result<Vec<IpAddr>, String> {
         all.retain(is_ours);
     }
     Ok(all)
-}
-
-/// The standard library's hash keys are random.
-pub(crate) fn random_seed() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 fn default_name(rng: &mut Rng) -> String {

@@ -16,8 +16,8 @@ use crate::delivery::{Deliverer, Notice};
 use crate::error::SendError;
 use crate::gate::{GateState, weight};
 use crate::probe::Responder;
-use crate::relay::RelayHandler;
 use crate::shared::{IncomingState, Shared};
+use crate::site_traffic::SiteTraffic;
 use crate::up_handler::{SendCapacity, UpHandlers};
 
 /// The timeout of leaving. GMS gives up after its leave_timeout (1 s by default); a stack may lack GMS.
@@ -29,7 +29,7 @@ struct MemberGuard {
     driver: DriverHandle,
     probe: Mutex<Option<Responder>>,
     extensions: Extensions,
-    relay: Option<Arc<RelayHandler>>,
+    relay: Option<Arc<dyn SiteTraffic>>,
 }
 
 /// The handlers of the stack's protocols that the application uses, found by their type.
@@ -55,8 +55,8 @@ impl Channel {
         driver: DriverHandle,
         probe: Option<Responder>,
         extensions: Extensions,
+        relay: Option<Arc<dyn SiteTraffic>>,
     ) -> Self {
-        let relay = extensions.iter().find_map(|extension| extension.clone().downcast().ok());
         Self { owner: Arc::new(MemberGuard { shared, driver, probe: Mutex::new(probe), extensions, relay }) }
     }
 
@@ -155,8 +155,8 @@ impl Channel {
     ///
     /// [`SendError::Closed`]; with RSVP [`SendError::NotAcknowledged`].
     pub async fn send(&self, message: Message) -> Result<(), SendError> {
-        if let Some(relay) = &self.owner.relay {
-            relay.wait_for_room(&message).await;
+        if let Some(relay) = self.owner.relay.as_ref().filter(|relay| !relay.has_room(&message)) {
+            relay.wait_for_room().await;
         }
         let bytes = weight(message.length());
         let gate = &self.shared().gate;
@@ -340,7 +340,7 @@ pub(crate) struct Upcalls {
     shared: Arc<Shared>,
     deliverer: Deliverer,
     handlers: UpHandlers,
-    relay: Option<Arc<RelayHandler>>,
+    relay: Option<Arc<dyn SiteTraffic>>,
     /// Handlers may send from the first view on.
     has_view: bool,
     /// The bytes passed to the stack in this cycle.
@@ -353,7 +353,7 @@ impl Upcalls {
         shared: Arc<Shared>,
         deliverer: Deliverer,
         handlers: UpHandlers,
-        relay: Option<Arc<RelayHandler>>,
+        relay: Option<Arc<dyn SiteTraffic>>,
     ) -> Self {
         let handed = BTreeMap::new();
         Self { shared, deliverer, handlers, relay, has_view: false, handed, book_changes: u64::MAX }

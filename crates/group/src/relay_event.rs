@@ -1,4 +1,4 @@
-//! What RELAY2 exchanges with the bridges, which the channel opens: clusters of the site masters.
+//! Messages and events between RELAY2 and the bridges, clusters of site masters that the channel opens.
 
 use std::sync::Arc;
 

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use super::outbound::Outbound;
 use super::setup::BridgeSetup;
-use crate::builder::random_seed;
 use crate::channel::Channel;
 use crate::receiver::{Delivery, Receiver};
+use crate::seed::random_seed;
 
 /// The time between two attempts to open a bridge.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -9,11 +9,12 @@ use tokio::task::JoinHandle;
 
 use super::bridge::{Request, Supervisor};
 use super::limits::LISTENER_EVENTS_MAX;
+use super::listener::{SiteListener, SiteStatus};
 use super::outbound::Outbound;
 use super::setup::{BridgeSetup, RelaySetup};
-use super::sites::{SiteListener, SiteStatus};
 use crate::catch_panic::catch_panic;
 use crate::receiver::Credit;
+use crate::site_traffic::{Pending, SiteTraffic};
 use crate::up_handler::UpHandler;
 use crate::warnings::Warnings;
 use crate::weak_channel::WeakChannel;
@@ -70,17 +71,6 @@ impl RelayHandler {
         message.dest.as_ref().is_none_or(consort_group::Address::is_of_site)
     }
 
-    /// Waits while too much of this site master waits for its bridges.
-    pub(crate) async fn wait_for_room(&self, message: &Message) {
-        if Self::is_concerned(message) {
-            self.outbound.wait_for_room().await;
-        }
-    }
-
-    pub(crate) fn has_room(&self, message: &Message) -> bool {
-        !Self::is_concerned(message) || self.outbound.has_room()
-    }
-
     fn request(&self, request: Request) {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(requests) = &*requests {
@@ -89,8 +79,33 @@ impl RelayHandler {
         }
     }
 
-    /// An event of the layer, on the driver's task.
-    pub(crate) fn handle(&self, event: RelayEvent) {
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<Arc<str>>)) {
+        self.status.send_modify(|status| {
+            let mut known: BTreeSet<Arc<str>> = status.reachable.drain(..).collect();
+            change(&mut known);
+            status.reachable = known.into_iter().collect();
+        });
+    }
+
+    fn stop(&self) {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(requests);
+    }
+}
+
+async fn notify(listener: Arc<dyn SiteListener>, mut events: mpsc::Receiver<RelayEvent>) {
+    while let Some(event) = events.recv().await {
+        let _ = catch_panic("site listener", None, || match event {
+            RelayEvent::SitesUp(sites) => listener.sites_up(&sites),
+            RelayEvent::SitesDown(sites) => listener.sites_down(&sites),
+            RelayEvent::SiteUnreachable(site) => listener.site_unreachable(&site),
+            RelayEvent::OpenBridges | RelayEvent::CloseBridges | RelayEvent::Send(_) => {}
+        });
+    }
+}
+
+impl SiteTraffic for RelayHandler {
+    fn handle(&self, event: RelayEvent) {
         match &event {
             RelayEvent::OpenBridges | RelayEvent::CloseBridges => {
                 let is_site_master = event == RelayEvent::OpenBridges;
@@ -121,37 +136,22 @@ impl RelayHandler {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<Arc<str>>)) {
-        self.status.send_modify(|status| {
-            let mut known: BTreeSet<Arc<str>> = status.reachable.drain(..).collect();
-            change(&mut known);
-            status.reachable = known.into_iter().collect();
-        });
+    fn has_room(&self, message: &Message) -> bool {
+        !Self::is_concerned(message) || self.outbound.has_room()
     }
 
-    /// Closes the bridges, and waits for it.
-    pub(crate) async fn shut_down(&self) {
+    fn wait_for_room(&self) -> Pending<'_> {
+        Box::pin(self.outbound.wait_for_room())
+    }
+
+    fn shut_down(&self) -> Pending<'_> {
         self.stop();
         let supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(supervisor) = supervisor {
-            let _ = supervisor.await;
-        }
-    }
-
-    fn stop(&self) {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(requests);
-    }
-}
-
-async fn notify(listener: Arc<dyn SiteListener>, mut events: mpsc::Receiver<RelayEvent>) {
-    while let Some(event) = events.recv().await {
-        let _ = catch_panic("site listener", None, || match event {
-            RelayEvent::SitesUp(sites) => listener.sites_up(&sites),
-            RelayEvent::SitesDown(sites) => listener.sites_down(&sites),
-            RelayEvent::SiteUnreachable(site) => listener.site_unreachable(&site),
-            RelayEvent::OpenBridges | RelayEvent::CloseBridges | RelayEvent::Send(_) => {}
-        });
+        Box::pin(async move {
+            if let Some(supervisor) = supervisor {
+                let _ = supervisor.await;
+            }
+        })
     }
 }
 

@@ -24,6 +24,7 @@
 mod bridge;
 mod handler;
 mod limits;
+mod listener;
 mod outbound;
 mod setup;
 mod sites;
@@ -32,4 +33,5 @@ pub(crate) use handler::RelayHandler;
 pub(crate) use setup::RelaySetup;
 
 pub use limits::{LISTENER_EVENTS_MAX, OUTBOUND_BYTES_MAX, OUTBOUND_WAIT_BYTES};
-pub use sites::{SiteListener, SiteStatus, Sites};
+pub use listener::{SiteListener, SiteStatus};
+pub use sites::Sites;

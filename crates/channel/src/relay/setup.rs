@@ -3,7 +3,7 @@ use consort_group::config::{ProtocolConfig, StackConfig};
 use consort_group::protocols::Relay2Config;
 use consort_group::protocols::registry::{self, ValueError};
 
-/// What a member needs to become site master.
+/// The files that a site master needs.
 pub(crate) struct RelaySetup {
     pub(crate) config: Relay2Config,
     pub(crate) bridges: Vec<BridgeSetup>,

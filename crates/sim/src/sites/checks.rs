@@ -15,21 +15,22 @@ struct Delivery {
     is_under_its_sender: bool,
 }
 
-/// What each node's application got.
+/// The deliveries of each node's application.
 #[derive(Default)]
 pub(super) struct Deliveries(BTreeMap<usize, Vec<Delivery>>);
 
-impl World<Sites> {
-    pub(super) fn note_delivery(&mut self, node: usize, src: &Address, message: &Message) {
-        let Some(id) = Id::decode(message) else { return };
-        let is_remote = self.app.site_of(id.sender) != self.app.site_of(node);
-        let expected =
-            if is_remote { self.site_address(id.sender) } else { self.nodes[id.sender].address.clone() };
-        let is_under_its_sender = *src == expected;
-        self.note(&[self.now.0, node as u64, id.sender as u64, id.number]);
-        let at = self.now;
-        self.app.deliveries.0.entry(node).or_default().push(Delivery { id, at, is_under_its_sender });
-    }
+pub(super) fn note_delivery(world: &mut World<Sites>, node: usize, src: &Address, message: &Message) {
+    let Some(id) = Id::decode(message) else { return };
+    let is_remote = world.app.site_of(id.sender) != world.app.site_of(node);
+    let expected = if is_remote {
+        super::members::site_address(world, id.sender)
+    } else {
+        world.nodes[id.sender].address.clone()
+    };
+    let is_under_its_sender = *src == expected;
+    world.note(&[world.now.0, node as u64, id.sender as u64, id.number]);
+    let at = world.now;
+    world.app.deliveries.0.entry(node).or_default().push(Delivery { id, at, is_under_its_sender });
 }
 
 /// Messages of a sender to a receiver keep their order and come once, unless the sender's way over the bridge changed in
@@ -70,9 +71,9 @@ fn has(world: &World<Sites>, node: usize, id: Id) -> bool {
     of.is_some_and(|all| all.iter().any(|delivery| delivery.id == id))
 }
 
-/// These messages have reached everybody.
+/// These messages have reached all their receivers.
 pub(super) fn completeness(world: &World<Sites>, ids: &[Id]) -> Result<(), Broken> {
-    let members = world.members();
+    let members = super::members::members(world);
     for &id in ids {
         let missing: Vec<usize> = match id.stream {
             Stream::Multicasts => members.iter().copied().filter(|&node| !has(world, node, id)).collect(),

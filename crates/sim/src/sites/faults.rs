@@ -37,89 +37,88 @@ impl Cuts {
     }
 }
 
-impl World<Sites> {
-    pub(super) fn plan_fault(&mut self, end: Time) {
-        self.app.cuts.end = end;
-        self.plan_next();
-    }
+pub(super) fn plan_fault(world: &mut World<Sites>, end: Time) {
+    world.app.cuts.end = end;
+    plan_next(world);
+}
 
-    fn plan_next(&mut self) {
-        let after = self.rng.duration(Duration::from_millis(200), Duration::from_secs(4));
-        if self.now + after < self.app.cuts.end {
-            self.schedule(self.now + after, SiteEvent::Fault);
+fn plan_next(world: &mut World<Sites>) {
+    let after = world.rng.duration(Duration::from_millis(200), Duration::from_secs(4));
+    if world.now + after < world.app.cuts.end {
+        world.schedule(world.now + after, SiteEvent::Fault);
+    }
+}
+
+pub(super) fn strike(world: &mut World<Sites>) {
+    plan_next(world);
+    let sites = world.app.sites.len() as u64;
+    let site = world.rng.below(sites) as usize;
+    let members: Vec<usize> =
+        super::members::members(world).into_iter().filter(|&node| world.app.site_of(node) == site).collect();
+    match world.rng.below(6) {
+        0 | 1 => {
+            let other = (site + 1 + world.rng.below(sites - 1) as usize) % sites as usize;
+            cut_or_heal(world, site, other);
         }
-    }
-
-    pub(super) fn strike(&mut self) {
-        self.plan_next();
-        let sites = self.app.sites.len() as u64;
-        let site = self.rng.below(sites) as usize;
-        let members: Vec<usize> =
-            self.members().into_iter().filter(|&node| self.app.site_of(node) == site).collect();
-        match self.rng.below(6) {
-            0 | 1 => {
-                let other = (site + 1 + self.rng.below(sites - 1) as usize) % sites as usize;
-                self.cut_or_heal(site, other);
-            }
-            2 if members.len() > 1 => {
-                let master = members.iter().copied().find(|&node| self.bridge_of(node).is_some());
-                master.into_iter().for_each(|node| self.crash(node));
-            }
-            3 if members.len() > 1 => {
-                let node = members[self.rng.below(members.len() as u64) as usize];
-                self.crash(node);
-            }
-            4 | 5 if members.len() < 6 && self.nodes.len() < 100 => {
-                // The configuration has been read before.
-                let _ = self.start_member(site);
-            }
-            _ => {}
+        2 if members.len() > 1 => {
+            let master =
+                members.iter().copied().find(|&node| super::members::bridge_of(world, node).is_some());
+            master.into_iter().for_each(|node| world.crash(node));
         }
-    }
-
-    fn cut_or_heal(&mut self, a: usize, b: usize) {
-        let names = format!("{} and {}", self.app.sites[a].name, self.app.sites[b].name);
-        if self.app.cuts.is_cut(a, b) {
-            self.note_story(format!("the bridge between {names} works again"));
-            let now = self.now;
-            let pair = (a.min(b), a.max(b));
-            for cut in self.app.cuts.all.iter_mut().filter(|cut| cut.sites == pair) {
-                cut.until.get_or_insert(now);
-            }
-        } else {
-            self.note_story(format!("the bridge between {names} is cut"));
-            self.app.cuts.all.push(Cut { sites: (a.min(b), a.max(b)), from: self.now, until: None });
+        3 if members.len() > 1 => {
+            let node = members[world.rng.below(members.len() as u64) as usize];
+            world.crash(node);
         }
-        self.apply_cuts();
+        4 | 5 if members.len() < 6 && world.nodes.len() < 100 => {
+            // The configuration has been read before.
+            let _ = super::members::start_member(world, site);
+        }
+        _ => {}
     }
+}
 
-    fn apply_cuts(&mut self) {
-        self.network.cuts.clear();
-        for a in 0..self.app.sites.len() {
-            for b in (0..self.app.sites.len()).filter(|&b| a != b && self.app.cuts.is_cut(a, b)) {
-                for one in self.bridges_of(a) {
-                    for other in self.bridges_of(b) {
-                        self.network.cuts.insert((self.nodes[one].place, self.nodes[other].place));
-                    }
+fn cut_or_heal(world: &mut World<Sites>, a: usize, b: usize) {
+    let names = format!("{} and {}", world.app.sites[a].name, world.app.sites[b].name);
+    if world.app.cuts.is_cut(a, b) {
+        world.note_story(format!("the bridge between {names} works again"));
+        let now = world.now;
+        let pair = (a.min(b), a.max(b));
+        for cut in world.app.cuts.all.iter_mut().filter(|cut| cut.sites == pair) {
+            cut.until.get_or_insert(now);
+        }
+    } else {
+        world.note_story(format!("the bridge between {names} is cut"));
+        world.app.cuts.all.push(Cut { sites: (a.min(b), a.max(b)), from: world.now, until: None });
+    }
+    apply_cuts(world);
+}
+
+fn apply_cuts(world: &mut World<Sites>) {
+    world.network.cuts.clear();
+    for a in 0..world.app.sites.len() {
+        for b in (0..world.app.sites.len()).filter(|&b| a != b && world.app.cuts.is_cut(a, b)) {
+            for one in super::relaying::bridges_of(world, a) {
+                for other in super::relaying::bridges_of(world, b) {
+                    world.network.cuts.insert((world.nodes[one].place, world.nodes[other].place));
                 }
             }
         }
     }
+}
 
-    /// A new bridge starts while others are cut.
-    pub(super) fn cut_new(&mut self, node: usize) {
-        if !self.app.is_member(node) {
-            self.apply_cuts();
-        }
+/// A new bridge starts while others are cut.
+pub(super) fn cut_new(world: &mut World<Sites>, node: usize) {
+    if !world.app.is_member(node) {
+        apply_cuts(world);
     }
+}
 
-    pub(super) fn end_faults(&mut self) {
-        self.note_story("the faults end".to_owned());
-        let now = self.now;
-        self.app.cuts.all.iter_mut().for_each(|cut| {
-            cut.until.get_or_insert(now);
-        });
-        self.apply_cuts();
-        self.network.weather = Weather::fair();
-    }
+pub(super) fn end_faults(world: &mut World<Sites>) {
+    world.note_story("the faults end".to_owned());
+    let now = world.now;
+    world.app.cuts.all.iter_mut().for_each(|cut| {
+        cut.until.get_or_insert(now);
+    });
+    apply_cuts(world);
+    world.network.weather = Weather::fair();
 }

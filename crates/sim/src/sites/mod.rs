@@ -8,6 +8,7 @@
 //! assert!(report.delivered > 0);
 //! ```
 
+mod application;
 mod checks;
 mod faults;
 mod members;
@@ -178,35 +179,35 @@ fn with_relay(config: &StackConfig, site: &str, max_site_masters: usize) -> Stac
 fn play(plan: &Plan, world: &mut World<Sites>) -> Result<Report, Broken> {
     for site in 0..plan.sites {
         for _ in 0..plan.members {
-            world.start_member(site).map_err(|what| ("configuration", what))?;
+            members::start_member(world, site).map_err(|what| ("configuration", what))?;
             advance(world, Duration::from_millis(200));
         }
     }
     let until = world.now + HEAL_TIME;
-    while !world.is_connected() {
+    while !members::is_connected(world) {
         if world.now >= until {
-            return Err(("sites find each other", world.missing_routes()));
+            return Err(("sites find each other", members::missing_routes(world)));
         }
         advance(world, Duration::from_millis(250));
     }
-    world.start_traffic();
+    traffic::start_traffic(world);
     let until: Time = world.now + plan.turmoil;
     if plan.has_faults {
-        world.plan_fault(until);
+        faults::plan_fault(world, until);
     }
     advance(world, plan.turmoil);
-    world.stop_traffic();
-    world.end_faults();
+    traffic::stop_traffic(world);
+    faults::end_faults(world);
     let until = world.now + HEAL_TIME;
-    while !world.is_connected() {
+    while !members::is_connected(world) {
         if world.now >= until {
-            return Err(("bridges heal", world.missing_routes()));
+            return Err(("bridges heal", members::missing_routes(world)));
         }
         advance(world, Duration::from_millis(250));
     }
     // Members that wait for an acknowledgement of a dead site master give up on it.
     advance(world, Duration::from_secs(10));
-    let first = world.send_to_all();
+    let first = traffic::send_to_all(world);
     advance(world, QUIET_TIME);
     // The order first, because it is what a sender's one site master is for.
     checks::order(world)?;

@@ -46,80 +46,76 @@ impl Paths {
     }
 }
 
-impl World<Sites> {
-    pub(super) fn relay_over_bridge(&mut self, node: usize, mut send: BridgeSend) {
-        if let Some(credit) = send.credit.take() {
-            self.consume(node, credit.src, credit.is_multicast, credit.bytes as u32, false);
-        }
-        let Some(bridge) = self.bridge_of(node) else { return };
-        self.app.relayed += 1;
-        self.note_path(node, bridge, &send);
-        let own = self.nodes[bridge].clock(self.now);
-        if let Some(stack) = &mut self.nodes[bridge].stack {
-            stack.handle_send(own, send.message);
-            self.work(bridge);
-        }
+pub(super) fn relay_over_bridge(world: &mut World<Sites>, node: usize, mut send: BridgeSend) {
+    if let Some(credit) = send.credit.take() {
+        world.consume(node, credit.src, credit.is_multicast, credit.bytes as u32, false);
     }
+    let Some(bridge) = super::members::bridge_of(world, node) else { return };
+    world.app.relayed += 1;
+    note_path(world, node, bridge, &send);
+    let own = world.nodes[bridge].clock(world.now);
+    if let Some(stack) = &mut world.nodes[bridge].stack {
+        stack.handle_send(own, send.message);
+        world.work(bridge);
+    }
+}
 
-    fn note_path(&mut self, from: usize, bridge: usize, send: &BridgeSend) {
-        let (Some(id), Some(to)) = (Id::decode(&send.message), send.message.dest.clone()) else { return };
-        let Some(site) = self.app.sites.iter().position(|site| Some(site.name) == to.site()) else { return };
-        let way = (id.sender, id.stream == Stream::Multicasts, site);
-        let path = Path { from, to };
-        let Some(before) = self.app.paths.current.insert(way, path.clone()) else { return };
-        if before == path {
-            return;
+fn note_path(world: &mut World<Sites>, from: usize, bridge: usize, send: &BridgeSend) {
+    let (Some(id), Some(to)) = (Id::decode(&send.message), send.message.dest.clone()) else { return };
+    let Some(site) = world.app.sites.iter().position(|site| Some(site.name) == to.site()) else { return };
+    let way = (id.sender, id.stream == Stream::Multicasts, site);
+    let path = Path { from, to };
+    let Some(before) = world.app.paths.current.insert(way, path.clone()) else { return };
+    if before == path {
+        return;
+    }
+    world.app.paths.changes += 1;
+    let is_allowed = if before.from == from {
+        let view = world.nodes[bridge].view();
+        view.is_none_or(|view| !view.contains(&before.to))
+    } else {
+        // The former site master's routes were its own.
+        !is_master_of(world, before.from, id, from)
+    };
+    if is_allowed {
+        // Streams of unicasts to the site share the way.
+        let sent: Vec<(Stream, u64)> = world
+            .app
+            .traffic
+            .streams()
+            .filter(|(sender, stream, _)| *sender == id.sender && (*stream == Stream::Multicasts) == way.1)
+            .map(|(_, stream, number)| (stream, number))
+            .collect();
+        for (stream, number) in sent {
+            let number = if stream == id.stream { id.number } else { number };
+            world.app.paths.changed.entry((id.sender, stream, site)).or_default().push(number);
         }
-        self.app.paths.changes += 1;
-        let is_allowed = if before.from == from {
-            let view = self.nodes[bridge].view();
-            view.is_none_or(|view| !view.contains(&before.to))
-        } else {
-            // The former site master's routes were its own.
-            !self.is_master_of(before.from, id, from)
-        };
-        if is_allowed {
-            // Streams of unicasts to the site share the way.
-            let sent: Vec<(Stream, u64)> = self
-                .app
-                .traffic
-                .streams()
-                .filter(|(sender, stream, _)| {
-                    *sender == id.sender && (*stream == Stream::Multicasts) == way.1
-                })
-                .map(|(_, stream, number)| (stream, number))
-                .collect();
-            for (stream, number) in sent {
-                let number = if stream == id.stream { id.number } else { number };
-                self.app.paths.changed.entry((id.sender, stream, site)).or_default().push(number);
-            }
-        } else if self.app.paths.broken.is_none() {
-            let what = format!(
-                "{id:?} goes from {} to {}, the message before it from {} to {}, which is still there",
-                self.nodes[from].name, path.to, self.nodes[before.from].name, before.to
-            );
-            self.app.paths.broken = Some(("a sender keeps its site master", what));
-        }
+    } else if world.app.paths.broken.is_none() {
+        let what = format!(
+            "{id:?} goes from {} to {}, the message before it from {} to {}, which is still there",
+            world.nodes[from].name, path.to, world.nodes[before.from].name, before.to
+        );
+        world.app.paths.broken = Some(("a sender keeps its site master", what));
     }
+}
 
-    /// Returns whether a message may still go over this site master: one of those that its sender knows, or the first one
-    /// that the relaying node knows for multicasts. A merge may give a site another first member.
-    fn is_master_of(&self, master: usize, id: Id, node: usize) -> bool {
-        let is_multicast = id.stream == Stream::Multicasts;
-        let of = if is_multicast { [node, node] } else { [id.sender, node] };
-        let stack = of.into_iter().find_map(|node| self.nodes[node].stack.as_ref());
-        let masters = stack.and_then(|stack| stack.attribute("RELAY2", "site_masters")).unwrap_or_default();
-        let count = if is_multicast { 1 } else { usize::MAX };
-        let address = self.nodes[master].address.to_string();
-        self.nodes[master].is_alive() && masters.split(", ").take(count).any(|known| known == address)
-    }
+/// Returns whether a message may still go over this site master: one of those that its sender knows, or the first one
+/// that the relaying node knows for multicasts. A merge may give a site another first member.
+fn is_master_of(world: &World<Sites>, master: usize, id: Id, node: usize) -> bool {
+    let is_multicast = id.stream == Stream::Multicasts;
+    let of = if is_multicast { [node, node] } else { [id.sender, node] };
+    let stack = of.into_iter().find_map(|node| world.nodes[node].stack.as_ref());
+    let masters = stack.and_then(|stack| stack.attribute("RELAY2", "site_masters")).unwrap_or_default();
+    let count = if is_multicast { 1 } else { usize::MAX };
+    let address = world.nodes[master].address.to_string();
+    world.nodes[master].is_alive() && masters.split(", ").take(count).any(|known| known == address)
+}
 
-    /// The bridges of a site that are alive.
-    pub(super) fn bridges_of(&self, site: usize) -> Vec<usize> {
-        let is_bridge = |&node: &usize| {
-            matches!(self.app.roles[node], Role::Bridge { site: own, .. } if own == site)
-                && self.nodes[node].is_alive()
-        };
-        (0..self.nodes.len()).filter(is_bridge).collect()
-    }
+/// The bridges of a site that are alive.
+pub(super) fn bridges_of(world: &World<Sites>, site: usize) -> Vec<usize> {
+    let is_bridge = |&node: &usize| {
+        matches!(world.app.roles[node], Role::Bridge { site: own, .. } if own == site)
+            && world.nodes[node].is_alive()
+    };
+    (0..world.nodes.len()).filter(is_bridge).collect()
 }

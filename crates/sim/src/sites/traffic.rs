@@ -74,81 +74,79 @@ impl Traffic {
     }
 }
 
-impl World<Sites> {
-    pub(super) fn start_traffic(&mut self) {
-        self.app.traffic.is_on = true;
-        (0..self.nodes.len()).for_each(|node| self.plan_send(node));
-    }
+pub(super) fn start_traffic(world: &mut World<Sites>) {
+    world.app.traffic.is_on = true;
+    (0..world.nodes.len()).for_each(|node| plan_send(world, node));
+}
 
-    pub(super) fn stop_traffic(&mut self) {
-        self.app.traffic.is_on = false;
-    }
+pub(super) fn stop_traffic(world: &mut World<Sites>) {
+    world.app.traffic.is_on = false;
+}
 
-    pub(super) fn plan_send(&mut self, node: usize) {
-        if self.app.traffic.is_on && self.app.is_member(node) {
-            let after = self.rng.duration(Duration::ZERO, INTERVAL * 2);
-            self.schedule(self.now + after, SiteEvent::Send { node });
+pub(super) fn plan_send(world: &mut World<Sites>, node: usize) {
+    if world.app.traffic.is_on && world.app.is_member(node) {
+        let after = world.rng.duration(Duration::ZERO, INTERVAL * 2);
+        world.schedule(world.now + after, SiteEvent::Send { node });
+    }
+}
+
+pub(super) fn send_next(world: &mut World<Sites>, node: usize) {
+    if !world.app.traffic.is_on || !world.nodes[node].is_alive() {
+        return;
+    }
+    plan_send(world, node);
+    let own = world.app.site_of(node);
+    let others: Vec<usize> = (0..world.app.sites.len()).filter(|&site| site != own).collect();
+    let site = others[world.rng.below(others.len() as u64) as usize];
+    let members: Vec<usize> = super::members::members(world)
+        .into_iter()
+        .filter(|&other| world.app.site_of(other) == site)
+        .collect();
+    let stream = match world.rng.below(4) {
+        0 => Stream::SiteMaster(site),
+        1 if !members.is_empty() => Stream::Member(members[world.rng.below(members.len() as u64) as usize]),
+        _ => Stream::Multicasts,
+    };
+    send(world, node, stream);
+}
+
+/// Returns the message's id if it was sent.
+pub(super) fn send(world: &mut World<Sites>, node: usize, stream: Stream) -> Option<Id> {
+    world.nodes[node].view()?;
+    let dest = match stream {
+        Stream::Multicasts => None,
+        Stream::SiteMaster(site) => Some(Address::site_master(world.app.sites[site].name)),
+        Stream::Member(node) => Some(super::members::site_address(world, node)),
+    };
+    let (now, own) = (world.now, world.nodes[node].clock(world.now));
+    let stack = world.nodes[node].stack.as_mut()?;
+    // An application waits when too much is queued, as the channel makes it wait.
+    if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
+        return None;
+    }
+    let sent = world.app.traffic.sent.entry((node, stream)).or_default();
+    sent.push(now);
+    let id = Id { sender: node, stream, number: sent.len() as u64 };
+    stack.handle_send(own, Message::bytes(dest, id.encode()));
+    world.work(node);
+    Some(id)
+}
+
+/// Each member sends to all sites, to each other site's masters and to each member there.
+pub(super) fn send_to_all(world: &mut World<Sites>) -> Vec<Id> {
+    let members = super::members::members(world);
+    let mut ids = Vec::new();
+    for &node in &members {
+        let own = world.app.site_of(node);
+        ids.extend(send(world, node, Stream::Multicasts));
+        for site in (0..world.app.sites.len()).filter(|&site| site != own) {
+            ids.extend(send(world, node, Stream::SiteMaster(site)));
+        }
+        let is_remote = |&other: &usize| world.app.site_of(other) != own;
+        let others: Vec<usize> = members.iter().copied().filter(is_remote).collect();
+        for other in others {
+            ids.extend(send(world, node, Stream::Member(other)));
         }
     }
-
-    pub(super) fn send_next(&mut self, node: usize) {
-        if !self.app.traffic.is_on || !self.nodes[node].is_alive() {
-            return;
-        }
-        self.plan_send(node);
-        let own = self.app.site_of(node);
-        let others: Vec<usize> = (0..self.app.sites.len()).filter(|&site| site != own).collect();
-        let site = others[self.rng.below(others.len() as u64) as usize];
-        let members: Vec<usize> =
-            self.members().into_iter().filter(|&other| self.app.site_of(other) == site).collect();
-        let stream = match self.rng.below(4) {
-            0 => Stream::SiteMaster(site),
-            1 if !members.is_empty() => {
-                Stream::Member(members[self.rng.below(members.len() as u64) as usize])
-            }
-            _ => Stream::Multicasts,
-        };
-        self.send(node, stream);
-    }
-
-    /// Returns the message's id if it was sent.
-    pub(super) fn send(&mut self, node: usize, stream: Stream) -> Option<Id> {
-        self.nodes[node].view()?;
-        let dest = match stream {
-            Stream::Multicasts => None,
-            Stream::SiteMaster(site) => Some(Address::site_master(self.app.sites[site].name)),
-            Stream::Member(node) => Some(self.site_address(node)),
-        };
-        let (now, own) = (self.now, self.nodes[node].clock(self.now));
-        let stack = self.nodes[node].stack.as_mut()?;
-        // An application waits when too much is queued, as the channel makes it wait.
-        if stack.queued_bytes(dest.as_ref()) > 1_000_000 {
-            return None;
-        }
-        let sent = self.app.traffic.sent.entry((node, stream)).or_default();
-        sent.push(now);
-        let id = Id { sender: node, stream, number: sent.len() as u64 };
-        stack.handle_send(own, Message::bytes(dest, id.encode()));
-        self.work(node);
-        Some(id)
-    }
-
-    /// Each member sends to all sites, to each other site's masters and to each member there.
-    pub(super) fn send_to_all(&mut self) -> Vec<Id> {
-        let members = self.members();
-        let mut ids = Vec::new();
-        for &node in &members {
-            let own = self.app.site_of(node);
-            ids.extend(self.send(node, Stream::Multicasts));
-            for site in (0..self.app.sites.len()).filter(|&site| site != own) {
-                ids.extend(self.send(node, Stream::SiteMaster(site)));
-            }
-            let is_remote = |&other: &usize| self.app.site_of(other) != own;
-            let others: Vec<usize> = members.iter().copied().filter(is_remote).collect();
-            for other in others {
-                ids.extend(self.send(node, Stream::Member(other)));
-            }
-        }
-        ids
-    }
+    ids
 }
