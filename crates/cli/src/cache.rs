@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Lifetime, RawCache};
+use consort_client::{CacheLoss, Client, EntryEvent, Event, EventKind, Filter, Lifetime, RawCache};
 
 use crate::broken_pipe::print_error;
 use crate::password::Login;
@@ -279,7 +279,7 @@ fn is_confirmed() -> anyhow::Result<bool> {
 }
 
 async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usize) -> anyhow::Result<()> {
-    let filter = prefix.map(|prefix| cache.key_prefix(&prefix)).transpose()?;
+    let filter = prefix.map(|prefix| Filter::key_prefix(cache, &prefix)).transpose()?;
     let out = std::io::stdout().lock();
     let is_terminal = out.is_terminal();
     let mut out = std::io::BufWriter::new(out);
@@ -306,7 +306,7 @@ async fn list(cache: &RawCache, prefix: Option<String>, values: bool, limit: usi
 async fn watch(cache: RawCache, state: bool, prefix: Option<String>, limit: usize) -> anyhow::Result<()> {
     let mut listen = cache.listen();
     if let Some(prefix) = prefix {
-        listen = listen.filter(cache.key_prefix(&prefix)?);
+        listen = listen.filter(Filter::key_prefix(&cache, &prefix)?);
     }
     if state {
         listen = listen.with_state();

@@ -13,6 +13,54 @@ pub struct Filter(Factory);
 pub(crate) const PARAMS_MAX: usize = 255;
 
 impl Filter {
+    /// Selects entries of a cache whose key begins with this. Consort's servers only.
+    ///
+    /// ```compile_fail
+    /// # fn example(client: consort_client::Client) {
+    /// let names = client.cache::<String, u32>("names");
+    /// let filter = consort_client::Filter::key_prefix(&names, "A");
+    /// # }
+    /// ```
+    ///
+    /// ```no_run
+    /// # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use consort_client::{Filter, Postcard, Raw};
+    ///
+    /// let names = client.encoded::<String, u32, _, _>("names", Raw, Postcard);
+    /// let mut begins_with_a = names.entries().filter(Filter::key_prefix(&names, "A")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the prefix cannot be encoded.
+    pub fn key_prefix<K, V, KE, VE, Q: ?Sized>(
+        cache: &Cache<K, V, KE, VE>,
+        prefix: &Q,
+    ) -> Result<Self, ClientError>
+    where
+        KE: EncodePrefix<Q>,
+    {
+        Ok(Self::named(KEY_PREFIX, [cache.codec.key(prefix)?.into_bytes()]))
+    }
+
+    /// Selects entries of a cache whose value begins with this. A listener gets a change if the previous or new value matches,
+    /// or the previous one is unknown. Consort's servers only.
+    ///
+    /// # Errors
+    ///
+    /// If the prefix cannot be encoded.
+    pub fn value_prefix<K, V, KE, VE, W: ?Sized>(
+        cache: &Cache<K, V, KE, VE>,
+        prefix: &W,
+    ) -> Result<Self, ClientError>
+    where
+        VE: EncodePrefix<W>,
+    {
+        Ok(Self::named(VALUE_PREFIX, [cache.codec.value(prefix)?.into_bytes()]))
+    }
+
     /// Selects by a named filter with its first 255 parameters; without it on the servers, the operation fails.
     pub fn named(name: &str, params: impl IntoIterator<Item = Bytes>) -> Self {
         Self(Factory { name: name.into(), params: params.into_iter().take(PARAMS_MAX).collect() })
@@ -32,47 +80,3 @@ impl Filter {
 pub trait EncodePrefix<Q: ?Sized>: Encode<Q> {}
 
 impl<Q: ?Sized> EncodePrefix<Q> for Raw where Self: Encode<Q> {}
-
-impl<K, V, KE, VE> Cache<K, V, KE, VE> {
-    /// Returns a filter of entries whose key begins with this. Consort's servers only.
-    ///
-    /// ```compile_fail
-    /// # fn example(client: consort_client::Client) {
-    /// let names = client.cache::<String, u32>("names");
-    /// let filter = names.key_prefix("A");
-    /// # }
-    /// ```
-    ///
-    /// ```no_run
-    /// # async fn example(client: consort_client::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// use consort_client::{Postcard, Raw};
-    ///
-    /// let names = client.encoded::<String, u32, _, _>("names", Raw, Postcard);
-    /// let mut begins_with_a = names.entries().filter(names.key_prefix("A")?);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// If the prefix cannot be encoded.
-    pub fn key_prefix<Q: ?Sized>(&self, prefix: &Q) -> Result<Filter, ClientError>
-    where
-        KE: EncodePrefix<Q>,
-    {
-        Ok(Filter::named(KEY_PREFIX, [self.codec.key(prefix)?.into_bytes()]))
-    }
-
-    /// Returns a filter of entries whose value begins with this. A listener gets a change if the previous or new value matches,
-    /// or the previous one is unknown. Consort's servers only.
-    ///
-    /// # Errors
-    ///
-    /// If the prefix cannot be encoded.
-    pub fn value_prefix<W: ?Sized>(&self, prefix: &W) -> Result<Filter, ClientError>
-    where
-        VE: EncodePrefix<W>,
-    {
-        Ok(Filter::named(VALUE_PREFIX, [self.codec.value(prefix)?.into_bytes()]))
-    }
-}

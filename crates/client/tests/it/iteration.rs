@@ -69,10 +69,10 @@ async fn batches_segments_and_filters_follow_the_request() {
     for (key, value) in [("a1", "x"), ("a2", "y"), ("b1", "x")] {
         raw.put(key.as_bytes(), value.as_bytes()).await.unwrap();
     }
-    let mut by_key = all(raw.keys().filter(raw.key_prefix("a").unwrap())).await;
+    let mut by_key = all(raw.keys().filter(Filter::key_prefix(&raw, "a").unwrap())).await;
     by_key.sort();
     assert_eq!(by_key, ["a1", "a2"]);
-    let mut by_value = all(raw.entries().filter(raw.value_prefix("x").unwrap())).await;
+    let mut by_value = all(raw.entries().filter(Filter::value_prefix(&raw, "x").unwrap())).await;
     by_value.sort();
     assert_eq!(by_value, [("a1".into(), "x".into()), ("b1".into(), Bytes::from("x"))]);
     let error = raw.entries().filter(Filter::named("mine", [])).next().await.unwrap().unwrap_err();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use consort_client::{
-    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Lifetime, NearCacheConfig,
-    ProtocolVersion,
+    Client, ClientError, CounterConfig, CounterKind, EntryEvent, Event, EventKind, Filter, Lifetime,
+    NearCacheConfig, ProtocolVersion,
 };
 use consort_hotrod::ops::{map, server};
 use consort_hotrod::{RequestBody, ResponseBody, Status};
@@ -148,7 +148,7 @@ async fn walks(client: &Client, version: ProtocolVersion) {
     }
     let raw = client.raw("c");
     raw.put(&b"prefix"[..], &b"v"[..]).await.unwrap();
-    let filtered = raw.entries().filter(raw.key_prefix("pre").unwrap()).next().await.unwrap();
+    let filtered = raw.entries().filter(Filter::key_prefix(&raw, "pre").unwrap()).next().await.unwrap();
     if let Some((key, _)) = done_from(ProtocolVersion::V2_4, version, filtered) {
         assert_eq!(key, "prefix");
     }
@@ -180,7 +180,7 @@ async fn listeners(client: &Client, version: ProtocolVersion) {
     assert!(matches!(&event, Event::Entry(EntryEvent { kind: EventKind::Removed, key: 7, .. })), "{event:?}");
     let filtered = {
         let raw = client.raw("c");
-        raw.listen().filter(raw.key_prefix("a").unwrap()).start().await
+        raw.listen().filter(Filter::key_prefix(&raw, "a").unwrap()).start().await
     };
     done_from(ProtocolVersion::V2_1, version, filtered);
 }

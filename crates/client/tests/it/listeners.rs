@@ -119,7 +119,7 @@ async fn initial_state_arrives_first_and_filters_and_kinds_apply() {
     for key in ["a1", "a2", "b1"] {
         cache.put(key.as_bytes(), &b"1"[..]).await.unwrap();
     }
-    let listen = cache.listen().with_state().filter(cache.key_prefix("a").unwrap());
+    let listen = cache.listen().with_state().filter(Filter::key_prefix(&cache, "a").unwrap());
     let mut events = listen.start().await.unwrap();
     let mut found = Vec::new();
     loop {
@@ -217,7 +217,7 @@ async fn listeners_that_servers_refuse_do_not_begin() {
     let cache = client.raw("c");
     for listen in [
         cache.listen().filter(Filter::named("mine", [Bytes::new()])),
-        cache.listen().filter(cache.key_prefix("x").unwrap()).converter("mine", []),
+        cache.listen().filter(Filter::key_prefix(&cache, "x").unwrap()).converter("mine", []),
     ] {
         let error = listen.start().await.unwrap_err();
         assert!(matches!(error, ClientError::Server { .. }), "{error}");

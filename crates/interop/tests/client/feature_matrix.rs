@@ -240,7 +240,7 @@ async fn walks(client: &Client, kind: Kind, version: Option<&str>) {
     let raw = client.raw(CACHE);
     raw.put(&b"a1"[..], &b"x"[..]).await.unwrap();
     raw.put(&b"b1"[..], &b"x"[..]).await.unwrap();
-    let found = raw.keys().filter(raw.key_prefix("a").unwrap()).next().await.unwrap();
+    let found = raw.keys().filter(Filter::key_prefix(&raw, "a").unwrap()).next().await.unwrap();
     match kind {
         _ if !is_from(version, "2.4") => {
             assert!(matches!(found, Err(ClientError::Unsupported { .. })), "{found:?}");

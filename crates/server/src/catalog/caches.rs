@@ -74,7 +74,7 @@ pub(crate) struct Caches {
     security: Arc<Security>,
     register_transforms: RegisterTransforms,
     data: Option<Data>,
-    default_cache: Option<String>,
+    pub(super) default_cache: Option<String>,
     being_removed: Mutex<BTreeSet<String>>,
     /// Held while a cache is closed and its files are removed.
     removing: tokio::sync::Mutex<()>,
@@ -276,14 +276,10 @@ impl Caches {
         self.with_stores().into_iter().filter_map(failing).collect()
     }
 
-    pub(crate) fn default_cache(&self) -> Option<&str> {
-        self.default_cache.as_deref()
-    }
-
     /// Clients reach one internal cache: that of schemas, which Infinispan's clients read and write. An empty name means the
     /// default cache.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<ServedCache>> {
-        let name = if name.is_empty() { self.default_cache()? } else { name };
+        let name = if name.is_empty() { self.default_cache.as_deref()? } else { name };
         self.get_open(name).or_else(|| match name {
             SCHEMAS => Some(self.schemas.clone()),
             name if is_internal(name) => None,

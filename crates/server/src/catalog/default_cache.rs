@@ -12,19 +12,17 @@ use crate::catalog::served_cache::ServedCache;
 /// The name by default.
 pub(crate) const NAME: &str = "default";
 
-impl Caches {
-    /// Creates the cache like one without a definition, unless it exists. It is not created at the start, because most clients
-    /// name their caches, and a cache of another definition may get the name.
-    pub(crate) async fn find_or_create_default(&self) -> Result<Option<Arc<ServedCache>>, AdminError> {
-        let Some(name) = self.default_cache() else { return Ok(None) };
-        if let Some(served) = self.find(name).await? {
-            return Ok(Some(served));
-        }
-        let definition = definition::from_template(name, None)?;
-        if self.create(&definition, IfExists::Accept, Lifecycle::Persistent).await? {
-            tracing::info!("created cache {name} for a client that names no cache");
-            wait_until_open_on_all(self, &[name.to_owned()]).await;
-        }
-        self.find(name).await
+/// Creates the cache like one without a definition, unless it exists. It is not created at the start, because most clients
+/// name their caches, and a cache of another definition may get the name.
+pub(crate) async fn find_or_create(caches: &Caches) -> Result<Option<Arc<ServedCache>>, AdminError> {
+    let Some(name) = caches.default_cache.as_deref() else { return Ok(None) };
+    if let Some(served) = caches.find(name).await? {
+        return Ok(Some(served));
     }
+    let definition = definition::from_template(name, None)?;
+    if caches.create(&definition, IfExists::Accept, Lifecycle::Persistent).await? {
+        tracing::info!("created cache {name} for a client that names no cache");
+        wait_until_open_on_all(caches, &[name.to_owned()]).await;
+    }
+    caches.find(name).await
 }

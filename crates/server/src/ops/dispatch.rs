@@ -14,7 +14,7 @@ use consort_hotrod::{
 
 use crate::catalog::caches::Caches;
 use crate::catalog::served_cache::ServedCache;
-use crate::catalog::{client_topology, cluster_stats, schemas};
+use crate::catalog::{client_topology, cluster_stats, default_cache, schemas};
 use crate::media::{Conversion, ConversionError};
 use crate::ops::cached_lookup::CachedLookup;
 use crate::ops::query::{self, IterationQuery, ListenerQuery};
@@ -362,7 +362,8 @@ async fn served(
     if !is_of_cache {
         return Ok(None);
     }
-    let found = if name.is_empty() { caches.find_or_create_default().await } else { caches.find(name).await };
+    let found =
+        if name.is_empty() { default_cache::find_or_create(caches).await } else { caches.find(name).await };
     match found {
         Ok(Some(served)) => Ok(Some(served)),
         Ok(None) => Err(Answer::no_cache(name)),
