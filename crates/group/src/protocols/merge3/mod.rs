@@ -3,8 +3,8 @@
 //! Every member regularly announces its view id to all that it can reach, inside and outside its view. A member that
 //! sees different ids requests the views and passes them to GMS.
 //!
-//! Consort's coordinators also announce to members that were lost, and compare soon after an announcement from outside their
-//! view, so that partitions meet within seconds of healing. JGroups' members do so at their intervals.
+//! Consort's coordinators also announce to members that were lost, and compare soon after one of these is heard of again,
+//! so that partitions meet within seconds of healing. JGroups' members do so at their intervals.
 
 mod lost_members;
 
