@@ -43,10 +43,6 @@ pub enum InjectedBug {
     CreditsOnRequest,
     /// FD_ALL3 never withdraws a suspicion.
     SuspicionNotWithdrawn,
-    /// FD_SOCK2 takes the reset of a connection for the end of its peer.
-    ResetForEnd,
-    /// FD_SOCK2 takes a connection that ended for the proof of a crash, and probes no port.
-    ClosedIsProof,
     /// SEQUENCER's members broadcast themselves.
     CoordinatorBypassed,
     /// SEQUENCER's coordinator serves senders outside its view.
@@ -65,7 +61,7 @@ pub enum InjectedBug {
 
 impl InjectedBug {
     /// All bugs of clusters without sites.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 26] = [
         Self::UnicastAckLost,
         Self::UnicastWindowOffByOne,
         Self::UnicastConnectionIgnored,
@@ -86,8 +82,6 @@ impl InjectedBug {
         Self::NonMembersNotCounted,
         Self::CreditsOnRequest,
         Self::SuspicionNotWithdrawn,
-        Self::ResetForEnd,
-        Self::ClosedIsProof,
         Self::CoordinatorBypassed,
         Self::NonMembersServed,
         Self::OutstandingDropped,

@@ -137,11 +137,9 @@ impl Stack {
     }
 
     /// Handles the loss of a connection that neither this member nor the peer closed in order.
-    ///
-    /// `is_end_of_stream`: the peer's host ended it, as it does when a process dies; a reset did not.
-    pub fn handle_peer_lost(&mut self, now: Time, peer: PhysAddr, is_end_of_stream: bool) {
+    pub fn handle_peer_lost(&mut self, now: Time, peer: PhysAddr) {
         self.now = now;
-        self.with(0, |protocol, cx| protocol.peer_lost(cx, peer, is_end_of_stream));
+        self.with(0, |protocol, cx| protocol.peer_lost(cx, peer));
     }
 
     /// Handles the application's message; its ticket comes back with [`Event::RsvpDone`], at once if no layer waits.

@@ -5,8 +5,6 @@
 pub enum StackCount {
     /// Suspicions of members.
     Suspicions,
-    /// Suspects proven to have crashed, which needed no further verification.
-    ProvenCrashes,
     /// Merge views installed.
     Merges,
     /// Requests for missing messages sent.
@@ -35,9 +33,8 @@ pub enum StackCount {
 
 impl StackCount {
     /// All counts.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::Suspicions,
-        Self::ProvenCrashes,
         Self::Merges,
         Self::RetransmissionRequestsSent,
         Self::RetransmissionRequestsReceived,

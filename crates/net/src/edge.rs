@@ -10,14 +10,6 @@ use crate::bind_error::BindError;
 use crate::config::TransportConfig;
 use crate::stats::EdgeStats;
 
-/// A peer whose connection has ended although neither side closed it in order.
-#[derive(Clone, Copy)]
-pub(crate) struct LostPeer {
-    pub(crate) peer: PhysAddr,
-    /// Its host ended the stream; a reset did not.
-    pub(crate) is_end_of_stream: bool,
-}
-
 pub(crate) type Inbound<'a> = &'a mut dyn FnMut(PhysAddr, Bytes);
 
 /// Nothing blocks: a socket is polled when its waker has named it.
@@ -30,8 +22,8 @@ pub(crate) trait Edge: Send {
     fn flush(&mut self, now: Time, inbound: Inbound<'_>);
     fn poll_timeout(&self) -> Option<Time>;
     fn handle_timeout(&mut self, now: Time, inbound: Inbound<'_>);
-    /// Takes a lost peer.
-    fn poll_lost_peer(&mut self) -> Option<LostPeer> {
+    /// Takes a peer whose connection has ended although neither side closed it in order.
+    fn poll_lost_peer(&mut self) -> Option<PhysAddr> {
         None
     }
     /// `None` while some members' addresses are unknown.

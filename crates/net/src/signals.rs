@@ -73,7 +73,6 @@ pub(crate) enum Owner {
     EffectStreams(u16),
     EffectGroup(u16),
     Jobs,
-    PortProbes,
 }
 
 #[derive(Default)]
